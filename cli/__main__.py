@@ -1,4 +1,4 @@
-"""``kubectl cards get``, ``explain POD``, ``check``, ``doctor``, ``shadow`` and ``version``."""
+"""``kubectl cards get``, ``explain POD``, ``waiting``, ``check``, ``doctor``, ``shadow`` and ``version``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any, Final, assert_never
 import msgspec
 import yaml
 
-from cli import cluster, controller, doctor, shadow, text, watching
+from cli import cluster, controller, doctor, shadow, text, text_waiting, watching
 from cli.doctor_checks import Level
-from cli.options import TOLD_VERSION, Controller, Doctor, Explain, Get, Options, Output, Shadow, Version, parse
+from cli.options import TOLD_VERSION, Controller, Doctor, Explain, Get, Options, Output, Shadow, Version, Waits, parse
+from cli.waiting import fetch_waiting
 from core.errors import InvalidRequestError, escaped
 from core.view.cards import Cards, cards_of, with_removed
 from core.view.explained import Explained, ExplainedPods, explained
@@ -59,6 +60,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
                 case Explain():
                     namespace = options.namespace or transport.namespace or "default"
                     return await _explain(transport, options, namespace)
+                case Waits():
+                    return await _waiting(transport, options)
                 case Doctor():
                     return await _diagnose(transport, options)
                 case _:
@@ -165,6 +168,17 @@ async def _explain_one(transport: Transport, options: Explain, namespace: str, n
         node_is_read=holdings is None or not holdings.node_unread,
     )
     return text.explanation(found) if options.output is Output.TEXT else found
+
+
+async def _waiting(transport: Transport, options: Waits) -> int:
+    namespace = "" if options.all_namespaces else options.namespace or transport.namespace or "default"
+    found = await fetch_waiting(transport, namespace)
+    print(
+        text_waiting.table(found, options.by, namespace)
+        if options.output is Output.TEXT
+        else _for_scripts(found, options.output)
+    )
+    return _OK
 
 
 async def _diagnose(transport: Transport, options: Doctor) -> int:

@@ -36,7 +36,7 @@ async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
     known = (*COMMON, *FLAGS.get(command, ()))
     valued = next((flag for flag in known if before and before[-1] in flag.names and flag.metavar), None)
     if valued is not None:
-        found: Sequence[str] = [str(one) for one in OUTPUTS[command]] if "--output" in valued.names else ()
+        found: Sequence[str] = [str(one) for one in OUTPUTS[command]] if "--output" in valued.names else valued.choices
         if "--namespace" in valued.names:
             found = await fetch_names("namespaces", flags)
     elif begun.startswith("-"):

@@ -37,8 +37,8 @@ _NAMESPACE: Final = "cardshare-system"
 _NAME: Final = "cardshare"
 TOLD_VERSION: Final = f"kubectl-cards {VERSION}"
 _EXAMPLES: Final = {
-    "": "kubectl cards get\nkubectl cards explain pod/train -n team-a\nkubectl cards check -f pod.yaml\n"
-    "kubectl cards doctor",
+    "": "kubectl cards get\nkubectl cards explain pod/train -n team-a\nkubectl cards waiting -A\n"
+    "kubectl cards check -f pod.yaml\nkubectl cards doctor",
     "get": "kubectl cards get\nkubectl cards get gpu-3 -o wide\nkubectl cards get -l pool=a100 --watch\n"
     "kubectl cards get -n team-a\nkubectl cards get -o json",
     "explain": "kubectl cards explain train\nkubectl cards explain team-a/train\n"
@@ -47,6 +47,7 @@ _EXAMPLES: Final = {
     "check": "kubectl cards check -f pod.yaml\nkubectl cards check -f jobs.yaml other.yaml -n team-a\n"
     "helm template . | kubectl cards check -f -",
     "version": "kubectl cards version",
+    "waiting": "kubectl cards waiting\nkubectl cards waiting -A --by reason\nkubectl cards waiting -A -o json",
     "doctor": "kubectl cards doctor\nkubectl cards doctor -o json",
     "shadow": "kubectl cards shadow --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
 }
@@ -112,6 +113,26 @@ class Explain:
     all_namespaces: bool = False
 
 
+class By(StrEnum):
+    """By what waiting pods are listed."""
+
+    POD = "pod"
+    REASON = "reason"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """List the pods that wait. namespace: "" is that of the kubeconfig."""
+
+    namespace: str
+    all_namespaces: bool
+    kubeconfig: str
+    context: str
+    by: By = By.POD
+    output: Output = Output.TEXT
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """Say which version this is."""
@@ -139,15 +160,16 @@ class Shadow:
     output: Output = Output.TEXT
 
 
-Options = Get | Explain | Doctor | Shadow | Check | Version
+Options = Get | Explain | Waits | Doctor | Shadow | Check | Version
 
 
 class Flag(NamedTuple):
-    """A flag; metavar "" for one that takes no value."""
+    """A flag; metavar "" for one that takes no value. choices: all values there are, the first is the default."""
 
     names: tuple[str, ...]
     metavar: str
     help: str
+    choices: tuple[str, ...] = ()
 
 
 # Where the API server is, in front of the command's name or behind it.
@@ -179,6 +201,12 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         _ALL,
         *_ASKING,
     ),
+    "waiting": (
+        Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "pods of this namespace; default that of the kubeconfig"),
+        _ALL,
+        Flag(("--by",), "BY", "list pods, or count them by reason or by queue", tuple(By)),
+    ),
     "doctor": (
         Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
         Flag(("-n", "--namespace"), "NAMESPACE", f"where cardshare is installed; default {_NAMESPACE}"),
@@ -195,6 +223,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
 OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "get": tuple(Output),
     "explain": (Output.TEXT, Output.JSON, Output.YAML),
+    "waiting": (Output.TEXT, Output.JSON, Output.YAML),
     "doctor": (Output.TEXT, Output.JSON, Output.YAML),
     "shadow": (Output.TEXT, Output.JSON, Output.YAML),
     "check": (),
@@ -228,6 +257,14 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             watch=found.watch,
             namespace=found.namespace,
             controller=_controller(command, found, environ),
+            **reach,
+        )
+    if found.command == "waiting":
+        return Waits(
+            namespace=found.namespace,
+            all_namespaces=found.all_namespaces,
+            by=By(found.by),
+            output=Output(found.output),
             **reach,
         )
     if found.command == "doctor":
@@ -328,6 +365,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="POD",
         help="NAME, NAMESPACE/NAME, or pod/, deployment/, replicaset/, statefulset/, daemonset/, job/NAME",
     )
+    _command(commands, "waiting", "the pods that wait: why, since when, what would help, their places in line")
     _command(commands, "check", "what admission would say of manifests, without a cluster")
     _command(commands, "doctor", "what in this cluster would not work, or is at risk")
     _command(commands, "shadow", "what a controller with --shadow would do with another scheduler's pods", _VARIABLES)
@@ -353,6 +391,9 @@ def _add(
     for flag in flags:
         if not flag.metavar:
             parser.add_argument(*flag.names, action="store_true", help=flag.help)
+        elif flag.choices:
+            words = [str(one) for one in flag.choices]
+            parser.add_argument(*flag.names, choices=words, default=words[0], help=flag.help)
         elif "--file" in flag.names:
             parser.add_argument(*flag.names, action="extend", nargs="+", metavar=flag.metavar, help=flag.help)
         elif "--output" in flag.names:

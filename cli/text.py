@@ -11,8 +11,8 @@ from core.view.cards import Card, Cards, Node, Total
 from core.view.explained import Event, Explained
 
 # What becomes of a column in a row that has no card.
-_NONE: Final = "-"
-_UNKNOWN: Final = "unknown"
+NONE: Final = "-"
+UNKNOWN: Final = "unknown"
 
 
 class _Row(NamedTuple):
@@ -51,7 +51,7 @@ def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: b
     if headers and len(found.nodes) > 1:
         rows += _totals(found.totals, "TOTAL")
     shown = [*((_HEADER,) if headers else ()), *rows] if rows else []
-    lines = list(_aligned([[*row] if wide else [c for i, c in enumerate(row) if i not in _WIDE] for row in shown]))
+    lines = list(aligned([[*row] if wide else [c for i, c in enumerate(row) if i not in _WIDE] for row in shown]))
     warnings = [f"{node.name}: {warning}" for node in found.nodes for warning in (*_taints(node), *node.warnings)]
     warnings += [f"node {name}: there is none of that name" for name in found.missing]
     lines += map(escaped, warnings)
@@ -95,7 +95,8 @@ def _no_cards(asked: Sequence[Node], *, all_nodes: bool) -> str:
     return f"no cards on {names}; see whether the device plugin runs there and has registered"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows of one length as lines, each column as wide as its widest cell."""
     shown = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
@@ -113,14 +114,14 @@ def _rows(node: Node, *, totals: bool) -> Iterator[_Row]:
 
 
 def _row(node: Node, card: Card) -> _Row:
-    common = _Row(node.name, _status(node), card.id, protocol=card.protocol, mode=card.mode or _NONE)
+    common = _Row(node.name, _status(node), card.id, protocol=card.protocol, mode=card.mode or NONE)
     if not card.offered:
         kind = f"not offered ({card.protocol})"
-        return common._replace(type=kind, used=_NONE, cores=_NONE, health=_NONE)
+        return common._replace(type=kind, used=NONE, cores=NONE, health=NONE)
     return common._replace(
         type=f"{card.type} ({card.note})" if card.note else card.type,
         used=_used(card),
-        cores=_NONE if card.cores_pct is None else f"{card.cores_pct}%",
+        cores=NONE if card.cores_pct is None else f"{card.cores_pct}%",
         health="healthy" if card.healthy else "unhealthy",
     )
 
@@ -138,7 +139,7 @@ def _totals(totals: Sequence[Total], name: str) -> Iterator[_Row]:
     for one in totals:
         of = f"{one.cards} card" if one.cards == 1 else f"{one.cards} cards"
         told = [one.protocol, f"{one.idle} idle", *([f"{one.unhealthy} unhealthy"] if one.unhealthy else ())]
-        cores = _NONE if one.cores_pct is None else f"{one.cores_pct}/{one.cards * 100}%"
+        cores = NONE if one.cores_pct is None else f"{one.cores_pct}/{one.cards * 100}%"
         used = _amount(one)
         yield _Row(name, "", of, ", ".join(told), used, cores, one.protocol)
 
@@ -149,7 +150,7 @@ def _used(card: Card) -> str:
 
 
 def _amount(one: Card | Total) -> str:
-    used, total = (_UNKNOWN if amount is None else str(amount) for amount in (one.used, one.total))
+    used, total = (UNKNOWN if amount is None else str(amount) for amount in (one.used, one.total))
     return f"{used}/{total} {one.unit}"
 
 

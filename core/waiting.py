@@ -267,7 +267,7 @@ class Cause(Enum):
         return self.value.reason
 
 
-_CODES: Final = frozenset(cause.code for cause in Cause)
+_CODES: Final = {cause.code: cause for cause in Cause}
 _REASONS: Final = frozenset(cause.reason for cause in Cause)
 
 
@@ -292,3 +292,8 @@ def code_in(message: str) -> str:
     """The code that *message* of a condition begins with, or ""."""
     code, _, _ = message.partition(" ")
     return code if code in _CODES else ""
+
+
+def cause_of(code: str) -> Cause | None:
+    """What *code* stands for; None if it is none of these."""
+    return _CODES.get(code)

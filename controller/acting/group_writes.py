@@ -19,7 +19,6 @@ from controller.grouping.admitting import shown
 from controller.grouping.books import Books
 from controller.grouping.group_status import GroupVerdict, Tally
 from controller.grouping.groups import Groups
-from controller.grouping.paths import PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
@@ -30,6 +29,7 @@ from core.wire.queues import decode_queue
 from kube.calls import Calls
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
 from kube.events import time_text
+from kube.groups import PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
 
 _log: Final = structlog.get_logger()
 

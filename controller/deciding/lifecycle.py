@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from controller.deciding.asks import Ask
 from controller.deciding.queue import Order, Queue
-from controller.grouping.groups import Standing
 from core.errors import InvariantError
 from core.ledger import Placement
 from core.model import Pod, PodUid
 from core.placing.shape import Shape
+from core.placing.standing import Standing, order
 from core.waiting import Wait
 from kube.versions import is_newer
 
@@ -166,7 +166,7 @@ class Entry:
     @property
     def order(self) -> Order:
         """Priority, then groups that lack members, then age; of pods of one second, the one that was seen first."""
-        return (-self.standing.priority, self.standing.surplus, self.pod.created_s, self.arrival)
+        return (*order(self.standing, self.pod), self.arrival)
 
 
 class Lifecycle:

@@ -13,11 +13,12 @@ from controller.grouping.books import Books
 from controller.grouping.groups import Groups
 from core import nodefit
 from core.errors import InvalidRequestError
-from core.groups import DEFAULT_QUEUE, group_of
+from core.groups import group_of
 from core.ledger import Ledger
 from core.model import Pod
 from core.placing.shape import Shape
 from core.placing.shares import Deserved, deserved
+from core.placing.standing import line_of
 
 _AGAIN_S: Final = 1.0
 # Adding up takes no more than a twentieth of the time.
@@ -52,8 +53,7 @@ class Lines:
     def of(self, pod: Pod) -> str:
         """The queue that *pod* stands in line with."""
         key = group_of(pod)
-        spec = self.groups.spec(key) if key is not None else None
-        return spec.queue if spec is not None and spec.queue else DEFAULT_QUEUE
+        return line_of(self.groups.spec(key) if key is not None else None)
 
     def rank(self, line: str) -> Rank:
         """Whose turn is before whose: the lower one's."""

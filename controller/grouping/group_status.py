@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from controller.grouping.paths import FIRST_NATIVE
 from core.groups import GroupCondition, GroupKind, GroupPhase, GroupSpec, GroupStatus, is_leaving
 from core.model import Phase, Pod
+from kube.groups import FIRST_NATIVE
 
 SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"

@@ -6,7 +6,7 @@ A group is known by its uid: one that was made anew under its old name starts af
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from controller.grouping import admitting
 from controller.grouping.group_status import (
@@ -17,7 +17,6 @@ from controller.grouping.group_status import (
     Tally,
     state_of,
 )
-from controller.grouping.paths import APIS
 from core import names
 from core.errors import InvalidRequestError, quoted
 from core.groups import (
@@ -38,14 +37,14 @@ from core.nodefit import Amounts, amounts_of
 from core.placing import domains
 from core.placing.domains import HyperNodes, LabelTiers, Near, Network
 from core.placing.queue_tree import QueueTree
+from core.placing.standing import Standing, standing_of
 from core.settings import GroupSettings
 from core.units import parse_int64
 from core.waiting import Cause, Wait
 from core.wire.priority_classes import PriorityClass
+from kube.groups import APIS
 from kube.versions import is_newer
 
-# What raised a pod whose group says its priority itself: no class can have such a name.
-PRIORITY_FIELD: Final = "spec.priority of its PodGroup"
 # Members that hold what they ask of their node.
 _HOLDING: Final = frozenset({MemberState.BOUND, MemberState.RUNNING, MemberState.LEAVING})
 _NOTHING: Final[Mapping[PodUid, Pod]] = {}
@@ -76,20 +75,6 @@ class _Judged:
     admitted: bool = False
     waits: str = ""
     refused: str = ""
-
-
-class Standing(NamedTuple):
-    """How important a pod is: its priority, and whether others of a lower one may be evicted for it.
-
-    raised_by: the PriorityClass of its group that raised it above its own priority, PRIORITY_FIELD if the group names
-    none, "" if it was not raised. surplus: its group
-    has its minimum without it; groups of the same priority that lack members come first (Volcano, plugins/gang).
-    """
-
-    priority: int
-    preempts: bool
-    raised_by: str = ""
-    surplus: bool = False
 
 
 class Groups:
@@ -173,16 +158,7 @@ class Groups:
         key = group_of(pod)
         spec = self._specs.get(key) if key is not None else None
         surplus = key is not None and not pod.node_name and self._is_met(key)
-        if spec is None:
-            return Standing(pod.priority, pod.preempts, surplus=surplus)
-        preempts = pod.preempts and spec.preempts
-        found = self.classes.get(spec.priority_class) if spec.priority_class else None
-        priority = spec.priority if spec.priority is not None else found.value if found is not None else pod.priority
-        if priority <= pod.priority:
-            return Standing(pod.priority, preempts, surplus=surplus)
-        if found is not None:
-            preempts = preempts and found.preempts
-        return Standing(priority, preempts, spec.priority_class or PRIORITY_FIELD, surplus)
+        return standing_of(pod, spec, self.classes, surplus=surplus)
 
     def _is_met(self, key: GroupKey) -> bool:
         """Whether as many members of *key* have their places, or ended well, as are wanted at least."""

@@ -8,7 +8,6 @@ from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.owner import Owner
 from controller.deciding.pending import RETRIED
 from controller.deciding.plan import turn_wait
-from controller.grouping.groups import PRIORITY_FIELD
 from controller.inbox import Inbox
 from controller.reporting.evictions import would_leave
 from core.errors import quoted
@@ -21,6 +20,7 @@ from core.placing.choice import compared, packed
 from core.placing.decide import shape_of
 from core.placing.gang import Together
 from core.placing.shape import Shape
+from core.placing.standing import PRIORITY_FIELD
 from core.waiting import Cause, Wait
 
 Explain = Callable[[Shape], Awaitable[tuple[Refused, float]]]

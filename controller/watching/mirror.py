@@ -11,7 +11,6 @@ import structlog
 
 from controller.actions import Announce, Subject, about_pod
 from controller.deciding.owner import Owner
-from controller.grouping.paths import APIS, PODGROUPS, QUEUES_PATH
 from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
 from core.claims import StorageKind
@@ -43,6 +42,7 @@ from core.wire.storage import (
 from core.wire.unreadable_pods import salvage_pod
 from kube import listing
 from kube.calls import namespace_path
+from kube.groups import APIS, PODGROUPS, QUEUES_PATH
 from kube.objects import EventKind, page_decoder
 from kube.reflector import Pace, Reflector, Source
 from kube.versions import is_newer

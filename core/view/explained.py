@@ -84,7 +84,9 @@ def explained(
         node=pod.node_name,
         reason=pod.scheduled_reason if not pod.node_name else "",
         code=code_in(pod.scheduled_message) if not pod.node_name else "",
-        text=_where(ledger, pod, node_is_read=node_is_read) if ledger is not None and pod.node_name else _waiting(pod),
+        text=why_it_waits(pod)
+        if ledger is None or not pod.node_name
+        else _where(ledger, pod, node_is_read=node_is_read),
         cards=()
         if ledger is None or over
         else tuple(
@@ -121,7 +123,8 @@ def _where(ledger: Ledger, pod: Pod, *, node_is_read: bool) -> str:
     return f"{pod.key} is on {pod.node_name} ({_phase(pod)}) and holds {held}"
 
 
-def _waiting(pod: Pod) -> str:
+def why_it_waits(pod: Pod) -> str:
+    """Why *pod*, which has no node, waits: its condition, or what is known without one."""
     if pod.finished:
         return f"{pod.key} has ended without a node ({_phase(pod)})"
     if pod.scheduled_message:

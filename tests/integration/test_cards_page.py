@@ -6,9 +6,10 @@ import shlex
 
 import pytest
 
-from cli.options import Explain, Get, Output, parse
+from cli.options import Explain, Get, Output, Waits, parse
 from core.view.cards import Card, Cards, Node, Share, Total
 from core.view.explained import Event, Explained, Held
+from core.view.waiting import Waiting, WaitingPod, WaitingQueue, WaitingReason
 from tests.support.pages.cards_page import NODES, PAGE, PAGES, SCHEMA, commands, play, schema, written
 
 
@@ -26,8 +27,8 @@ def test_the_schema_is_that_of_the_fields():
 
 def test_each_command_is_shown():
     shown = [parse(shlex.split(command.partition("; ")[0]), {}) for command in commands(PAGE.read_text())]
-    assert {(type(one).__name__, one.output) for one in shown if isinstance(one, Get | Explain)} == {
-        *((name, form) for name in ("Get", "Explain") for form in (Output.TEXT, Output.JSON)),
+    assert {(type(one).__name__, one.output) for one in shown if isinstance(one, Get | Explain | Waits)} == {
+        *((name, form) for name in ("Get", "Explain", "Waits") for form in (Output.TEXT, Output.JSON)),
         ("Get", Output.WIDE),
     }
 
@@ -37,6 +38,7 @@ def test_each_command_is_shown():
     [
         ("get", (Cards, Node, Card, Share, Total)),
         ("explain", (Explained, Held, Event)),
+        ("waiting", (Waiting, WaitingPod, WaitingReason, WaitingQueue)),
     ],
 )
 def test_every_field_is_listed_and_no_other(heading, kinds):

@@ -19,6 +19,7 @@ import yaml
 from cli.__main__ import run
 from cli.options import parse
 from tests.support.worlds.controller_rig import OpensRig, Rig
+from tests.support.worlds.volcano import install
 
 NODES: list[dict[str, Any]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}},
@@ -206,6 +207,50 @@ async def test_explain_of_a_workload_tells_of_each_of_its_pods_and_of_no_other(r
         assert re.findall(r"^default/(\S+) waits", capsys.readouterr().out, re.MULTILINE) == ["web-1f-x", "web-1f-y"]
         assert await cards(kubeconfig, "explain", "sts/web", "-A") == 1
         assert capsys.readouterr().err == "kubectl cards: there is no pod of StatefulSet web in any namespace\n"
+
+
+async def refuse(world: Rig, pod: str, message: str) -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    await world.client.patch(f"/api/v1/namespaces/default/pods/{pod}/status", {"status": {"conditions": [condition]}})
+
+
+async def test_waiting_lists_pods_with_their_places_in_the_queues_of_their_groups(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await install(world.client)
+        groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+        await world.client.create(groups, {"metadata": {"name": "g"}, "spec": {"queue": "q", "minMember": 1}})
+        member = {"scheduling.k8s.io/group-name": "g"}
+        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
+        for name in ("b", "c"):
+            limits = {"volcano.sh/vgpu-number": "1"}
+            container = {"name": "c", "image": "i", "resources": {"limits": limits}}
+            spec = {"schedulerName": "cardshare", "containers": [container]}
+            made = {"metadata": {"name": name, "annotations": member}, "spec": spec}
+            await world.client.create("/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod", **made})
+        await refuse(world, "b", "CS501 0/4 nodes are available: 4 odd. Nearest: t4-a GPU-0: 1 of 2 MiB free. Ask.")
+        assert await cards(kubeconfig, "waiting", "-A", "-o", "json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [(one["pod"], one["queue"], one["place"], one["line"]) for one in found["pods"]] == [
+            ("default/b", "q", 1, 2),
+            ("default/c", "q", 2, 2),
+        ]
+        assert (found["pods"][0]["nearest"], found["pods"][0]["change"]) == ("t4-a GPU-0: 1 of 2 MiB free", "Ask")
+        assert found["notes"] == []
+        assert await cards(kubeconfig, "waiting", "-n", "nobody") == 0
+        assert capsys.readouterr().out == "no pod waits in namespace nobody\n"
+
+
+async def test_waiting_in_a_namespace_needs_no_rights_outside_of_it_and_says_what_is_not_known(rig, capsys):
+    async with cluster(rig) as (world, _):
+        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, {}, "")
+        await give(world, "tenant", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}])
+        limited = await world.write_kubeconfig("tenant")
+        assert await cards(limited, "waiting", "-n", "default", "-o", "json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [(one["pod"], one["queue"], one["place"]) for one in found["pods"]] == [("default/a", "default", None)]
+        assert "you may not list pods in all namespaces; places in line are not known" in found["notes"]
+        assert await cards(limited, "waiting", "-A") == 1
+        assert "pods is forbidden" in capsys.readouterr().err
 
 
 async def test_get_of_a_namespace_shows_the_cards_of_its_pods_and_of_who_holds_them_no_others(rig, capsys):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.explaining import explain
+from core.explaining.reading_back import Said, said_in
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, Pod, PodUid, Taint, Toleration
 from core.placing.decide import shape_of, try_decide
@@ -177,6 +178,8 @@ def unwished(pod: Pod, words: str, chance: Random) -> Pod:
 def check(world: Drawn) -> str:
     answer = explain.refused(world.ledger, shape_of(world.pod, world.ledger), Policy.BINPACK)  # type: ignore[arg-type]  # it asks
     text, remedy, kinds = explain.sentence(answer), answer.remedy, []
+    wait, nearest = explain.wait(answer), explain._nearest_card(answer.nearest)
+    assert "…" in text or said_in(wait.message) == Said(nearest, remedy or wait.cause.value.remedy), text
     best = ledger_of(world.best, world.ledger.tables)
     opened = tuple(replace(one, taints=(), unschedulable=False, ready=True) for one in world.nodes)
     emptied = ledger_of(opened, world.ledger.tables)

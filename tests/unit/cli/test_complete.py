@@ -16,7 +16,7 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([""], ["check", "doctor", "explain", "get", "shadow", "version"]),
+        ([""], ["check", "doctor", "explain", "get", "shadow", "version", "waiting"]),
         (["explain", "-n", "t"], ["team"]),
         (["get", "--al"], ["--all-namespaces"]),
         (["check", "--f"], ["--file"]),
@@ -35,6 +35,9 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
         (["get", "--no"], ["--no-headers"]),
         (["--kube"], ["--kubeconfig"]),
         (["--kubeconfig", ""], []),
+        (["waiting", ""], []),
+        (["waiting", "--by", ""], ["pod", "queue", "reason"]),
+        (["waiting", "-n", "t"], ["team"]),
         (["nonsense", ""], []),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.options import Controller, Explain, Get, Output, Version, parse
+from cli.options import By, Controller, Explain, Get, Output, Version, Waits, parse
 from runtime.check import Check
 
 
@@ -55,6 +55,7 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["explain", "job/"], "POD: found 'job/'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
         (["explain", "a/b", "-n", "c"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
         (["explain", "a/b", "-A"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
+        (["waiting", "-A", "-n", "c"], "-A: found beside -n 'c'; leave one of them out"),
         (["get", "-A", "-n", "c"], "-A: found beside -n 'c'; leave one of them out"),
         (["check"], "kubectl cards check: --file: missing"),
     ],
@@ -67,7 +68,8 @@ def test_what_makes_no_sense_is_told_by_the_command_itself(words, says, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["explain"], ["drop", "p"], ["get", "-o", "table"], ["explain", "p", "-o", "wide"]]
+    "words",
+    [[], ["explain"], ["drop", "p"], ["get", "-o", "table"], ["explain", "p", "-o", "wide"], ["waiting", "--by", "x"]],
 )
 def test_what_is_not_understood_ends_with_a_line_that_leads_to_help(words, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -95,6 +97,13 @@ def test_what_is_explained_is_named_as_kubectl_names_it(words, expected):
     found = parse(["explain", *words], {})
     assert isinstance(found, Explain)
     assert (found.kind, found.namespace, found.name, found.all_namespaces) == expected
+
+
+def test_waiting_takes_kubectls_flags_and_by_what_pods_are_counted():
+    assert parse(["waiting"], {}) == Waits(namespace="", all_namespaces=False, kubeconfig="", context="")
+    assert parse(["waiting", "-A", "--by", "queue", "-o", "json", "--context", "c"], {}) == Waits(
+        namespace="", all_namespaces=True, kubeconfig="", context="c", by=By.QUEUE, output=Output.JSON
+    )
 
 
 def test_check_takes_files_and_what_configures_it():
@@ -128,7 +137,7 @@ def test_get_takes_kubectls_flags():
     )
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["get", "--help"], ["explain", "-h"]])
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["get", "--help"], ["explain", "-h"], ["waiting", "-h"]])
 def test_help_and_version_are_answered(words, capsys):
     with pytest.raises(SystemExit) as ended:
         parse(words, {})

@@ -1,0 +1,130 @@
+"""Fetches what ``kubectl cards waiting`` shows: the pods that wait, and what decides their places in line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from cli.cluster import BOUND, PODS, empty_holdings
+from core.errors import InvalidRequestError
+from core.groups import GroupKey, GroupKind, GroupSpec, group_of
+from core.model import Pod
+from core.view.waiting import Lines, Waiting, has_place, waiting, waits
+from core.wire.podgroups import decode_coscheduling_group, decode_native_group, decode_volcano_group, salvage_group
+from core.wire.pods import decode_pod
+from core.wire.priority_classes import PriorityClass, decode_priority_class
+from kube.calls import namespace_path
+from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError
+from kube.groups import APIS, PODGROUPS
+from kube.listing import list_all
+from kube.objects import page_decoder
+from kube.transport import Transport
+
+_T = TypeVar("_T")
+_UNBOUND: Final = {"fieldSelector": "spec.nodeName="}
+CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_DECODERS: Final[Mapping[GroupKind, Callable[[bytes], GroupSpec]]] = {
+    GroupKind.VOLCANO: decode_volcano_group,
+    GroupKind.NATIVE: decode_native_group,
+    GroupKind.COSCHEDULING: decode_coscheduling_group,
+}
+
+
+async def fetch_waiting(transport: Transport, namespace: str) -> Waiting:
+    """The pods that wait in *namespace*, "" for all: those that cardshare decides, and others that ask for cards.
+
+    Raises:
+        ApiError: pods may not be listed there, or nobody answers.
+    """
+    holdings = await empty_holdings(transport)
+    ledger, notes = holdings.ledger, [*holdings.notes]
+
+    def is_ours(pod: Pod) -> bool:
+        return pod.scheduler_name in ledger.settings.scheduler_names
+
+    def is_asked_for(pod: Pod) -> bool:
+        return is_ours(pod) or ledger.catalog.request_of(pod, ledger.tables, ledger.settings) is not None
+
+    is_everywhere = True
+    try:
+        found = await _list(transport, PODS, decode_pod, _UNBOUND)
+    except ApiForbiddenError:
+        if not namespace:
+            raise
+        is_everywhere = False
+        found = await _list(transport, f"{namespace_path(namespace)}/pods", decode_pod, _UNBOUND)
+        notes.append("you may not list pods in all namespaces; places in line are not known")
+    pods = [pod for pod in found if waits(pod) and is_asked_for(pod)]
+    lines = await _fetch_lines(transport, pods, "" if is_everywhere else namespace, notes)
+    return waiting(pods, lines, is_ours=is_ours, namespace=namespace, notes=notes)
+
+
+async def _fetch_lines(transport: Transport, pods: Sequence[Pod], namespace: str, notes: list[str]) -> Lines:
+    """What decides the places of *pods*, which are all that wait; in *namespace* alone if there is one."""
+    keys = {key for pod in pods if (key := group_of(pod)) is not None}
+    lines = Lines(is_complete=not namespace)
+    groups: dict[GroupKey, GroupSpec] = {}
+    for kind in GroupKind:
+        if any(key.kind is kind for key in keys):
+            try:
+                groups |= {one.key: one for one in await _fetch_groups(transport, kind, namespace)}
+            except ApiError as e:
+                lines = replace(lines, unread={*lines.unread, kind}, is_complete=False)
+                notes.append(f"PodGroups of {kind} are not read ({_answered(e)}); queues and places are not known")
+    lines = replace(lines, groups=groups)
+    if not groups or not lines.is_complete:
+        return lines
+    members = Counter(key for pod in await _list(transport, PODS, decode_pod, BOUND) if (key := _placed_in(pod)))
+    try:
+        classes = {one.name: one for one in await _fetch_classes(transport, groups.values())}
+    except ApiError as e:
+        notes.append(f"PriorityClasses are not read ({_answered(e)}); places in line are not known")
+        return replace(lines, is_complete=False)
+    return replace(lines, members=members, classes=classes)
+
+
+async def _fetch_groups(transport: Transport, kind: GroupKind, namespace: str) -> Sequence[GroupSpec]:
+    """The groups of *kind*, none if that is not installed."""
+
+    def decode(text: bytes) -> GroupSpec:
+        try:
+            return _DECODERS[kind](text)
+        except InvalidRequestError:
+            return salvage_group(kind, text)
+
+    for api in APIS[kind]:
+        where = f"{api}/namespaces/{namespace}" if namespace else api
+        try:
+            return await _list(transport, f"{where}/{PODGROUPS}", decode)
+        except ApiNotFoundError:
+            continue
+    return ()
+
+
+async def _fetch_classes(transport: Transport, groups: Iterable[GroupSpec]) -> Sequence[PriorityClass]:
+    if not any(one.priority_class for one in groups):
+        return ()
+    return await _list(transport, CLASSES, decode_priority_class)
+
+
+async def _list(
+    transport: Transport, path: str, decode: Callable[[bytes], _T], selectors: Mapping[str, str] | None = None
+) -> Sequence[_T]:
+    return (await list_all(transport, path, page_decoder(decode), selectors=selectors)).items
+
+
+def _placed_in(pod: Pod) -> GroupKey | None:
+    return group_of(pod) if has_place(pod) else None
+
+
+def _answered(error: ApiError) -> ApiError:
+    """*error*, if a server answered at all.
+
+    Raises:
+        ApiError: nobody answers; nor would they to the next question.
+    """
+    if not error.status:
+        raise error
+    return error

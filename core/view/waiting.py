@@ -1,0 +1,222 @@
+"""The pods that wait: why, since when, what would help, and their places in line; ``kubectl cards waiting``. Pure.
+
+Fields are added, never renamed or given another meaning without another *version*.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from core.explaining.reading_back import said_in
+from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving
+from core.model import Phase, Pod
+from core.placing.standing import line_of, order, standing_of
+from core.view.cards import VERSION
+from core.view.explained import why_it_waits
+from core.waiting import cause_of, code_in
+from core.wire.priority_classes import PriorityClass
+
+# So many pods of one reason are named.
+_FIRST: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingPod:
+    """One pod (namespace/name) that waits.
+
+    code: of why it waits (docs/operators/waiting.md), "" if another scheduler says why. reason: of the condition
+    PodScheduled, "" if there is none. since: when it was created, None if that is not known. text: as in ``explain``.
+    nearest: the card or node that comes nearest to taking it, "" if the text names none. change: the smallest change
+    that would let it in, "" if the text names none. queue: with which it stands in line, None if that is not known or
+    another scheduler decides. place: its place in that line, from 1, of *line* pods; None if it is not known, or the
+    pod is not in line: it has scheduling gates.
+    """
+
+    pod: str
+    code: str
+    reason: str
+    since: str | None
+    text: str
+    nearest: str
+    change: str
+    queue: str | None
+    place: int | None
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingReason:
+    """How many *pods* wait for one reason. oldest: since when the first of them waits, None if that is not known.
+
+    first: the names of those that wait longest. change: what helps against this kind of wait.
+    """
+
+    code: str
+    reason: str
+    pods: int
+    oldest: str | None
+    first: tuple[str, ...]
+    change: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingQueue:
+    """How many *pods* of one queue wait, for which reasons; queue: None of those whose queue is not known.
+
+    next: who is first in line, None if that is not known. oldest: since when the first of them waits.
+    """
+
+    queue: str | None
+    pods: int
+    oldest: str | None
+    next: str | None
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The answer of ``waiting``: the pods, those that wait longest first; the same summed up by reason and by queue."""
+
+    version: int = VERSION
+    pods: tuple[WaitingPod, ...]
+    reasons: tuple[WaitingReason, ...] = ()
+    queues: tuple[WaitingQueue, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """What decides in which line pods stand, and where.
+
+    unread: the kinds of groups that may not be read. members: how many of a group are on nodes, or ended well. classes:
+    by name. is_complete: all that places depend on could be read, pods of all namespaces too.
+    """
+
+    groups: Mapping[GroupKey, GroupSpec] = field(default_factory=dict)
+    unread: Collection[GroupKind] = ()
+    members: Mapping[GroupKey, int] = field(default_factory=dict)
+    classes: Mapping[str, PriorityClass] = field(default_factory=dict)
+    is_complete: bool = True
+
+    def group(self, pod: Pod) -> GroupSpec | None:
+        """The group of *pod*, None if it has none, or none is there."""
+        key = group_of(pod)
+        return self.groups.get(key) if key is not None else None
+
+    def queue(self, pod: Pod) -> str | None:
+        """With which queue *pod* stands in line; None if that is not known."""
+        key = group_of(pod)
+        return None if key is not None and key.kind in self.unread else line_of(self.group(pod))
+
+    def order(self, pod: Pod) -> tuple[tuple[int, bool, int], str]:
+        """Where *pod* stands in its line, the smallest first; pods of one second by their names."""
+        spec = self.group(pod)
+        surplus = spec is not None and self.members.get(spec.key, 0) >= max(spec.min_member, 1)
+        return order(standing_of(pod, spec, self.classes, surplus=surplus), pod), pod.key
+
+
+def waits(pod: Pod) -> bool:
+    """Whether *pod* is on no node and has not ended."""
+    return not pod.node_name and not pod.finished and not pod.deleting
+
+
+def has_place(pod: Pod) -> bool:
+    """Whether *pod* counts for the minimum of its group: it is on a node, or has ended well."""
+    if pod.phase is Phase.SUCCEEDED:
+        return True
+    return bool(pod.node_name) and pod.phase is not Phase.FAILED and not is_leaving(pod)
+
+
+def waiting(
+    pods: Iterable[Pod],
+    lines: Lines,
+    *,
+    is_ours: Callable[[Pod], bool],
+    namespace: str = "",
+    notes: Sequence[str] = (),
+) -> Waiting:
+    """Those of *pods* that wait, in *namespace* alone if there is one; places count those of all.
+
+    is_ours: cardshare decides the pod; others are listed without a queue.
+    """
+    found = [pod for pod in pods if waits(pod)]
+    places = _places([pod for pod in found if is_ours(pod) and not pod.gated], lines)
+    shown = sorted((pod for pod in found if not namespace or pod.namespace == namespace), key=_age)
+    listed = tuple(_waiting_pod(pod, places, lines.queue(pod) if is_ours(pod) else None) for pod in shown)
+    return Waiting(pods=listed, reasons=_by_reason(listed), queues=_by_queue(listed, places), notes=tuple(notes))
+
+
+class _Places(NamedTuple):
+    """Of pods in line their place and how many are in that line; of queues who is first."""
+
+    of: Mapping[str, tuple[int, int]]
+    first: Mapping[str, str]
+
+
+def _places(pods: Sequence[Pod], lines: Lines) -> _Places:
+    in_line: dict[str, list[Pod]] = {}
+    for pod in pods if lines.is_complete else ():
+        queue = lines.queue(pod)
+        if queue is not None:
+            in_line.setdefault(queue, []).append(pod)
+    for line in in_line.values():
+        line.sort(key=lines.order)
+    return _Places(
+        {pod.key: (at, len(line)) for line in in_line.values() for at, pod in enumerate(line, start=1)},
+        {queue: line[0].key for queue, line in in_line.items()},
+    )
+
+
+def _age(pod: Pod) -> tuple[bool, int, str]:
+    return not pod.created_s, pod.created_s, pod.key
+
+
+def _waiting_pod(pod: Pod, places: _Places, queue: str | None) -> WaitingPod:
+    said, (place, line) = said_in(pod.scheduled_message), places.of.get(pod.key, (None, None))
+    return WaitingPod(
+        pod=pod.key,
+        code=code_in(pod.scheduled_message),
+        reason=pod.scheduled_reason,
+        since=datetime.fromtimestamp(pod.created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if pod.created_s else None,
+        text=why_it_waits(pod),
+        nearest=said.nearest,
+        change=said.change,
+        queue=queue,
+        place=place,
+        line=line,
+    )
+
+
+def _by_reason(pods: Sequence[WaitingPod]) -> tuple[WaitingReason, ...]:
+    found: dict[tuple[str, str], list[WaitingPod]] = {}
+    for one in pods:
+        found.setdefault((one.code, one.reason), []).append(one)
+    return tuple(
+        WaitingReason(
+            code=code,
+            reason=reason,
+            pods=len(those),
+            oldest=those[0].since,
+            first=tuple(one.pod for one in those[:_FIRST]),
+            change=cause.value.remedy if (cause := cause_of(code)) is not None else "",
+        )
+        for (code, reason), those in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    )
+
+
+def _by_queue(pods: Sequence[WaitingPod], places: _Places) -> tuple[WaitingQueue, ...]:
+    found: dict[str | None, list[WaitingPod]] = {}
+    for one in pods:
+        found.setdefault(one.queue, []).append(one)
+    return tuple(
+        WaitingQueue(
+            queue=queue,
+            pods=len(those),
+            oldest=those[0].since,
+            next=places.first.get(queue) if queue is not None else None,
+            reasons=dict(sorted(Counter(one.code or one.reason for one in those).items())),
+        )
+        for queue, those in sorted(found.items(), key=lambda item: (-len(item[1]), item[0] or ""))
+    )
