@@ -219,50 +219,50 @@ def _is_address(text: str) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m certs",
-        description="Makes, keeps and judges the webhook's certificates: tls.crt, tls.key, ca.crt, ca.key.",
-        epilog="Every flag may be given as CARDSHARE_<FLAG> (--ca-days: CARDSHARE_CA_DAYS); a flag wins. "
-        "Exit status: 0 all is well, 1 it is not, 2 wrong flags.",
+        description="Creates, renews and checks the webhook's certificates: tls.crt, tls.key, ca.crt, ca.key.",
+        epilog="Each flag has an environment variable CARDSHARE_<FLAG> (--ca-days: CARDSHARE_CA_DAYS); "
+        "the flag takes precedence. Exit status: 0 all is well, 1 something is not, 2 wrong flags.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="ensure | rotate | run | status")
-    ensure = commands.add_parser("ensure", help="keep a good pair, or make one; safe to repeat")
-    rotate = commands.add_parser("rotate", help="make a new authority and pair now; the old authority stays trusted")
-    run = commands.add_parser("run", help="keep Secrets and who trusts them good, until stopped")
-    status = commands.add_parser("status", help="judge what is there; changes nothing")
+    ensure = commands.add_parser("ensure", help="create a pair if there is no valid one; safe to repeat")
+    rotate = commands.add_parser("rotate", help="create a new CA and pair now; the old CA stays trusted")
+    run = commands.add_parser("run", help="keep Secrets and caBundles valid until stopped")
+    status = commands.add_parser("status", help="check what is there; changes nothing")
     for command in (ensure, rotate, status):
-        command.add_argument("--dir", metavar="D", help="directory of the files")
+        command.add_argument("--dir", metavar="D", help="directory for the files")
     run.set_defaults(dir="")
-    run.add_argument("--every", metavar="S", help=f"seconds between two looks (default {DEFAULT_EVERY_S:g})")
+    run.add_argument("--every", metavar="S", help=f"seconds between checks (default {DEFAULT_EVERY_S:g})")
     run.add_argument(
         "--metrics-listen", metavar="ADDRESS", help=f"metrics and health (default {DEFAULT_METRICS_LISTEN})"
     )
     add_log_format(run)
-    run.add_argument("--pod", metavar="NAMESPACE/NAME", help="the pod that this runs in, to keep its condition")
+    run.add_argument("--pod", metavar="NAMESPACE/NAME", help="this process's own pod, whose condition it sets")
     for command in (ensure, rotate, run, status):
         command.add_argument("--service", metavar="S", help="Service in front of the webhook")
         command.add_argument("--namespace", metavar="N", help="namespace of that Service")
-        command.add_argument("--dns", metavar="NAME", action="append", help="one more DNS name; may be repeated")
-        command.add_argument("--ip", metavar="ADDRESS", action="append", help="an address; may be repeated")
+        command.add_argument("--dns", metavar="NAME", action="append", help="an additional DNS name; repeatable")
+        command.add_argument("--ip", metavar="ADDRESS", action="append", help="an additional IP address; repeatable")
     for command in (ensure, rotate, run):
-        command.add_argument("--days", metavar="DAYS", help=f"life of the pair (default {DEFAULT_DAYS})")
-        command.add_argument("--ca-days", metavar="DAYS", help=f"life of the authority (default {DEFAULT_CA_DAYS})")
+        command.add_argument("--days", metavar="DAYS", help=f"days that the pair is valid (default {DEFAULT_DAYS})")
+        command.add_argument("--ca-days", metavar="DAYS", help=f"days that the CA is valid (default {DEFAULT_CA_DAYS})")
         command.add_argument(
-            "--secret", metavar="NAME", help="keep the pair in this Secret of --namespace; --dir gets a copy"
+            "--secret", metavar="NAME", help="store the pair in this Secret in --namespace; --dir gets a copy"
         )
-        command.add_argument("--ca-secret", metavar="NAME", help="keep the authority and its key in this one")
+        command.add_argument("--ca-secret", metavar="NAME", help="store the CA and its key in this Secret")
         command.add_argument(
             "--pair",
             metavar="SECRET=NAME",
             action="append",
-            help="keep one more pair by the same authority in this Secret, for this name or address; may be repeated",
+            help="store another pair of the same CA in this Secret, for this name or address; repeatable",
         )
         command.add_argument(
             "--webhook",
             metavar="NAME",
             action="append",
-            help="webhook configuration whose caBundle is to trust the Secret's pair; may be repeated",
+            help="webhook configuration whose caBundle trusts the Secret's pair; repeatable",
         )
         command.add_argument(
-            "--kubeconfig", metavar="F", help="how to reach the API server (default: as a pod, KUBECONFIG)"
+            "--kubeconfig", metavar="F", help="kubeconfig file (default: the pod's own credentials, KUBECONFIG)"
         )
     return parser
 

@@ -24,13 +24,13 @@ _WORKLOADS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("job", "jobs", "job.batch", "job.batch.volcano.sh", "vcjob", "vj"), "Job"),
 }
 _EXIT_STATUS: Final = (
-    "Exit status: 0 answered; 1 there is no such pod or node, or the API server does not tell; "
+    "Exit status: 0 answered; 1 the pod or node does not exist, or the API server does not answer; "
     "2 the command or the kubeconfig is wrong. "
-    "Of check: 1 something is denied; 2 files cannot be used. "
-    "Of doctor: 3 something is at risk, or not known; 4 something does not work."
+    "For check: 1 something is denied; 2 files cannot be used. "
+    "For doctor: 3 something is at risk or unknown; 4 something does not work."
 )
 _VARIABLES: Final = (
-    "Every flag of the controller's has a variable: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
+    "The controller's flags have environment variables: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
     "CARDSHARE_CONTROLLER_CA, CARDSHARE_TLS_SERVER_NAME."
 )
 _NAMESPACE: Final = "cardshare-system"
@@ -175,47 +175,51 @@ class Flag(NamedTuple):
 # Where the API server is, in front of the command's name or behind it.
 COMMON: Final = (
     Flag(("--kubeconfig",), "FILE", "kubeconfig file; default as kubectl: KUBECONFIG, ~/.kube/config"),
-    Flag(("--context",), "NAME", "a context of it other than the current one"),
+    Flag(("--context",), "NAME", "context in the kubeconfig; default the current one"),
 )
 # Where the controller answers, and what proves it.
 _ASKING: Final = (
-    Flag(("--controller",), "URL", "https://host:port of its --preview-listen: it knows more than the API server"),
-    Flag(("--token-file",), "FILE", "token to show it: kubectl create token --audience cardshare-controller"),
-    Flag(("--controller-ca",), "FILE", "PEM that proves it; what the system trusts by default"),
-    Flag(("--tls-server-name",), "NAME", "name in its certificate, where the URL has another"),
+    Flag(
+        ("--controller",),
+        "URL",
+        "https://host:port of the controller's --preview-listen, which knows more than the API server",
+    ),
+    Flag(("--token-file",), "FILE", "token for the controller: kubectl create token --audience cardshare-controller"),
+    Flag(("--controller-ca",), "FILE", "CA certificates (PEM) of the controller; default the system's"),
+    Flag(("--tls-server-name",), "NAME", "server name in the controller's certificate; default the URL's host"),
 )
 _ALL: Final = Flag(("-A", "--all-namespaces"), "", "in all namespaces")
 FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
     "get": (
-        Flag(("-o", "--output"), "FORMAT", "wide: also protocol, mode and health; json, yaml: for scripts"),
-        Flag(("-n", "--namespace"), "NAMESPACE", "only cards that its pods hold; default all"),
+        Flag(("-o", "--output"), "FORMAT", "output format; wide adds protocol, mode and health"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "only cards that pods in this namespace hold; default all"),
         _ALL,
         Flag(("-l", "--selector"), "SELECTOR", "only nodes with these labels, such as pool=a100"),
-        Flag(("-w", "--watch"), "", "go on and print nodes as they change"),
-        Flag(("--no-headers",), "", "no line of headings and no totals"),
+        Flag(("-w", "--watch"), "", "watch for changes and print changed nodes"),
+        Flag(("--no-headers",), "", "omit headings and totals"),
         *_ASKING,
     ),
     "explain": (
-        Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
-        Flag(("-n", "--namespace"), "NAMESPACE", "its namespace; default that of the kubeconfig"),
+        Flag(("-o", "--output"), "FORMAT", "output format"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "namespace; default the kubeconfig's"),
         _ALL,
         *_ASKING,
     ),
     "waiting": (
-        Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
+        Flag(("-o", "--output"), "FORMAT", "output format"),
         Flag(("-n", "--namespace"), "NAMESPACE", "pods of this namespace; default that of the kubeconfig"),
         _ALL,
         Flag(("--by",), "BY", "list pods, or count them by reason or by queue", tuple(By)),
     ),
     "doctor": (
-        Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
-        Flag(("-n", "--namespace"), "NAMESPACE", f"where cardshare is installed; default {_NAMESPACE}"),
-        Flag(("--name",), "NAME", f"with which the names of its objects begin; default {_NAME}"),
+        Flag(("-o", "--output"), "FORMAT", "output format"),
+        Flag(("-n", "--namespace"), "NAMESPACE", f"namespace of cardshare; default {_NAMESPACE}"),
+        Flag(("--name",), "NAME", f"object name prefix; default {_NAME}"),
     ),
-    "shadow": (Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"), *_ASKING),
+    "shadow": (Flag(("-o", "--output"), "FORMAT", "output format"), *_ASKING),
     "check": (
-        Flag(("-f", "--file"), "FILE", "YAML or JSON; - is stdin; several may follow, and it may be repeated"),
-        Flag(("-n", "--namespace"), "NAMESPACE", "of objects that name none; default 'default'"),
+        Flag(("-f", "--file"), "FILE", "YAML or JSON files, - for stdin; repeatable"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "namespace of objects without one; default 'default'"),
         *(Flag((flag,), "FILE", f"{told} [{variable}]") for flag, variable, told in (SETTINGS, DEVICES)),
     ),
     "version": (),
@@ -345,19 +349,19 @@ def _controller(
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="kubectl cards",
-        description="The GPUs and NPUs of the cluster, who holds them, and why a pod waits.",
+        description="Shows the GPUs and NPUs of the cluster, who holds them, and why a pod waits.",
         epilog=f"Examples:\n{_EXAMPLES['']}\n\n{_EXIT_STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=TOLD_VERSION)
     _add(parser, COMMON, default="")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    get = _command(commands, "get", "cards, how much of each is in use, and by whom")
+    get = _command(commands, "get", "list cards, their usage and the pods that hold them")
     get.add_argument("nodes", nargs="*", metavar="NODE", help="only these nodes")
     explain = _command(
         commands,
         "explain",
-        "where a pod was put, or why it waits",
+        "show where a pod was placed, or why it waits",
         _VARIABLES,
     )
     explain.add_argument(
@@ -366,10 +370,12 @@ def _parser() -> argparse.ArgumentParser:
         help="NAME, NAMESPACE/NAME, or pod/, deployment/, replicaset/, statefulset/, daemonset/, job/NAME",
     )
     _command(commands, "waiting", "the pods that wait: why, since when, what would help, their places in line")
-    _command(commands, "check", "what admission would say of manifests, without a cluster")
-    _command(commands, "doctor", "what in this cluster would not work, or is at risk")
-    _command(commands, "shadow", "what a controller with --shadow would do with another scheduler's pods", _VARIABLES)
-    _command(commands, "version", "which version this is")
+    _command(commands, "check", "check manifests against the admission rules, without a cluster")
+    _command(commands, "doctor", "find what does not work in the cluster, or is at risk")
+    _command(
+        commands, "shadow", "show what a controller with --shadow would do with another scheduler's pods", _VARIABLES
+    )
+    _command(commands, "version", "print the version")
     return parser
 
 

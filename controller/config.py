@@ -133,48 +133,50 @@ def _path(text: str) -> Path | None:
 
 def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m controller", description="Places pods that ask for shares of cards.", allow_abbrev=False
+        prog="python -m controller", description="Schedules pods that request shares of cards.", allow_abbrev=False
     )
 
     def flag(name: str, default: str, text: str) -> None:
         told = f"{text} (default {default})" if default else text
         parser.add_argument(name, default=environ.get(_variable(name)) or default, help=f"{told} [{_variable(name)}]")
 
-    flag("--listen", "0.0.0.0:8080", "address for metrics and health, plain")
-    flag("--kubeconfig", "", "file with the API server's address and credentials; in a pod, its own are used")
+    flag("--listen", "0.0.0.0:8080", "address for metrics and health, without TLS")
+    flag("--kubeconfig", "", "kubeconfig file; default the pod's own credentials")
     flag("--settings", "", "cardshare.yaml, or a directory with it and volcano-scheduler.conf")
-    flag("--preview-listen", "", "address, over TLS, for /v1/preview and /v1/explain; none by default")
-    flag("--cert-dir", "", "directory of tls.crt, tls.key and ca.crt for --preview-listen; may be filled later")
-    flag("--audience", AUDIENCE, "whom the tokens of those who ask there must have been made for")
-    flag("--pod", "", "namespace/name of the pod that this runs in, to keep its condition; none by default")
+    flag("--preview-listen", "", "address for /v1/preview and /v1/explain, over TLS; default none")
+    flag("--cert-dir", "", "directory with tls.crt, tls.key and ca.crt for --preview-listen; the files may come later")
+    flag("--audience", AUDIENCE, "audience that callers' tokens must have")
+    flag("--pod", "", "namespace/name of the controller's own pod, whose condition it sets; default none")
     flag(
         "--trust-namespaces",
         "",
-        "namespaces, separated by commas, whose ConfigMaps are believed as configuration: kube-system, volcano-system, "
-        "mindx-dl; none by default",
+        "comma-separated namespaces whose ConfigMaps count as configuration, such as kube-system, volcano-system, "
+        "mindx-dl; default none",
     )
-    flag("--hami-config", "", "namespace/name of the ConfigMap with HAMi's device-config.yaml; wins over the settings")
-    flag("--last-good", "", "directory of the last good settings, for a start with settings that cannot be used")
-    flag("--keep-last-good", "", "namespace/name of the ConfigMap to keep the settings in force in; none by default")
-    flag("--identity", "", "who writes the events; the host's name by default")
-    flag("--lease", LEASE, "namespace/name of the Lease whose holder decides; 'none' only where no other can run")
+    flag("--hami-config", "", "namespace/name of the ConfigMap with HAMi's device-config.yaml; overrides the settings")
+    flag("--last-good", "", "directory with the last good settings, used if the current ones are invalid at start")
+    flag("--keep-last-good", "", "namespace/name of the ConfigMap that stores the settings in force; default none")
+    flag("--identity", "", "identity in events and the lease; default the host name")
+    flag("--lease", LEASE, "namespace/name of the leader election Lease; 'none' only if no other controller can run")
+    flag("--lease-duration", f"{_TIMING.duration_s:g}", "seconds that the lease is valid; the same for all replicas")
     flag(
-        "--lease-duration", f"{_TIMING.duration_s:g}", "seconds for which the lease is good; the same for all replicas"
+        "--lease-renew-deadline",
+        f"{_TIMING.renew_deadline_s:g}",
+        "seconds without a renewal after which the process ends",
     )
-    flag("--lease-renew-deadline", f"{_TIMING.renew_deadline_s:g}", "seconds after which it ends without a renewal")
-    flag("--lease-retry-period", f"{_TIMING.retry_s:g}", "seconds between tries to take or renew the lease")
+    flag("--lease-retry-period", f"{_TIMING.retry_s:g}", "seconds between attempts to acquire or renew the lease")
     add_log_format(parser)
     parser.add_argument(
         "--shadow",
         nargs="?",
         const="true",
         default=environ.get(_variable("--shadow")) or "",
-        help="decide and write nothing: tell what would be done with the pods of another scheduler [CARDSHARE_SHADOW]",
+        help="decide but write nothing: report what would become of another scheduler's pods [CARDSHARE_SHADOW]",
     )
     parser.add_argument(
         "--scheduler-name",
         action="append",
-        help="place pods with this schedulerName; may be repeated [CARDSHARE_SCHEDULER_NAME, separated by commas]",
+        help="schedule pods with this schedulerName; repeatable [CARDSHARE_SCHEDULER_NAME, comma-separated]",
     )
     return parser
 

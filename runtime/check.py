@@ -25,7 +25,7 @@ SETTINGS: Final = (
     "CARDSHARE_SETTINGS",
     "cardshare.yaml, or a directory with it and volcano-scheduler.conf",
 )
-DEVICES: Final = ("--device-config", "CARDSHARE_DEVICE_CONFIG", "device-config.yaml, as device plugins have it")
+DEVICES: Final = ("--device-config", "CARDSHARE_DEVICE_CONFIG", "device-config.yaml of the device plugins")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +119,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], prog: str) -> Check:
     """
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Judges manifests of pods and of workloads by the rules of admission, without a cluster. What the "
-        "cluster's cards could never hold is not known here.",
+        description="Checks manifests of pods and workloads against the admission rules, without a cluster. The "
+        "limits of the cluster's own cards are unknown.",
         epilog=f"Exit status: {EXIT_STATUS}.",
         allow_abbrev=False,
     )
@@ -130,9 +130,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], prog: str) -> Check:
         nargs="+",
         required=True,
         metavar="FILE",
-        help="YAML or JSON; - is stdin; may be repeated",
+        help="YAML or JSON files, - for stdin; repeatable",
     )
-    parser.add_argument("-n", "--namespace", default="default", help="of objects that name none (default 'default')")
+    parser.add_argument(
+        "-n", "--namespace", default="default", help="namespace of objects without one (default 'default')"
+    )
     for flag, variable, told in (SETTINGS, DEVICES):
         parser.add_argument(flag, default=environ.get(variable) or "", help=told)
     found = parser.parse_args(argv)

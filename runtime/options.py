@@ -26,7 +26,7 @@ def add_log_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         _LOG_FORMAT,
         metavar=" | ".join(LogFormat),
-        help=f"how log lines are written (default {LogFormat.JSON}) [{_LOG_FORMAT_VARIABLE}]",
+        help=f"log format (default {LogFormat.JSON}) [{_LOG_FORMAT_VARIABLE}]",
     )
 
 

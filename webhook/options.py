@@ -115,45 +115,49 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m webhook",
-        description="Answers the API server's admission reviews of pods. `python -m webhook check -f FILE` judges "
-        "manifests instead, without a cluster.",
-        epilog="Every flag has an environment variable CARDSHARE_<FLAG>; a flag wins.",
+        description="Answers the API server's admission reviews of pods. `python -m webhook check -f FILE` checks "
+        "manifests without a cluster.",
+        epilog="Each flag has an environment variable CARDSHARE_<FLAG>; the flag takes precedence.",
     )
     parser.add_argument(
-        "--listen", help=f"host:port of /mutate, /validate and /configuration, over TLS (default {_LISTEN})"
+        "--listen", help=f"host:port for /mutate, /validate and /configuration, over TLS (default {_LISTEN})"
     )
-    parser.add_argument("--metrics-listen", help=f"host:port of health and metrics (default {_METRICS_LISTEN})")
-    parser.add_argument("--cert-dir", help="directory of tls.crt, tls.key and ca.crt; changes are picked up")
+    parser.add_argument("--metrics-listen", help=f"host:port for health and metrics (default {_METRICS_LISTEN})")
+    parser.add_argument("--cert-dir", help="directory with tls.crt, tls.key and ca.crt; reloaded when they change")
     parser.add_argument("--settings", help="cardshare.yaml, or a directory with it and volcano-scheduler.conf")
-    parser.add_argument("--device-config", help="device-config.yaml, as device plugins have it")
-    parser.add_argument("--last-good", help="directory of the last good settings, for a start with bad ones")
+    parser.add_argument("--device-config", help="device-config.yaml of the device plugins")
+    parser.add_argument(
+        "--last-good", help="directory with the last good settings, used if the current ones are invalid at start"
+    )
     parser.add_argument(
         "--trust-namespaces",
-        help="namespaces, separated by commas, whose ConfigMaps are believed as configuration: kube-system, "
-        "volcano-system; none by default",
+        help="comma-separated namespaces whose ConfigMaps count as configuration, such as kube-system, "
+        "volcano-system; default none",
     )
     parser.add_argument(
-        "--hami-config", help="namespace/name of the ConfigMap with HAMi's device-config.yaml; wins over the settings"
+        "--hami-config", help="namespace/name of the ConfigMap with HAMi's device-config.yaml; overrides the settings"
     )
-    parser.add_argument("--kubeconfig", help="where the API server is: for its ConfigMaps, and an inventory of cards")
-    parser.add_argument("--no-inventory", action="store_true", help="judge without knowing the cluster's cards")
-    parser.add_argument("--client-ca", help="PEM of those whose clients alone may call; changes are picked up")
+    parser.add_argument("--kubeconfig", help="kubeconfig file, for ConfigMaps and the inventory of cards")
+    parser.add_argument("--no-inventory", action="store_true", help="do not use the cluster's cards in admission")
+    parser.add_argument(
+        "--client-ca", help="CA certificates (PEM) of the clients that may call; reloaded when they change"
+    )
     parser.add_argument(
         "--client-name",
         action="extend",
         nargs="+",
         metavar="NAME",
-        help="of those, the ones that alone may call, by common name or DNS name of their certificates",
+        help="accept only clients with this common name or DNS name in their certificate",
     )
     parser.add_argument(
         "--max-connections",
-        help=f"of reviews; with one more, the longest idle is closed (default {_MAX_CONNECTIONS})",
+        help=f"most connections; one more closes the connection that is idle longest (default {_MAX_CONNECTIONS})",
     )
-    parser.add_argument("--preview-url", help="https://host:port of the controller, asked on dry runs; none by default")
-    parser.add_argument("--preview-ca", help="PEM that proves the controller; needed with --preview-url")
-    parser.add_argument("--preview-token", help="file with the token to show the controller, read at each call")
+    parser.add_argument("--preview-url", help="https://host:port of the controller, asked on dry runs; default none")
+    parser.add_argument("--preview-ca", help="CA certificates (PEM) of the controller; required with --preview-url")
+    parser.add_argument("--preview-token", help="file with the token for the controller, read at each call")
     add_log_format(parser)
-    parser.add_argument("--drain-s", help=f"seconds of service after SIGTERM (default {_DRAIN_S})")
+    parser.add_argument("--drain-s", help=f"seconds to keep serving after SIGTERM (default {_DRAIN_S})")
     return parser
 
 
