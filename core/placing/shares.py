@@ -8,9 +8,8 @@ holds of what it deserves of any resource. How many pods there may be is not sha
 hide what is not.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
@@ -65,7 +64,9 @@ def deserved(total: Mapping[str, int], asked: Mapping[str, Mapping[str, int]], t
         parts = _parts(resource, asked, tree)
         above = [(ROOT_QUEUE, Fraction(total[resource]))]
         for name, amount in above:
-            for queue, got in _shared_out(parts.get(name, ()), amount):
+            if name not in parts:
+                continue
+            for queue, got in _shared_out(parts[name], amount):
                 if queue != name:
                     found.amounts.setdefault(queue, {})[resource] = float(got)
                     above.append((queue, got))
@@ -112,37 +113,40 @@ def _own(name: str, want: int) -> _Part:
 
 def _shared_out(parts: Sequence[_Part], total: Fraction) -> Iterator[tuple[str, Fraction]]:
     """What each of *parts* gets of *total*: of what is deserved, of what is left by weight, and of the rest."""
-    got = {one: one.least for one in parts}
-    said, others = [one for one in parts if one.due], [one for one in parts if not one.due]
+    got = [one.least for one in parts]
+    said = [at for at, one in enumerate(parts) if one.due]
+    others = [at for at, one in enumerate(parts) if not one.due]
+    left = total - sum(got, Fraction(0))
     for members, is_due in ((said, True), (others, False), (said, False)):
-        stage = [
-            replace(
-                one,
-                weight=one.due or one.weight,
-                least=got[one],
-                most=min(one.most, max(one.least, Fraction(one.due))) if is_due else one.most,
-            )
-            for one in members
-        ]
-        taken = sum((got[one] for one in parts if one not in members), Fraction(0))
-        level = _level(stage, total - taken)
-        got.update(zip(members, (one.at(level) for one in stage), strict=True))
-    return ((one.name, amount) for one, amount in got.items())
+        stage = [_next_stage(parts[at], got[at], is_due=is_due) for at in members]
+        left += sum((one.least for one in stage), Fraction(0))
+        level = _level(stage, left)
+        for at, one in zip(members, stage, strict=True):
+            got[at] = one.at(level)
+            left -= got[at]
+    return ((one.name, amount) for one, amount in zip(parts, got, strict=True))
+
+
+def _next_stage(part: _Part, got: Fraction, *, is_due: bool) -> _Part:
+    """*part*, which has *got* something already, up to what it deserves, or up to the most that it may have."""
+    most = min(part.most, max(part.least, Fraction(part.due))) if is_due else part.most
+    return _Part(name=part.name, weight=part.due or part.weight, least=got, most=most)
 
 
 def _level(parts: Sequence[_Part], total: Fraction) -> Fraction:
-    """What a weight of 1 gets where all of *total* is shared out, or all have the most that they may."""
-
-    def given(level: Fraction) -> Fraction:
-        return sum((part.at(level) for part in parts), Fraction(0))
-
-    # Between two of these nothing begins or ends to grow.
-    bends = sorted({Fraction(0), *(amount / part.weight for part in parts for amount in (part.least, part.most))})
-    at = bisect_left(bends, total, key=given)
-    if at == len(bends):
-        return bends[-1]
-    if at == 0:
-        return bends[0]
-    below, above = bends[at - 1], bends[at]
-    growing = given(above) - given(below)
-    return below + (above - below) * (total - given(below)) / growing
+    """What a weight of 1 gets if all of *total* is shared out, or all have the most that they may."""
+    # A part grows by its weight from the level at which it has its least to that at which it has its most.
+    bends = sorted(
+        bend
+        for part in parts
+        for bend in ((part.least / part.weight, part.weight), (part.most / part.weight, -part.weight))
+    )
+    level, growth, given = Fraction(0), 0, sum((part.least for part in parts), Fraction(0))
+    for bend, change in bends:
+        if given >= total:
+            break
+        rise = growth * (bend - level)
+        if given + rise >= total:
+            return level + (total - given) / growth
+        level, growth, given = bend, growth + change, given + rise
+    return level
