@@ -15,7 +15,7 @@ from controller.deciding.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
 from controller.grouping.books import Books, Spender, over_wait, spender_of
 from controller.grouping.groups import Groups
 from core.explaining.shortage import shortage
-from core.groups import SUBGROUPS_MAX, GroupKey, GroupKind, SubGroups, group_of, is_leaving
+from core.groups import SUBGROUPS_MAX, TASK, GroupKey, GroupKind, SubGroups, group_of, is_leaving, task_of
 from core.model import NodeName, Phase, Pod
 from core.placing import gang as gangs
 from core.placing.domains import Near
@@ -36,8 +36,9 @@ class Gang:
     """A group of which not enough members have their places.
 
     what: it, or one of its subgroups, as people are told. unit: its members. waiting: those to decide. absent: members
-    that are there and not to be decided now: gated, resting, invalid. asks: what they ask together, by which they wait
-    while it is refused. subgroups: how many its group has.
+    that are there and not to be decided now: gated, resting, invalid. foreign: those that name another scheduler and
+    have no node. asks: what they ask together, by which they wait while it is refused. subgroups: how many its group
+    has.
     """
 
     key: GroupKey
@@ -45,6 +46,7 @@ class Gang:
     unit: gangs.Unit
     waiting: tuple[Entry, ...]
     absent: int
+    foreign: int
     asks: Together
     subgroups: int = 0
 
@@ -67,6 +69,17 @@ class Gang:
             text += (
                 f", {self.absent} more {'is' if self.absent == 1 else 'are'} there and not ready: see why each waits"
             )
+        if self.foreign:
+            name = self.waiting[0].pod.scheduler_name
+            text += f", {self.foreign} more {'names' if self.foreign == 1 else 'name'} another scheduler: write {name}"
+        missing = wanted - tally.members - self.absent - self.foreign
+        if missing > 0:
+            text += f". Create {missing} more"
+            if not self.unit.minimum.name and tally.members and tally.parts_are_met:
+                field = "minCount" if self.key.kind is GroupKind.NATIVE else "minMember"
+                text += f", or set the group's {field} to {tally.members}"
+        elif short and not any(task_of(one.pod) for one in self.waiting):
+            text += f". Name the task of each pod in annotation {TASK}, or leave out the group's minTaskMember"
         return Wait(Cause.WAITING_FOR_GROUP, text)
 
 
@@ -131,7 +144,7 @@ class Units:
         home = set[NodeName]()
         homes: dict[str, tuple[Near, set[NodeName]]] = {}
         waiting: list[tuple[Entry, Path]] = []
-        absent = Counter[Path]()
+        absent, foreign = Counter[Path](), Counter[Path]()
         subgroups: dict[SubGroups, set[str]] = {policy: set() for policy in spec.sub_groups}
         for uid, pod in self._groups.members(key).items():
             entry = self._life.get(uid)
@@ -150,7 +163,7 @@ class Units:
             elif entry is not None and _may_go(entry):
                 waiting.append((entry, path))
             elif not (is_leaving(pod) or pod.finished):
-                absent[path] += 1
+                (foreign if entry is None and not pod.gated else absent)[path] += 1
         waiting.sort(key=lambda each: each[0].order)
         subgroup_of = {entry.pod.uid: path[-1] for entry, path in waiting if path and path[-1] in homes}
         minimum, what = minimum_of(spec, subgroups), str(key)
@@ -160,9 +173,9 @@ class Units:
             if policy is not None and tally.whole(path)[1]:
                 minimum, what = Minimum(name="subgroup", members=policy.size), f"{path[-1]} of {key}"
                 waiting = [(entry, ()) for entry, of in waiting if of[-1:] == path[-1:]]
-                held, absent = (
+                held, absent, foreign = (
                     Counter[Path]({(): sum(many for of, many in counts.items() if of[-1:] == path[-1:])})
-                    for counts in (held, absent)
+                    for counts in (held, absent, foreign)
                 )
             elif one is not None and has_domains:
                 minimum, waiting, held = Minimum(name="pod", members=1), [(one, ())], Counter()
@@ -188,6 +201,7 @@ class Units:
             unit=unit,
             waiting=tuple(entry for entry, _ in waiting),
             absent=absent.total(),
+            foreign=foreign.total(),
             asks=unit.together(self._books.limits(key)),
             subgroups=sum(map(len, subgroups.values())),
         )

@@ -84,6 +84,27 @@ def test_nothing_is_decided_until_enough_members_exist():
     assert sum(made.ledger.node_of(one.uid) is not None for one in made.pods.values()) == 4
 
 
+def test_what_a_group_lacks_is_said_with_what_to_do():
+    made = world(4, groups=[spec(3)])
+    made.adds(*members(2))
+    assert made.binds() == []
+    few = "waits until 3 members of PodGroup default/g can be placed together; 2 can be decided"
+    assert made.wait("g0").text == f"{few}. Create 1 more, or set the group's minMember to 2"
+    made = world(4, groups=[spec(3)])
+    made.adds(*members(2), member("other", scheduler_name="default-scheduler"))
+    assert made.binds() == []
+    assert made.wait("g0").text == f"{few}, 1 more names another scheduler: write cardshare"
+
+
+def test_pods_that_name_no_task_are_told_where_the_group_wants_some_of_each():
+    made = world(4, groups=[spec(2, min_task_member={"worker": 1, "ps": 1})])
+    made.adds(*members(2))
+    assert made.binds() == []
+    text = made.wait("g0").text
+    assert "2 can be decided (0 of 1 of task ps, 0 of 1 of task worker). Name the task of each pod in annotation" in text
+    assert "volcano.sh/task-spec" in text
+
+
 def test_members_that_are_bound_or_succeeded_count_and_failed_ones_do_not():
     made = world(4, groups=[spec(3)])
     made.adds(
@@ -252,7 +273,7 @@ def test_a_subgroup_that_is_not_whole_says_so():
     made.adds(*partitioned(3, 2))
     assert bound(made) == ["g0", "g1"]
     assert made.wait("g2").text == (
-        "waits until 2 members of subgroup w/1 of PodGroup default/g can be placed together; 1 can be decided"
+        "waits until 2 members of subgroup w/1 of PodGroup default/g can be placed together; 1 can be decided. Create 1 more"
     )
     made.adds(member("g3", labels={"part": "1"}))
     assert bound(made) == ["g0", "g1", "g2", "g3"]
@@ -273,7 +294,7 @@ def test_until_enough_subgroups_are_whole_the_fullest_others_are_told():
     assert bound(made) == []
     assert made.wait("g0").text == (
         "waits until 4 members of PodGroup default/g can be placed together; 3 can be decided"
-        " (1 of 2 subgroups of w, 1 of 2 of subgroup w/1)"
+        " (1 of 2 subgroups of w, 1 of 2 of subgroup w/1). Create 1 more"
     )
 
 
