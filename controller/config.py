@@ -52,6 +52,7 @@ class Config:
     keep_in: the ConfigMap in which they are kept, which is mounted there. lease: None = no other process can run;
     timing: of the lease. hami_config: HAMi's ConfigMap,
     NAMESPACE/NAME; "" for what the settings name. shadow: nothing is decided or written; it is told what would be.
+    kueue: whether Kueue's admission checks are answered.
     """
 
     listen: Address
@@ -71,6 +72,7 @@ class Config:
     shadow: bool = False
     log_format: LogFormat = LogFormat.JSON
     hami_config: str = ""
+    kueue: bool = False
 
     @property
     def files(self) -> Files:
@@ -102,7 +104,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     keep_in = _pod(given.keep_last_good, problems, "--keep-last-good")
     lease = _lease(given.lease, problems)
     timing = _timing(given, problems)
-    shadow = _shadow(given, problems)
+    shadow = _switch("--shadow", given.shadow, problems)
+    kueue = _switch("--kueue", given.kueue, problems)
     log_format = read_log_format(given, environ, problems)
     if problems:
         raise ConfigError(problems)
@@ -124,6 +127,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         shadow=shadow,
         log_format=log_format,
         hami_config=hami_config,
+        kueue=kueue,
     )
 
 
@@ -139,6 +143,10 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     def flag(name: str, default: str, text: str) -> None:
         told = f"{text} (default {default})" if default else text
         parser.add_argument(name, default=environ.get(_variable(name)) or default, help=f"{told} [{_variable(name)}]")
+
+    def switch(name: str, text: str) -> None:
+        default, told = environ.get(_variable(name)) or "", f"{text} [{_variable(name)}]"
+        parser.add_argument(name, nargs="?", const="true", default=default, help=told)
 
     flag("--listen", "0.0.0.0:8080", "address for metrics and health, without TLS")
     flag("--kubeconfig", "", "kubeconfig file; default the pod's own credentials")
@@ -166,13 +174,8 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     flag("--lease-retry-period", f"{_TIMING.retry_s:g}", "seconds between attempts to acquire or renew the lease")
     add_log_format(parser)
-    parser.add_argument(
-        "--shadow",
-        nargs="?",
-        const="true",
-        default=environ.get(_variable("--shadow")) or "",
-        help="decide but write nothing: report what would become of another scheduler's pods [CARDSHARE_SHADOW]",
-    )
+    switch("--shadow", "decide but write nothing: report what would become of another scheduler's pods")
+    switch("--kueue", "answer Kueue's AdmissionChecks of controller cardshare.io/fits: do a workload's pods fit now")
     parser.add_argument(
         "--scheduler-name",
         action="append",
@@ -224,10 +227,10 @@ def _lease(text: str, problems: list[str]) -> LeaseName | None:
     return LeaseName(namespace, name)
 
 
-def _shadow(given: argparse.Namespace, problems: list[str]) -> bool:
-    if given.shadow not in ("", "true", "false"):
-        problems.append(f"{_called('--shadow')}: found {quoted(given.shadow, 256)}; write true or false")
-    return bool(given.shadow == "true")
+def _switch(name: str, text: str, problems: list[str]) -> bool:
+    if text not in ("", "true", "false"):
+        problems.append(f"{_called(name)}: found {quoted(text, 256)}; write true or false")
+    return text == "true"
 
 
 def _timing(given: argparse.Namespace, problems: list[str]) -> Timing:

@@ -21,6 +21,9 @@ class Metrics:
         self.refusals: Final = self._counter(
             "refusals", "Pods that were told why they wait, or told another cause than before, by its code.", ("code",)
         )
+        self.kueue_answers: Final = self._counter(
+            "kueue_answers", "Answers to Kueue's admission checks, by what they say.", ("state",)
+        )
         self.binds: Final = self._counter("binds", "Bindings sent, by what became of them.", ("outcome",))
         self.bind_s: Final = self._histogram("bind_seconds", "Seconds from sending a Binding to its answer.", _SECONDS)
         self.create_to_bound_s: Final = self._histogram(

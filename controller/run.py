@@ -20,6 +20,7 @@ from controller.acting.group_writes import GroupWrites
 from controller.config import Config
 from controller.failpoints import Reached, go_on
 from controller.garbage import Garbage
+from controller.kueue.checks import AdmissionChecks
 from controller.last_good import LastGood
 from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
 from controller.loop import Loop
@@ -223,6 +224,8 @@ class Controller:
                 fetch, list_again = partial(pods_on, transport), process.watches.reflectors["pods"].list_again
                 audit = process.audit = Audit(owner, inbox, fetch, metrics, list_again=list_again)
                 tasks.create_task(audit.run(), name="audit")
+                if config.kueue:
+                    tasks.create_task(self._answer_kueue(transport, calls, status_writer), name="admission checks")
                 if config.pod is not None:
                     told = OwnCondition(
                         calls,
@@ -235,6 +238,22 @@ class Controller:
                 if config.keep_in is not None:
                     keeping = LastGood(calls, config.keep_in, process.active.good)
                     tasks.create_task(keeping.run(), name="last good")
+
+    async def _answer_kueue(self, transport: Transport, calls: Calls, status_writer: StatusWriter) -> NoReturn:
+        """Answer Kueue's admission checks until cancelled."""
+        process = self._process
+        leading, is_current = process.leading, process.watches.is_current
+        checks = AdmissionChecks(
+            process.owner,
+            process.inbox,
+            transport,
+            calls,
+            process.metrics,
+            explain_shape=status_writer.explain,
+            may_answer=lambda: leading is not None and leading.may_decide() and is_current(),
+        )
+        process.watches.reflectors.update(checks.reflectors)
+        await checks.run()
 
     async def _look_on(self, owner: Onlooker, status_writer: StatusWriter) -> NoReturn:
         """Tell what would be done, until cancelled."""

@@ -65,7 +65,7 @@ NOTHING: Final = Verdict()
 NO_WARNINGS: Final = Judged(NOTHING)
 ANNOTATIONS: Final = ("metadata", "annotations")
 _LABELS: Final = ("metadata", "labels")
-_SPEC: Final = ("spec",)
+SPEC: Final = ("spec",)
 
 
 def edits_between(old: ReviewedPod, new: ReviewedPod, scheduler_name: str | None = None) -> tuple[Edit | Appended, ...]:
@@ -85,7 +85,7 @@ def edits_between(old: ReviewedPod, new: ReviewedPod, scheduler_name: str | None
     if new.runtime_class != old.runtime_class:
         named["runtimeClassName"] = new.runtime_class
     if named:
-        edits.append(Edit(_SPEC, named))
+        edits.append(Edit(SPEC, named))
     if old.containers is not new.containers:
         edits += _containers("containers", zip(old.containers, new.containers, strict=True))
     if old.init_containers is not new.init_containers:

@@ -315,7 +315,7 @@ def _place(
     budget: Budget | None,
 ) -> tuple[Placement, ...] | Refused:
     best: _Attempt | None = None
-    for order in _orders(candidates, unit.members):
+    for order in orders(candidates, unit.members):
         attempt = _Attempt(ledger, candidates, unit, passed_over, budget.copy() if budget is not None else None)
         with ledger.trial() as trial:
             if attempt.place(order):
@@ -491,7 +491,7 @@ class _Attempt:
         return tuple(part for part in parts if part.fitting < part.members)
 
 
-def _orders(candidates: Candidates, members: tuple[Member, ...]) -> Iterator[Sequence[Member]]:
+def orders(candidates: Candidates, members: tuple[Member, ...]) -> Iterator[Sequence[Member]]:
     """The orders to try: as they come, largest first, most constrained first, smallest first; none twice."""
     yield members
     shapes = dict.fromkeys(one.shape for one in members)

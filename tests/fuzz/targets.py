@@ -38,6 +38,8 @@ from core.units import parse_amount, parse_count, parse_milli
 from core.wire import mindcluster
 from core.wire.config_maps import decode_config_map
 from core.wire.device_config import decode_device_config
+from core.wire.kueue import decode_workload as decode_kueue_workload
+from core.wire.kueue import salvage_workload
 from core.wire.manifests import read_manifests
 from core.wire.nodes import decode_node
 from core.wire.podgroups import DECODERS, salvage_group
@@ -196,6 +198,11 @@ _GROUP: Final = (
     b'"status":{"phase":"Inqueue","conditions":[{"type":"Scheduled","status":"True"}]}}'
 )
 _NATIVE_GROUP: Final = b'{"metadata":{"name":"g"},"spec":{"schedulingPolicy":{"gang":{"minCount":2}}}}'
+_KUEUE: Final = (
+    b'{"metadata":{"name":"w","namespace":"n"},"spec":{"podSets":[{"name":"main","count":2,"template":{"spec":{}}}]},'
+    b'"status":{"conditions":[{"type":"QuotaReserved","status":"True"}],"admissionChecks":[{"name":"c","state":"Pending",'
+    b'"podSetUpdates":[{"name":"main","nodeSelector":{"a":"b"},"tolerations":[{"key":"k"}]}]}]}}'
+)
 _QUEUE: Final = (
     b'{"metadata":{"name":"q"},"spec":{"weight":2,"capability":{"cpu":"1500m","volcano.sh/vgpu-memory":"64000"}},'
     b'"status":{"state":"Open"}}'
@@ -227,6 +234,8 @@ TARGETS: Final[dict[str, Target]] = {
     "group-left": Target(read=lambda data: salvage_group(GroupKind.VOLCANO, data), seeds=(_GROUP,)),
     "queue": Target(read=decode_queue, seeds=(_QUEUE,)),
     "queue-left": Target(read=salvage_queue, seeds=(_QUEUE,)),
+    "kueue-workload": Target(read=decode_kueue_workload, seeds=(_KUEUE,)),
+    "kueue-workload-left": Target(read=salvage_workload, seeds=(_KUEUE,)),
     "workload": Target(read=decode_workload, seeds=(_REVIEW,)),
     "review": Target(read=_review, seeds=(_REVIEW,)),
     "list": Target(read=page_decoder(decode_pod), refuses=(UndecodableError,), seeds=(_LIST,)),

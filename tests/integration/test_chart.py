@@ -14,7 +14,7 @@ from core.configuration import hami_map
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, decode_settings
 from tests.support.servers import helm
-from tests.support.servers.kustomized import DEPLOY, overlay
+from tests.support.servers.kustomized import DEPLOY, overlay, with_component
 
 VOLCANO = {"volcano": "system:serviceaccount:volcano-system:volcano-scheduler"}
 # What each overlay is by values.
@@ -83,6 +83,11 @@ def test_the_chart_makes_the_objects_of_each_overlay(render, name):
     assert found.keys() == expected.keys()
     for key, one in expected.items():
         assert found[key] == one, key
+
+
+def test_the_chart_answers_kueue_as_the_component_does(render):
+    expected = by_key(with_component("default", "kueue"))
+    assert by_key(render(values={"kueue": {"enabled": True}})) == expected
 
 
 def strings(value):

@@ -82,6 +82,7 @@ def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_pa
     (flag,), (variable,) = flags_in(row[0]), re.findall(r"`(CARDSHARE_\w+)`", row[1])
     values = {"--listen": ":1", "--preview-listen": ":2", "--pod": "a/b", "--lease": "a/b"}
     values |= {"--keep-last-good": "a/b", "--hami-config": "a/b", "--shadow": "true", "--log-format": "logfmt"}
+    values |= {"--kueue": "true"}
     values |= {"--lease-duration": "16", "--lease-renew-deadline": "9", "--lease-retry-period": "1"}
     value = values.get(flag, "something")
     beside = [] if flag == "--cert-dir" else ["--cert-dir", str(tmp_path)]

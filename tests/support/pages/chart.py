@@ -27,7 +27,7 @@ _FILES: Final = (
     "webhook.yaml",
 )
 _OBJECTS: Final = (
-    r"\bcardshare-(callers|ca|certs-keeper|certs|controller-tls|controller-volcano|controller|explain|last-good"
+    r"\bcardshare-(callers|ca|certs-keeper|certs|controller-kueue|controller-tls|controller-volcano|controller|explain|last-good"
     r"|preview|selfsigned|settings|viewer|webhook-tls|webhook)\b"
 )
 _LABEL: Final = "    app.kubernetes.io/name: cardshare\n"
@@ -75,6 +75,8 @@ def files() -> dict[str, str]:
     found["templates/certificates-cert-manager.yaml"] = _if(_IS_CERT_MANAGERS, _by_cert_manager(others))
     rights = template((_DEPLOY / "overlays/volcano-name/rights.yaml").read_text(encoding="utf-8"), labelled=False)
     found["templates/rights-volcano.yaml"] = _if('has "volcano" $.Values.schedulerNames', rights)
+    rights = template((_DEPLOY / "components/kueue/rights.yaml").read_text(encoding="utf-8"), labelled=False)
+    found["templates/rights-kueue.yaml"] = _if("$.Values.kueue.enabled", rights)
     found["templates/monitoring.yaml"] = _monitoring()
     found["dashboard.json"] = (_DEPLOY / "monitoring/dashboard.json").read_text(encoding="utf-8")
     policy = next(yaml.safe_load_all(base["policy.yaml"]))["spec"]
@@ -172,7 +174,9 @@ _REPLACED: Final = (
     (r"replicas: 2$", 'replicas: {{ include "cardshare.replicas" $ }}'),
     (
         r"^( *)(- --keep-last-good=.*\n)",
-        r'\1\2\1{{- with include "cardshare.lease" $ }}' r"\n\1- --lease={{ . }}\n\1{{- end }}\n",
+        r'\1\2\1{{- with include "cardshare.lease" $ }}'
+        r"\n\1- --lease={{ . }}\n\1{{- end }}\n"
+        r"\1{{- if $.Values.kueue.enabled }}\n\1- --kueue\n\1{{- end }}\n",
     ),
     (
         r"^( *)(- --(?:listen=:8080|metrics-listen=:8081)\n)",

@@ -20,6 +20,11 @@ def overlay(name: str) -> list[Json]:
     return _built(DEPLOY / "overlays" / name)
 
 
+def with_component(name: str, component: str) -> list[Json]:
+    """The same, with a component added."""
+    return _added(DEPLOY / "components" / component, overlay(name))
+
+
 def _built(folder: Path) -> list[Json]:
     return _added(folder, [])
 
@@ -83,7 +88,7 @@ def _operate(document: Json, operations: list[Json]) -> None:
             case "test":
                 assert place[last] == each["value"], each
             case "add":
-                place.insert(last, copy.deepcopy(each["value"]))
+                place.insert(len(place) if last == "-" else last, copy.deepcopy(each["value"]))
             case op:
                 assert op == "replace", each
                 place[last] = each["value"]

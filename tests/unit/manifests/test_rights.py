@@ -79,6 +79,24 @@ def test_the_controller_may_list_what_mindcluster_says_where_it_says_it():
         assert one(subject["kind"], subject["name"], subject["namespace"])
 
 
+def test_who_answers_kueue_may_follow_it_and_write_its_statuses_and_no_more():
+    role, binding = yaml.safe_load_all((DEPLOY / "components/kueue/rights.yaml").read_text())
+    rights = {
+        (group, kind, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for kind in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    followed = ("admissionchecks", "resourceflavors", "workloads")
+    assert rights == {("kueue.x-k8s.io", kind, verb) for kind in followed for verb in ("list", "watch")} | {
+        ("kueue.x-k8s.io", f"{kind}/status", "patch") for kind in ("admissionchecks", "workloads")
+    }
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert one(subject["kind"], subject["name"], subject["namespace"])
+
+
 def test_who_evicts_for_others_may_do_that_and_no_more():
     role, binding = yaml.safe_load_all((DEPLOY / "preemption.yaml").read_text())
     rights = [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in role["rules"]]

@@ -1,0 +1,209 @@
+"""One round of answers: whether the pods of Workloads fit now, one Workload after the other, on a fork of the ledger.
+
+What one Workload is told it may have counts before the next is asked. The ledger itself is not changed. Hand-off to
+device plugins has no part in it.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from controller.deciding.owner import Owner
+from controller.deciding.plan import read_wish
+from controller.grouping.books import Spender, over_wait, spender_of
+from controller.kueue.known import Known
+from controller.reporting.work import Work
+from core.admission.awaited import pod_to_come
+from core.admission.rulebook import Rulebook
+from core.errors import InvalidRequestError, NodeInvariantError, quoted
+from core.explaining import explain
+from core.explaining.explain import Refused
+from core.kueue import MAIN, POD_SET, PROMISE_S, Answer, CheckState, PodSet, Workload, pod_with, retry
+from core.ledger import Ledger, Placement
+from core.model import NodeName, Pod, PodUid
+from core.placing.candidates import Candidates
+from core.placing.fairness import Budget, taken
+from core.placing.fits import Short, Want, place_all, place_some
+from core.placing.shape import Shape
+from core.waiting import Cause, Wait
+from core.wire.kueue import pod_in
+
+# Why no node of a ledger takes a shape, leaving out some; and the seconds of work that it was.
+ExplainOn = Callable[[Shape, Ledger, frozenset[NodeName]], Awaitable[tuple[Refused, float]]]
+
+# A Workload of more pods is not judged: all of them would be placed one by one.
+PODS_MAX: Final = 10_000
+# Kueue takes 32,768 characters; nobody reads more than these.
+_TEXT_MAX: Final = 2048
+_NAMED: Final = 5
+_NOTHING: Final = Answer(CheckState.READY, "asks for nothing that cardshare places")
+
+
+class Asking:
+    """Answers Workloads, in one round."""
+
+    def __init__(self, owner: Owner, known: Known, explain_shape: ExplainOn, book: Rulebook, work: Work) -> None:
+        """Begin a round, with the ledger as it is now; *book*: by which pods are completed."""
+        self._owner: Final = owner
+        self._known: Final = known
+        self._explain: Final = explain_shape
+        self._book: Final = book
+        self._work: Final = work
+        self._ledger: Final = owner.ledger.fork()
+        self._candidates: Final = Candidates(self._ledger, owner.planner.search.policy)
+        self._budgets: Final[dict[Spender, Budget | None]] = {}
+
+    async def answers(self, now_s: float) -> AsyncIterator[tuple[Workload, Answer]]:
+        """Whether each Workload that asks fits, beside all that were promised room; now_s: Unix seconds."""
+        await self._count_promised(now_s)
+        for workload in self._known.asking(now_s):
+            yield workload, await self._answer(workload)
+
+    # ------------------------------------------------------------------ promised
+
+    async def _count_promised(self, now_s: float) -> None:
+        """Take the room of the pods that are to come of Workloads which were told yes."""
+        promised = self._known.promised(now_s)
+        there = await self._there(promised) if promised else {}
+        for workload in promised:
+            wants = self._wants(workload)
+            if isinstance(wants, Wait):
+                continue  # its pods get what they find
+            left = {name: want.pods - there[workload.key, name] for name, want in wants.items()}
+            for want in [want._replace(pods=left[name]) for name, want in wants.items() if left[name] > 0]:
+                try:
+                    self._spend(await self._work.result(place_some(self._candidates, want)))
+                except NodeInvariantError as e:
+                    self._set_aside(e)
+
+    async def _there(self, promised: Sequence[Workload]) -> Mapping[tuple[str, str], int]:
+        """How many pods have their room already, by Workload and the name of their pod set."""
+        counts: Counter[tuple[str, str]] = Counter()
+        namespaces = {one.namespace for one in promised}
+        reserved = [one.pod for one in self._owner.life if one.placement is not None]
+        for pod in (*reserved, *self._owner.carded.values()):
+            if pod.namespace in namespaces:
+                name = pod.labels.get(POD_SET, MAIN)
+                counts.update((one.key, name) for one in promised if one.has(pod))
+            await self._work.give_way()
+        return counts
+
+    # ------------------------------------------------------------------ one Workload
+
+    async def _answer(self, workload: Workload) -> Answer:
+        wants = self._wants(workload)
+        if isinstance(wants, Wait):
+            return self._retry(workload, wants)
+        if not wants:
+            return _NOTHING
+        asked = list(wants.values())
+        barred = self._owner.planner.barring.to_new(max(want.pod.priority for want in asked))
+        try:
+            found = await self._work.result(place_all(self._candidates, asked, barred, self._budget(asked[0].pod)))
+        except NodeInvariantError as e:
+            self._set_aside(e)
+            return self._retry(workload, Wait(Cause.NOT_JUDGED, f"cannot be told: {e}"))
+        if isinstance(found, Short):
+            return self._retry(workload, await self._short(asked, found, barred))
+        self._spend(found)
+        return _fits(found)
+
+    def _retry(self, workload: Workload, why: Wait) -> Answer:
+        retries = max((one.retries for one in workload.checks if one.name in self._known.checks), default=0)
+        return retry(_cut(why.message), retries)
+
+    async def _short(self, asked: Sequence[Want], short: Short, barred: frozenset[NodeName]) -> Wait:
+        """Why not all of what is *asked* fits, and what keeps out the first that does not."""
+        if short.over:
+            why = over_wait(short.over)
+        else:
+            beside = self._ledger.fork()
+            for placement in short.placements:
+                beside.reserve(placement)
+            refused, _ = await self._explain(short.first.shape, beside, barred)
+            why = explain.wait(refused)
+        count = sum(want.pods for want in asked)
+        if count == 1:
+            return why
+        return Wait(why.cause, f"{len(short.placements)} of {count} pods fit at once now. The next: {why.text}")
+
+    # ------------------------------------------------------------------ what it asks
+
+    def _wants(self, workload: Workload) -> Mapping[str, Want] | Wait:
+        """What its pods ask that are placed here, by the name of their pod set; or why that cannot be."""
+        wants: dict[str, Want] = {}
+        for pod_set in workload.pod_sets:
+            pod = self._pod(workload, pod_set)
+            if isinstance(pod, Wait):
+                return pod
+            if pod.scheduler_name not in self._ledger.settings.scheduler_names or not pod_set.pods:
+                continue
+            shape = read_wish(pod, self._ledger)
+            if isinstance(shape, Wait):
+                return _of(pod_set, shape)
+            wants[pod_set.name] = Want(pod, shape, pod_set.pods)
+        count = sum(want.pods for want in wants.values())
+        if count > PODS_MAX:
+            text = f"write at most {PODS_MAX} pods in one workload; {count} are too many to be judged at once"
+            return Wait(Cause.NOT_JUDGED, text)
+        return wants
+
+    def _pod(self, workload: Workload, pod_set: PodSet) -> Pod | Wait:
+        """A pod of *pod_set* as it will be created; or why it will not."""
+        try:
+            pod, reviewed = pod_in(pod_set.template, workload.namespace)
+        except InvalidRequestError as e:
+            return _of(pod_set, Wait(Cause.INVALID, str(e)))
+        missing = [one for one in pod_set.flavors if one not in self._known.flavors]
+        if missing:
+            return _of(
+                pod_set, Wait(Cause.NOT_JUDGED, f"ResourceFlavor {quoted(missing[0])} of its quota is not there")
+            )
+        for more in workload.additions(pod_set, self._known.flavors):
+            pod = pod_with(pod, more)
+        reviewed = reviewed._replace(labels=pod.labels, annotations=pod.annotations)
+        made = pod_to_come(pod, reviewed, self._book)
+        if not isinstance(made, Pod):
+            return _of(pod_set, Wait(Cause.INVALID, explain.invalid(made)))
+        return made._replace(uid=PodUid(f"{workload.uid}/{pod_set.name}"), name=f"{workload.name}-{pod_set.name}")
+
+    # ------------------------------------------------------------------ what is spent in this round
+
+    def _budget(self, pod: Pod) -> Budget | None:
+        """What the queue or namespace of *pod* has left beside all that was answered before."""
+        spender = spender_of(pod)
+        if spender not in self._budgets:
+            self._budgets[spender] = self._owner.planner.state.books.budget(spender)
+        return self._budgets[spender]
+
+    def _spend(self, placements: Iterable[Placement]) -> None:
+        for one in placements:
+            budget = self._budget(one.asked_by) if one.asked_by is not None else None
+            if budget is not None and one.asked_by is not None:
+                budget.spend(taken(self._ledger, one.asked_by, one.dialect, one.assignment))
+
+    def _set_aside(self, error: NodeInvariantError) -> None:
+        """Place nothing more on a node about which we are wrong, in this round."""
+        name = NodeName(error.node)
+        if name in self._ledger.states and name not in self._ledger.aside:
+            self._ledger.set_aside(name, error.problem)
+
+
+def _fits(placements: Sequence[Placement]) -> Answer:
+    names = list(dict.fromkeys(one.node for one in placements))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    count = len(placements)
+    pods = f"{count} pods fit" if count > 1 else "its pod fits"
+    text = (
+        f"{pods} now, for example on {', '.join(names[:_NAMED])}{more}; kept from other workloads for {PROMISE_S:g} s"
+    )
+    return Answer(CheckState.READY, _cut(text))
+
+
+def _of(pod_set: PodSet, wait: Wait) -> Wait:
+    """*wait*, and of which pods."""
+    return wait if pod_set.name == MAIN else Wait(wait.cause, f"pod set {quoted(pod_set.name)}: {wait.text}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 1]}…"

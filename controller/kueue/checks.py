@@ -1,0 +1,224 @@
+"""Kueue's admission checks: follows Workloads, answers them round by round, and says that the check is served.
+
+An answer is one conditional merge patch of the version that was judged: a Workload that changed meanwhile is judged
+again. A yes counts from before its write, because the outcome of a write may be unknown.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn, TypeVar
+from urllib.parse import quote
+
+import structlog
+
+from controller.deciding.owner import Owner
+from controller.inbox import Inbox
+from controller.kueue.asking import Asking, ExplainOn
+from controller.kueue.known import Kind, Known
+from controller.metrics import Metrics
+from controller.reporting.work import Work
+from core.admission.rulebook import rulebook
+from core.errors import InvalidRequestError
+from core.kueue import CONTROLLER_NAME, AdmissionCheck, Answer, Workload, answered, believed
+from core.wire.kueue import decode_admission_check, decode_flavor, decode_workload, salvage_workload
+from kube.calls import Calls
+from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiRefusedError
+from kube.events import time_text
+from kube.reflector import Pace, Reflector, Source
+
+_log: Final = structlog.get_logger()
+
+_T = TypeVar("_T")
+
+# By their API, the newest first.
+_APIS: Final = ("/apis/kueue.x-k8s.io/v1beta2", "/apis/kueue.x-k8s.io/v1beta1")
+_PACE: Final = Pace(last_list_wait_s=10.0)
+# A round begins so often at most, and takes a tenth of the time.
+_PAUSE_S: Final = 0.1
+_REST_PER_WORK: Final = 9.0
+# Without news: when what was promised may have lapsed, or a write is to be tried again.
+_LOOK_S: Final = 2.0
+
+
+def _reflector(source: Source, kind: str, decode: Callable[[bytes], _T], sink: Kind[_T]) -> Reflector[_T]:
+    """Follows Kueue's objects of *kind*, which need not be installed, wherever they are served."""
+    newest, *older = (f"{api}/{kind}" for api in _APIS)
+    return Reflector(source, newest, decode=decode, sink=sink, pace=_PACE, absent_is_empty=True, older=older)
+
+
+def _read_workload(text: bytes) -> Workload:
+    """The Workload in *text*, as far as it can be read: it keeps no other from being answered.
+
+    Raises:
+        InvalidRequestError: not even its name can be read.
+    """
+    try:
+        return decode_workload(text)
+    except InvalidRequestError as e:
+        found = salvage_workload(text)
+        _log.warning("a Workload of Kueue cannot be read and gets no answer", workload=found.key, reason=str(e))
+        return found
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+class AdmissionChecks:
+    """Answers for as long as this process leads.
+
+    Attributes:
+        reflectors: what is followed, by name.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        inbox: Inbox,
+        source: Source,
+        calls: Calls,
+        metrics: Metrics,
+        *,
+        explain_shape: ExplainOn,
+        may_answer: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            owner: who knows the cluster.
+            inbox: through which others tell it.
+            source: where Kueue's objects are followed.
+            calls: what answers are written with.
+            metrics: where to count.
+            explain_shape: why no node takes a shape.
+            may_answer: whether answers may be founded on what is known.
+            clock: monotonic seconds.
+            wall: Unix seconds.
+        """
+        self._owner: Final = owner
+        self._inbox: Final = inbox
+        self._calls: Final = calls
+        self._explain: Final = explain_shape
+        self._metrics: Final = metrics
+        self._may_answer: Final = may_answer
+        self._clock: Final = clock
+        self._wall: Final = wall
+        self._failing: Final[set[str]] = set()
+        self.known: Final = Known()
+        known = self.known
+        self.reflectors: Final[Mapping[str, Reflector[Any]]] = {
+            "kueue-flavors": _reflector(
+                source, "resourceflavors", decode_flavor, Kind(known.put_flavor, lambda one: one.name, known.flavors)
+            ),
+            "kueue-checks": _reflector(
+                source,
+                "admissionchecks",
+                decode_admission_check,
+                Kind(known.put_check, lambda one: one.name, known.checks),
+            ),
+            "kueue-workloads": _reflector(
+                source, "workloads", _read_workload, Kind(known.put_workload, lambda one: one.key, known.workloads)
+            ),
+        }
+
+    async def run(self) -> NoReturn:
+        """Follow and answer until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for name, reflector in self.reflectors.items():
+                tasks.create_task(reflector.run(), name=f"reflect {name}")
+            for reflector in self.reflectors.values():
+                await reflector.synced.wait()
+            while True:
+                await self._wait()
+                await self.keep_active()
+                worked_s = await self.look() if self._may_answer() else 0.0
+                await asyncio.sleep(max(_PAUSE_S, _REST_PER_WORK * worked_s))
+        raise AssertionError  # the tasks never end
+
+    async def _wait(self) -> None:
+        self.known.changed.clear()
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await self.known.changed.wait()
+        except TimeoutError:
+            pass
+
+    # ------------------------------------------------------------------ Workloads
+
+    async def look(self) -> float:
+        """One round; the seconds of work that it was."""
+        if not self.known.asking(self._wall()):
+            return 0.0
+        await self._inbox.settled()
+        ledger, work = self._owner.ledger, Work(self._clock)
+        tables = ledger.tables
+        book = rulebook(ledger.settings, tables, ledger.catalog)
+        round_ = Asking(self._owner, self.known, self._explain, book, work)
+        async for workload, answer in round_.answers(self._wall()):
+            if ledger.tables is not tables or not self._may_answer():
+                break
+            if self.known.workloads.get(workload.key) is workload:  # else it has changed since
+                await self._tell(workload, answer)
+        return work.worked_s
+
+    async def _tell(self, workload: Workload, answer: Answer) -> None:
+        names, now_s = self.known.checks, self._wall()
+        entries = answered(workload, names, answer, time_text(now_s))
+        about = {"uid": workload.uid, "resourceVersion": workload.resource_version}
+        hoped = self.known.workloads[workload.key] = believed(workload, names, answer, now_s)
+        try:
+            text = await self._calls.patch(
+                f"{self._api('kueue-workloads')}/namespaces/{_quoted(workload.namespace)}/workloads/"
+                f"{_quoted(workload.name)}/status",
+                {"metadata": about, "status": {"admissionChecks": entries}},
+            )
+            if self.known.workloads.get(workload.key) is hoped:  # else the watch was quicker
+                self.known.put_workload(decode_workload(text))
+        except (ApiError, InvalidRequestError) as e:
+            if isinstance(e, ApiRefusedError) and self.known.workloads.get(workload.key) is hoped:
+                self.known.workloads[workload.key] = workload
+            self._failed("answer workload", workload.key, e)
+            return
+        self._failing.discard("answer workload")
+        self._metrics.kueue_answers.labels(answer.state.value).inc()
+
+    # ------------------------------------------------------------------ AdmissionChecks
+
+    async def keep_active(self) -> None:
+        """Say of every check of ours that it is answered."""
+        for check in [one for one in self.known.checks.values() if not one.is_active]:
+            await self._activate(check)
+
+    async def _activate(self, check: AdmissionCheck) -> None:
+        said = {
+            "type": "Active",
+            "status": "True",
+            "reason": "Active",
+            "message": "cardshare answers whether the pods of workloads fit now",
+            "lastTransitionTime": time_text(self._wall()),
+            "observedGeneration": check.generation,
+        }
+        others = [one for one in check.conditions if one.get("type") != "Active"]
+        path = f"{self._api('kueue-checks')}/admissionchecks/{_quoted(check.name)}/status"
+        try:
+            text = await self._calls.patch(path, {"status": {"conditions": [*others, said]}})
+            self.known.put_check(decode_admission_check(text))
+        except (ApiError, InvalidRequestError) as e:
+            self._failed("activate admission check", check.name, e)
+            return
+        self._failing.discard("activate admission check")
+        _log.info("admission check is answered", check=check.name, controller=CONTROLLER_NAME)
+
+    def _api(self, name: str) -> str:
+        """Where the objects of that name are, less their kind."""
+        return self.reflectors[name].path.rpartition("/")[0]
+
+    def _failed(self, doing: str, what: str, error: Exception) -> None:
+        """Count it, and say it once until it goes well again."""
+        self._metrics.api_errors.labels(doing).inc()
+        if not isinstance(error, ApiConflictError | ApiNotFoundError) and doing not in self._failing:
+            self._failing.add(doing)
+            _log.warning("Kueue's objects cannot be written", doing=doing, what=what, error=str(error))

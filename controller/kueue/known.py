@@ -1,0 +1,87 @@
+"""Kueue's objects as the watches show them: Workloads that ask or were promised room, flavors, and admission checks."""
+
+import asyncio
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from core.kueue import CONTROLLER_NAME, Additions, AdmissionCheck, Flavor, Workload
+from kube.objects import EventKind
+
+_T = TypeVar("_T")
+
+
+class Known:
+    """What there is of Kueue.
+
+    Attributes:
+        changed: set when anything is.
+        flavors: what each adds to pods.
+        checks: the AdmissionChecks that are ours, by name.
+        workloads: those that have quota, and are not over; by namespace/name.
+    """
+
+    def __init__(self) -> None:
+        self.changed: Final = asyncio.Event()
+        self.flavors: Final[dict[str, Additions]] = {}
+        self.checks: Final[dict[str, AdmissionCheck]] = {}
+        self.workloads: Final[dict[str, Workload]] = {}
+
+    def put_flavor(self, flavor: Flavor) -> None:
+        """It appeared or changed."""
+        self.flavors[flavor.name] = flavor.additions
+
+    def put_check(self, check: AdmissionCheck) -> None:
+        """It appeared or changed."""
+        if check.controller == CONTROLLER_NAME:
+            self.checks[check.name] = check
+            self.changed.set()
+
+    def put_workload(self, workload: Workload) -> None:
+        """It appeared or changed."""
+        if workload.has_quota and not workload.is_over and workload.checks:
+            self.workloads[workload.key] = workload
+            self.changed.set()
+        else:
+            self.workloads.pop(workload.key, None)
+
+    def asking(self, now_s: float) -> list[Workload]:
+        """Those that are to be answered, who comes first; now_s: Unix seconds."""
+        return sorted(
+            (one for one in self._live(now_s) if one.is_asking(self.checks, now_s)), key=lambda one: one.order
+        )
+
+    def promised(self, now_s: float) -> list[Workload]:
+        """Those whose room is kept from others, who comes first."""
+        found = (one for one in self._live(now_s) if one.promised_until_s(self.checks) > now_s)
+        return sorted(found, key=lambda one: one.order)
+
+    def _live(self, now_s: float) -> list[Workload]:
+        """All but those that were admitted so long ago that nothing is kept for them, which are forgotten."""
+        for one in list(self.workloads.values()):
+            if one.admitted_s and one.promised_until_s(self.checks) <= now_s and not one.is_asking(self.checks, now_s):
+                del self.workloads[one.key]
+        return list(self.workloads.values())
+
+
+class Kind(Generic[_T]):
+    """A sink of `kube.reflector` for the objects of one kind."""
+
+    def __init__(self, put: Callable[[_T], None], name: Callable[[_T], str], known: MutableMapping[str, Any]) -> None:
+        """Prepare; known: those that were put, by *name*."""
+        self._put: Final = put
+        self._name: Final = name
+        self._known: Final = known
+
+    async def on_replace(self, objects: Sequence[_T], resource_version: str) -> None:
+        """These, and no others, exist."""
+        del resource_version
+        self._known.clear()
+        for one in objects:
+            self._put(one)
+
+    async def on_event(self, kind: EventKind, value: _T) -> None:
+        """One appeared, changed or went."""
+        if kind is EventKind.DELETED:
+            self._known.pop(self._name(value), None)
+        else:
+            self._put(value)

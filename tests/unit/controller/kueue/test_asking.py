@@ -1,0 +1,166 @@
+"""What Workloads are told in one round: whether all of their pods fit now, and that no two get the same room."""
+
+import json
+
+import pytest
+
+from controller.kueue.asking import Asking
+from controller.kueue.known import Known
+from controller.reporting.work import Work
+from core.admission.rulebook import rulebook
+from core.explaining import explain
+from core.kueue import Additions, AdmissionCheck, CheckState, Flavor
+from core.model import Taint, Toleration
+from core.wire.kueue import decode_workload
+from core.wire.quotas import ResourceQuota
+from tests.support.worlds.kueue import check, condition, reserved, workload
+from tests.support.worlds.world import MEMORY, NUMBER, World, node, pod
+
+AT_S = 1_795_600_800.0  # 2026-11-25T10:00:00Z
+
+
+class Asked(World):
+    """A world with Kueue's Workloads."""
+
+    def __init__(self, *nodes, **settings):
+        super().__init__(*nodes, **settings)
+        self.known = Known()
+        self.known.put_check(AdmissionCheck("fits", "cardshare.io/fits"))
+        self.known.put_check(AdmissionCheck("other", "example.com/other"))
+        self.known.put_flavor(Flavor("any", Additions()))
+
+    def has(self, name, *, memory=1000, pods=1, state="Pending", flavor="any", limits=None, more=(), **spec):
+        """Show a Workload with quota for *pods* pods of *memory* MiB each."""
+        limits = {NUMBER: "1", MEMORY: str(memory)} if limits is None else limits
+        made = workload(name, limits, pods=pods, **spec)
+        made["metadata"] |= {"uid": f"uid-{name}", "ownerReferences": [{"kind": "Job", "name": name}]}
+        made["status"] = reserved(check(state), pods=pods, flavor=flavor, more=more)
+        self.known.put_workload(decode_workload(json.dumps(made).encode()))
+
+    async def answers(self, now_s=AT_S):
+        ledger, before = self.ledger, self.ledger.cursor
+        book = rulebook(ledger.settings, ledger.tables, ledger.catalog)
+        asking = Asking(self.owner, self.known, self.why, book, Work(lambda: self.now_s))
+        found = {one.name: answer async for one, answer in asking.answers(now_s)}
+        assert ledger.cursor == before
+        return found
+
+    async def states(self, now_s=AT_S):
+        return {name: answer.state.value for name, answer in (await self.answers(now_s)).items()}
+
+    async def why(self, shape, ledger, barred):
+        return explain.refused(ledger, shape, self.owner.planner.search.policy.cards), 0.0
+
+
+async def test_all_of_its_pods_fit_or_it_is_told_how_many_do_and_why_no_more():
+    world = Asked(node("n1", cards=2))
+    world.has("two", memory=6000, pods=2)
+    world.has("three", memory=3000, pods=3)
+    found = await world.answers()
+    assert found["three"].state is CheckState.READY  # in the order of age and name
+    assert found["two"].state is CheckState.RETRY
+    assert found["two"].message.startswith("CS501 1 of 2 pods fit at once now. The next: 0/1 nodes are available")
+    assert "4000 of 6000 MiB" in found["two"].message
+
+
+async def test_one_that_does_not_fit_takes_nothing_from_the_next():
+    world = Asked(node("n1"))
+    world.has("a", memory=6000, pods=2)
+    world.has("b", memory=6000)
+    assert await world.states() == {"a": "Retry", "b": "Ready"}
+
+
+async def test_who_has_the_higher_priority_is_asked_first():
+    world = Asked(node("n1"))
+    world.has("a", memory=6000)
+    world.has("b", memory=6000)
+    world.known.put_workload(world.known.workloads["default/b"]._replace(priority=1))
+    assert await world.states() == {"b": "Ready", "a": "Retry"}
+
+
+async def test_what_was_promised_is_kept_until_its_pods_have_their_room_or_it_lapses():
+    world = Asked(node("n1"))
+    world.has("first", memory=3000, pods=2, state="Ready")
+    world.has("second", memory=6000)
+    assert await world.states() == {"second": "Retry"}
+    world.adds(pod("p", memory=3000, owner="Job/first"))
+    world.plan()
+    assert await world.states() == {"second": "Retry"}  # 3000 are held, 3000 still promised
+    world.has("third", memory=4000)
+    assert (await world.states())["third"] == "Ready"
+    world.known.workloads.pop("default/third")
+    # Never admitted: asked again after a minute, as the older one.
+    assert await world.states(AT_S + 61) == {"first": "Ready", "second": "Retry"}
+    world.has("first", memory=3000, pods=2, state="Ready", more=[condition("Admitted")])
+    assert await world.states(AT_S + 59) == {"second": "Retry"}
+    assert await world.states(AT_S + 61) == {"second": "Ready"}
+    assert "default/first" not in world.known.workloads
+
+
+async def test_pods_are_judged_as_the_webhook_completes_them():
+    world = Asked(node("n1"))
+    world.has("other", schedulerName="another")
+    world.has("cpu", limits={"cpu": "1"})
+    world.has("empty", pods=0)
+    world.has("wrong", limits={NUMBER: "1", MEMORY: "x"})
+    world.has("whole", limits={NUMBER: "1"})
+    found = await world.answers()
+    assert {name for name, one in found.items() if "nothing that cardshare places" in one.message} == {
+        "other",
+        "cpu",
+        "empty",
+    }
+    assert found["wrong"].message.startswith("CS540 ")
+    assert found["wrong"].state is CheckState.RETRY
+    assert "n1" in found["whole"].message
+
+
+async def test_flavors_say_which_nodes_and_one_that_is_missing_is_told():
+    taint = Taint(key="gpu", effect="NoSchedule")
+    world = Asked(node("n1", labels={"pool": "a"}), node("n2", labels={"pool": "b"}, taints=(taint,)))
+    tolerated = (Toleration(key="gpu", operator="Exists"),)
+    world.known.put_flavor(Flavor("b", Additions(selector={"pool": "b"})))
+    world.known.put_flavor(Flavor("b-too", Additions(selector={"pool": "b"}, tolerations=tolerated)))
+    world.has("kept-off", flavor="b")
+    world.has("let-in", flavor="b-too")
+    world.has("lost", flavor="gone")
+    found = await world.answers()
+    assert {name: one.state.value for name, one in found.items()} == {
+        "kept-off": "Retry",
+        "let-in": "Ready",
+        "lost": "Retry",
+    }
+    assert "on n2;" in found["let-in"].message
+    assert "ResourceFlavor 'gone'" in found["lost"].message
+
+
+async def test_what_the_namespace_has_left_is_spent_once():
+    world = Asked(node("n1", cards=4))
+    quota = ResourceQuota("default", "q", {f"limits.{MEMORY}": 5000}, {})
+    world.owner.planner.state.books.quotas.replaced([quota])
+    world.has("a", memory=3000)
+    world.has("b", memory=3000)
+    found = await world.answers()
+    assert found["a"].state is CheckState.READY
+    assert found["b"].message.startswith("CS532 ")
+
+
+async def test_more_pods_than_can_be_judged_are_refused_unjudged():
+    world = Asked(node("n1"))
+    world.has("huge", pods=2**31 - 1)
+    (answer,) = (await world.answers()).values()
+    assert answer.state is CheckState.RETRY
+    assert "write at most 10000 pods" in answer.message
+
+
+@pytest.mark.parametrize("large_first", [True, False])
+async def test_whoever_stands_first_in_a_workload_all_fit_if_they_do_in_some_order(large_first):
+    world = Asked(node("n1", cards=1, memory=10_000), node("n2", cards=1, memory=4000))
+    made = workload("w", {NUMBER: "1", MEMORY: "4000"}, pods=1)
+    small = made["spec"]["podSets"][0]
+    (large,) = workload("w", {NUMBER: "1", MEMORY: "10000"})["spec"]["podSets"]
+    both = [large | {"name": "large"}, small | {"name": "small"}]
+    made["spec"]["podSets"] = both if large_first else both[::-1]
+    made["status"] = reserved()
+    world.known.put_workload(decode_workload(json.dumps(made).encode()))
+    assert await world.states() == {"w": "Ready"}

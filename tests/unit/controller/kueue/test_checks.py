@@ -1,0 +1,123 @@
+"""How answers to Kueue are written, and what counts while it is not known whether they were."""
+
+import json
+
+from controller.inbox import Inbox
+from controller.kueue.checks import AdmissionChecks
+from core.explaining import explain
+from core.kueue import Additions, AdmissionCheck, Flavor
+from core.wire.kueue import decode_workload
+from kube.errors import ApiForbiddenError, ApiUnknownError
+from tests.support.servers.fake_calls import FakeCalls, conflict
+from tests.support.worlds.kueue import condition, reserved, workload
+from tests.support.worlds.world import MEMORY, NUMBER, START_UNIX_S, World, node
+
+API = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+class NoSource:
+    """The watches are not run here."""
+
+    async def request(self, *args, **named):
+        raise AssertionError(args)
+
+    def stream(self, *args, **named):
+        raise AssertionError(args)
+
+
+class Checked(World):
+    """A world whose Workloads are answered."""
+
+    def __init__(self, *nodes):
+        super().__init__(*nodes)
+        self.calls = FakeCalls()
+        self.checks = AdmissionChecks(
+            self.owner,
+            Inbox(lambda: self.now_s),
+            NoSource(),
+            self.calls,
+            self.metrics,
+            explain_shape=self.why,
+            may_answer=lambda: True,
+            clock=lambda: self.now_s,
+            wall=lambda: START_UNIX_S + self.now_s,
+        )
+        self.checks.known.put_check(AdmissionCheck("fits", "cardshare.io/fits", generation=2))
+        self.checks.known.put_flavor(Flavor("any", Additions()))
+
+    async def why(self, shape, ledger, barred):
+        return explain.refused(ledger, shape, self.owner.planner.search.policy.cards), 0.0
+
+    def has(self, name, *, memory=6000, version="7"):
+        made = workload(name, {NUMBER: "1", MEMORY: str(memory)}) | {"status": reserved()}
+        made["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": version}
+        self.checks.known.put_workload(decode_workload(json.dumps(made).encode()))
+
+    def told(self):
+        """The state that each answer says, by path."""
+        return [
+            (path.removeprefix(f"{API}/namespaces/default/workloads/"), body["status"]["admissionChecks"][0]["state"])
+            for path, body in self.calls.of("patch")
+        ]
+
+
+async def test_an_answer_is_a_patch_of_the_version_that_was_judged():
+    world = Checked(node("n1"))
+    world.has("a")
+    await world.checks.look()
+    ((path, body),) = world.calls.of("patch")
+    assert path == f"{API}/namespaces/default/workloads/a/status"
+    assert body["metadata"] == {"uid": "uid-a", "resourceVersion": "7"}
+    assert [one["name"] for one in body["status"]["admissionChecks"]] == ["fits"]
+    assert world.metrics.registry.get_sample_value("cardshare_kueue_answers_total", {"state": "Ready"}) == 1
+
+
+async def test_who_changed_meanwhile_is_judged_again_and_was_promised_nothing():
+    world = Checked(node("n1"))
+    world.has("b")
+    world.calls.fails("patch", conflict())
+    await world.checks.look()
+    world.has("a")
+    await world.checks.look()
+    assert world.told() == [("b/status", "Ready"), ("a/status", "Ready"), ("b/status", "Retry")]
+
+
+async def test_a_yes_of_which_nobody_knows_whether_it_was_written_counts():
+    world = Checked(node("n1"))
+    world.has("b")
+    world.calls.fails("patch", ApiUnknownError(verb="PATCH", path="/", message="the time ran out"))
+    await world.checks.look()
+    world.has("a")
+    await world.checks.look()
+    assert world.told() == [("b/status", "Ready"), ("a/status", "Retry")]
+    world.now_s += 61  # b was not admitted meanwhile: it is asked again
+    world.checks.known.workloads.pop("default/a", None)
+    await world.checks.look()
+    assert world.told()[2:] == [("b/status", "Ready")]
+
+
+async def test_a_right_that_is_missing_is_counted_and_ends_nothing():
+    world = Checked(node("n1"))
+    world.has("a")
+    world.calls.fails("patch", ApiForbiddenError(verb="PATCH", path="/", message="forbidden"))
+    await world.checks.look()
+    await world.checks.look()
+    assert world.told() == [("a/status", "Ready")] * 2
+    sample = {"call": "answer workload"}
+    assert world.metrics.registry.get_sample_value("cardshare_api_errors_total", sample) == 1
+
+
+async def test_our_check_says_once_that_it_is_answered_and_keeps_what_others_say_of_it():
+    world = Checked(node("n1"))
+    known = world.checks.known
+    other = condition("Tried")
+    known.put_check(known.checks["fits"]._replace(conditions=(condition("Active", "False"), other)))
+    await world.checks.keep_active()
+    ((path, body),) = world.calls.of("patch")
+    assert path == f"{API}/admissionchecks/fits/status"
+    kept, said = body["status"]["conditions"]
+    assert kept == other
+    assert (said["type"], said["status"], said["observedGeneration"]) == ("Active", "True", 2)
+    known.put_check(known.checks["fits"]._replace(is_active=True))
+    await world.checks.keep_active()
+    assert len(world.calls.of("patch")) == 1
