@@ -101,8 +101,8 @@ def test_pods_that_name_no_task_are_told_where_the_group_wants_some_of_each():
     made.adds(*members(2))
     assert made.binds() == []
     text = made.wait("g0").text
-    assert "2 can be decided (0 of 1 of task ps, 0 of 1 of task worker). Name the task of each pod in annotation" in text
-    assert "volcano.sh/task-spec" in text
+    assert "2 can be decided (0 of 1 of task ps, 0 of 1 of task worker)" in text
+    assert "Name the task of each pod in annotation volcano.sh/task-spec" in text
 
 
 def test_members_that_are_bound_or_succeeded_count_and_failed_ones_do_not():
@@ -273,7 +273,8 @@ def test_a_subgroup_that_is_not_whole_says_so():
     made.adds(*partitioned(3, 2))
     assert bound(made) == ["g0", "g1"]
     assert made.wait("g2").text == (
-        "waits until 2 members of subgroup w/1 of PodGroup default/g can be placed together; 1 can be decided. Create 1 more"
+        "waits until 2 members of subgroup w/1 of PodGroup default/g can be placed together; 1 can be decided"
+        ". Create 1 more"
     )
     made.adds(member("g3", labels={"part": "1"}))
     assert bound(made) == ["g0", "g1", "g2", "g3"]
