@@ -1,7 +1,7 @@
 """cardshare installed by its chart, on a real node: pods of every dialect get their cards."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -87,6 +87,18 @@ def world(cluster: Cluster) -> Iterator[World]:
         pytest.skip("helm is not built; scripts/e2e --node builds it")
     with by_chart(cluster):
         yield World(cluster=cluster)
+
+
+def test_with_a_memory_factor_a_pod_has_fewer_devices_and_as_much_memory(empty: World):
+    units = replace(empty, memory_factor=10)
+    card: dict[str, Any] = {"model": "NVIDIA A10", "memory_mib": 24_576, "count": 1, "memory_factor": 10}
+    with units.device_config(), units.plugin("vgpu", tuple(vgpu(1)), **card):
+        large = pod("large", vgpu(2_450))
+        assert "CS322" not in units.cluster.api.warnings(units.path, large)
+        units.create(large)
+        units.running("large")
+        assert "CS618" not in units.cluster.doctor()
+        units.remove()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

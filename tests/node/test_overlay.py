@@ -19,6 +19,8 @@ Json = dict[str, Any]
 VGPU = tuple(vgpu(1))
 # The lease's 15 s, and two looks at it: docs/operators/controller.md.
 LEADER_GONE_S = 17.0
+# What etcd says of a status of more than 1.5 MiB.
+TOO_LARGE = "etcdserver: request is too large"
 # How much longer than an ordinary Binding, measured beside it, the first one of another leader may take.
 FIRST_BINDING = 10
 
@@ -143,6 +145,25 @@ def test_after_a_reboot_pods_that_are_made_anew_run(empty: World):
     empty.remove()
     empty.create(pod("after", vgpu(700)), pod("more", vgpu(12_000)))
     empty.running("after", "more")
+
+
+def test_a_pod_with_more_devices_than_its_status_can_list_is_reported_and_runs_with_the_gates_off(empty: World):
+    """Gate ResourceHealthStatus of Kubernetes 1.36: kubelet lists each MiB of a pod's memory in its status."""
+    cluster, large = empty.cluster, pod("large", vgpu(24_500))
+    assert "CS322" in cluster.api.warnings(empty.path, large)
+    assert "CS618" in cluster.doctor()
+    empty.create(large)
+    wait("kubelet to fail", lambda: "" if TOO_LARGE in cluster.kubelet_log() else "it has not said so")
+    (uid,) = (one["metadata"]["uid"] for one in empty.read("large").values())
+    assert f"{uid}/c0" in empty.environments()
+    assert empty.read("large")["large"]["status"]["phase"] == "Pending"
+    assert "CS619" in cluster.doctor()
+    empty.remove("large")
+    with empty.kubelet_gates(ResourceHealthStatus=False, ResourceHealthStatusMessage=False):
+        empty.create(large)
+        empty.running("large")
+        assert "CS618" not in cluster.doctor()
+        empty.remove("large")
 
 
 def bound(world: World, name: str) -> None:

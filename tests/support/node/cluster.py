@@ -116,6 +116,10 @@ class Cluster:
             sys.executable, "-m", "cli", "doctor", "--kubeconfig", self.there.share / "admin.kubeconfig"
         )
 
+    def kubelet_log(self) -> str:
+        """All that kubelets have written so far."""
+        return (self.there.logs / "kubelet.log").read_text(encoding="utf-8", errors="replace")
+
     @contextmanager
     def without_kubelet(self) -> Iterator[None]:
         """Kill the kubelet, and start it afterwards; containers go on meanwhile."""

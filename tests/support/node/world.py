@@ -1,6 +1,7 @@
 """What tests do on the real node: make pods and plugins, and compare what containers have with what was assigned."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from core.units import parse_amount
 from sandbox.demo.assigned import hami_shares, unseen, vgpu_devices
+from sandbox.players.vgpu import CONFIG_KEY, CONFIG_MAP, CONFIG_NAMESPACES
 from tests.support.node.api import RefusedError
 from tests.support.node.cluster import NODE, Cluster
 from tests.support.node.images import BUSYBOX
@@ -58,10 +60,11 @@ def vgpu(memory_mib: int, cores_pct: int = 5, cards: int = 1) -> dict[str, int]:
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """The node with cardshare installed, and one namespace for pods."""
+    """The node with cardshare installed, and one namespace for pods; memory_factor: MiB per unit of `vgpu-memory`."""
 
     cluster: Cluster
     namespace: str = "default"
+    memory_factor: int = 1
 
     @property
     def path(self) -> str:
@@ -95,7 +98,9 @@ class World:
 
         def wrong() -> str:
             envs = self.environments()
-            return "; ".join(said for one in self.read(*names).values() if (said := differences(one, envs)))
+            return "; ".join(
+                said for one in self.read(*names).values() if (said := differences(one, envs, self.memory_factor))
+            )
 
         # MindCluster's plugin reports some seconds later what it gave.
         wait("what containers have", wrong)
@@ -164,6 +169,27 @@ class World:
             devices = dict.fromkeys(key for key in capacity if key.startswith(_OF_PLUGINS))
             self.cluster.api.patch(f"{_NODE}/status", {"status": {"capacity": devices, "allocatable": devices}})
 
+    @contextmanager
+    def device_config(self) -> Iterator[None]:
+        """`gpuMemoryFactor` of this world in the ConfigMap of Volcano's plugin, which cardshare reads too."""
+        path = f"/api/v1/namespaces/{CONFIG_NAMESPACES[0]}/configmaps/{CONFIG_MAP}"
+        before = self.cluster.api.get(path)["data"][CONFIG_KEY]
+        changed, count = re.subn(r"(gpuMemoryFactor:) 1\b", rf"\1 {self.memory_factor}", before)
+        assert count == 1, before
+        self.cluster.api.patch(path, {"data": {CONFIG_KEY: changed}})
+        yield
+        self.cluster.api.patch(path, {"data": {CONFIG_KEY: before}})
+
+    @contextmanager
+    def kubelet_gates(self, **gates: bool) -> Iterator[None]:
+        """A kubelet with these feature gates."""
+        before = dict(self.cluster.kubelet_gates)
+        with self.without_kubelet():
+            self.cluster.kubelet_gates.update(gates)
+        yield
+        with self.without_kubelet():
+            self.cluster.kubelet_gates = before
+
     def reboot(self) -> None:
         """End kubelet, containerd and every container at once, as a loss of power does, and start the first two."""
         with self.without_kubelet():
@@ -207,22 +233,22 @@ def wait(what: str, why_not: Callable[[], str]) -> float:
     return time.monotonic() - begun_s
 
 
-def differences(one: Json, environments: Mapping[str, Mapping[str, str]]) -> str:
+def differences(one: Json, environments: Mapping[str, Mapping[str, str]], memory_factor: int) -> str:
     """What the containers of a running pod have otherwise than assigned or asked; "" if nothing."""
     uid, name = one["metadata"]["uid"], one["metadata"]["name"]
     envs = [environments.get(f"{uid}/{container['name']}") for container in one["spec"]["containers"]]
     if None in envs:
         return f"{name}: a container has no process"
     there = [env for env in envs if env is not None]
-    if said := unseen(one, there) or _limits(one, there):
+    if said := unseen(one, there) or _limits(one, there, memory_factor):
         return f"{name}: {said}"
     return ""
 
 
-def _limits(one: Json, envs: Sequence[Mapping[str, str]]) -> str:
+def _limits(one: Json, envs: Sequence[Mapping[str, str]], factor: int) -> str:
     """Memory and cores: each share's as assigned, and each container's as asked."""
     notes = one["metadata"].get("annotations", {})
-    shares = [(share.mem, share.cores) for share in vgpu_devices(notes)]
+    shares = [(share.mem * factor, share.cores) for share in vgpu_devices(notes)]
     shares += [(int(share.fields[2]), int(share.fields[3])) for share in hami_shares(notes)]
     if not shares:
         return ""
@@ -231,8 +257,8 @@ def _limits(one: Json, envs: Sequence[Mapping[str, str]]) -> str:
         limits = container["resources"].get("limits", {})
         asked = next((limits[key] for key in ("volcano.sh/vgpu-memory", "nvidia.com/gpumem") if key in limits), None)
         memories = sorted((key, value) for key, value in env.items() if key.startswith("CUDA_DEVICE_MEMORY_LIMIT_"))
-        if asked is not None and {value for _, value in memories} != {f"{parse_amount(asked, 'limits')}m"}:
-            return f"{container['name']} has {memories}, asked for {asked} MiB"
+        if asked is not None and {value for _, value in memories} != {f"{parse_amount(asked, 'limits') * factor}m"}:
+            return f"{container['name']} has {memories}, asked for {asked} times {factor} MiB"
         seen += [(int(value.removesuffix("m")), int(env["CUDA_DEVICE_SM_LIMIT"])) for _, value in memories]
     return "" if seen == shares else f"its containers have {seen}, assigned were {shares}"
 
