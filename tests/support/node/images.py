@@ -3,12 +3,14 @@
 cardshare's comes from its own Dockerfile, on a base of Debian's packages that has the name of its FROM line.
 """
 
+import fcntl
 import hashlib
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +34,9 @@ BUSYBOX: Final = "registry.local/busybox:test"
 _BASE: Final = "docker.io/library/python:3.11-slim"
 _BUILD_WITHIN_S: Final = 900.0
 _KEPT_MAX: Final = 3
+# How folders beside the stores begin: those that a run writes to, and those that are not whole yet.
+_RUN: Final = "run-"
+_PART: Final = "part-"
 # What the Dockerfile copies, and what the device plugin's does besides.
 _CONTEXT: Final = (
     "Dockerfile",
@@ -79,10 +84,12 @@ def build(environ: Mapping[str, str]) -> Path:
     path = store_path(environ)
     path.parent.mkdir(parents=True, exist_ok=True)
     with alone(path.with_name("lock")):
+        for left in path.parent.glob(f"{_PART}*"):
+            shutil.rmtree(left, ignore_errors=True)
         if not path.exists():
             begun_s = time.monotonic()
             say("building images")
-            part = Path(tempfile.mkdtemp(prefix="part-", dir=path.parent))
+            part = Path(tempfile.mkdtemp(prefix=_PART, dir=path.parent))
             try:
                 with _builder(node, base, part, environ) as builder:
                     _build_all(builder, base.name)
@@ -93,16 +100,29 @@ def build(environ: Mapping[str, str]) -> Path:
                 shutil.rmtree(part, ignore_errors=True)
             say(f"images took {time.monotonic() - begun_s:.0f} s")
         path.touch()
-        stores = sorted((one for one in path.parent.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
-        for old in stores[:-_KEPT_MAX]:
-            shutil.rmtree(old, ignore_errors=True)
+        forget_old_stores(path.parent)
     return path
+
+
+def forget_old_stores(folder: Path) -> None:
+    """Remove all but the stores used last; copies that runs write to are no stores."""
+    stores = [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith((_RUN, _PART))]
+    for old in sorted(stores, key=lambda one: one.stat().st_mtime)[:-_KEPT_MAX]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
 def copied(store: Path) -> Iterator[Path]:
-    """A copy of *store* to write to, gone afterwards: links, but for the databases, which are written in place."""
-    copy = Path(tempfile.mkdtemp(prefix="run-", dir=store.parent))
+    """A copy of *store* to write to, gone afterwards: links, but for the databases, which are written in place.
+
+    Copies of runs that were killed go too. A run holds the lock of its own, which the kernel frees when it dies.
+    """
+    with alone(store.with_name("runs.lock")):
+        for left in store.parent.glob(f"{_RUN}*"):
+            _remove_unless_held(left)
+        copy = Path(tempfile.mkdtemp(prefix=_RUN, dir=store.parent))
+        held = os.open(copy, os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
     try:
         run(("cp", "-al", f"{store}/.", copy))
         for database in store.rglob("*.db"):
@@ -112,6 +132,20 @@ def copied(store: Path) -> Iterator[Path]:
         yield copy
     finally:
         shutil.rmtree(copy, ignore_errors=True)
+        os.close(held)
+
+
+def _remove_unless_held(copy: Path) -> None:
+    with suppress(FileNotFoundError):
+        held = os.open(copy, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        else:
+            shutil.rmtree(copy, ignore_errors=True)
+        finally:
+            os.close(held)
 
 
 @contextmanager
