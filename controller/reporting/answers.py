@@ -136,6 +136,7 @@ async def _together(explain_unit: ExplainUnit, asks: Together, known: Wait | Non
     """Why a pod waits whose unit is refused: in short, and of one more member in full."""
     wait, missing, _ = await explain_unit(asks)
     if wait is None or missing is None:
+        known = wait or known
         return coded(known) if known is not None else {"text": "waits"}
     full = refused_answer(missing)
     return full | coded(wait) | {"text": f"{wait.text}\nOf one more member: {full['text']}"}

@@ -169,8 +169,10 @@ class StatusWriter:
         """What is to be told of those who ask *ask*, None if it is told already; and the seconds of work it was."""
         if isinstance(ask, Together):
             wait, missing, worked_s = await self.explain_unit(ask)
-            if wait is None or missing is None:
+            if wait is None:
                 return None, worked_s
+            if missing is None:
+                return Saying(self._with_kept(ask, wait), Why(numberless(wait.message))), worked_s
             reasons = wait.cause, frozenset(key for key, _ in missing.counts), missing.signature[1:]
             return Saying(self._with_kept(ask, wait), Why((reasons, self._is_kept(ask)), missing.words)), worked_s
         if not isinstance(ask, Shape):
@@ -201,41 +203,49 @@ class StatusWriter:
     async def explain_unit(self, asks: Together) -> tuple[Wait | None, Refused | None, float]:
         """Why too few members of a unit fit, and why no node takes one more where those that fit have their places.
 
-        None where it is not refused, or no node was asked: its queue has no room.
+        None where it is not refused, or its queue has no room; the second alone where no node was asked, because there
+        is no domain that its members could be in, or only parts of it must be in one.
         """
         await self._inbox.settled()
         refusal = self._owner.planner.units.refusal(asks)
         if refusal is None or refusal.answer is None or refusal.over or refusal.answer.first is None:
             return None, None, 0.0
-        if asks.is_bound:
-            return None, None, 0.0  # nodes of other domains would be judged as well
         answer, first, work = refusal.answer, refusal.answer.first, Work(self._clock)
+        if asks.is_bound and answer.domain is None:
+            return shortage(answer), None, 0.0
         ledger, policy = self._owner.ledger.fork(), self._owner.planner.search.policy
         gang.put(ledger, policy, answer)
         news: dict[Shape, New] = {}
-        for shape in dict.fromkeys(part.shape for part in answer.parts):
+        # Nobody knows which domain a new node would be in.
+        for shape in dict.fromkeys(part.shape for part in answer.parts) if answer.domain is None else ():
             helping = Helping(self._owner.planner.search.kinds, shape, policy.cards)
             for name in ledger.states:
                 helping.look(name)
                 await work.give_way()
             news[shape] = New(helping.told(), helping.room(_ROOM_MAX))
         worked_s = work.worked_s
-        one, asked_s = await self.explain(first.shape, ledger, self._owner.planner.barring.to_first(asks))
+        nodes = answer.domain.nodes if answer.domain is not None else None
+        one, asked_s = await self.explain(first.shape, ledger, self._owner.planner.barring.to_first(asks), nodes)
         return shortage(answer, Missing(one=one, news=news), refusal.silent), one, worked_s + asked_s
 
     async def explain(
-        self, shape: Shape, fork: Ledger | None = None, barred: frozenset[NodeName] | None = None
+        self,
+        shape: Shape,
+        fork: Ledger | None = None,
+        barred: frozenset[NodeName] | None = None,
+        domain: frozenset[NodeName] | None = None,
     ) -> tuple[Refused, float]:
         """Why no node fits *shape*, judged node by node as all were at one instant; and the seconds of work it was.
 
         Nodes that go meanwhile are left out. *fork*: the ledger to ask, in place of the cluster's own. *barred*: the
-        nodes that are kept free for others; None: those that are for the first refused for *shape*.
+        nodes that are kept free for others; None: those that are for the first refused for *shape*. *domain*: the nodes
+        to ask; None: all.
         """
         await self._inbox.settled()
         if barred is None:
             barred = self._owner.planner.barring.to_first(shape)
         ledger, policy = fork or self._owner.ledger, self._owner.planner.search.policy.cards
-        states = tuple(ledger.states.values())
+        states = tuple(state for name, state in ledger.states.items() if domain is None or name in domain)
         helping = Helping(self._owner.planner.search.kinds, shape, policy)
         held = self._held(ledger, shape)
         refusals: list[NodeRefusal] = []
@@ -253,7 +263,7 @@ class StatusWriter:
             if refusal is not None:
                 refusals.append(refusal)
             await work.give_way()
-        new = helping.told()
+        new = helping.told() if domain is None else ""
         worked_s = work.worked_s
         if len(refusals) <= _SUMMED_AT_ONCE:
             return explain.summed(refusals, nodes, new), worked_s

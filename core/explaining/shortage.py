@@ -39,6 +39,9 @@ def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Seque
     silent: the nodes that were left out because their device plugins are silent. Reason `Unschedulable` is said only
     where new nodes would let in as many as are wanted.
     """
+    topology = answer.unit.topology
+    if topology is not None and topology.hard and answer.domain is None:
+        return Wait(Cause.WAITING_FOR_GROUP, f"waits because {topology.why_none(answer.unit.home)}.")
     text = f"{_counts(answer)}."
     if missing is None:
         return Wait(Cause.WAITING_FOR_GROUP, f"{text} {_remedy(answer)}")
@@ -61,10 +64,8 @@ def _counts(answer: gang.Refused) -> str:
     text = f"waits because {answer.fitting} of the {wanted} members of its {of} that are wanted together fit now"
     if of == "pod":
         text = "waits because no node near the other members of its group takes it now"
-    if answer.domain:
-        text += f" in {answer.domain}{'' if of == 'pod' else ', where most of them do'}"
-    elif answer.unit.topology is not None and answer.unit.topology.hard:
-        text += f", because {answer.unit.topology.why_none}"
+    if answer.domain is not None:
+        text += f" in {answer.domain.name}{'' if of == 'pod' else ', where most of them do'}"
     parts = [one for one in answer.tally().short() if " subgroups of " in one]
     parts += [
         f"{part.fitting} of {part.members} {f'of {part.parts[-1]}' if part.parts else 'that wait'}"

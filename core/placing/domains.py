@@ -69,7 +69,7 @@ class LabelTiers:
 
     def domains(self, highest: int) -> str:
         """By the labels."""
-        return f"value of node label {', '.join(self.labels[:highest])}"
+        return f"domain of node label {' or '.join(self.labels[:highest])}"
 
 
 class HyperNodes:
@@ -143,10 +143,12 @@ class Near:
     hard: bool = True
     problem: str = ""
 
-    @property
-    def why_none(self) -> str:
-        """Why there is no domain to try."""
-        return self.problem or f"no {self.network.domains(self.highest)} has all nodes of its members"
+    def why_none(self, home: Set[NodeName]) -> str:
+        """Why there is no domain to try that has all of *home*."""
+        if self.problem:
+            return self.problem
+        called = self.network.domains(self.highest)
+        return f"no {called} has all nodes of its members" if home else f"no node is in a {called}"
 
 
 def near(asked: NetworkTopology, network: Network) -> Near | None:
@@ -160,7 +162,7 @@ def near(asked: NetworkTopology, network: Network) -> Near | None:
     if not (asked.hard and (highest is not None or asked.highest_name)):
         return replace(found, hard=False) if tiers else None
     if not tiers:
-        problem = "no tiers of the network are known; set network_tiers in cardshare.yaml"
+        problem = "no tiers of the network are known; create HyperNodes, or set network_tiers in cardshare.yaml"
         return replace(found, problem=problem)
     if highest is None:
         named = [number for number, names in tiers.items() if asked.highest_name in names]

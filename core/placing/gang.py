@@ -225,8 +225,8 @@ class Refused:
 
     held: how many are on a node already. parts: those of which not all fit. placements: where those that fit would be,
     of which none is promised; what keeps out one more is asked of a ledger in which they are. over: what the first of
-    those that fit a node was too much of for its queue or namespace. domain: the one that takes most, "" without a wish
-    for one, or if there is none.
+    those that fit a node was too much of for its queue or namespace. domain: the one that takes most; None without one
+    that they must be in, or if there is none.
     """
 
     unit: Unit
@@ -234,7 +234,7 @@ class Refused:
     parts: tuple[Part, ...]
     placements: tuple[Placement, ...]
     over: tuple[Over, ...] = ()
-    domain: str = ""
+    domain: Domain | None = None
 
     @property
     def fitting(self) -> int:
@@ -297,7 +297,7 @@ def place(
         if not isinstance(answer, Refused):
             return answer
         if best is None or len(answer.placements) > len(best.placements):
-            best = replace(answer, domain=domain.name)
+            best = replace(answer, domain=domain)
     if not unit.topology.hard:
         return _place(ledger, candidates, unit, passed_over, budget)
     return best or _place(ledger, candidates, unit, _and(passed_over, ledger.states.keys()), budget)

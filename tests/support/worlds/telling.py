@@ -22,10 +22,14 @@ class CountingWriter(StatusWriter):
     explained = 0
 
     async def explain(
-        self, shape: Shape, fork: Ledger | None = None, barred: frozenset[NodeName] | None = None
+        self,
+        shape: Shape,
+        fork: Ledger | None = None,
+        barred: frozenset[NodeName] | None = None,
+        domain: frozenset[NodeName] | None = None,
     ) -> tuple[Refused, float]:
         self.explained += 1
-        return await super().explain(shape, fork, barred)
+        return await super().explain(shape, fork, barred, domain)
 
 
 class Rig:
