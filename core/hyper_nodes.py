@@ -1,6 +1,6 @@
 """HyperNodes of Volcano as values: nodes that a switch, a rack or a block of the network joins, by tiers.
 
-Source: Volcano, topology/v1alpha1 hypernode_types.go.
+Source: Volcano, topology/v1alpha1 hypernode_types.go (groups 4.11).
 """
 
 from dataclasses import dataclass

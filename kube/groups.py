@@ -1,4 +1,4 @@
-"""Where PodGroups and Queues are at the API server."""
+"""Where PodGroups, Queues and HyperNodes are at the API server."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -14,5 +14,6 @@ APIS: Final[Mapping[GroupKind, Sequence[str]]] = {
 }
 PODGROUPS: Final = "podgroups"
 QUEUES_PATH: Final = f"/apis/{VOLCANO_VERSION}/queues"
+HYPER_NODES_PATH: Final = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
 # Where Kubernetes' own groups had another condition.
 FIRST_NATIVE: Final = APIS[GroupKind.NATIVE][-1]

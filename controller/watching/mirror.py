@@ -16,12 +16,14 @@ from controller.scheduler_names import SchedulerNames
 from core.claims import StorageKind
 from core.errors import InvalidRequestError
 from core.groups import GroupKind, GroupSpec, QueueSpec
+from core.hyper_nodes import HyperNode
 from core.model import Node, NodeName, Pod
 from core.port.spec import Place
 from core.resource_claims import ResourceClaim, ResourceSlice
 from core.store import Store
 from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
+from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node
 from core.wire.namespaces import Namespace, decode_namespace
 from core.wire.nodes import decode_node, salvage_node
 from core.wire.podgroups import DECODERS, salvage_group
@@ -42,7 +44,7 @@ from core.wire.storage import (
 from core.wire.unreadable_pods import salvage_pod
 from kube import listing
 from kube.calls import namespace_path
-from kube.groups import APIS, PODGROUPS, QUEUES_PATH
+from kube.groups import APIS, HYPER_NODES_PATH, PODGROUPS, QUEUES_PATH
 from kube.objects import EventKind, page_decoder
 from kube.reflector import Pace, Reflector, Source
 from kube.versions import is_newer
@@ -226,6 +228,13 @@ def _forgiving_queues(owner: Owner) -> Forgiving[QueueSpec]:
     return Forgiving(decode_queue, salvage_queue, _tells(owner, about, lambda _: "it takes no groups"))
 
 
+def _forgiving_hyper_nodes(owner: Owner) -> Forgiving[HyperNode]:
+    def about(found: HyperNode) -> Subject:
+        return Subject(kind="HyperNode", name=found.name, uid="")
+
+    return Forgiving(decode_hyper_node, salvage_hyper_node, _tells(owner, about, lambda _: "it has no nodes"))
+
+
 def _forgiving_quotas(owner: Owner) -> Forgiving[ResourceQuota]:
     def about(quota: ResourceQuota) -> Subject:
         return Subject(kind="ResourceQuota", namespace=quota.namespace, name=quota.name, uid="")
@@ -301,6 +310,19 @@ def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Qu
     )
     decode = _forgiving_queues(owner)
     return Reflector(source, QUEUES_PATH, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+
+
+def hyper_nodes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[HyperNode]:
+    """Keeps the owner told of Volcano's HyperNodes, which need not be installed."""
+    groups = owner.groups
+    sink = Told(
+        inbox,
+        replaced=lambda objects, _: groups.hyper_nodes_replaced(objects),
+        changed=groups.hyper_node_changed,
+        gone=groups.hyper_node_gone,
+    )
+    decode = _forgiving_hyper_nodes(owner)
+    return Reflector(source, HYPER_NODES_PATH, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def quotas_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceQuota]:

@@ -18,6 +18,7 @@ from controller.watching.mirror import (
     forgiving_nodes,
     forgiving_pods,
     groups_reflector,
+    hyper_nodes_reflector,
     namespaces_reflector,
     nodes_reflector,
     pods_reflector,
@@ -54,6 +55,7 @@ NEEDED: Final = (*KINDS, "nodes", "pods")
 _BUDGETS: Final = "disruption-budgets"
 _QUOTAS: Final = "resource-quotas"
 _CLASSES: Final = "priority-classes"
+_HYPER_NODES: Final = "hyper-nodes"
 _GROUPS: Final = {
     GroupKind.VOLCANO: "volcano-groups",
     GroupKind.NATIVE: "native-groups",
@@ -114,6 +116,7 @@ class Watches:
         await self._follow_documents(tasks, transport)
         await self._follow_storage(tasks, transport)
         await self._follow_resource_claims(tasks, transport)
+        await self._follow_hyper_nodes(tasks, transport)
         # One after the other: a pod is counted on its node.
         for name, reflector in (
             ("nodes", nodes_reflector(transport, self._owner, self._inbox, self.nodes_read)),
@@ -155,6 +158,17 @@ class Watches:
         if _is_forbidden(reflector):
             _log.warning(
                 "ResourceQuotas may not be listed; nothing is held to what they limit of cards",
+                remedy="give the controller the rights of deploy/base/rights.yaml",
+            )
+
+    async def _follow_hyper_nodes(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow HyperNodes; known before anything is placed near each other by them, if they are served."""
+        reflector = self.reflectors[_HYPER_NODES] = hyper_nodes_reflector(transport, self._owner, self._inbox)
+        tasks.create_task(reflector.run(), name="reflect HyperNodes")
+        await _listed_or_forbidden(reflector)
+        if _is_forbidden(reflector):
+            _log.warning(
+                "HyperNodes may not be listed; groups are placed by the tiers of network_tiers alone",
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
 

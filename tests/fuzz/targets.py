@@ -38,6 +38,7 @@ from core.units import parse_amount, parse_count, parse_milli
 from core.wire import mindcluster
 from core.wire.config_maps import decode_config_map
 from core.wire.device_config import decode_device_config
+from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node
 from core.wire.kueue import decode_workload as decode_kueue_workload
 from core.wire.kueue import salvage_workload
 from core.wire.manifests import read_manifests
@@ -207,6 +208,10 @@ _QUEUE: Final = (
     b'{"metadata":{"name":"q"},"spec":{"weight":2,"capability":{"cpu":"1500m","volcano.sh/vgpu-memory":"64000"}},'
     b'"status":{"state":"Open"}}'
 )
+_HYPER_NODE: Final = (
+    b'{"metadata":{"name":"s"},"spec":{"tier":1,"tierName":"rack","members":[{"type":"Node","selector":'
+    b'{"regexMatch":{"pattern":"^node-[0-9]+$"}}},{"type":"HyperNode","selector":{"exactMatch":{"name":"t"}}}]}}'
+)
 _PODS: Final = (
     b'{"metadata":{"name":"p","uid":"u","annotations":{"volcano.sh/vgpu-mode":"mig"}},"spec":{"containers":[{"name":"c",'
     b'"resources":{"limits":{"volcano.sh/vgpu-number":"1","volcano.sh/vgpu-memory":"1000"}}}]}}',
@@ -236,6 +241,8 @@ TARGETS: Final[dict[str, Target]] = {
     "queue-left": Target(read=salvage_queue, seeds=(_QUEUE,)),
     "kueue-workload": Target(read=decode_kueue_workload, seeds=(_KUEUE,)),
     "kueue-workload-left": Target(read=salvage_workload, seeds=(_KUEUE,)),
+    "hyper-node": Target(read=decode_hyper_node, seeds=(_HYPER_NODE,)),
+    "hyper-node-left": Target(read=salvage_hyper_node, seeds=(_HYPER_NODE,)),
     "workload": Target(read=decode_workload, seeds=(_REVIEW,)),
     "review": Target(read=_review, seeds=(_REVIEW,)),
     "list": Target(read=page_decoder(decode_pod), refuses=(UndecodableError,), seeds=(_LIST,)),

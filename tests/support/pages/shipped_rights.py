@@ -26,6 +26,7 @@ EXPECTED_RIGHTS = {
         ("scheduling.k8s.io", "podgroups/status", "patch"),
         ("scheduling.k8s.io", "priorityclasses", "list"), ("scheduling.k8s.io", "priorityclasses", "watch"),
         ("scheduling.x-k8s.io", "podgroups", "list"), ("scheduling.x-k8s.io", "podgroups", "watch"),
+        ("topology.volcano.sh", "hypernodes", "list"), ("topology.volcano.sh", "hypernodes", "watch"),
         ("coordination.k8s.io", "leases", "get"), ("coordination.k8s.io", "leases", "create"),
         ("coordination.k8s.io", "leases", "patch"),
         ("authentication.k8s.io", "tokenreviews", "create"),

@@ -1,0 +1,107 @@
+"""HyperNodes of Volcano: the API server's JSON to `HyperNode`."""
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+
+from core.errors import InvalidRequestError
+from core.hyper_nodes import HyperNode, Members
+from core.wire import reading
+from core.wire.objects import Head
+from core.wire.selecting import Selector, selector_of
+
+_INNER: Final = "HyperNode"
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class _Name(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class _Pattern(msgspec.Struct, frozen=True, gc=False):
+    pattern: str = ""
+
+
+class _Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    exact_match: _Name | None = None
+    regex_match: _Pattern | None = None
+    label_match: Selector | None = None
+
+
+class _Member(msgspec.Struct, frozen=True, gc=False):
+    type: str | None = ""
+    selector: _Selector | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    tier: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = 0
+    tier_name: str | None = ""
+    members: tuple[_Member, ...] | None = None
+
+
+class HyperNodeObject(msgspec.Struct, frozen=True, gc=False):
+    """A HyperNode as far as it is read. Source: Volcano, topology/v1alpha1 hypernode_types.go (groups 4.11)."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec | None = None
+
+
+_NO_SPEC: Final = _Spec()
+_NO_SELECTOR: Final = _Selector()
+
+
+def hyper_node_of(found: HyperNodeObject) -> HyperNode:
+    """The value of a decoded HyperNode.
+
+    Raises:
+        InvalidRequestError: a pattern is no regular expression.
+    """
+    spec = found.spec or _NO_SPEC
+    return HyperNode(
+        name=found.metadata.name,
+        tier=spec.tier or 0,
+        tier_name=sys.intern(spec.tier_name or ""),
+        members=tuple(_members(spec.members or ())),
+    )
+
+
+def _members(found: tuple[_Member, ...]) -> Iterator[Members]:
+    for at, one in enumerate(found):
+        selector, is_inner = one.selector or _NO_SELECTOR, one.type == _INNER
+        if selector.exact_match is not None:
+            yield Members(name=selector.exact_match.name, is_inner=is_inner)
+        elif is_inner:
+            continue  # HyperNodes are members by their names alone
+        elif selector.regex_match is not None:
+            yield Members(pattern=_pattern(selector.regex_match.pattern, at))
+        elif selector.label_match is not None:
+            yield Members(labels=selector_of(selector.label_match))
+
+
+def _pattern(text: str, at: int) -> str:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as e:
+        place = f"spec.members[{at}].selector.regexMatch.pattern"
+        raise InvalidRequestError(place, text, "write a regular expression such as '^node-[0-9]+$'") from e
+    return text
+
+
+decode_hyper_node: Final = reading.reader("HyperNode", HyperNodeObject, hyper_node_of)
+
+_decode_head: Final = reading.reader("HyperNode", Head, lambda found: found)
+
+
+def salvage_hyper_node(text: bytes) -> HyperNode:
+    """A HyperNode that `decode_hyper_node` cannot read: it has no members.
+
+    Raises:
+        InvalidRequestError: not even its name can be read.
+    """
+    return HyperNode(name=_decode_head(text).metadata.name)

@@ -1,0 +1,62 @@
+import json
+
+import pytest
+
+from core.errors import InvalidRequestError
+from core.hyper_nodes import HyperNode, Members
+from core.model import Requirement
+from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node
+
+
+def text(**spec):
+    return json.dumps({"metadata": {"name": "s", "uid": "u"}, "spec": spec, "status": {"nodeCount": 2}}).encode()
+
+
+def member(kind, **selector):
+    return {"type": kind, "selector": selector}
+
+
+def test_members_are_nodes_by_name_pattern_and_labels_and_hyper_nodes_by_name():
+    labels = {"matchLabels": {"rack": "a"}, "matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
+    members = [
+        member("Node", exactMatch={"name": "n0"}),
+        member("Node", regexMatch={"pattern": "^n[1-3]$"}),
+        member("Node", labelMatch=labels),
+        member("HyperNode", exactMatch={"name": "t"}),
+        member("HyperNode", regexMatch={"pattern": ".*"}),
+        member("Node"),
+    ]
+    assert decode_hyper_node(text(tier=2, tierName="block", members=members)) == HyperNode(
+        name="s",
+        tier=2,
+        tier_name="block",
+        members=(
+            Members(name="n0"),
+            Members(pattern="^n[1-3]$"),
+            Members(
+                labels=(
+                    Requirement(key="rack", operator="In", values=("a",)),
+                    Requirement(key="gpu", operator="Exists"),
+                )
+            ),
+            Members(name="t", is_inner=True),
+        ),
+    )
+
+
+def test_what_says_nothing_has_no_members():
+    assert decode_hyper_node(b'{"metadata":{"name":"s"}}') == HyperNode(name="s")
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"members": [member("Node", regexMatch={"pattern": "n["})]}, r"spec.members\[0\].selector.regexMatch.pattern"),
+        ({"tier": "one"}, "tier"),
+        ({"tier": -1}, "tier"),
+    ],
+)
+def test_what_cannot_be_read_is_told_and_has_no_members(spec, problem):
+    with pytest.raises(InvalidRequestError, match=problem):
+        decode_hyper_node(text(**spec))
+    assert salvage_hyper_node(text(**spec)) == HyperNode(name="s")
