@@ -109,7 +109,7 @@ class Figures(Collector):
         now = self._clock()
         days = GaugeMetricFamily(
             "cardshare_certs_days_left",
-            "Days until the certificate in a Secret ends: the authority's, or a pair's.",
+            "Days until the certificate in a Secret expires: the authority's, or a serving one.",
             labels=("secret",),
         )
         for name, end in self._ends.items():
@@ -117,7 +117,7 @@ class Figures(Collector):
         yield days
         writes = CounterMetricFamily(
             "cardshare_certs_writes",
-            "Secrets that were written, by what was done: made, put_back, taken_over or completed.",
+            "Writes of Secrets, by kind: made, put_back, taken_over or completed.",
             labels=("secret", "what"),
         )
         for found, count in self._writes.items():
@@ -125,7 +125,7 @@ class Figures(Collector):
         yield writes
         repairs = CounterMetricFamily(
             "cardshare_certs_bundle_writes",
-            "Webhook configurations that were made to trust the authority.",
+            "Webhook configurations that were corrected to trust the authority.",
             labels=("configuration",),
         )
         for name, count in self._repairs.items():
@@ -133,7 +133,8 @@ class Figures(Collector):
         yield repairs
         trusts = GaugeMetricFamily(
             "cardshare_certs_bundle_right",
-            "1 if the entries of a webhook configuration that call the webhook trust the authority, at the last look.",
+            "1 if, at the last check, all entries of a webhook configuration that call the webhook trusted the "
+            "authority.",
             labels=("configuration",),
         )
         for name, is_right in self._trusts.items():
@@ -141,17 +142,17 @@ class Figures(Collector):
         yield trusts
         yield GaugeMetricFamily(
             "cardshare_certs_failing",
-            "1 while the API server does not let Secrets and bundles be looked at and put right.",
+            "1 while Secrets and bundles cannot be checked and corrected.",
             value=self._failing,
         )
-        yield CounterMetricFamily("cardshare_certs_failures", "Looks that came to nothing.", value=self._failures)
+        yield CounterMetricFamily("cardshare_certs_failures", "Failed checks.", value=self._failures)
         yield GaugeMetricFamily(
             "cardshare_certs_last_failure_timestamp_seconds",
-            "When a look last came to nothing, in Unix seconds; 0 for never.",
+            "Time of the last failed check, in Unix seconds; 0 for never.",
             value=self._failed_s,
         )
         yield GaugeMetricFamily(
             "cardshare_certs_last_look_timestamp_seconds",
-            "When all was last looked at, in Unix seconds; 0 for never.",
+            "Time of the last complete check, in Unix seconds; 0 for never.",
             value=self._looked_s,
         )

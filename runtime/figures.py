@@ -17,16 +17,16 @@ class ServingFigures(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families; called by the registry."""
         yield self._gauge(
-            "connections", "Connections that stand or arrive.", ((one, len(one.connections)) for one in self._ports)
+            "connections", "Open and arriving connections.", ((one, len(one.connections)) for one in self._ports)
         )
-        yield self._gauge("in_flight", "Calls being answered.", ((one, one.busy) for one in self._ports))
+        yield self._gauge("in_flight", "Calls in progress.", ((one, one.busy) for one in self._ports))
         for name, text in (
-            ("dropped_connections", "Connections that were closed to make room, the one that idled longest first."),
-            ("failed_handshakes", "Connections that ended before a session stood."),
+            ("dropped_connections", "Connections closed for new ones, the longest idle first."),
+            ("failed_handshakes", "Connections that ended before the handshake."),
         ):
             yield self._counter(name, text, ((one, getattr(one, name)) for one in self._ports))
         refused = CounterMetricFamily(
-            "cardshare_serving_refused_calls", "Calls that were none, by HTTP status.", labels=("port", "status")
+            "cardshare_serving_refused_calls", "Invalid calls, by HTTP status.", labels=("port", "status")
         )
         for one in self._ports:
             for status, count in sorted(one.refused.items()):

@@ -84,31 +84,31 @@ class Metrics(Collector):
         )
         yield _counter(
             "cardshare_webhook_findings",
-            "What rules found in reviews, by code; denied or only told.",
+            "Findings of rules in reviews, by code; denied or warned.",
             ("code",),
             (((code,), count) for code, count in self.codes.items()),
         )
-        yield _counter("cardshare_webhook_failures", "Reviews that we failed to judge.", (), [((), self.failures)])
+        yield _counter("cardshare_webhook_failures", "Reviews that failed because of a bug.", (), [((), self.failures)])
         yield _counter(
             "cardshare_webhook_reloads",
-            "Changed files taken into use, by what they are.",
+            "Changed files that were applied, by kind.",
             ("what",),
             (((what,), count) for what, count in self.reloads.items()),
         )
         yield _counter(
             "cardshare_webhook_reload_failures",
-            "Changed files that were refused, the last good ones staying in use.",
+            "Changed files that were rejected; the last good ones stay in use.",
             ("what",),
             (((what,), count) for what, count in self.reload_failures.items()),
         )
         yield GaugeMetricFamily(
             "cardshare_webhook_configuration_refused",
-            "1 while an edit of the configuration is refused and the last good one in force.",
+            "1 while an edit of the configuration is rejected and the last good one is in force.",
             value=self.configuration_refused,
         )
         yield GaugeMetricFamily(
             "cardshare_webhook_settings_from_before",
-            "1 while this process runs on what an earlier one kept, because an edit of the configuration is refused.",
+            "1 while this process uses settings of an earlier one, because an edit of the configuration is rejected.",
             value=self.settings_from_before,
         )
         yield GaugeMetricFamily(
@@ -118,31 +118,31 @@ class Metrics(Collector):
         )
         yield GaugeMetricFamily(
             "cardshare_webhook_inventory_known",
-            "1 while it is known which cards the cluster has, 0 while nothing is said about what can never fit.",
+            "1 while the cards of the cluster are known, 0 while pods that never fit are not reported.",
             value=self.inventory_known,
         )
         yield _histogram("cardshare_webhook_review_seconds", "Time to judge one review.", self.seconds)
         yield _histogram("cardshare_webhook_patch_bytes", "Size of the patches answered.", self.patch_bytes)
         yield _counter(
             "cardshare_webhook_previews",
-            "Dry runs that wanted a preview, by outcome.",
+            "Dry runs with a preview, by outcome.",
             ("outcome",),
             (((outcome,), count) for outcome, count in self.previews.items()),
         )
         yield _counter(
             "cardshare_webhook_events",
-            "Events on pods whose assignment a service account tried to write, by what became of them.",
+            "Events on pods with a denied write of their assignment, by outcome.",
             ("outcome",),
             (((outcome,), count) for outcome, count in self.events.items()),
         )
         yield GaugeMetricFamily(
             "cardshare_webhook_certificate_days_left",
-            "Days until the served certificate ends; below 0 nothing is served.",
+            "Days until the served certificate expires; below 0 nothing is served.",
             value=round((self.certificate_expires_s - time.time()) / 86_400, 6),
         )
         yield GaugeMetricFamily(
             "cardshare_webhook_certificate_expires_timestamp_seconds",
-            "When the served certificate ends, in Unix seconds.",
+            "Expiry of the served certificate, in Unix seconds.",
             value=self.certificate_expires_s,
         )
 

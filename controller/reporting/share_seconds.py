@@ -14,7 +14,7 @@ from core.ledger import Ledger
 from core.model import NodeName
 
 NAME: Final = "cardshare_card_seconds_total"
-TEXT: Final = "Seconds of cards, by whose they were; all together are the seconds of all cards."
+TEXT: Final = "Seconds of cards, by holder; together they are the seconds of all cards."
 LABELS: Final = ("dialect", "part", "namespace", "owner")
 _BILLION: Final = 1_000_000_000
 # A node that changes many times is looked at once in so long.
