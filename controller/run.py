@@ -191,7 +191,8 @@ class Controller:
             recorder = Recorder(calls, metrics, instance=config.identity, is_binding=lambda: owner.life.in_flight > 0)
             actor = process.actor = Actor(calls, owner, inbox, recorder, metrics, reached=self._reached)
             status_writer = process.status_writer = StatusWriter(owner, calls, inbox, recorder, metrics)
-            group_writes = GroupWrites(owner.groups, calls, inbox, recorder, metrics, books=owner.planner.state.books)
+            books, jobs = owner.planner.state.books, owner.jobs
+            group_writes = GroupWrites(owner.groups, calls, inbox, recorder, metrics, books=books, jobs=jobs)
             process.callers = Callers(Calls(transport), config.audience)
             loop = Loop(
                 owner,

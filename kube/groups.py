@@ -1,4 +1,4 @@
-"""Where PodGroups, Queues and HyperNodes are at the API server."""
+"""Where PodGroups are at the API server, and Queues, HyperNodes and Jobs of Volcano."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,5 +15,7 @@ APIS: Final[Mapping[GroupKind, Sequence[str]]] = {
 PODGROUPS: Final = "podgroups"
 QUEUES_PATH: Final = f"/apis/{VOLCANO_VERSION}/queues"
 HYPER_NODES_PATH: Final = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
+JOBS_VERSION: Final = "batch.volcano.sh/v1alpha1"
+JOBS_PATH: Final = f"/apis/{JOBS_VERSION}/jobs"
 # Where Kubernetes' own groups had another condition.
 FIRST_NATIVE: Final = APIS[GroupKind.NATIVE][-1]

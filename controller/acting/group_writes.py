@@ -7,6 +7,7 @@ and it is judged again. Changes of one group that come together are one write. S
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -15,10 +16,11 @@ import structlog
 
 from controller.actions import Announce, Subject
 from controller.grouping import group_status
-from controller.grouping.admitting import shown
+from controller.grouping.admitting import queue_problem, shown
 from controller.grouping.books import Books
 from controller.grouping.group_status import GroupVerdict, Tally
 from controller.grouping.groups import Groups
+from controller.grouping.jobs import Jobs
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
@@ -29,7 +31,7 @@ from core.wire.queues import decode_queue
 from kube.calls import Calls
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
 from kube.events import time_text
-from kube.groups import PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
+from kube.groups import JOBS_VERSION, PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
 
 _log: Final = structlog.get_logger()
 
@@ -41,6 +43,8 @@ QUEUES: Final[Mapping[str, Mapping[str, Any]]] = {
 _AT_ONCE: Final = 8
 # Between two writes of one group's status: what changes meanwhile goes with the next.
 _PAUSE_S: Final = 0.2
+# Pods of a Job come one by one: that some are missing is told only if it stays so.
+_MISSING_S: Final = 1.0
 # Between two writes that only say the same in other words.
 _WORDS_S: Final = 10.0
 _AGAIN_S: Final = 1.0
@@ -60,12 +64,14 @@ class GroupWrites:
         metrics: Metrics,
         *,
         books: Books,
+        jobs: Jobs,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.wake: Final = asyncio.Event()
         self._groups: Final = groups
         self._books: Final = books
+        self._jobs: Final = jobs
         self._calls: Final = calls
         self._inbox: Final = inbox
         self._recorder: Final = recorder
@@ -84,6 +90,7 @@ class GroupWrites:
             await self._make_queues()
             await self._write_groups()
             await self._write_queues()
+            self._tell_jobs()
 
     async def _wait(self) -> None:
         """Until something changed, or a write that was put off is due."""
@@ -111,6 +118,14 @@ class GroupWrites:
                         tasks.create_task(self._write_group(*judged), name=f"write {key}")
 
     async def _write_group(self, spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> None:
+        due_s = verdict.since_s + _MISSING_S if verdict.since_s is not None else 0.0
+        if due_s <= self._clock():
+            await self._write_status(spec, tally, verdict)
+            return
+        await self._write_status(spec, tally, replace(verdict, why=""))
+        self._due[spec.key] = min(self._due.get(spec.key, due_s), due_s)
+
+    async def _write_status(self, spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> None:
         api = self._groups.apis[spec.key.kind]
         status = _wanted(spec, tally, verdict, api)
         if status is None or status == spec.status:
@@ -159,6 +174,15 @@ class GroupWrites:
             self._recorder.note(Announce(about=about, reason="Admitted", message=message, warning=False))
         elif status.phase is not spec.status.phase and status.phase is GroupPhase.RUNNING:
             self._recorder.note(Announce(about=about, reason="Scheduled", message="pod group is ready", warning=False))
+
+    def _tell_jobs(self) -> None:
+        """Say of Jobs that their queue does not exist, for nobody makes a group that could say it."""
+        if not self._groups.governs:
+            return
+        for job in self._jobs.to_tell():
+            about = Subject(kind="Job", namespace=job.namespace, name=job.name, uid=job.uid, api_version=JOBS_VERSION)
+            message = f"waits because {queue_problem(job.queue, None)}"
+            self._recorder.note(Announce(about=about, reason="QueueNotFound", message=message))
 
     # ------------------------------------------------------------------ queues
 

@@ -35,6 +35,7 @@ class Gangs:
             wait = found.incomplete_wait()
             for entry in found.waiting:
                 state.hold(entry, wait)
+            self._units.lacks(found, wait, now_s)
             return
         shared = state.ledger.topology.volumes.only_one_may_use([one.pod for one in found.waiting])
         if shared is not None:

@@ -24,6 +24,7 @@ from controller.deciding.state import State
 from controller.deciding.vanished import Vanished
 from controller.grouping.enqueue import Enqueue
 from controller.grouping.groups import Groups
+from controller.grouping.jobs import Jobs
 from controller.handing_over.rests import turned_away
 from controller.metrics import Metrics
 from controller.scheduler_names import VOLCANO
@@ -51,6 +52,7 @@ class Owner:
     Attributes:
         planner: decides, and holds ledger, queue and hand-off.
         groups: PodGroups, queues and their members.
+        jobs: Jobs of Volcano that wait for their queue.
         pending: pods that are on no node.
         locks: the locks of nodes.
         outcomes: what became of Bindings.
@@ -88,6 +90,7 @@ class Owner:
         """
         self.groups: Final = Groups(self._group_changed, self._group_parted, settings.groups)
         self.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups, settings.network_tiers)
+        self.jobs: Final = Jobs(self.groups, clock)
         state = State(catalog, tables, settings, self.groups, metrics=metrics, clock=clock, wall=wall)
         self.planner: Final = Planner(state, self.groups, self._read)
         self.pending: Final = Pending(self.planner, self.groups, clock)

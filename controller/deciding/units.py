@@ -222,6 +222,11 @@ class Units:
         if answer.over:
             self._told.pop(found.asks, None)
 
+    def lacks(self, found: Gang, wait: Wait, now_s: float) -> None:
+        """Not enough members are there: have that said of the group."""
+        if not found.asks.inner:
+            self._groups.lacks(found.key, wait.text, now_s)
+
     def tell(self, found: Gang) -> None:
         """Have it said of the group why its members find no place."""
         refusal = self._refusals.get(found.asks)

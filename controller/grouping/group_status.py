@@ -57,13 +57,15 @@ class GroupVerdict:
     """What was decided on a group.
 
     admitted: its pods may be made and placed. why: why it is not admitted, or why its members found no place; "" where
-    neither is so. reason: a word for that. tried: its members were tried, and found no place.
+    neither is so. reason: a word for that. tried: its members were tried, and found no place. since_s: since when,
+    monotonic; None: it is told at once.
     """
 
     admitted: bool
     why: str = ""
     reason: str = NOT_ENOUGH_RESOURCES
     tried: bool = False
+    since_s: float | None = None
 
 
 @dataclass(slots=True)

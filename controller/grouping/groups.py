@@ -10,6 +10,7 @@ from typing import Final
 
 from controller.grouping import admitting
 from controller.grouping.group_status import (
+    NOT_ENOUGH_PODS,
     NOT_ENOUGH_RESOURCES,
     NOT_SUPPORTED,
     GroupVerdict,
@@ -69,12 +70,18 @@ class _Members:
 
 @dataclass(slots=True)
 class _Judged:
-    """What was decided on a group of *uid*. refused: why members that were tried found no place, or ""."""
+    """What was decided on a group of *uid*.
+
+    refused: why members that were tried found no place, or "". lacks: why they were not tried, for others are missing,
+    or "", and since when (monotonic); None where they were tried before.
+    """
 
     uid: str
     admitted: bool = False
     waits: str = ""
     refused: str = ""
+    lacks: str = ""
+    lacks_s: float | None = None
 
 
 class Groups:
@@ -450,6 +457,8 @@ class Groups:
             self._changed(key)
         if not members.pods:
             del self._members[key]
+            if key in self._judged:
+                self._judged[key].lacks = ""
         else:
             self._parted(key)
         self._note(key)
@@ -540,8 +549,23 @@ class Groups:
     def refused(self, key: GroupKey, why: str) -> None:
         """The members of *key* were tried, and found no place."""
         spec = self._specs.get(key)
-        if spec is not None and self._judgement(spec).refused != why:
-            self._judgement(spec).refused = why
+        if spec is None:
+            return
+        judged = self._judgement(spec)
+        if judged.refused != why or judged.lacks:
+            judged.refused, judged.lacks = why, ""
+            self.unreported[key] = None
+
+    def lacks(self, key: GroupKey, why: str, now_s: float) -> None:
+        """Members of *key* wait because others are missing (*now_s*: monotonic)."""
+        spec = self._specs.get(key)
+        if spec is None:
+            return
+        judged = self._judgement(spec)
+        if judged.lacks != why or judged.refused:
+            if not judged.lacks:
+                judged.lacks_s = None if judged.refused else now_s
+            judged.refused, judged.lacks = "", why
             self.unreported[key] = None
 
     def placed(self, key: GroupKey) -> None:
@@ -564,6 +588,8 @@ class Groups:
             return GroupVerdict(admitted=admitted)
         if not admitted:
             return GroupVerdict(admitted=False, why=judged.waits, reason=NOT_ENOUGH_RESOURCES)
+        if judged.lacks and not self._is_met(spec.key):
+            return GroupVerdict(admitted=True, why=judged.lacks, reason=NOT_ENOUGH_PODS, since_s=judged.lacks_s)
         return GroupVerdict(admitted=True, why=judged.refused, tried=bool(judged.refused))
 
     def judged(self, key: GroupKey) -> tuple[GroupSpec, Tally, GroupVerdict] | None:

@@ -42,9 +42,10 @@ from core.wire.storage import (
     decode_volume,
 )
 from core.wire.unreadable_pods import salvage_pod
+from core.wire.volcano_jobs import JobSpec, decode_job
 from kube import listing
 from kube.calls import namespace_path
-from kube.groups import APIS, HYPER_NODES_PATH, PODGROUPS, QUEUES_PATH
+from kube.groups import APIS, HYPER_NODES_PATH, JOBS_PATH, PODGROUPS, QUEUES_PATH
 from kube.objects import EventKind, page_decoder
 from kube.reflector import Pace, Reflector, Source
 from kube.versions import is_newer
@@ -323,6 +324,13 @@ def hyper_nodes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflect
     )
     decode = _forgiving_hyper_nodes(owner)
     return Reflector(source, HYPER_NODES_PATH, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+
+
+def jobs_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[JobSpec]:
+    """Keeps the owner told of Volcano's Jobs, which need not be installed."""
+    jobs = owner.jobs
+    sink = Told(inbox, replaced=lambda objects, _: jobs.replaced(objects), changed=jobs.changed, gone=jobs.gone)
+    return Reflector(source, JOBS_PATH, decode=decode_job, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def quotas_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceQuota]:

@@ -19,6 +19,7 @@ from controller.watching.mirror import (
     forgiving_pods,
     groups_reflector,
     hyper_nodes_reflector,
+    jobs_reflector,
     namespaces_reflector,
     nodes_reflector,
     pods_reflector,
@@ -53,6 +54,7 @@ _PATIENCE_S: Final = 0.3
 _LOOK_S: Final = 0.02
 NEEDED: Final = (*KINDS, "nodes", "pods")
 _BUDGETS: Final = "disruption-budgets"
+_JOBS: Final = "volcano-jobs"
 _QUOTAS: Final = "resource-quotas"
 _CLASSES: Final = "priority-classes"
 _HYPER_NODES: Final = "hyper-nodes"
@@ -110,6 +112,7 @@ class Watches:
         """
         self._follow_groups(tasks, transport)
         tasks.create_task(self._follow_budgets(transport), name="follow disruption budgets")
+        tasks.create_task(self._follow_jobs(transport), name="follow Jobs of Volcano")
         namespaces = self.reflectors["namespaces"] = namespaces_reflector(transport, self._owner, self._inbox)
         tasks.create_task(namespaces.run(), name="reflect namespaces")
         await self._follow_quotas(tasks, transport)
@@ -205,6 +208,25 @@ class Watches:
                 running.cancel()
             del self.reflectors[_BUDGETS]
             await self._inbox.put_in_time(self._owner.occupants.forget_budgets)
+
+    async def _follow_jobs(self, transport: Transport) -> None:
+        """Follow Volcano's Jobs for as long as its groups are admitted here and its queues are served."""
+        groups = self._owner.groups
+
+        def is_wanted() -> bool:
+            return groups.governs and bool(groups.queues_served)
+
+        while True:
+            while not is_wanted():  # noqa: ASYNC110 (settings tell nobody)
+                await asyncio.sleep(_FOLLOW_S)
+            reflector = self.reflectors[_JOBS] = jobs_reflector(transport, self._owner, self._inbox)
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(reflector.run(), name="reflect Jobs of Volcano")
+                while is_wanted():  # noqa: ASYNC110
+                    await asyncio.sleep(_FOLLOW_S)
+                running.cancel()
+            del self.reflectors[_JOBS]
+            await self._inbox.put_in_time(lambda: self._owner.jobs.replaced(()))
 
     def notes(self) -> list[str]:
         """What keeps less than decisions from being as wished, a line each."""

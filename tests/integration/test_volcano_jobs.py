@@ -253,9 +253,50 @@ async def test_a_group_that_is_there_before_its_pods_is_admitted_and_waits_for_a
             named = {"scheduling.k8s.io/group-name": "set-0-1"}
             await world.add(member("set-0", annotations=named))
             await world.waits("set-0", "until 2 members")
+
+            async def said():
+                (group,) = await world.client.list(GROUPS)
+                return [
+                    (one["type"], one["reason"], one["message"])
+                    for one in group.get("status", {}).get("conditions", ())
+                    if one["status"] == "True"
+                ]
+
+            async def lacks():
+                return [one for one in await said() if one[:2] == ("Unschedulable", "NotEnoughTasks")]
+
+            ((_, _, message),) = await world.until(lacks)
+            assert message.startswith("waits until 2 members of PodGroup default/set-0-1 can be placed together; 1 can")
             await world.add(member("set-0-1", annotations=named))
             for name in ("set-0", "set-0-1"):
                 await world.phase(name)
+
+            async def begun():
+                return [kind for kind, *_ in await said()] == ["Scheduled"]
+
+            await world.until(begun)
+
+
+async def test_a_job_of_a_queue_that_does_not_exist_says_so_and_runs_once_it_does(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            await volcano.create(world.client, sharing_job("j", queue="late", seconds=0))
+
+            async def told():
+                events = await world.client.list("/api/v1/namespaces/default/events")
+                return [
+                    one["message"]
+                    for one in events
+                    if (one["involvedObject"]["kind"], one["involvedObject"].get("name")) == ("Job", "j")
+                ]
+
+            assert await world.until(told) == [
+                "waits because queue late does not exist; create it, or name another in the job's spec.queue"
+            ]
+            await volcano.create(world.client, queue("late"))
+            await reaches(world, "j", "Running {running:2}")
 
 
 async def test_a_job_that_is_aborted_and_resumed_has_another_group_and_runs_again(rig):

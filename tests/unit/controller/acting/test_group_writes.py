@@ -13,6 +13,7 @@ from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.model import Phase
+from core.wire.volcano_jobs import JobSpec
 from kube.errors import ApiForbiddenError
 from kube.groups import QUEUES_PATH
 from tests.support.servers.fake_calls import FakeCalls, conflict, not_found
@@ -75,6 +76,7 @@ class Rig:
             self.recorder,
             Metrics(),
             books=world.owner.planner.state.books,
+            jobs=world.owner.jobs,
             clock=clock,
             wall=lambda: START_UNIX_S + clock(),
         )
@@ -157,6 +159,50 @@ async def test_the_same_in_other_words_waits_a_while():
         await rig.passes(20.0)
         assert len(rig.patches()) <= before + 2
         assert "of 1020m left" in rig.patches()[-1]["status"]["conditions"][0]["message"]
+
+
+async def test_a_group_of_which_members_stay_missing_says_so_and_one_whose_pods_come_in_time_does_not():
+    async with running(group(min_member=2, phase="Inqueue")) as rig:
+        rig.world.now_s = asyncio.get_running_loop().time()
+        rig.world.shows(member("p0"))
+        await rig.passes(0.8)
+        assert rig.patches() == []
+        await rig.passes(0.5)
+        (patch,) = rig.patches()
+        (told,) = patch["status"]["conditions"]
+        assert (told["type"], told["status"], told["reason"]) == ("Unschedulable", "True", "NotEnoughTasks")
+        assert told["message"].startswith(
+            "waits until 2 members of PodGroup default/g can be placed together; 1 can be decided"
+        )
+        assert patch["status"]["phase"] == "Inqueue"
+        assert [note.reason for note in rig.recorder.noted] == ["Unschedulable"]
+        rig.world.shows(member("p1"))
+        rig.world.placed()
+        await rig.passes(1.0)
+        (told,) = [one for one in rig.patches()[-1]["status"]["conditions"] if one["status"] == "True"]
+        assert told["type"] == "Scheduled"
+    async with running(group(min_member=2, phase="Inqueue")) as rig:
+        rig.world.now_s = asyncio.get_running_loop().time()
+        rig.world.shows(member("p0"))
+        await rig.passes(0.8)
+        rig.world.shows(member("p1"))
+        rig.world.placed()
+        await rig.passes(2.0)
+        assert {one["type"] for patch in rig.patches() for one in patch["status"]["conditions"]} == {"Scheduled"}
+
+
+async def test_a_job_whose_queue_does_not_exist_is_told_so_by_an_event():
+    async with running(group()) as rig:
+        rig.world.owner.jobs.changed(JobSpec(namespace="ns", name="j", uid="u", queue="missing", begun=False))
+        rig.world.passes(2.0)
+        await rig.passes(1.5)
+        (note,) = [note for note in rig.recorder.noted if note.about.kind == "Job"]
+        assert (note.reason, note.warning) == ("QueueNotFound", True)
+        assert (note.about.namespace, note.about.name, note.about.uid) == ("ns", "j", "u")
+        assert note.about.api_version == "batch.volcano.sh/v1alpha1"
+        assert note.message == (
+            "waits because queue missing does not exist; create it, or name another in the job's spec.queue"
+        )
 
 
 async def test_the_queues_are_made_where_they_are_missing():
