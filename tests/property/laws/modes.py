@@ -5,7 +5,7 @@ A declaration makes nodes and pods by chance, and knows nothing of how cards are
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
@@ -14,6 +14,7 @@ from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.gpushare.number import GpuNumber
 from core.dialects.hami.dialect import Hami
 from core.dialects.mindcluster.dialect import MindCluster
+from core.dialects.mindcluster.templates import TEMPLATES
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.model import Container, Node, NodeName, Pod, PodUid
@@ -33,7 +34,8 @@ class Mode:
 
     node: makes a node, some of its cards unwell. pod: makes a pod that asks in this mode; wishes: annotations, one of
     which it may have besides. unreadable: the text of an annotation with an assignment, so that nobody can say how much
-    of which card it takes; None if nothing is written of that.
+    of which card it takes; None if nothing is written of that. served: what the plugin writes on a pod besides, by what
+    stands there, where that counts. mib_per_unit: of how many MiB each users count memory.
 
     What of the laws is otherwise in some modes, as their protocols have it:
     each_card: each card decides for itself whether it takes a share, and takes one of a container. adds_up: amounts of
@@ -47,6 +49,8 @@ class Mode:
     unreadable: Callable[[str], str] | None = None
     wishes: tuple[dict[str, str], ...] = ()
     tables: Tables = TABLES
+    served: Callable[[Random, Mapping[str, str]], Mapping[str, str]] | None = None
+    mib_per_unit: int = 1
     each_card: bool = True
     adds_up: bool = True
     ties: str = "first"
@@ -161,16 +165,17 @@ _HAMI_WISHES: Final = (
 
 
 def _hami_node(chance: Random, *, cut: bool) -> Node:
-    cards = []
+    cards: list[dict[str, Any]] = []
+    mixed = chance.random() < 0.5
     for at in range(chance.randint(1, 4)):
-        card = {"id": f"GPU-{at}", "index": at, "numa": at // 2, "health": chance.random() < 0.85}
-        card["type"] = chance.choice(("NVIDIA A100", "NVIDIA A100", "NVIDIA L40S"))
+        card: dict[str, Any] = {"type": chance.choice(("NVIDIA A100", "NVIDIA A100", "NVIDIA L40S"))}
         if cut:
             card |= {"count": 7, "devmem": 40960, "devcore": 100, "mode": "mig", "migProfiles": _PROFILES}
         else:
             card |= {"count": chance.choice((2, 10)), "devmem": chance.choice((40960, 40960, 24576))}
             card |= {"devcore": chance.choice((100, 100, 150)), "mode": chance.choice(("hami-core", "mps"))}
-        cards.append(card)
+        kind = card if mixed or not cards else cards[0]
+        cards.append({**kind, "id": f"GPU-{at}", "index": at, "numa": at // 2, "health": chance.random() < 0.85})
     node = Node(
         name=NodeName("node-a"),
         annotations={"hami.io/node-nvidia-register": json.dumps(cards)},
@@ -186,7 +191,7 @@ def _hami_pod(chance: Random, factor: int = 1) -> Pod:
         limits = {"nvidia.com/gpu": chance.choice((1, 1, 1, 2, 3))}
         kind = chance.random()
         if kind < 0.6:
-            limits["nvidia.com/gpumem"] = chance.choice((500, 4000, 9000, 20000)) // factor
+            limits["nvidia.com/gpumem"] = chance.choice((500, 4000, 9000, 20000, 30000)) // factor
         elif kind < 0.8:
             limits["nvidia.com/gpumem-percentage"] = chance.choice((10, 30, 100))
         if chance.random() < 0.5:
@@ -277,6 +282,14 @@ def _npu_pod(chance: Random, whole: tuple[int, ...]) -> Pod:
     return mindcluster.npu_pod(cores, dvpp, chance.choice(("low", "high", None)), scheduler_name="cardshare")
 
 
+def _npu_served(chance: Random, told: Mapping[str, str]) -> dict[str, str]:
+    chips, _, template = told["huawei.com/npu-core"].partition("-")
+    names = [f"Ascend310P-{chip}" for chip in chips.split(",")]
+    if template:
+        names = [f"Ascend310P-{TEMPLATES[template].device_type}-100-{chips}_{chance.randrange(4)}"]
+    return {"huawei.com/AscendReal": ",".join(names)}
+
+
 def _gpu_node(chance: Random) -> Node:
     product = chance.choice(("NVIDIA-A100-SXM4-80GB", "NVIDIA-A10", "Tesla-T4", ""))
     labels = {"nvidia.com/gpu.product": product} if product else {}
@@ -327,6 +340,7 @@ MODES: Final = (
         unreadable=_figures_unread,
         wishes=_VGPU_WISHES,
         tables=_vgpu_table(10),
+        mib_per_unit=10,
     ),
     Mode(
         name="hami",
@@ -335,6 +349,7 @@ MODES: Final = (
         pod=_hami_pod,
         unreadable=_figures_unread,
         wishes=_HAMI_WISHES,
+        tables=Tables(hami=HamiTable(installed=True)),
         ties="last",
     ),
     Mode(
@@ -346,6 +361,7 @@ MODES: Final = (
         each_card=False,
         adds_up=False,
         wishes=_HAMI_WISHES,
+        tables=Tables(hami=HamiTable(installed=True)),
         ties="last",
     ),
     Mode(
@@ -354,9 +370,10 @@ MODES: Final = (
         node=lambda chance: _hami_node(chance, cut=False),
         pod=lambda chance: _hami_pod(chance, 100),
         unreadable=_figures_unread,
-        tables=Tables(hami=HamiTable(memory_factor=100)),
+        tables=Tables(hami=HamiTable(installed=True, memory_factor=100)),
         wishes=_HAMI_WISHES,
         ties="last",
+        mib_per_unit=100,
     ),
     Mode(
         name="ascend-templates",
@@ -396,6 +413,7 @@ MODES: Final = (
         wishes=_CHIP_WISHES,
         each_card=False,
         adds_up=False,
+        mib_per_unit=1024,
     ),
     Mode(
         name="gpu-memory",
@@ -420,6 +438,7 @@ MODES: Final = (
         pod=lambda chance: _npu_pod(chance, (8, 16)),
         unreadable=lambda text: "x",
         each_card=False,
+        served=_npu_served,
     ),
     Mode(
         name="mindcluster-10",
@@ -428,6 +447,7 @@ MODES: Final = (
         pod=lambda chance: _npu_pod(chance, (10, 8)),
         unreadable=lambda text: "x",
         each_card=False,
+        served=_npu_served,
     ),
     Mode(name="whole-gpu", port=WholeGpu(), node=_gpu_node, pod=_gpu_pod, wishes=_TYPES),
     Mode(

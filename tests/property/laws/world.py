@@ -1,6 +1,6 @@
 """Nodes of one mode, filled by chance: what every law starts from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
@@ -84,12 +84,20 @@ class World:
         return (pod, request) if asked is None else (more, asked)
 
     def beginning(self, pod: Pod, count: int) -> Pod:
-        """*pod* with so many init containers before it, of which some are sidecars."""
-        first = pod.containers[0]
-        some = [self.mode.pod(self.chance).containers[0] if self.mode.adds_up else first for _ in range(count)]
+        """*pod* with so many init containers before it, of which some are sidecars.
+
+        Where amounts do not add up on a card, they are like the pod's first container, or those of one sidecar.
+        """
+        first, chance = pod.containers[0], self.chance
+        some = [self.mode.pod(chance).containers[0] for _ in range(count)]
+        sidecars = [chance.random() < 0.4 for _ in some]
+        if not self.mode.adds_up:
+            is_first = chance.random() < 0.5
+            some = [first if is_first else some[0]] * count
+            sidecars = sidecars if is_first else [at == count - 1 for at in range(count)]
         inits = [
-            one._replace(name=f"i{at}", sidecar=self.chance.random() < 0.4)
-            for at, one in enumerate(some)
+            one._replace(name=f"i{at}", sidecar=stays)
+            for at, (one, stays) in enumerate(zip(some, sidecars, strict=True))
             if one.limits.keys() & first.limits.keys()
         ]
         return pod._replace(init_containers=tuple(inits))
@@ -113,6 +121,26 @@ class World:
         _, assignment = self.held.pop(self.chance.randrange(len(self.held)))
         self.cards = self.mode.port.give_back(self.cards, assignment)
 
+    def step(self) -> None:
+        """A pod comes, leaves, or is served."""
+        if self.held and self.chance.random() < 0.25:
+            self.give_back()
+        elif self.held and self.mode.served is not None and self.chance.random() < 0.5:
+            self._serve(self.mode.served)
+        else:
+            pod, request = self.wanting()
+            placed = self.place(request)
+            if placed is not None:
+                self.take(pod, placed)
+
+    def _serve(self, served: Callable[[Random, Mapping[str, str]], Mapping[str, str]]) -> None:
+        pod, assignment = self.held.pop(self.chance.randrange(len(self.held)))
+        bound = self.bound(pod, assignment)
+        told = {**bound.annotations, **served(self.chance, bound.annotations)}
+        seen = self.mode.port.held(bound._replace(annotations=told), self.cards, self.mode.tables)
+        self.cards = self.mode.port.take(self.mode.port.give_back(self.cards, assignment), seen.assignment)
+        self.held.append((pod, seen.assignment))
+
     def bound(self, pod: Pod, assignment: Any, **fields: Any) -> Pod:
         """*pod* as its Binding leaves it."""
         written = self.mode.port.annotations(assignment, STAMP, self.mode.tables)
@@ -126,24 +154,18 @@ def cards_of(mode: Mode, node: Node) -> tuple[Any, ...]:
     return offer.cards
 
 
-def new(mode: Mode, chance: Random, node: Node | None = None) -> World:
+def new(mode: Mode, chance: Random) -> World:
     """A node with nobody on it."""
-    node = mode.node(chance) if node is None else node
+    node = mode.node(chance)
     cards = cards_of(mode, node)
     return World(mode, chance, node, cards, cards)
 
 
-def filled(mode: Mode, chance: Random, steps: int, node: Node | None = None) -> World:
+def filled(mode: Mode, chance: Random, steps: int) -> World:
     """A node to which pods came, and which some left, in so many *steps*."""
-    world = new(mode, chance, node)
+    world = new(mode, chance)
     for _ in range(steps):
-        if world.held and chance.random() < 0.25:
-            world.give_back()
-            continue
-        pod, request = world.wanting()
-        placed = world.place(request)
-        if placed is not None:
-            world.take(pod, placed)
+        world.step()
     return world
 
 
