@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.worlds.controller_rig import NODES, PODS, pod, share
+from tests.support.worlds.frameworks import CARDS, frameworks, play
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -67,3 +68,14 @@ async def test_a_group_is_followed_and_told_of_in_the_version_that_is_served(rig
             await world.phase(name)
         await says("g", "True", "Scheduled")
         await world.client.delete(f"{PODS}/p")
+
+
+FRAMEWORKS = tuple(one for one in frameworks() if one.native)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=[one.name for one in FRAMEWORKS])
+async def test_what_a_framework_makes_becomes_what_its_page_says(staged, framework):
+    async with staged(nodes=CARDS[framework.cards].nodes()) as stage:
+        await stage.admin.create(CRDS, kind("v1beta1"))
+        await play(stage.admin, framework)

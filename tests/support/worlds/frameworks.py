@@ -1,8 +1,9 @@
 """What frameworks make of workloads: the golden objects of tests/data/frameworks, and how they are played.
 
-A file holds one framework: `framework`, `version`, the `cards` that its pods ask for (a key of `CARDS`), and `cases`. A
-case has a `name`, its `outcome` in one word or code, and `steps`, each a mapping from one verb to its object; verbs are
-the public methods of `Player`. The objects are written after the framework's documents and types.
+A file holds one framework: `framework`, `version`, the `cards` that its pods ask for (a key of `CARDS`), and `cases`;
+`native` says that its groups are Kubernetes' own, which not every API server serves. A case has a `name`, its `outcome`
+(see `Player.judge`), and `steps`, each a mapping from one verb to its object; verbs are public methods of `Player`. The
+objects are written after the framework's documents and types.
 """
 
 import asyncio
@@ -11,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pytest
 import yaml
 
+from core.waiting import code_in
 from sandbox.client import ApiClient, ApiStatusError, PatchKind
 from tests.support.worlds.controller_rig import PODS
 from tests.support.worlds.volcano import path_of, shown_group
@@ -51,7 +54,9 @@ _COLLECTIONS: Final = {
     "Queue": "/apis/{apiVersion}/queues",
     "PriorityClass": "/apis/{apiVersion}/priorityclasses",
 }
-_WITHIN_S: Final = 30.0
+_NATIVE: Final = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+# A kind that is installed later is found within 30 s.
+_WITHIN_S: Final = 45.0
 
 
 class Case(NamedTuple):
@@ -63,11 +68,12 @@ class Case(NamedTuple):
 
 
 class Framework(NamedTuple):
-    """What makes them; cards: a key of `CARDS`."""
+    """What makes them; cards: a key of `CARDS`; native: whether the groups are Kubernetes' own."""
 
     name: str
     version: str
     cards: str
+    native: bool
     cases: tuple[Case, ...]
 
 
@@ -76,7 +82,19 @@ def frameworks() -> Iterator[Framework]:
     for path in sorted(FOLDER.glob("*.yaml")):
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
         cases = tuple(Case(one["name"], one["outcome"], tuple(one["steps"])) for one in found["cases"])
-        yield Framework(found["framework"], found["version"], found["cards"], cases)
+        yield Framework(found["framework"], found["version"], found["cards"], found.get("native", False), cases)
+
+
+async def play(client: ApiClient, framework: Framework) -> None:
+    """Play all cases of *framework*, each on an empty cluster; the first that does not come true fails the test."""
+    for case in framework.cases:
+        player = Player(client, framework.cards)
+        try:
+            await player.play(case.steps)
+            await player.judge(case.outcome)
+        except AssertionError as e:
+            pytest.fail(f"{case.name}: {e}", pytrace=False)
+        await player.clear()
 
 
 class Player:
@@ -87,6 +105,7 @@ class Player:
         self._cards = cards
         self._held = 0
         self._made: list[str] = []
+        self._codes: set[str] = set()
 
     async def play(self, steps: Sequence[Json]) -> None:
         """Take *steps*; the first that does not come true raises, with its number and verb."""
@@ -96,6 +115,20 @@ class Player:
                 await getattr(self, verb)(what)
             except (AssertionError, TimeoutError, ApiStatusError) as e:
                 raise AssertionError(f"step {at}, {verb}: {e}; {await self._states()}") from e
+
+    async def judge(self, outcome: str) -> None:
+        """That *outcome* is what the steps came to.
+
+        `works`: all pods have a node. A code: some pod waited with it. Else the type of a condition of a PodGroup.
+        """
+        pods = [one for one in await self._client.list(PODS) if not one["metadata"]["name"].startswith("hold-")]
+        if outcome == "works":
+            assert all("nodeName" in one["spec"] for one in pods), f"a pod has no node; {await self._states()}"
+        elif outcome.startswith("CS"):
+            assert outcome in self._codes, f"found {sorted(self._codes)}, not {outcome}"
+        else:
+            groups = await self._client.list(path_of("PodGroup", "").rstrip("/"))
+            assert any(shown_group(one).endswith(f" {outcome}") for one in groups), f"no group is {outcome}"
 
     async def clear(self) -> None:
         """Remove all that was made."""
@@ -168,7 +201,9 @@ class Player:
         for name, wanted in words.items():
             await self._until(partial(self._says, name, wanted), f"pod {name} does not say {wanted!r}")
         for name in words:
-            assert "nodeName" not in (await self._pod(name))["spec"], f"pod {name} has a node"
+            found = await self._pod(name)
+            assert "nodeName" not in found["spec"], f"pod {name} has a node"
+            self._codes.add(code_in(_message(found)))
 
     async def runs(self, pods: Sequence[str]) -> None:
         """*pods* run."""
@@ -194,6 +229,16 @@ class Player:
         for name, state in wanted.items():
             await self._until(partial(self._is_shown, name, state), f"group {name} is not {state}")
 
+    async def native(self, wanted: Mapping[str, str]) -> None:
+        """PodGroups of Kubernetes' own have one condition, of this status and reason."""
+        for name, state in wanted.items():
+            await self._until(partial(self._is_native, name, state), f"group {name} is not {state}")
+
+    async def beside(self, pods: Sequence[str]) -> None:
+        """*pods* are on one node."""
+        nodes = {(await self._pod(name))["spec"]["nodeName"] for name in pods}
+        assert len(nodes) == 1, f"they are on {sorted(nodes)}"
+
     async def told(self, words: Mapping[str, str]) -> None:
         """PodGroups of Volcano say these words in a condition that is true."""
         for name, wanted in words.items():
@@ -217,6 +262,11 @@ class Player:
 
     async def _is_shown(self, name: str, state: str) -> bool:
         return shown_group(await self._client.get(path_of("PodGroup", name))) == state
+
+    async def _is_native(self, name: str, state: str) -> bool:
+        found = await self._client.get(f"{_NATIVE}/{name}")
+        conditions = (found.get("status") or {}).get("conditions") or ()
+        return [f"{one['status']} {one['reason']}" for one in conditions] == [state]
 
     async def _tells(self, name: str, words: str) -> bool:
         found = await self._client.get(path_of("PodGroup", name))
