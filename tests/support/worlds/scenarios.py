@@ -45,6 +45,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_controller_process::test_a_kubeconfig_that_cannot_be_right_ends_with_2_and_one_line": _NEVER_ASKS,
     "test_controller_process::test_a_token_of_the_pod_that_is_not_there_yet_is_waited_for": _NEVER_ASKS,
     "test_demo": "the demo is about a cluster of its own, the embedded one",
+    "test_docs_site": _NO_SERVER,
     "test_doctor": "its pods of ours are only said to run, which pod security of a real server refuses",
     "test_failed_calls": _NEVER_ASKS,
     "test_floods": _HOSTILE,
