@@ -52,7 +52,7 @@ def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook)
     )
     for key in sorted((pod.annotations.keys() & book.preferences) - recognised):
         if pod.annotations[key].strip():
-            why = f"nobody reads it on pods that ask for {resource}"
+            why = f"it is not read on pods that ask for {resource}"
             yield no_effect(f"annotation {key}", pod.annotations[key], why, "leave it out")
     own_labels = book.labels.get(asked.dialect, frozenset()) if asked is not None else frozenset()
     for key in sorted(pod.annotations.keys() & own_labels):

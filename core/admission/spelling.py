@@ -66,7 +66,7 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
             meant = spelling.elsewhere(key, book.preferences, _prefixes(pod, book))
         if meant or key.startswith(names.OWN_PREFIX):
             remedy = f"did you mean {meant}?" if meant else f"write one of {', '.join(_own(book))}"
-            yield AdmissionWarning("CS115", f"annotation {_shown(key)}: nobody reads this key; {remedy}")
+            yield AdmissionWarning("CS115", f"annotation {_shown(key)}: this key is unknown; {remedy}")
     if before is None:
         found_in = ((one, key) for one in (*pod.containers, *pod.init_containers) for key in _resources(one, book))
         for one, key in islice(found_in, _LOOKED_AT):

@@ -246,20 +246,21 @@ def _without_manifest(rule: Rule) -> Verdict:
 
 _TITLE: Final = """# Rules of admission
 
-What a person types is checked where they type it. Codes are stable: they stand in messages, in warnings and in the
-metric `cardshare_webhook_findings_total`. CS1xx is about one value, CS2xx about values that do not go together, CS3xx
-protects cards and assignments, and tells of budgets; CS4xx tells of pods that no node of the cluster could ever take.
+Admission checks objects when they are applied. Codes are stable: they are in messages, in warnings and in the
+metric `cardshare_webhook_findings_total`. CS1xx is about one value, CS2xx about values that contradict each other. CS3xx
+protects cards and assignments, and shows budgets. CS4xx is about pods that no node of the cluster could ever take.
 
-*denied*: nothing is stored. *changed*: stored as the rule has it, and said in a warning. *warned*: stored as it is, and
-said once, of the final state.
-Of CS4xx the operator decides by namespace (`admission.never_fits` in [settings](../settings.md)): warned, denied or
-nothing. The same rules are applied to the templates inside Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs,
-CronJobs and Volcano Jobs; the message then begins with the template's place. What kubectl shows of each example is in
-[admission-messages.md](admission-messages.md).
+*denied*: nothing is stored. *changed*: the rule changes the object, and a warning says so. *warned*: the object is stored
+unchanged, with one warning about its final state. For CS4xx, the operator chooses by namespace: warned, denied or
+nothing (`admission.never_fits` in [settings](../settings.md)).
 
-This page is made from `admission-rules.yaml` by `scripts/rules`.
+The rules also cover the templates in Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and Volcano
+Jobs; the message then begins with the place of the template. [admission-messages.md](admission-messages.md) has the output
+of kubectl for each example.
 
-| code | rule | is | field of the example | found | what to do |
+`scripts/rules` generates this page from `admission-rules.yaml`.
+
+| code | rule | result | field of the example | found | what to do |
 |---|---|---|---|---|---|
 """
 
@@ -278,7 +279,7 @@ def _row(rule: Rule, verdict: Verdict) -> str:
     warnings = [one.text for one in verdict.warnings if one.code == rule.code]
     if rule.code in SILENT:
         assert verdict.edits, rule
-        return _cells(rule, SILENT[rule.code], "", "nothing; it is done without a word")
+        return _cells(rule, SILENT[rule.code], "", "nothing; there is no warning")
     (text,) = warnings
     return _cells(rule, "", "", text)
 
@@ -292,9 +293,8 @@ def _cells(rule: Rule, place: str, found: str, remedy: str) -> str:
 
 _MESSAGES_TITLE: Final = """# What kubectl says
 
-The output of kubectl for the example of each rule in [admission-rules.md](admission-rules.md), taken from a run against
-the sandbox by `scripts/rules`. Its nodes are `t4-a` (4 cards), `a100-a` (2 cards, in mode mig) and `v100-a`
-(8 cards).
+The output of kubectl for the example of each rule in [admission-rules.md](admission-rules.md). `scripts/rules` generates
+it by a run against the sandbox, with the nodes `t4-a` (4 cards), `a100-a` (2 cards, in mode mig) and `v100-a` (8 cards).
 """
 
 

@@ -88,7 +88,7 @@ def test_what_only_looks_like_a_key_or_has_no_effect_is_told_and_ends_with_0(run
         f'pods.yaml:1: Pod good: warning: CS115 container "main": limit volcano.sh/vgpu-memroy: {nobody}; '
         "did you mean volcano.sh/vgpu-memory?",
         "pods.yaml:14: Deployment many: warning: CS115 spec.template: annotation volcano.sh/vgpu-mod: "
-        "nobody reads this key; did you mean volcano.sh/vgpu-mode?",
+        "this key is unknown; did you mean volcano.sh/vgpu-mode?",
     ]
 
 

@@ -40,7 +40,7 @@ def told(asked, before=None):
     ],
 )
 def test_an_annotation_is_told_with_the_key_that_was_meant(key, meant):
-    assert told(pod([key])) == [f"annotation {key}: nobody reads this key; did you mean {meant}?"]
+    assert told(pod([key])) == [f"annotation {key}: this key is unknown; did you mean {meant}?"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_resource_is_told_with_the_one_that_was_meant(key, meant):
     ],
 )
 def test_the_right_words_under_a_wrong_prefix_are_told_on_pods_with_cards(key, resource, meant):
-    assert told(pod([key], limits=[resource])) == [f"annotation {key}: nobody reads this key; did you mean {meant}?"]
+    assert told(pod([key], limits=[resource])) == [f"annotation {key}: this key is unknown; did you mean {meant}?"]
     if not key.startswith(tuple(BOOK.key_prefixes)):
         assert told(pod([key], limits=["cpu"])) == []
     of_others = pod([key], limits=[resource])._replace(scheduler_name="hami-scheduler")
@@ -101,7 +101,7 @@ def test_a_resource_under_a_prefix_that_nobody_has_is_told_wherever_it_stands():
 
 def test_under_our_own_prefix_every_strange_key_is_told():
     (text,) = told(pod(["cardshare.io/x"]))
-    assert text.endswith("nobody reads this key; write one of cardshare.io/avoid-cards, cardshare.io/gpu-index")
+    assert text.endswith("this key is unknown; write one of cardshare.io/avoid-cards, cardshare.io/gpu-index")
 
 
 OF_OTHERS = [

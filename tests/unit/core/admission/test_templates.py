@@ -70,7 +70,7 @@ def test_what_is_mistyped_or_has_no_effect_is_told_with_its_place(place):
     verdict = judge(PLACES[place](template(limits, {"volcano.sh/vgpu-mod": "mig"})))
     assert verdict.allowed
     assert [text.partition(f" {place}: ")[::2] for text in map(str, verdict.warnings)] == [
-        ("CS115", "annotation volcano.sh/vgpu-mod: nobody reads this key; did you mean volcano.sh/vgpu-mode?"),
+        ("CS115", "annotation volcano.sh/vgpu-mod: this key is unknown; did you mean volcano.sh/vgpu-mode?"),
         (
             "CS116",
             "container \"main\": limit volcano.sh/vgpu-memory: found '3000'; it has no effect, because "
