@@ -1,4 +1,4 @@
-"""``kubectl cards get``, ``explain POD``, ``waiting``, ``check``, ``doctor``, ``shadow`` and ``version``."""
+"""``kubectl cards get``, ``explain POD``, ``waiting``, ``web``, ``check``, ``doctor``, ``shadow`` and ``version``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,20 @@ import yaml
 
 from cli import cluster, controller, doctor, shadow, text, text_waiting, watching
 from cli.doctor_checks import Level
-from cli.options import TOLD_VERSION, Controller, Doctor, Explain, Get, Options, Output, Shadow, Version, Waits, parse
+from cli.options import (
+    TOLD_VERSION,
+    Controller,
+    Doctor,
+    Explain,
+    Get,
+    Options,
+    Output,
+    Shadow,
+    Version,
+    Waits,
+    Web,
+    parse,
+)
 from cli.waiting import fetch_waiting
 from core.errors import InvalidRequestError, escaped
 from core.view.cards import Cards, cards_of, with_removed
@@ -62,6 +75,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
                     return await _explain(transport, options, namespace)
                 case Waits():
                     return await _waiting(transport, options)
+                case Web():
+                    return await _web(transport, options)
                 case Doctor():
                     return await _diagnose(transport, options)
                 case _:
@@ -115,7 +130,7 @@ async def _watch(transport: Transport, options: Get) -> int:
     """Print all, then what changes, until somebody interrupts."""
     holdings = await cluster.empty_holdings(transport)
     first = True
-    async for names in watching.changes(transport, holdings.ledger, options.selector, _note):
+    async for names in watching.changes(transport, holdings.ledger, options.selector, _note_if_any):
         changed = [name for name in names if not options.nodes or name in options.nodes]
         if first:
             found = cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
@@ -123,6 +138,16 @@ async def _watch(transport: Transport, options: Get) -> int:
         elif changed:
             print(_shown(cards_of(holdings.ledger, changed, (), options.namespace), options, more=True), flush=True)
         first = False
+    return _OK
+
+
+async def _web(transport: Transport, options: Web) -> int:
+    from cli.web.server import serve  # noqa: PLC0415 (a server, which no other command waits for)
+
+    try:
+        await serve(transport, options, lambda address: print(f"{address}\nCtrl-C ends it.", flush=True))
+    except OSError as e:
+        return _failed(f"--port {options.port}: {e.strerror or e}", _WRONG)
     return _OK
 
 
@@ -227,6 +252,11 @@ def _for_scripts(found: object, output: Output) -> str:
     if output is Output.YAML:
         return str(yaml.safe_dump(values, sort_keys=False, explicit_start=True)).rstrip("\n")
     return json.dumps(values, indent=2)
+
+
+def _note_if_any(text: str) -> None:
+    if text:
+        _note(text)
 
 
 def _note(text: str) -> None:

@@ -47,6 +47,7 @@ _EXAMPLES: Final = {
     "check": "kubectl cards check -f pod.yaml\nkubectl cards check -f jobs.yaml other.yaml -n team-a\n"
     "helm template . | kubectl cards check -f -",
     "version": "kubectl cards version",
+    "web": "kubectl cards web\nkubectl cards web --port 8000 --no-browser",
     "waiting": "kubectl cards waiting\nkubectl cards waiting -A --by reason\nkubectl cards waiting -A -o json",
     "doctor": "kubectl cards doctor\nkubectl cards doctor -o json",
     "shadow": "kubectl cards shadow --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
@@ -160,7 +161,21 @@ class Shadow:
     output: Output = Output.TEXT
 
 
-Options = Get | Explain | Waits | Doctor | Shadow | Check | Version
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Web:
+    """Serve a page of the cards and of the pods that wait, on this machine.
+
+    port: 0 = any that is free. browser: open it. namespace: shown if the user may see no more; "" is the kubeconfig's.
+    """
+
+    kubeconfig: str
+    context: str
+    port: int = 0
+    browser: bool = True
+    namespace: str = ""
+
+
+Options = Web | Get | Explain | Waits | Doctor | Shadow | Check | Version
 
 
 class Flag(NamedTuple):
@@ -222,6 +237,11 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("-n", "--namespace"), "NAMESPACE", "namespace of objects without one; default 'default'"),
         *(Flag((flag,), "FILE", f"{told} [{variable}]") for flag, variable, told in (SETTINGS, DEVICES)),
     ),
+    "web": (
+        Flag(("--port",), "PORT", "port on 127.0.0.1; default one that is free"),
+        Flag(("--no-browser",), "", "only print the address"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "namespace to show if you may see no more; default the kubeconfig's"),
+    ),
     "version": (),
 }
 OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
@@ -231,6 +251,7 @@ OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "doctor": (Output.TEXT, Output.JSON, Output.YAML),
     "shadow": (Output.TEXT, Output.JSON, Output.YAML),
     "check": (),
+    "web": (),
     "version": (),
 }
 
@@ -271,6 +292,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             output=Output(found.output),
             **reach,
         )
+    if found.command == "web":
+        return Web(port=_port(command, found.port), browser=not found.no_browser, namespace=found.namespace, **reach)
     if found.command == "doctor":
         return Doctor(
             namespace=found.namespace or _NAMESPACE, name=found.name or _NAME, output=Output(found.output), **reach
@@ -314,6 +337,12 @@ def _check(command: argparse.ArgumentParser, found: argparse.Namespace, environ:
         settings=found.settings or environ.get(SETTINGS[1], ""),
         device_config=found.device_config or environ.get(DEVICES[1], ""),
     )
+
+
+def _port(command: argparse.ArgumentParser, text: str) -> int:
+    if text and not (text.isascii() and text.isdigit() and int(text) < 65536):
+        command.error(f"--port: found {quoted(text, 256)}; write a number from 0 to 65535")
+    return int(text or 0)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -375,6 +404,7 @@ def _parser() -> argparse.ArgumentParser:
     _command(
         commands, "shadow", "show what a controller with --shadow would do with another scheduler's pods", _VARIABLES
     )
+    _command(commands, "web", "show the cards and the pods that wait in a browser, live")
     _command(commands, "version", "print the version")
     return parser
 

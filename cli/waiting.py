@@ -23,7 +23,7 @@ from kube.objects import page_decoder
 from kube.transport import Transport
 
 _T = TypeVar("_T")
-_UNBOUND: Final = {"fieldSelector": "spec.nodeName="}
+UNBOUND: Final = {"fieldSelector": "spec.nodeName="}
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _DECODERS: Final[Mapping[GroupKind, Callable[[bytes], GroupSpec]]] = {
     GroupKind.VOLCANO: decode_volcano_group,
@@ -49,19 +49,19 @@ async def fetch_waiting(transport: Transport, namespace: str) -> Waiting:
 
     is_everywhere = True
     try:
-        found = await _list(transport, PODS, decode_pod, _UNBOUND)
+        found = await _list(transport, PODS, decode_pod, UNBOUND)
     except ApiForbiddenError:
         if not namespace:
             raise
         is_everywhere = False
-        found = await _list(transport, f"{namespace_path(namespace)}/pods", decode_pod, _UNBOUND)
+        found = await _list(transport, f"{namespace_path(namespace)}/pods", decode_pod, UNBOUND)
         notes.append("you may not list pods in all namespaces; places in line are not known")
     pods = [pod for pod in found if waits(pod) and is_asked_for(pod)]
-    lines = await _fetch_lines(transport, pods, "" if is_everywhere else namespace, notes)
+    lines = await fetch_lines(transport, pods, "" if is_everywhere else namespace, notes)
     return waiting(pods, lines, is_ours=is_ours, namespace=namespace, notes=notes)
 
 
-async def _fetch_lines(transport: Transport, pods: Sequence[Pod], namespace: str, notes: list[str]) -> Lines:
+async def fetch_lines(transport: Transport, pods: Sequence[Pod], namespace: str, notes: list[str]) -> Lines:
     """What decides the places of *pods*, which are all that wait; in *namespace* alone if there is one."""
     keys = {key for pod in pods if (key := group_of(pod)) is not None}
     lines = Lines(is_complete=not namespace)

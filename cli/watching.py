@@ -82,7 +82,7 @@ async def changes(
         transport: to the API server.
         ledger: of no node yet.
         selector: a label selector of nodes, "" for all.
-        complain: told why what is shown may be old, in one line, once for each reason.
+        complain: gets why what is shown may be old, in one line, once for each reason, and "" when it is no more.
     """
     changed = asyncio.Event()
     nodes = Reflector(transport, NODES, decode=decode_node, sink=_Nodes(ledger, changed), selectors=selecting(selector))
@@ -114,7 +114,7 @@ async def _told(reflectors: Sequence[_Reflecting], complain: Callable[[str], Non
     said = ""
     while True:
         state = next((one.state for one in reflectors if one.state), "")
-        if state and state != said:
+        if state != said:
             complain(state)
         said = state
         await asyncio.sleep(_GATHER_S)

@@ -109,7 +109,7 @@ def cards_of(ledger: Ledger, node_names: Sequence[str] = (), notes: Sequence[str
         nodes = tuple(node for node in nodes if node.cards)
     return Cards(
         nodes=nodes,
-        totals=_totals([card for node in nodes for card in node.cards]),
+        totals=totals_of([card for node in nodes for card in node.cards]),
         missing=tuple(name for name in node_names if name not in ledger.states),
         notes=tuple(notes),
     )
@@ -119,7 +119,7 @@ def with_removed(found: Cards, held: Sequence[Mapping[str, Any]], namespace: str
     """*found* with what removed pods *held*, as the controller says it (``/v1/held``); of *namespace* alone, if any."""
     of_node = {node.name: [one for one in held if one["node"] == node.name] for node in found.nodes}
     nodes = tuple(_with_removed(node, of_node[node.name], namespace) for node in found.nodes)
-    return replace(found, nodes=nodes, totals=_totals([card for node in nodes for card in node.cards]))
+    return replace(found, nodes=nodes, totals=totals_of([card for node in nodes for card in node.cards]))
 
 
 def _with_removed(node: Node, held: Sequence[Mapping[str, Any]], namespace: str) -> Node:
@@ -140,7 +140,7 @@ def _with_removed(node: Node, held: Sequence[Mapping[str, Any]], namespace: str)
                 else card
                 for card in cards
             )
-    return replace(node, cards=cards, totals=_totals(cards))
+    return replace(node, cards=cards, totals=totals_of(cards))
 
 
 def _with_share(card: Card, share: Share, *, shown: bool) -> Card:
@@ -165,12 +165,13 @@ def _node(ledger: Ledger, state: NodeState, namespace: str) -> Node:
             f"{one.key}={one.value}:{one.effect}" if one.value else f"{one.key}:{one.effect}" for one in facts.taints
         ),
         cards=cards,
-        totals=_totals(cards),
+        totals=totals_of(cards),
         warnings=tuple(_warnings(state)),
     )
 
 
-def _totals(cards: Sequence[Card]) -> tuple[Total, ...]:
+def totals_of(cards: Iterable[Card]) -> tuple[Total, ...]:
+    """*cards* summed up by protocol and unit, without those that device plugins do not offer now."""
     kinds: dict[tuple[str, str], list[Card]] = {}
     for card in cards:
         if card.offered:

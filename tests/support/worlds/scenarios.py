@@ -70,6 +70,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_scripts": _NO_SERVER,
     "test_volcano_players": _THE_PLAYERS,
     "test_webhook_process": _HOSTILE,
+    "test_web::test_a_port_that_is_none_is_one_line": _NEVER_ASKS,
     "test_wheel": _NO_SERVER,
     "test_webhook_rollout": "e2e/test_rollout does it with the API server as the client",
     "test_webhook_serving": _HOSTILE,

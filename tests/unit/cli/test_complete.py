@@ -16,7 +16,7 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([""], ["check", "doctor", "explain", "get", "shadow", "version", "waiting"]),
+        ([""], ["check", "doctor", "explain", "get", "shadow", "version", "waiting", "web"]),
         (["explain", "-n", "t"], ["team"]),
         (["get", "--al"], ["--all-namespaces"]),
         (["check", "--f"], ["--file"]),

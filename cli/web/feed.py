@@ -1,0 +1,225 @@
+"""Follows the cluster by watches, and says to every reader of the page what changed since it last looked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from cli import watching
+from cli.cluster import NODES, PODS, Holdings
+from cli.waiting import UNBOUND, fetch_lines
+from core.model import NodeName, Pod, PodUid
+from core.view.cards import VERSION, Node, Total, cards_of, totals_of
+from core.view.kinds import Kind, kinds_of
+from core.view.waiting import Lines, Waiting, waiting, waits
+from core.wire.pods import decode_pod
+from kube.calls import namespace_path
+from kube.errors import ApiError, ApiForbiddenError
+from kube.objects import EventKind
+from kube.reflector import Reflector
+from kube.transport import Transport
+
+# What changes within this time is one message to a reader.
+_GATHER_S: Final = 0.3
+# Places in line cost several lists: with many pods that wait, not more often than this.
+_LINES_EVERY_S: Final = 5.0
+_FEW_PODS: Final = 200
+_ONE: Final = {"limit": "1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sees:
+    """What the user may see. nodes: the cards. namespace: pods of this one alone, "" for all."""
+
+    nodes: bool
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What changed since a reader last looked; everything in the first one.
+
+    nodes: those that changed. gone: the names of those that are no more. totals, kinds: of all nodes. waiting: None if
+    no waiting pod changed. notes: what could not be read. stale: why this may be old, "" while all watches run.
+    """
+
+    version: int = VERSION
+    sees: Sees
+    nodes: tuple[Node, ...] = ()
+    gone: tuple[NodeName, ...] = ()
+    totals: tuple[Total, ...] = ()
+    kinds: tuple[Kind, ...] = ()
+    waiting: Waiting | None = None
+    notes: tuple[str, ...] = ()
+    stale: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    """Which nodes one reader has not been sent yet, and whether the waiting pods changed; a slow one misses nothing."""
+
+    nodes: set[NodeName]
+    has_waiting: bool = True
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Feed:
+    """The cluster as the user may see it."""
+
+    def __init__(self, transport: Transport, holdings: Holdings, sees: Sees) -> None:
+        """Follow what *sees* says; *holdings* has a ledger of no node yet."""
+        self._transport: Final = transport
+        self._ledger: Final = holdings.ledger
+        self._notes: Final = holdings.notes
+        self._sees: Final = sees
+        self._nodes: Final[dict[NodeName, Node]] = {}
+        self._pods: Final[dict[PodUid, Pod]] = {}
+        self._pods_changed: Final = asyncio.Event()
+        self._waiting: Waiting | None = None
+        self._stale = ""
+        self._readers: Final[list[_Reader]] = []
+        self._is_complete = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow until cancelled.
+
+        Raises:
+            ApiError: the pods may not be listed.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_waiting(), name="waiting pods")
+            if self._sees.nodes:
+                await self._follow_nodes()
+
+    async def updates(self) -> AsyncIterator[Update]:
+        """All that is known, and then what changes, gathered for a reader that is slow."""
+        with self._reading() as reader:
+            while True:
+                await reader.changed.wait()
+                await self._is_complete.wait()
+                reader.changed.clear()
+                names, reader.nodes = reader.nodes, set()
+                has_waiting, reader.has_waiting = reader.has_waiting, False
+                yield self._update(names, has_waiting=has_waiting)
+                await asyncio.sleep(_GATHER_S)
+
+    @contextmanager
+    def _reading(self) -> Iterator[_Reader]:
+        reader = _Reader(nodes={*self._nodes})
+        reader.changed.set()
+        self._readers.append(reader)
+        try:
+            yield reader
+        finally:
+            self._readers.remove(reader)
+
+    def _update(self, names: set[NodeName], *, has_waiting: bool) -> Update:
+        every = self._nodes.values()
+        return Update(
+            sees=self._sees,
+            nodes=tuple(self._nodes[name] for name in sorted(names) if name in self._nodes),
+            gone=tuple(sorted(names - self._nodes.keys())),
+            totals=totals_of(card for node in every for card in node.cards),
+            kinds=kinds_of(every),
+            waiting=self._waiting if has_waiting else None,
+            notes=self._notes,
+            stale=self._stale,
+        )
+
+    def _tell(self, nodes: Sequence[NodeName] = (), *, has_waiting: bool = False) -> None:
+        for reader in self._readers:
+            reader.nodes.update(nodes)
+            reader.has_waiting |= has_waiting
+            reader.changed.set()
+
+    async def _follow_nodes(self) -> None:
+        def complain(state: str) -> None:
+            self._stale = state
+            self._tell()
+
+        async for names in watching.changes(self._transport, self._ledger, "", complain):
+            there = [name for name in names if name in self._ledger.states]
+            for name in set(names) - set(there):
+                self._nodes.pop(name, None)
+            # Without names it would be of all nodes.
+            if there:
+                self._nodes.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
+            self._tell(names)
+            if self._waiting is not None:
+                self._is_complete.set()
+
+    async def _follow_waiting(self) -> None:
+        namespace = self._sees.namespace
+        path = f"{namespace_path(namespace)}/pods" if namespace else PODS
+        pods = Reflector(
+            self._transport, path, decode=decode_pod, sink=_Unbound(self._pods, self._pods_changed), selectors=UNBOUND
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(pods.run(), name="unbound pods")
+            await pods.synced.wait()
+            while True:
+                self._pods_changed.clear()
+                await self._look_at_waiting()
+                if self._nodes or not self._sees.nodes:
+                    self._is_complete.set()
+                await self._pods_changed.wait()
+                await asyncio.sleep(_LINES_EVERY_S if len(self._pods) > _FEW_PODS else _GATHER_S)
+
+    async def _look_at_waiting(self) -> None:
+        ledger, namespace = self._ledger, self._sees.namespace
+
+        def is_ours(pod: Pod) -> bool:
+            return pod.scheduler_name in ledger.settings.scheduler_names
+
+        shown = [
+            pod
+            for pod in self._pods.values()
+            if waits(pod)
+            and (is_ours(pod) or ledger.catalog.request_of(pod, ledger.tables, ledger.settings) is not None)
+        ]
+        notes: list[str] = []
+        try:
+            lines = await fetch_lines(self._transport, shown, namespace, notes)
+        except ApiError as e:
+            notes.append(f"places in line are not known ({e})")
+            lines = Lines(is_complete=False)
+        self._waiting = waiting(shown, lines, is_ours=is_ours, namespace=namespace, notes=notes)
+        self._tell(has_waiting=True)
+
+
+class _Unbound:
+    """`kube.reflector.Sink` of pods without a node."""
+
+    def __init__(self, pods: dict[PodUid, Pod], changed: asyncio.Event) -> None:
+        self._pods, self._changed = pods, changed
+
+    async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
+        del resource_version
+        self._pods.clear()
+        self._pods.update((pod.uid, pod) for pod in objects)
+        self._changed.set()
+
+    async def on_event(self, kind: EventKind, value: Pod) -> None:
+        if kind is EventKind.DELETED:
+            self._pods.pop(value.uid, None)
+        else:
+            self._pods[value.uid] = value
+        self._changed.set()
+
+
+async def what_is_seen(transport: Transport, namespace: str) -> Sees:
+    """What the user may see: all cards if nodes and all pods may be listed, else the pods of *namespace*.
+
+    Raises:
+        ApiError: not even these may be listed, or nobody answers.
+    """
+    try:
+        for path in (NODES, PODS):
+            await transport.request("GET", path, params=_ONE)
+    except ApiForbiddenError:
+        await transport.request("GET", f"{namespace_path(namespace)}/pods", params=_ONE)
+        return Sees(nodes=False, namespace=namespace)
+    return Sees(nodes=True, namespace="")

@@ -1,0 +1,41 @@
+// Elements without markup in strings: what comes from the cluster is only ever text.
+
+/**
+ * @param {string} tag
+ * @param {Record<string, unknown>} properties  set as properties; "data-", "aria-" and "role" as attributes
+ * @param {...(Node|string|number|null)} children
+ * @returns {HTMLElement}
+ */
+export function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (/^(aria-|data-|role$|scope$)/.test(name)) made.setAttribute(name, String(value));
+    else made[name] = value;
+  }
+  made.append(...children.filter((child) => child !== null).map((child) => (typeof child === "number" ? String(child) : child)));
+  return made;
+}
+
+/** @param {number|null} used @param {number|null} total @returns {HTMLElement} */
+export function bar(used, total) {
+  const part = element("span");
+  part.style.setProperty("--part", String(share(used, total)));
+  return element("span", { className: "bar", "aria-hidden": "true" }, part);
+}
+
+/** How much is used, from 0 to 1; never 0 while something is used, never 1 while something is free. */
+export function share(used, total) {
+  if (!used || !total) return 0;
+  return used >= total ? 1 : Math.min(0.96, Math.max(0.04, used / total));
+}
+
+/** @param {string[]} heads @param {HTMLElement[]} rows */
+export function table(heads, rows) {
+  const head = element("tr", {}, ...heads.map((text) => element("th", { scope: "col" }, text)));
+  return element("div", { className: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
+}
+
+/** @param {...(Node|string|number|null)} cells */
+export function row(...cells) {
+  return element("tr", {}, ...cells.map((cell) => element("td", typeof cell === "number" ? { className: "number" } : {}, cell)));
+}

@@ -1,0 +1,93 @@
+// Every node a row, every card a cell filled by what is promised. Only the rows in view are made.
+
+import { element, share } from "./dom.js";
+import { figure, say } from "./words.js";
+
+const ROW_PX = 34;
+const BEYOND = 6;
+
+export class NodeGrid extends HTMLElement {
+  start(model, detail) {
+    this.model = model;
+    this.detail = detail;
+    this.head = element("h2");
+    this.count = element("p", { className: "quiet" });
+    this.space = element("div", { className: "space", role: "rowgroup" });
+    this.view = element("div", { className: "view", role: "grid", tabIndex: 0 }, this.space);
+    this.view.addEventListener("scroll", () => this.draw(), { passive: true });
+    this.view.addEventListener("keydown", (event) => this.move(event));
+    this.append(this.head, this.count, this.view);
+    this.nodes = [];
+  }
+
+  show() {
+    this.hidden = Boolean(this.model.sees && !this.model.sees.nodes);
+    this.nodes = this.model.shownNodes();
+    const cards = this.nodes.reduce((sum, node) => sum + node.cards.length, 0);
+    this.head.textContent = say("nodes");
+    this.count.textContent = say("shown", this.nodes.length, cards);
+    this.view.setAttribute("aria-label", say("nodes"));
+    this.view.setAttribute("aria-rowcount", String(this.nodes.length));
+    this.space.style.height = `${this.nodes.length * ROW_PX}px`;
+    this.draw();
+  }
+
+  draw() {
+    const first = Math.max(0, Math.floor(this.view.scrollTop / ROW_PX) - BEYOND);
+    const last = Math.min(this.nodes.length, Math.ceil((this.view.scrollTop + this.view.clientHeight) / ROW_PX) + BEYOND);
+    const focused = this.focused();
+    this.space.replaceChildren(...this.nodes.slice(first, last).map((node, at) => this.row(node, first + at)));
+    if (focused) this.focus(...focused);
+  }
+
+  row(node, at) {
+    const why = !node.ready ? say("notReady") : !node.schedulable ? say("cordoned") : node.taints.length ? say("tainted") : "";
+    const name = element("button", { className: "link", type: "button", tabIndex: -1, title: node.name }, node.name);
+    name.addEventListener("click", () => this.detail.node(node.name));
+    const head = element("div", { className: "name", role: "rowheader" }, name, why ? element("span", { className: "quiet" }, ` ${why}`) : null);
+    const cells = element("div", { className: "cells", role: "presentation" }, ...node.cards.map((card, column) => this.cell(node, card, at, column)));
+    const row = element("div", { className: "row", role: "row", "aria-rowindex": at + 1 }, head, cells);
+    row.style.top = `${at * ROW_PX}px`;
+    return row;
+  }
+
+  cell(node, card, at, column) {
+    const label = `${node.name} ${card.id}: ${describe(card)}`;
+    const cell = element("button", {
+      className: `card${card.healthy ? "" : " unhealthy"}${card.offered ? "" : " away"}`, type: "button", title: label, tabIndex: -1,
+      "aria-label": label, "data-row": at, "data-column": column,
+    });
+    cell.style.setProperty("--part", String(share(card.used, card.total)));
+    cell.addEventListener("click", () => this.detail.card(node.name, card.id));
+    return element("div", { role: "gridcell" }, cell);
+  }
+
+  focused() {
+    const cell = document.activeElement?.closest?.("node-grid [data-row]");
+    return cell ? [Number(cell.dataset.row), Number(cell.dataset.column)] : null;
+  }
+
+  focus(row, column) {
+    this.space.querySelector(`[data-row="${row}"][data-column="${column}"]`)?.focus({ preventScroll: true });
+  }
+
+  move(event) {
+    const step = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const from = this.focused() ?? [Math.ceil(this.view.scrollTop / ROW_PX) - step[0], -step[1]];
+    const row = Math.min(Math.max(from[0] + step[0], 0), this.nodes.length - 1);
+    const column = Math.min(Math.max(from[1] + step[1], 0), Math.max((this.nodes[row]?.cards.length ?? 1) - 1, 0));
+    const top = row * ROW_PX;
+    if (top < this.view.scrollTop) this.view.scrollTop = top;
+    if (top + ROW_PX > this.view.scrollTop + this.view.clientHeight) this.view.scrollTop = top + ROW_PX - this.view.clientHeight;
+    this.draw();
+    this.focus(row, column);
+  }
+}
+
+/** One card in words. */
+export function describe(card) {
+  const used = card.used === null ? say("unknown") : `${figure(card.used)} / ${figure(card.total, card.unit)}`;
+  return [card.type, used, card.healthy ? "" : say("unhealthyCard"), card.offered ? "" : say("away"), card.note].filter(Boolean).join(", ");
+}

@@ -1,0 +1,55 @@
+// One page: filters, cards by type, waiting pods, nodes; each follows the model.
+
+import { follow, takeKey } from "./feed.js";
+import { FilterBar } from "./filters.js";
+import { NodeGrid } from "./grid.js";
+import { KindList } from "./kinds.js";
+import { Model } from "./model.js";
+import { Detail } from "./detail.js";
+import { WaitingList } from "./waiting.js";
+import { currentLanguage, otherLanguage, say } from "./words.js";
+
+customElements.define("filter-bar", FilterBar);
+customElements.define("kind-list", KindList);
+customElements.define("waiting-list", WaitingList);
+customElements.define("node-grid", NodeGrid);
+
+const key = takeKey();
+const model = new Model();
+const detail = new Detail(document.getElementById("detail"), model, key);
+const parts = [...document.querySelectorAll("filter-bar, kind-list, waiting-list, node-grid")];
+const state = document.getElementById("state");
+const language = document.getElementById("language");
+let lost = say("connecting");
+
+function showState() {
+  const why = lost || model.stale;
+  const sees = model.sees && !model.sees.nodes ? say("noCards", model.sees.namespace) : "";
+  state.textContent = [why ? (why === say("connecting") ? why : say("lost", why)) : say("live"), sees, ...model.notes].filter(Boolean).join(" · ");
+  state.classList.toggle("bad", Boolean(why));
+}
+
+function show() {
+  document.documentElement.lang = currentLanguage() === "zh" ? "zh-CN" : "en";
+  language.textContent = say("other");
+  language.setAttribute("aria-label", say("language"));
+  for (const part of parts) part.show();
+  showState();
+}
+
+for (const part of parts) part.start(model, detail);
+language.addEventListener("click", () => {
+  otherLanguage();
+  show();
+});
+model.addEventListener("change", show);
+show();
+follow(
+  key,
+  () => model.begin(),
+  (update) => model.apply(update),
+  (why) => {
+    lost = why;
+    showState();
+  },
+);

@@ -1,0 +1,76 @@
+// What the server has said, and what of it the filters let through.
+
+const FILTERS = ["type", "node", "namespace"];
+
+export class Model extends EventTarget {
+  constructor() {
+    super();
+    /** @type {Map<string, object>} */
+    this.nodes = new Map();
+    this.kinds = [];
+    this.waiting = null;
+    this.notes = [];
+    this.sees = null;
+    this.stale = "";
+    const asked = new URLSearchParams(location.search);
+    this.filters = Object.fromEntries(FILTERS.map((name) => [name, asked.get(name) ?? ""]));
+  }
+
+  /** The next update has everything. */
+  begin() {
+    this.nodes.clear();
+  }
+
+  /** @param {object} update */
+  apply(update) {
+    for (const node of update.nodes) this.nodes.set(node.name, node);
+    for (const name of update.gone) this.nodes.delete(name);
+    this.kinds = update.kinds;
+    this.notes = update.notes;
+    this.sees = update.sees;
+    this.stale = update.stale;
+    if (update.waiting) this.waiting = update.waiting;
+    this.changed();
+  }
+
+  /** @param {string} name @param {string} value */
+  filter(name, value) {
+    this.filters[name] = value;
+    const asked = new URLSearchParams(Object.entries(this.filters).filter(([, each]) => each));
+    history.replaceState(null, "", asked.size ? `?${asked}` : location.pathname);
+    this.changed();
+  }
+
+  changed() {
+    this.dispatchEvent(new Event("change"));
+  }
+
+  /** The nodes that the filters let through, by name, each with those of its cards that they do. */
+  shownNodes() {
+    const { type, node, namespace } = this.filters;
+    const found = [];
+    for (const each of [...this.nodes.values()].sort((a, b) => (a.name < b.name ? -1 : 1))) {
+      if (!has(each.name, node)) continue;
+      const cards = each.cards.filter((card) => has(card.type, type) && isHeldIn(card, namespace));
+      if (cards.length || (!type && !namespace)) found.push({ ...each, cards });
+    }
+    return found;
+  }
+
+  shownPods() {
+    const { namespace } = this.filters;
+    return (this.waiting?.pods ?? []).filter((pod) => !namespace || pod.pod.startsWith(`${namespace}/`));
+  }
+
+  shownKinds() {
+    return this.kinds.filter((kind) => has(kind.type, this.filters.type));
+  }
+}
+
+function has(text, wanted) {
+  return text.toLowerCase().includes(wanted.toLowerCase());
+}
+
+function isHeldIn(card, namespace) {
+  return !namespace || card.held_by.some((share) => share.pod.startsWith(`${namespace}/`));
+}

@@ -1,0 +1,47 @@
+// What the page says, in both languages. What the cluster says stays as it is.
+
+const WORDS = {
+  en: {
+    other: "中文", language: "Language: Chinese",
+    type: "Type", node: "Node", namespace: "Namespace",
+    waiting: "Pods that wait", nobody: "No pod waits.", reason: "Reason", pods: "Pods", oldest: "Waits longest", first: "First", change: "What helps",
+    pod: "Pod", since: "Since", nearest: "Nearest card", queue: "Queue", place: "Place in line", of: "{0} of {1}", unknown: "unknown",
+    kinds: "Cards by type", protocol: "Device plugin", cards: "Cards", idle: "Idle", unhealthy: "Unhealthy", used: "In use", free: "Free", largest: "Most on one card",
+    nodes: "Nodes and cards", notReady: "not ready", cordoned: "cordoned", tainted: "tainted", unhealthyCard: "unhealthy", away: "not offered by the device plugin now",
+    heldBy: "Held by", nothing: "nothing", close: "Close", events: "Events", status: "Status", shown: "{0} nodes, {1} cards",
+    noCards: "You may not list nodes and all pods. This page shows the waiting pods of namespace {0}.",
+    connecting: "Connecting ...", lost: "Not live: {0}", live: "Live", more: "{0} more",
+  },
+  zh: {
+    other: "English", language: "语言：英文",
+    type: "型号", node: "节点", namespace: "命名空间",
+    waiting: "等待中的 Pod", nobody: "没有 Pod 在等待。", reason: "原因", pods: "Pod 数", oldest: "最早开始等待", first: "最早的 Pod", change: "处理办法",
+    pod: "Pod", since: "开始时间", nearest: "最接近的卡", queue: "队列", place: "排队位置", of: "第 {0} 位，共 {1} 位", unknown: "未知",
+    kinds: "按型号汇总", protocol: "设备插件", cards: "卡数", idle: "空闲", unhealthy: "不健康", used: "已分配", free: "可用", largest: "单卡最大可用",
+    nodes: "节点和卡", notReady: "未就绪", cordoned: "已禁止调度", tainted: "有污点", unhealthyCard: "不健康", away: "设备插件目前未上报",
+    heldBy: "占用者", nothing: "无", close: "关闭", events: "事件", status: "状态", shown: "{0} 个节点，{1} 张卡",
+    noCards: "您没有列出节点和全部 Pod 的权限。本页只显示命名空间 {0} 中等待的 Pod。",
+    connecting: "正在连接……", lost: "未实时更新：{0}", live: "实时", more: "另有 {0} 个",
+  },
+};
+
+let language = localStorage.getItem("language") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
+
+/** @param {keyof typeof WORDS.en} word @param {...(string|number)} values */
+export function say(word, ...values) {
+  return values.reduce((text, value, at) => text.replace(`{${at}}`, String(value)), WORDS[language][word]);
+}
+
+export function currentLanguage() {
+  return language;
+}
+
+export function otherLanguage() {
+  language = language === "en" ? "zh" : "en";
+  localStorage.setItem("language", language);
+}
+
+/** A figure, or the word for one that is not known: never 0. */
+export function figure(value, unit = "") {
+  return value === null || value === undefined ? say("unknown") : unit ? `${value} ${unit}` : String(value);
+}

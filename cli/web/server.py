@@ -1,0 +1,139 @@
+"""Serves the page on 127.0.0.1: its files to anybody there, what the cluster holds to who has the key."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import webbrowser
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from cli.cluster import empty_holdings, fetch_events, fetch_holding, fetch_pod
+from cli.options import Web
+from cli.web.feed import Feed, what_is_seen
+from core.view.explained import explained
+from kube.calls import Calls
+from kube.errors import ApiError, ApiNotFoundError
+from kube.transport import Transport
+
+HOST: Final = "127.0.0.1"
+_PAGE: Final = files("cli.web") / "page"
+_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_encode: Final = msgspec.json.Encoder().encode
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def serve(transport: Transport, options: Web, announce: Callable[[str], None]) -> None:
+    """Serve the page until cancelled; *announce* gets its address.
+
+    Raises:
+        ApiError: neither cards nor pods may be seen, or nobody answers.
+        OSError: the port cannot be used.
+    """
+    namespace = options.namespace or transport.namespace or "default"
+    sees = await what_is_seen(transport, namespace)
+    page = Page(transport, Feed(transport, await empty_holdings(transport), sees), secrets.token_urlsafe(24))
+    runner = web.AppRunner(page.app(), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, HOST, options.port)
+        await site.start()
+        page.port = runner.addresses[0][1]
+        address = f"http://{HOST}:{page.port}/#key={page.key}"
+        announce(address)
+        if options.browser:
+            await asyncio.to_thread(webbrowser.open, address)
+        await page.feed.run()
+    finally:
+        await runner.cleanup()
+
+
+@dataclass(slots=True)
+class Page:
+    """What is served.
+
+    Attributes:
+        key: what the address has; the page shows it with each call.
+        port: where it is served; another Host is refused, lest a page elsewhere reads this one by a name of its own.
+    """
+
+    transport: Transport
+    feed: Feed
+    key: str
+    port: int = 0
+
+    def app(self) -> web.Application:
+        """The routes."""
+        app = web.Application(middlewares=[self._guarded])
+        app.router.add_get("/", self._file)
+        app.router.add_get("/page/{name}", self._file)
+        app.router.add_get("/v1/feed", self._feed)
+        app.router.add_get("/v1/pods/{namespace}/{name}", self._pod)
+        return app
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if request.host not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
+            return web.Response(status=421, text="this page is served on 127.0.0.1 alone\n", headers=_HEADERS)
+        if request.path.startswith("/v1/"):
+            shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(shown.encode(), self.key.encode()):
+                return web.Response(
+                    status=401, text="open the address that kubectl cards web printed\n", headers=_HEADERS
+                )
+        try:
+            answer = await handler(request)
+        except web.HTTPException as e:
+            answer = web.Response(status=e.status, text=f"{e.reason}\n")
+        if not answer.prepared:
+            answer.headers.update(_HEADERS)
+        return answer
+
+    async def _file(self, request: web.Request) -> web.Response:
+        name = request.match_info.get("name", "index.html")
+        path = _PAGE / name
+        kind = _TYPES.get(name[name.rfind(".") :])
+        if kind is None or not path.is_file():
+            return web.Response(status=404, text="no such file\n")
+        return web.Response(body=path.read_bytes(), content_type=kind, charset="utf-8")
+
+    async def _feed(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events: each an `Update`."""
+        answer = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
+        await answer.prepare(request)
+        async for update in self.feed.updates():
+            await answer.write(b"data: " + _encode(update) + b"\n\n")
+        return answer
+
+    async def _pod(self, request: web.Request) -> web.Response:
+        """One pod, as ``kubectl cards explain -o json`` has it."""
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        try:
+            pod = await fetch_pod(Calls(self.transport), namespace, name)
+            events = await fetch_events(self.transport, pod)
+            if not pod.node_name:
+                return _json(explained(pod, events.items))
+            holding = await fetch_holding(self.transport, pod)
+            is_read = not holding.node_unread
+            return _json(explained(pod, events.items, holding.ledger, node_is_read=is_read))
+        except ApiNotFoundError:
+            return web.Response(status=404, text=f"there is no pod {namespace}/{name}\n")
+        except ApiError as e:
+            return web.Response(status=502, text=f"{e}\n")
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=_encode(value), content_type="application/json")

@@ -1,0 +1,58 @@
+"""The cards of one type, summed up: how much is free, and how much of it one request can have. Pure.
+
+Fields are added, never renamed or given another meaning without another *version* of what holds them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from core.view.cards import Card, Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """The cards of one *type* under one *protocol*, on all nodes.
+
+    cards: those that device plugins offer now. idle: healthy ones that no pod holds. unhealthy: those that take no new
+    pods. used, total, free: in *unit*; None if that of a card is not known. free: on healthy cards. largest: the most
+    that is free on one healthy card, None if that is not known.
+    """
+
+    protocol: str
+    type: str
+    unit: str
+    cards: int
+    idle: int
+    unhealthy: int
+    used: int | None
+    total: int | None
+    free: int | None
+    largest: int | None
+
+
+def kinds_of(nodes: Iterable[Node]) -> tuple[Kind, ...]:
+    """The cards of *nodes* by protocol and type, in the order of their names."""
+    found: dict[tuple[str, str, str], list[Card]] = {}
+    for node in nodes:
+        for card in node.cards:
+            if card.offered:
+                found.setdefault((card.protocol, card.type, card.unit), []).append(card)
+    return tuple(_kind(*key, cards) for key, cards in sorted(found.items()))
+
+
+def _kind(protocol: str, label: str, unit: str, cards: Sequence[Card]) -> Kind:
+    healthy = [card for card in cards if card.healthy]
+    is_known = all(card.used is not None and card.total is not None for card in cards)
+    free = [max((card.total or 0) - (card.used or 0), 0) for card in healthy] if is_known else []
+    return Kind(
+        protocol=protocol,
+        type=label,
+        unit=unit,
+        cards=len(cards),
+        idle=sum(card.used == 0 and not card.held_by for card in healthy),
+        unhealthy=len(cards) - len(healthy),
+        used=sum(card.used or 0 for card in cards) if is_known else None,
+        total=sum(card.total or 0 for card in cards) if is_known else None,
+        free=sum(free) if is_known else None,
+        largest=max(free, default=0) if is_known else None,
+    )

@@ -1,0 +1,182 @@
+"""``kubectl cards web``: what the page is served, to whom, and that it follows the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from cli.options import Web, parse
+from cli.web.server import serve
+from kube.credentials import choose_source
+from kube.transport import Transport
+from tests.integration.test_cli import ASSIGNED, add_event, add_pod, cards, cluster, give
+
+VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
+
+
+class Page:
+    """What a browser does with the page's address."""
+
+    def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
+        self.root, _, self.key = address.partition("#key=")
+        self.session = session
+
+    @property
+    def shown(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+    async def get(self, path: str, **headers: str) -> aiohttp.ClientResponse:
+        answer = await self.session.get(self.root + path.lstrip("/"), headers={**self.shown, **headers})
+        await answer.read()
+        return answer
+
+    @asynccontextmanager
+    async def updates(self) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+        async with self.session.get(f"{self.root}v1/feed", headers=self.shown) as answer:
+            assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            yield events(answer)
+
+
+async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+    # A line of an event is longer than what aiohttp takes for one.
+    text = b""
+    async for part in answer.content.iter_any():
+        *whole, text = (text + part).split(b"\n\n")
+        for one in whole:
+            yield json.loads(one.removeprefix(b"data: "))
+
+
+@asynccontextmanager
+async def served(kubeconfig: str, namespace: str = "") -> AsyncIterator[Page]:
+    addresses: asyncio.Queue[str] = asyncio.Queue()
+    source = choose_source(kubeconfig=kubeconfig, context="", environ={})
+    options = Web(kubeconfig=kubeconfig, context="", browser=False, namespace=namespace)
+    async with Transport(source, user_agent="test") as transport, aiohttp.ClientSession() as session:
+        serving = asyncio.create_task(serve(transport, options, addresses.put_nowait))
+        try:
+            async with asyncio.timeout(30):
+                yield Page(await addresses.get(), session)
+        finally:
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+
+async def until(updates: AsyncIterator[dict[str, Any]], condition: Any) -> dict[str, Any]:
+    async for update in updates:
+        if condition(update):
+            return update
+    raise AssertionError("the feed ended")
+
+
+async def test_its_figures_are_those_of_get_and_waiting(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", VGPU, ASSIGNED, "t4-a")
+        await add_pod(world, "b", {"volcano.sh/gpu-memory": "99999"}, {}, "")
+        async with served(kubeconfig) as page, page.updates() as updates:
+            first = await anext(updates)
+        capsys.readouterr()
+        await cards(kubeconfig, "get", "-o", "json")
+        shown = json.loads(capsys.readouterr().out)
+        assert {node["name"]: node for node in first["nodes"]} == {node["name"]: node for node in shown["nodes"]}
+        assert first["totals"] == shown["totals"]
+        await cards(kubeconfig, "waiting", "-A", "-o", "json")
+        assert first["waiting"] == json.loads(capsys.readouterr().out)
+        (kind,) = (one for one in first["kinds"] if one["type"] == "Tesla T4")
+        assert (kind["cards"], kind["used"], kind["free"], kind["largest"]) == (2, 3000, 27720, 15360)
+        assert first["sees"] == {"nodes": True, "namespace": ""}
+
+
+async def test_what_changes_comes_by_itself_and_nothing_else(rig):
+    async with cluster(rig) as (world, kubeconfig), served(kubeconfig) as page, page.updates() as updates:
+        first = await anext(updates)
+        assert len(first["nodes"]) == 4
+        await add_pod(world, "a", VGPU, ASSIGNED, "t4-a")
+        update = await until(updates, lambda one: one["nodes"])
+        assert [node["name"] for node in update["nodes"]] == ["t4-a"]
+        assert update["gone"] == []
+        await add_pod(world, "b", {"volcano.sh/gpu-memory": "99999"}, {}, "")
+        update = await until(updates, lambda one: one["waiting"] and one["waiting"]["pods"])
+        assert [pod["pod"] for pod in update["waiting"]["pods"]] == ["default/b"]
+        await world.client.delete("/api/v1/nodes/plain")
+        update = await until(updates, lambda one: one["gone"])
+        assert (update["nodes"], update["gone"]) == ([], ["plain"])
+
+
+async def test_a_pod_is_what_explain_says_of_it(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", VGPU, ASSIGNED, "t4-a")
+        created = await world.client.get("/api/v1/namespaces/default/pods/a")
+        await add_event(world, "a", uid=created["metadata"]["uid"], message="no")
+        async with served(kubeconfig) as page:
+            answer = await page.get("/v1/pods/default/a")
+            shown = await answer.json()
+            assert (await page.get("/v1/pods/default/none")).status == 404
+        capsys.readouterr()
+        await cards(kubeconfig, "explain", "a", "-o", "json")
+        assert shown == json.loads(capsys.readouterr().out)
+
+
+async def test_who_may_see_one_namespace_sees_that_and_no_cards(rig):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "b", {"volcano.sh/gpu-memory": "99999"}, {}, "")
+        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+        await give(world, "person", rules)
+        async with served(await world.write_kubeconfig("person"), "default") as page, page.updates() as updates:
+            first = await anext(updates)
+        assert first["sees"] == {"nodes": False, "namespace": "default"}
+        assert (first["nodes"], first["totals"], first["kinds"]) == ([], [], [])
+        assert [pod["pod"] for pod in first["waiting"]["pods"]] == ["default/b"]
+        assert first["waiting"]["pods"][0]["place"] is None
+        assert await cards(kubeconfig, "get") == 0
+
+
+async def test_without_the_key_or_by_another_name_nothing_is_shown(rig):
+    async with cluster(rig) as (_, kubeconfig), served(kubeconfig) as page:
+        assert (await page.get("/v1/feed", Authorization="")).status == 401
+        assert (await page.get("/v1/pods/default/a", Authorization="Bearer x")).status == 401
+        for path in ("/", "/v1/feed"):
+            assert (await page.get(path, Host="elsewhere.example:80")).status == 421
+        answer = await page.get("/", Authorization="")
+        assert answer.status == 200
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/page/none.js", "/page/__init__.py", "/page/..%2f..%2f__main__.py", "/other"])
+async def test_nothing_but_the_page_is_served(rig, path):
+    async with cluster(rig) as (_, kubeconfig), served(kubeconfig) as page:
+        answer = await page.session.get(f"{page.root.rstrip('/')}{path}", headers=page.shown)
+        assert answer.status == 404
+        assert "nosniff" in answer.headers["X-Content-Type-Options"]
+
+
+@contextmanager
+def taken_port() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+async def test_a_port_that_is_taken_is_one_line(rig, capsys):
+    async with cluster(rig) as (_, kubeconfig):
+        with taken_port() as port:
+            assert await cards(kubeconfig, "web", "--no-browser", "--port", str(port)) == 2
+        assert f"--port {port}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["x", "-1", "65536", "१"])
+def test_a_port_that_is_none_is_one_line(port, capsys):
+    with pytest.raises(SystemExit):
+        parse(["web", f"--port={port}"], {})
+    assert "write a number from 0 to 65535" in capsys.readouterr().err
