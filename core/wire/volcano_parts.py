@@ -30,13 +30,14 @@ class Part(NamedTuple):
 ACTIONS: Final[Mapping[str, Part]] = {
     "enqueue": Part(
         Effect.DONE,
-        "a PodGroup is admitted when its queue is open and has room for its `minResources`, and the cluster too",
-        "every PodGroup of an open queue is admitted at once, whatever it asks",
+        "a PodGroup is admitted when its queue is open, and the queue and the cluster have capacity for its "
+        "`minResources`",
+        "every PodGroup of an open queue is admitted at once, with any request",
     ),
     "allocate": Part(Effect.DONE, "pods are placed"),
-    "backfill": Part(Effect.PARTLY, "pods without requests have no round of their own; they are placed in their turn"),
-    "preempt": Part(Effect.NONE, "pods are evicted for others by the setting `preemption` alone"),
-    "reclaim": Part(Effect.NONE, "queues take back what others have borrowed by the setting `reclaim` alone"),
+    "backfill": Part(Effect.PARTLY, "pods without requests have no separate round; they are placed in their turn"),
+    "preempt": Part(Effect.NONE, "only the setting `preemption` enables evictions for other pods"),
+    "reclaim": Part(Effect.NONE, "only the setting `reclaim` lets queues take back what others have borrowed"),
 }
 
 PLUGINS: Final[Mapping[str, Part]] = {
@@ -47,33 +48,37 @@ PLUGINS: Final[Mapping[str, Part]] = {
     ),
     "gang": Part(
         Effect.DONE,
-        "`minMember` members of a PodGroup are placed at once, or none; it says too when the group counts as running",
-        "members are placed one by one, and `minMember` is not looked at",
+        "`minMember` members of a PodGroup are placed at once, or none; it also decides when the group counts "
+        "as running",
+        "members are placed one at a time, and `minMember` has no effect",
     ),
-    "conformance": Part(Effect.DONE, "nothing to do: pods of kube-system and of a critical priority are never evicted"),
+    "conformance": Part(
+        Effect.DONE, "no effect needed: pods of kube-system and of a critical priority are never evicted"
+    ),
     "overcommit": Part(
         Effect.DONE,
-        "admitted PodGroups may ask `overcommit-factor` (1.2) times what the ready nodes have; of cards, no more than "
-        "there are",
-        "with `proportion` or `capacity` they may ask what there is and no more; without these too, the cluster is not "
-        "looked at",
+        "admitted PodGroups may request `overcommit-factor` (1.2) times what the ready nodes have; for cards, "
+        "no more than exist",
+        "with `proportion` or `capacity` they may request what exists and no more; without these, there is no "
+        "limit for the cluster",
     ),
     "proportion": Part(
         Effect.PARTLY,
-        "a queue's `capability` limits what its pods hold; where several queues wait, the one that holds the smallest "
-        "part of what it deserves by `deserved`, `weight` and `guarantee` comes first, along the tree of parents, "
-        "whether or not the plugin is there; a queue may hold more than it deserves where others do not want it",
+        "a queue's `capability` limits what its pods hold; if several queues wait, the one that holds the "
+        "smallest part of its deserved amount by `deserved`, `weight` and `guarantee` comes first, along the "
+        "tree of parents, with or without the plugin; a queue may hold more than it deserves while others do "
+        "not request it",
     ),
     "capacity": Part(
         Effect.PARTLY,
-        "a queue's `capability` limits what its pods hold, and what a queue deserves follows from `deserved`, `weight` "
-        "and `guarantee`, along the tree of parents, whether or not the plugin is there; pods are evicted "
-        "for that by the setting `reclaim` alone",
+        "a queue's `capability` limits what its pods hold, and its deserved amount follows from `deserved`, "
+        "`weight` and `guarantee`, along the tree of parents, with or without the plugin; only the setting "
+        "`reclaim` enables evictions for that",
     ),
     "drf": Part(
         Effect.PARTLY, "queues are ordered by their dominant shares, PodGroups of one queue by priority and age"
     ),
-    "sla": Part(Effect.NONE, "`sla-waiting-time` is not looked at: no PodGroup is admitted because it waited long"),
+    "sla": Part(Effect.NONE, "`sla-waiting-time` has no effect: no PodGroup is admitted because it waited long"),
     "predicates": Part(Effect.DONE, "nodes are judged by the rules of kube-scheduler, for every pod"),
 }
 

@@ -115,7 +115,7 @@ def test_what_has_no_effect_is_said_once():
         "plugin mine: unknown, has no effect",
         "plugin deviceshare: deviceshare.VGPUEnabled: unknown, has no effect; did you mean 'deviceshare.VGPUEnable'?",
         "plugin tdm: has no effect here",
-        "plugin gang is left out: members are placed one by one, and `minMember` is not looked at",
+        "plugin gang is left out: members are placed one at a time, and `minMember` has no effect",
         "plugin nodeorder is left out: what pods prefer of nodes and of other pods orders no nodes",
     )
     assert found.settings == Settings(groups=GroupSettings(gang=False, overcommit_pct=None), node_weights=UNMINDED)
@@ -180,7 +180,7 @@ def test_actions_and_weights_that_do_nothing_here_are_named():
         + conf({"leastrequested.weight": "1", "imagelocality.weight": "2"}, "nodeorder")
     )
     assert found.notes == (
-        "action 'preempt': has no effect here: pods are evicted for others by the setting `preemption` alone",
+        "action 'preempt': has no effect here: only the setting `preemption` enables evictions for other pods",
     )
 
 
