@@ -20,7 +20,7 @@ PHRASES: Final = (
     r"of (?:which|whose|whom)",
     r"(?:in|by|for|with|to|from|on) (?:whose|whom)",
     r"who(?:ever|m)",
-    r"(?:nobody|somebody)",
+    r"nobody",
     r"(?:tell|tells|told)",
     r"(?:is|are|was|were) to be",
     r"be (?:it|they) \w+ or",
