@@ -42,6 +42,11 @@ APPLY = block("2. Apply", "kustomization.yaml <<")
 FAILED = 'failed calling webhook "create.pods.cardshare.io"'
 REMOVE = block("Remove it", "kubectl delete")
 
+ROTATE = block("Change the certificates at once", "rotate")
+OWN_CERTIFICATES = block("Certificates by cert-manager", "delete serviceaccount")
+CONDITIONS = re.findall(r"^```\n(kubectl [^\n]* get pods (?:.*\n)*?)```$", PAGE, re.MULTILINE)
+(AGAIN,) = re.findall(r"Without that Deployment: `(.*?)`", PAGE)
+(MINDCLUSTER,) = re.findall(r"also run `(.*?)`", PAGE)
 (WAY_OUT,) = re.findall(r"admitted meanwhile, unchecked: `(.*?)`", PAGE)
 
 
@@ -182,3 +187,29 @@ async def test_while_nothing_can_be_pulled_a_deployment_says_why_and_gets_its_po
     assert not await made()
     await operator(WAY_OUT)
     await eventually(made)
+
+
+@pytest.mark.timeout(180)
+async def test_the_other_commands_of_the_page_do_what_it_says(operator):
+    before = await everything(operator.admin)
+    await operator(APPLY)
+    await operator.admin.create("/api/v1/namespaces", {"metadata": {"name": "mindx-dl"}})
+    await operator(MINDCLUSTER)
+    jobs = "/apis/batch/v1/namespaces/cardshare-system/jobs"
+    rotate, _, done = ROTATE.partition("kubectl -n cardshare-system delete job")
+    for name, commands, wanted in (("again", AGAIN, "ensure"), ("cardshare-rotate", rotate, "rotate")):
+        await operator(commands)
+        (container,) = (await operator.admin.get(f"{jobs}/{name}"))["spec"]["template"]["spec"]["containers"]
+        assert container["args"][0] == wanted
+    # Else the namespace's end takes them, for which no controller is here.
+    await operator(f"kubectl -n cardshare-system delete job again{done}")
+    assert len(CONDITIONS) == 2
+    for commands in CONDITIONS:
+        await operator(commands)
+    await operator(OWN_CERTIFICATES)
+    left = await everything(operator.admin)
+    assert not [path for path in left if "cardshare-certs" in path or path.endswith("cardshare-ca")]
+    await operator("kubectl apply -k ../cardshare-cluster")
+    await operator(REMOVE)
+    await operator("kubectl delete namespace mindx-dl")
+    assert {path for path in await everything(operator.admin) if "/events/" not in path} <= set(before)
