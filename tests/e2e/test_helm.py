@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import ssl
 import sys
@@ -219,6 +220,28 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
     left = await everything(helm.admin)
     assert {path for path in left if path not in before and "/events/" not in path} == set()
     await helm.admin.create("/api/v1/namespaces/default/pods", POD, {"dryRun": "All"})
+
+
+async def test_the_way_out_of_the_notes_admits_pods_and_an_upgrade_brings_the_webhooks_back(helm):
+    await helm.admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    release = ("cardshare", str(CHART), "-n", NAMESPACE)
+    said = await helm("install", *release)
+    assert 'image.repository is "cardshare"' in said
+    pods = "/api/v1/namespaces/default/pods"
+    with pytest.raises(ApiStatusError, match="failed calling webhook"):
+        await helm.admin.create(pods, POD, {"dryRun": "All"})
+    (way_out,) = re.findall(r"^ *kubectl (delete mutatingwebhookconfiguration\S+ \S+)$", said, re.MULTILINE)
+    await kubectl(helm.api, *way_out.split())
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(ApiStatusError):
+                await helm.admin.create(pods, POD, {"dryRun": "All"})
+                break
+            await asyncio.sleep(0.2)
+    (correct,) = re.findall(r"^Correct it: helm (upgrade .*)$", said, re.MULTILINE)
+    await helm(*correct.replace("CHART", str(CHART)).split())
+    assert len(await trusted(helm, "cardshare")) > 2
+    await helm("uninstall", "cardshare", "-n", NAMESPACE)
 
 
 async def hold_what_cert_manager_made(helm, namespace, name):

@@ -43,12 +43,14 @@ from core.wire.kueue import decode_workload as decode_kueue_workload
 from core.wire.kueue import salvage_workload
 from core.wire.manifests import read_manifests
 from core.wire.nodes import decode_node
+from core.wire.owners import decode_min_member
 from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod
 from core.wire.queues import decode_queue, salvage_queue
 from core.wire.reviewed_config_maps import ReviewedConfigMap, decode_config_map_edit
 from core.wire.reviews import decode_review
 from core.wire.templates import decode_workload
+from core.wire.volcano_jobs import decode_job
 from kube.errors import UndecodableError
 from kube.objects import event_decoder, page_decoder, read_version
 from tests.support.devices.texts import decode_scheduler_conf, decode_settings
@@ -212,6 +214,11 @@ _HYPER_NODE: Final = (
     b'{"metadata":{"name":"s"},"spec":{"tier":1,"tierName":"rack","members":[{"type":"Node","selector":'
     b'{"regexMatch":{"pattern":"^node-[0-9]+$"}}},{"type":"HyperNode","selector":{"exactMatch":{"name":"t"}}}]}}'
 )
+_OWNER: Final = b'{"metadata":{"name":"o","annotations":{"scheduling.volcano.sh/group-min-member":"5"}}}'
+_JOB: Final = (
+    b'{"metadata":{"name":"j","namespace":"n","uid":"u"},"spec":{"queue":"q","minAvailable":2},'
+    b'"status":{"state":{"phase":"Pending"}}}'
+)
 _PODS: Final = (
     b'{"metadata":{"name":"p","uid":"u","annotations":{"volcano.sh/vgpu-mode":"mig"}},"spec":{"containers":[{"name":"c",'
     b'"resources":{"limits":{"volcano.sh/vgpu-number":"1","volcano.sh/vgpu-memory":"1000"}}}]}}',
@@ -236,6 +243,8 @@ TARGETS: Final[dict[str, Target]] = {
     "volcano-group": Target(read=DECODERS[GroupKind.VOLCANO], seeds=(_GROUP,)),
     "native-group": Target(read=DECODERS[GroupKind.NATIVE], seeds=(_NATIVE_GROUP,)),
     "coscheduling-group": Target(read=DECODERS[GroupKind.COSCHEDULING], seeds=(_GROUP,)),
+    "owner": Target(read=decode_min_member, seeds=(_OWNER,)),
+    "volcano-job": Target(read=decode_job, seeds=(_JOB,)),
     "group-left": Target(read=lambda data: salvage_group(GroupKind.VOLCANO, data), seeds=(_GROUP,)),
     "queue": Target(read=decode_queue, seeds=(_QUEUE,)),
     "queue-left": Target(read=salvage_queue, seeds=(_QUEUE,)),
