@@ -247,16 +247,17 @@ def _without_manifest(rule: Rule) -> Verdict:
 _TITLE: Final = """# Rules of admission
 
 Admission checks objects when they are applied. Codes are stable: they are in messages, in warnings and in the
-metric `cardshare_webhook_findings_total`. CS1xx is about one value, CS2xx about values that contradict each other. CS3xx
-protects cards and assignments, and shows budgets. CS4xx is about pods that no node of the cluster could ever take.
+metric `cardshare_webhook_findings_total`. CS1xx is about one value, CS2xx about values that contradict each other.
+CS3xx protects cards and assignments, and shows budgets. CS4xx is about pods that no node of the cluster could ever
+take.
 
-*denied*: nothing is stored. *changed*: the rule changes the object, and a warning says so. *warned*: the object is stored
-unchanged, with one warning about its final state. For CS4xx, the operator chooses by namespace: warned, denied or
-nothing (`admission.never_fits` in [settings](../settings.md)).
+*denied*: nothing is stored. *changed*: the rule changes the object, and a warning says so. *warned*: the object is
+stored unchanged, with one warning about its final state. For CS4xx, the operator chooses by namespace: warned, denied
+or nothing (`admission.never_fits` in [settings](../settings.md)).
 
 The rules also cover the templates in Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and Volcano
-Jobs; the message then begins with the place of the template. [admission-messages.md](admission-messages.md) has the output
-of kubectl for each example.
+Jobs; the message then begins with the place of the template. [admission-messages.md](admission-messages.md) has the
+output of kubectl for each example.
 
 `scripts/rules` generates this page from `admission-rules.yaml`.
 
@@ -293,8 +294,9 @@ def _cells(rule: Rule, place: str, found: str, remedy: str) -> str:
 
 _MESSAGES_TITLE: Final = """# What kubectl says
 
-The output of kubectl for the example of each rule in [admission-rules.md](admission-rules.md). `scripts/rules` generates
-it by a run against the sandbox, with the nodes `t4-a` (4 cards), `a100-a` (2 cards, in mode mig) and `v100-a` (8 cards).
+The output of kubectl for the example of each rule in [admission-rules.md](admission-rules.md). `scripts/rules`
+generates it by a run against the sandbox, with the nodes `t4-a` (4 cards), `a100-a` (2 cards, in mode mig) and
+`v100-a` (8 cards).
 """
 
 
