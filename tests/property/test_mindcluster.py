@@ -9,19 +9,11 @@ from hypothesis import strategies as st
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.chips import Assignment, Share, chip
 from core.dialects.mindcluster.dialect import MindCluster
-from core.dialects.mindcluster.holding import decode_assigned, encode_assigned, held
+from core.dialects.mindcluster.holding import decode_assigned, encode_assigned
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import DECISIONS, TEMPLATES
-from core.ledger import Ledger
-from core.model import PodUid
-from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of
-from core.placing.score import NodePolicy
-from core.placing.shape import scan
 from core.settings import DialectName, Policy, Settings
-from core.tables import Tables
-from tests.support.devices.catalogs import catalog_of
-from tests.support.devices.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
+from tests.support.devices.mindcluster import npu_chips, npu_node
 
 DIALECT: Any = MindCluster()
 SETTINGS = Settings(dialects=frozenset({DialectName("mindcluster")}))
@@ -36,22 +28,6 @@ assignments = st.builds(
     st.frozensets(st.integers(0, 4), min_size=1, max_size=2),
     shares,
 )
-
-
-@given(st.lists(assignments, max_size=6), st.randoms())
-def test_the_order_of_takes_leaves_no_trace_and_give_back_undoes_them(held_here, chance):
-    empty = npu_chips(npu_node(4))
-    one_way, other_way = empty, empty
-    for assignment in held_here:
-        one_way = DIALECT.take(one_way, assignment)
-    shuffled = list(held_here)
-    chance.shuffle(shuffled)
-    for assignment in shuffled:
-        other_way = DIALECT.take(other_way, assignment)
-    assert one_way == other_way
-    for assignment in held_here:
-        one_way = DIALECT.give_back(one_way, assignment)
-    assert one_way == empty
 
 
 @settings(max_examples=300, deadline=None)
@@ -120,69 +96,10 @@ def _dvpp_allows(order) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    st.sampled_from((1, 1, 0)),
-    st.lists(st.tuples(st.integers(1, 3), st.sampled_from((8, 8, 10)), st.integers(0, 1)), min_size=1, max_size=8),
-    st.lists(
-        st.tuples(
-            st.sampled_from("ppppwr"),
-            st.tuples(st.sampled_from((1, 2, 2, 4, 4, 8, 16)), st.sampled_from(("low", "high"))),
-            st.sampled_from((None, None, "yes", "no")),
-            st.integers(0, 99),
-        ),
-        max_size=40,
-    ),
-)
-def test_the_search_answers_what_looking_at_every_node_would(weight, nodes, steps):
-    ledger = Ledger(catalog_of(DIALECT), Tables(), SETTINGS)
-    for at, (chips, per_chip, ill) in enumerate(nodes):
-        ledger.set_node(npu_node(chips, name=f"n{at}", per_chip=per_chip, unhealthy=(0,) if ill else ()))
-    policy = NodePolicy(Policy.BINPACK, weight)
-    candidates = Candidates(ledger, policy)
-    here: dict[str, tuple[str, str, int]] = {}
-    for at, (step, (cores, level), dvpp, pick) in enumerate(steps):
-        if step == "p":
-            pod = npu_pod(cores, dvpp if cores == 4 else None, level, name=f"p{at}")
-            shape: Any = shape_of(pod, ledger)
-            best = candidates.best(shape)
-            assert best == scan(ledger, policy, shape)
-            placement = decide(candidates, pod, shape)
-            if placement is not None:
-                ledger.reserve(placement)
-                here[pod.name] = (placement.node, encode_assigned(placement.assignment), cores)
-        elif here:
-            name = sorted(here)[pick % len(here)]
-            node, core, held_cores = here[name]
-            if step == "r":
-                ledger.release(PodUid(name))
-                del here[name]
-                continue
-            real = _reported(core, pick % 4)
-            ledger.count(npu_bound(core, real, name=name, cores=held_cores, node_name=node))
-        for name in ledger.states:
-            assert ledger.overcommitted(name) == ()
-
-
-def _reported(core: str, vgroup: int) -> str:
-    if "-" not in core:
-        return ",".join(f"Ascend310P-{at}" for at in core.split(","))
-    at, template = core.split("-")
-    return f"Ascend310P-{TEMPLATES[template].device_type}-100-{at}_{vgroup}"
-
-
 @given(assignments.filter(lambda a: (a.share.template in TEMPLATES and len(a.chips) == 1) or not a.share.template))
 def test_what_is_written_is_read_back_as_the_same(assignment):
     found = decode_assigned(encode_assigned(assignment))
     assert (found.chips, found.template, found.readable) == (assignment.chips, assignment.share.template, True)
-
-
-@given(st.text(max_size=40), st.text(max_size=40))
-def test_no_text_of_a_bound_pod_breaks_the_reading(core, real):
-    found = held(npu_bound(core, real))
-    assert found is not None
-    cards = DIALECT.take(npu_chips(npu_node(2)), found.assignment)
-    assert DIALECT.give_back(cards, found.assignment) == npu_chips(npu_node(2))
 
 
 @given(st.text(max_size=60))

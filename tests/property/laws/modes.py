@@ -18,7 +18,7 @@ from core.dialects.mindcluster.templates import TEMPLATES
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.tables import AscendTable, ExclusiveRule, HamiTable, Tables, VgpuTable
+from core.tables import AscendChip, AscendTable, ExclusiveRule, HamiTable, Tables, VgpuTable
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import A100, A100_LAYOUTS, V100, container, record, share_node, vgpu_node
 from tests.support.devices.toy import Toy
@@ -26,6 +26,16 @@ from tests.support.devices.toy import Toy
 TABLES: Final = Tables()
 # What nodes have beside cards: never what keeps a pod off here.
 ROOM: Final = {"pods": "110", "cpu": "512", "memory": "2048Gi"}
+
+
+def _figures_unread(text: str) -> str:
+    """*text* with an x for every number between two commas, or between a comma and a colon."""
+    return re.sub(r"(?<=,)\d+(?=[,:])", "x", text)
+
+
+def _no_text(text: str) -> str:
+    del text
+    return "x"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +56,7 @@ class Mode:
     port: Any
     node: Callable[[Random], Node]
     pod: Callable[[Random], Pod]
-    unreadable: Callable[[str], str] | None = None
+    unreadable: Callable[[str], str] | None = _figures_unread
     wishes: tuple[dict[str, str], ...] = ()
     tables: Tables = TABLES
     served: Callable[[Random, Mapping[str, str]], Mapping[str, str]] | None = None
@@ -108,7 +118,7 @@ def _vgpu_core_node(chance: Random) -> Node:
 
 def _vgpu_cut_node(chance: Random) -> Node:
     # A driver may report less of a card than its slices have together.
-    memory = chance.choice((40960, 40960, 40536))
+    memory = chance.choice((40960, 40960, 40536, 20960))
     register = "".join(
         record(f"GPU-{at}", memory=memory, slots=chance.choice((3, 10)), model=A100, healthy=well, mode="mig")
         for at, well in enumerate(chance.random() < 0.85 for _ in range(chance.randint(1, 3)))
@@ -126,11 +136,6 @@ def _vgpu_pod(chance: Random, scale: int) -> Pod:
             figures["memory"] = chance.randint(1, 24) * scale
         asking.append(container(f"c{at}", **figures))
     return _pod(*asking, labels={"team": chance.choice("aab")})
-
-
-def _figures_unread(text: str) -> str:
-    """*text* with an x for every number between two commas, or between a comma and a colon."""
-    return re.sub(r"(?<=,)\d+(?=[,:])", "x", text)
 
 
 # ---------------------------------------------------------------------- HAMi's plugin for NVIDIA cards
@@ -244,6 +249,20 @@ _KIBI: Final = replace(
     ascend.TABLES,
     ascend=AscendTable(chips=tuple(replace(chip, memory_factor=1024) for chip in ascend.TABLES.ascend.chips)),
 )
+
+
+def _lacking(chip: AscendChip, ai_core: int, ai_cpu: int) -> AscendChip:
+    """*chip* without its AI cores, or its AI CPUs, where the factor is 0; of its templates those of the first alone."""
+    templates = tuple(replace(one, ai_core=one.ai_core * ai_core) for one in chip.templates)
+    return replace(chip, ai_core=chip.ai_core * ai_core, ai_cpu=chip.ai_cpu * ai_cpu, templates=templates)
+
+
+_FEW_FIGURES: Final = replace(
+    ascend.TABLES,
+    ascend=AscendTable(
+        chips=tuple(_lacking(chip, at % 2, at // 2 % 2) for at, chip in enumerate(ascend.TABLES.ascend.chips))
+    ),
+)
 _WORDS: Final = ("Ascend310P", "Ascend910B2", "Ascend910B4")
 _CHIP_WISHES: Final = ({"hami.io/no-use-Ascend910B4-uuid": "U1"}, {"hami.io/use-Ascend910B4-uuid": "U0,U2"})
 
@@ -313,106 +332,70 @@ def _toy_pod(chance: Random) -> Pod:
     return _pod(Container("c", limits=limits), annotations=notes)
 
 
+_VGPU: Final = Mode(
+    name="vgpu",
+    port=Vgpu(),
+    node=_vgpu_core_node,
+    pod=lambda chance: _vgpu_pod(chance, 1),
+    wishes=_VGPU_WISHES,
+    tables=_vgpu_table(),
+)
+_HAMI: Final = Mode(
+    name="hami",
+    port=Hami(),
+    node=lambda chance: _hami_node(chance, cut=False),
+    pod=_hami_pod,
+    wishes=_HAMI_WISHES,
+    tables=Tables(hami=HamiTable(installed=True)),
+    ties="last",
+)
+_ASCEND: Final = Mode(
+    name="ascend-templates",
+    port=ascend.DIALECT,
+    node=lambda chance: _chips(chance, _WORDS, 8, soft=False),
+    pod=lambda chance: _chip_pod(chance, _WORDS, soft=False),
+    wishes=_CHIP_WISHES,
+    each_card=False,
+    adds_up=False,
+)
+_NPU: Final = Mode(
+    name="mindcluster-8",
+    port=MindCluster(),
+    node=lambda chance: _npu_node(chance, 8),
+    pod=lambda chance: _npu_pod(chance, (8, 16)),
+    unreadable=_no_text,
+    served=_npu_served,
+    each_card=False,
+)
 MODES: Final = (
-    Mode(
-        name="vgpu",
-        port=Vgpu(),
-        node=_vgpu_core_node,
-        pod=lambda chance: _vgpu_pod(chance, 1),
-        unreadable=_figures_unread,
-        wishes=_VGPU_WISHES,
-        tables=_vgpu_table(),
-    ),
-    Mode(
-        name="vgpu-mig",
-        port=Vgpu(),
-        node=_vgpu_cut_node,
-        pod=lambda chance: _vgpu_pod(chance, 1700),
-        unreadable=_figures_unread,
-        wishes=_VGPU_WISHES,
-        tables=_vgpu_table(),
-    ),
-    Mode(
-        name="vgpu-in-units-of-10-mib",
-        port=Vgpu(),
-        node=_vgpu_core_node,
-        pod=lambda chance: _vgpu_pod(chance, 1),
-        unreadable=_figures_unread,
-        wishes=_VGPU_WISHES,
-        tables=_vgpu_table(10),
-        mib_per_unit=10,
-    ),
-    Mode(
-        name="hami",
-        port=Hami(),
-        node=lambda chance: _hami_node(chance, cut=False),
-        pod=_hami_pod,
-        unreadable=_figures_unread,
-        wishes=_HAMI_WISHES,
-        tables=Tables(hami=HamiTable(installed=True)),
-        ties="last",
-    ),
-    Mode(
-        name="hami-mig",
-        port=Hami(),
-        node=lambda chance: _hami_node(chance, cut=True),
-        pod=_hami_pod,
-        unreadable=_figures_unread,
-        each_card=False,
-        adds_up=False,
-        wishes=_HAMI_WISHES,
-        tables=Tables(hami=HamiTable(installed=True)),
-        ties="last",
-    ),
-    Mode(
+    _VGPU,
+    replace(_VGPU, name="vgpu-mig", node=_vgpu_cut_node, pod=lambda chance: _vgpu_pod(chance, 1700)),
+    replace(_VGPU, name="vgpu-in-units-of-10-mib", tables=_vgpu_table(10), mib_per_unit=10),
+    _HAMI,
+    replace(_HAMI, name="hami-mig", node=lambda chance: _hami_node(chance, cut=True), each_card=False, adds_up=False),
+    replace(
+        _HAMI,
         name="hami-in-units-of-100-mib",
-        port=Hami(),
-        node=lambda chance: _hami_node(chance, cut=False),
         pod=lambda chance: _hami_pod(chance, 100),
-        unreadable=_figures_unread,
         tables=Tables(hami=HamiTable(installed=True, memory_factor=100)),
-        wishes=_HAMI_WISHES,
-        ties="last",
         mib_per_unit=100,
     ),
-    Mode(
-        name="ascend-templates",
-        port=ascend.DIALECT,
-        node=lambda chance: _chips(chance, _WORDS, 8, soft=False),
-        pod=lambda chance: _chip_pod(chance, _WORDS, soft=False),
-        unreadable=_figures_unread,
-        wishes=_CHIP_WISHES,
-        each_card=False,
-        adds_up=False,
-    ),
-    Mode(
+    _ASCEND,
+    replace(_ASCEND, name="ascend-of-few-figures", tables=_FEW_FIGURES),
+    replace(
+        _ASCEND,
         name="ascend-soft",
-        port=ascend.DIALECT,
-        node=lambda chance: _chips(chance, ("Ascend910B4",), 6, soft=True),
-        pod=lambda chance: _chip_pod(chance, ("Ascend910B4",), soft=chance.random() < 0.8),
-        unreadable=_figures_unread,
-        wishes=_CHIP_WISHES,
-        adds_up=False,
+        node=lambda chance: _chips(chance, _WORDS[2:], 6, soft=True),
+        pod=lambda chance: _chip_pod(chance, _WORDS[2:], soft=chance.random() < 0.8),
+        each_card=True,
     ),
-    Mode(
-        name="ascend-modules",
-        port=ascend.DIALECT,
-        node=_modules,
-        pod=_module_pod,
-        unreadable=_figures_unread,
-        each_card=False,
-        adds_up=False,
-    ),
-    Mode(
+    replace(_ASCEND, name="ascend-modules", node=_modules, pod=_module_pod, wishes=()),
+    replace(
+        _ASCEND,
         name="ascend-in-units-of-1-gib",
-        port=ascend.DIALECT,
-        node=lambda chance: _chips(chance, ("Ascend910B4",), 4, soft=False),
-        pod=lambda chance: _chip_pod(chance, ("Ascend910B4",), soft=False, factor=1024),
-        unreadable=_figures_unread,
+        node=lambda chance: _chips(chance, _WORDS[2:], 4, soft=False),
+        pod=lambda chance: _chip_pod(chance, _WORDS[2:], soft=False, factor=1024),
         tables=_KIBI,
-        wishes=_CHIP_WISHES,
-        each_card=False,
-        adds_up=False,
         mib_per_unit=1024,
     ),
     Mode(
@@ -420,7 +403,7 @@ MODES: Final = (
         port=GpuMemory(),
         node=lambda chance: _share_node(chance, memory=True),
         pod=lambda chance: _share_pod(chance, "volcano.sh/gpu-memory", 12),
-        unreadable=lambda text: "x",
+        unreadable=_no_text,
         wishes=_SHARE_WISHES,
     ),
     Mode(
@@ -428,34 +411,18 @@ MODES: Final = (
         port=GpuNumber(),
         node=lambda chance: _share_node(chance, memory=False),
         pod=lambda chance: _share_pod(chance, "volcano.sh/gpu-number", 2),
-        unreadable=lambda text: "x",
+        unreadable=_no_text,
         wishes=_SHARE_WISHES,
     ),
-    Mode(
-        name="mindcluster-8",
-        port=MindCluster(),
-        node=lambda chance: _npu_node(chance, 8),
-        pod=lambda chance: _npu_pod(chance, (8, 16)),
-        unreadable=lambda text: "x",
-        each_card=False,
-        served=_npu_served,
-    ),
-    Mode(
+    _NPU,
+    replace(
+        _NPU,
         name="mindcluster-10",
-        port=MindCluster(),
         node=lambda chance: _npu_node(chance, 10),
         pod=lambda chance: _npu_pod(chance, (10, 8)),
-        unreadable=lambda text: "x",
-        each_card=False,
-        served=_npu_served,
     ),
-    Mode(name="whole-gpu", port=WholeGpu(), node=_gpu_node, pod=_gpu_pod, wishes=_TYPES),
+    Mode(name="whole-gpu", port=WholeGpu(), node=_gpu_node, pod=_gpu_pod, unreadable=None, wishes=_TYPES),
     Mode(
-        name="toy",
-        port=Toy(),
-        node=_toy_node,
-        pod=_toy_pod,
-        unreadable=lambda text: "x",
-        wishes=({"toy.example/type": "a"},),
+        name="toy", port=Toy(), node=_toy_node, pod=_toy_pod, unreadable=_no_text, wishes=({"toy.example/type": "a"},)
     ),
 )

@@ -1,20 +1,53 @@
 """Laws of accounts, in every mode that `modes` declares: what is in use, by whom, and what is told of it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
+from time import process_time
 from typing import Any
+
+from hypothesis import strategies as st
 
 from core.catalog import standard_catalog
 from core.model import Container, Phase, Pod
 from core.names import GROUP_NAME_KEYS
 from core.port.cards import Offer
 from core.port.optional import Healing, Marking, Metering, Reading, Scaled
-from core.port.refusals import Complaint, Fault, Reason
+from core.port.refusals import Complaint, Fault, Reason, Violation
+from core.settings import Policy
 from tests.property.laws.modes import MODES
 from tests.property.laws.world import filled, law, new
-from tests.property.strategies import ugly
+
+# Text that means trouble to somebody who splits at the separators of these protocols.
+ugly = st.one_of(
+    st.text(max_size=200),
+    st.lists(
+        st.sampled_from(
+            (
+                ",",
+                ":",
+                ";",
+                "[",
+                "]",
+                "-",
+                " ",
+                "GPU-0",
+                "NVIDIA",
+                "group1",
+                "9" * 40,
+                "-1",
+                "1e9",
+                "1k",
+                "4Ki",
+                "٣",
+                "\x00",
+            )
+        ),
+        max_size=60,
+    ).map("".join),
+    st.sampled_from(("," * 16_000, ":" * 16_000, "GPU-0,NVIDIA,1,1:" * 900, "a," * 20_000, "9" * 16_000, "[" * 16_000)),
+)
 
 
 def test_every_dialect_is_declared():
@@ -79,6 +112,8 @@ def test_a_pod_takes_of_a_card_what_its_worst_moment_takes(mode, seed, steps):
     port, policy = mode.port, world.policy
     # Containers that run together may need a card each.
     cards = world.empty[: 1 if mode.adds_up else world.chance.choice((1, 2))]
+    if len(set(port.room(cards).kinds)) > 1:
+        return
 
     def used(assignment: Any) -> int:
         return sum(one.used for one in port.tally(port.take(cards, assignment)))
@@ -152,7 +187,7 @@ def test_what_cannot_be_read_of_a_pod_closes_its_cards_or_its_node(mode, seed, s
 
 
 @law(of=ugly, cases=40)
-def test_any_text_gives_an_answer(mode, seed, text):
+def test_any_text_gives_an_answer_in_time(mode, seed, text):
     world = new(mode, Random(seed))
     port, tables = mode.port, mode.tables
     pod, request = world.plain()
@@ -162,20 +197,44 @@ def test_any_text_gives_an_answer(mode, seed, text):
     wishes = port.preferences(tables) if isinstance(port, Reading) else frozenset()
     for key in port.assignment_keys(tables) | wishes | pod.annotations.keys() | {GROUP_NAME_KEYS[0]}:
         odd = pod._replace(node_name="node-a", annotations={**pod.annotations, key: text})
-        port.request(odd, tables)
-        port.in_flight(odd, tables)
+        asked = in_time(port.request, odd, tables)
+        if is_refused(asked):
+            assert all(len(str(one)) < 600 for one in asked)
+        else:
+            in_time(port.place, world.empty, asked, Policy.BINPACK)
+        in_time(port.in_flight, odd, tables)
+        in_time(port.next_stamp, [odd], 1)
         for cards in (world.empty, ()):
-            seen = port.held(odd, cards, tables)
+            seen = in_time(port.held, odd, cards, tables)
             if seen is not None:
                 assert port.give_back(port.take(cards, seen.assignment), seen.assignment) == cards
     limits = dict.fromkeys(pod.containers[0].limits, text)
-    asked = port.request(pod._replace(containers=(Container("c", limits=limits),)), tables)
-    assert asked is None or hasattr(asked, "_fields") or all(one.code and one.remedy for one in asked)
+    asked = in_time(port.request, pod._replace(containers=(Container("c", limits=limits),)), tables)
+    assert not is_refused(asked) or all(one.code and one.remedy for one in asked)
     for part in ("annotations", "labels", "allocatable", "capacity", "documents"):
         for key in getattr(world.node, part):
-            odd_node: dict[str, Any] = {part: {**getattr(world.node, part), key: text}}
-            found = port.offer(replace(world.node, **odd_node), tables)
+            changed: dict[str, Any] = {part: {**getattr(world.node, part), key: text}}
+            found = in_time(port.offer, replace(world.node, **changed), tables)
             assert found is None or isinstance(found, Offer | Complaint)
+
+
+def is_refused(asked: Any) -> bool:
+    """Whether *asked* are violations."""
+    return isinstance(asked, tuple) and bool(asked) and isinstance(asked[0], Violation)
+
+
+def in_time(call: Callable[..., Any], *given: Any) -> Any:
+    """What *call* answers, in a millisecond by the least of five runs: the machine's other work is not the code's."""
+    spent = []
+    for _ in range(5):
+        start = process_time()
+        answer = call(*given)
+        spent.append(process_time() - start)
+        if spent[-1] < 0.001:
+            break
+    # Ten times the promise, so that a slow machine under load does not fail it; what is not bounded takes seconds.
+    assert min(spent) < 0.01
+    return answer
 
 
 @law(Healing)
@@ -236,7 +295,9 @@ def test_what_is_metered_of_a_pod_is_what_its_cards_lose(mode, seed, steps):
     assert memory * mode.mib_per_unit < lost + mode.mib_per_unit
     assert is_cut or memory * mode.mib_per_unit >= lost
     sold = port.sold(port.healed(world.empty), mode.tables)
-    assert all(0 <= metered[key] <= sold[key] + 1 for key in metered.keys() & port.memories(mode.tables).values())
+    assert is_cut or all(
+        0 <= metered[key] <= sold[key] + 1 for key in metered.keys() & port.memories(mode.tables).values()
+    )
 
 
 @law(Scaled)

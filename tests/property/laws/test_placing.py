@@ -44,12 +44,19 @@ def test_the_search_answers_what_looking_at_every_node_would(mode, seed, steps):
         elif step < 0.25:
             ledger.set_node(named(mode.node(chance), chance.randrange(7)))
         else:
-            shape = shape_of(chance.choice(pods), ledger)
-            if isinstance(shape, Shape):
-                found = candidates.best(shape)
-                assert found == scan(ledger, rule, shape)
-                if found is not None:
-                    placed.append(reserve(ledger, f"p{number}", shape, found))
+            pod = chance.choice(pods)
+            shape = shape_of(pod, ledger)
+            assert isinstance(shape, Shape)
+            found = candidates.best(shape)
+            assert found == scan(ledger, rule, shape)
+            if found is not None and chance.random() < 0.6:
+                placed.append(reserve(ledger, f"p{number}", shape, found))
+            elif found is not None:
+                # As a watch shows it, whoever bound it.
+                bound = asking.bound(pod, found.placed.assignment, uid=PodUid(f"p{number}"), name=f"p{number}")
+                told = mode.served(chance, bound.annotations) if mode.served is not None else {}
+                ledger.count(bound._replace(node_name=found.node, annotations={**bound.annotations, **told}))
+                placed.append(bound.uid)
 
 
 @law()

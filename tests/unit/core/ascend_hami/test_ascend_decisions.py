@@ -306,13 +306,6 @@ def test_init_containers_count_by_their_peak(sidecar, text, expected):
     assert ascend.usage(ascend.cards_of(ascend.node(P), found)) == {"U0": expected}
 
 
-def test_queues_and_quotas_count_an_init_container_once_with_whom_it_shares_its_chip():
-    one = ascend.pod(P, [1, 6144])._replace(init_containers=(ascend.container(P, [1, 6144], "i"),))
-    answer = ascend.placed(ascend.cards_of(ascend.node(P)), one)
-    assert answer is not None
-    assert DIALECT.metered(answer.assignment, TABLES) == {"huawei.com/Ascend310P-memory": 6144}
-
-
 def test_an_entry_that_cannot_be_read_closes_the_chip_that_it_names():
     cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]), ascend.holder(P, f"U0,{P},-5,0:;"))
     assert reasons(cards[:1], ascend.pod(P, [1, 1])) == {"U0": Reason.UNUSABLE}

@@ -92,18 +92,6 @@ def test_every_container_has_its_segment():
     assert text(found) == ";GPU-a,NVIDIA,2000,0:;;"
 
 
-def test_init_containers_take_their_peak_and_sidecars_stay():
-    cards = cards_of(node(card("GPU-a")))
-    inits = (ask(memory=9000)._replace(name="s", sidecar=True), ask(memory=20000)._replace(name="i"))
-    asking = pod(ask(memory=16000), inits=inits)
-    found = placed(cards, asking)
-    assert [card.used_memory for card in PORT.take(cards, found.assignment)] == [29000]
-    bound = asking._replace(annotations={keys.ALLOCATED: text(found)}, node_name="n")
-    assert PORT.held(bound, cards, TABLES).assignment == found.assignment
-    ended = PORT.held(bound._replace(init_done=True), cards, TABLES).assignment
-    assert [card.used_memory for card in PORT.take(cards, ended)] == [25000]
-
-
 @pytest.mark.parametrize(("asked", "counted"), [(ask(2, 3), 6), (ask(1, percent=10), 5), (ask(1, 7, 30), 7)])
 def test_a_part_of_a_unit_counts_as_a_whole_one(asked, counted):
     tables = Tables(hami=HamiTable(memory_factor=1000))

@@ -244,18 +244,6 @@ def test_pods_of_one_rule_keep_off_each_others_cards_and_others_do_not():
     assert VGPU.give_back(cards, placed.assignment) == offered(V0)
 
 
-def test_the_score_under_binpack_is_what_want_bounds_to_the_last_bit():
-    cards = hold(offered(V0 + V1), bound("GPU-v0,NVIDIA,333,0:"), bound("GPU-v1,NVIDIA,77,0:"))
-    for number in (1, 2):
-        request = ask(container(number=number, memory=1111))
-        placed = VGPU.place(cards, request, Policy.BINPACK)
-        want = VGPU.want(request, cards[0].fixed.kind, Policy.BINPACK)
-        assert placed is not None
-        assert want is not None
-        free = sum(32768 - cards[entry.slot].used_memory for entry in placed.assignment.entries)
-        assert placed.score == 100.0 * (want.numerator - free) / want.total
-
-
 def test_a_larger_slice_than_asked_for_stays_within_the_bound():
     mig_card = offered(record("GPU-a", model=A100, memory=40960, mode="mig"))
     cards = hold(mig_card, bound("GPU-a[group3-0],NVIDIA,20000,0:"))

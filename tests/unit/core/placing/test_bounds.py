@@ -1,6 +1,5 @@
 """What columns say of how good a node could be: never worse than it is, and exact where one card is asked for."""
 
-import argparse
 from random import Random
 
 import numpy as np
@@ -125,21 +124,6 @@ def test_no_bound_is_worse_than_what_a_toy_node_is(policy, weight, others, seed)
     judge = Judge(toys(chance, 12), NodePolicy(policy, weight, others))
     shapes = some_toys(chance, 10)
     judge.fill(chance, shapes, chance.randint(0, 50))
-    assert judge.hold(shapes)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("protocol", ["vgpu", "vgpu-mig"])
-def test_no_bound_is_worse_than_what_a_node_with_shares_or_slices_is(protocol, policy, seed):
-    chance, fleet = Random(seed), FLEETS[protocol]
-    ledger = Ledger(standard_catalog(), fleet.tables, Settings())
-    for number in range(6):
-        ledger.set_node(fleet.node(number))
-    asking = argparse.Namespace(selective=bool(seed % 2))
-    shapes = [shape_of(fleet.pod(number, asking, chance), ledger) for number in range(10)]
-    judge = Judge(ledger, NodePolicy(policy, 1))
-    judge.fill(chance, shapes, chance.randint(0, 60))
     assert judge.hold(shapes)
 
 
