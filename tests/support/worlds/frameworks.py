@@ -53,6 +53,7 @@ _COLLECTIONS: Final = {
     "PodGroup": "/apis/{apiVersion}/namespaces/default/podgroups",
     "Queue": "/apis/{apiVersion}/queues",
     "PriorityClass": "/apis/{apiVersion}/priorityclasses",
+    "CustomResourceDefinition": "/apis/{apiVersion}/customresourcedefinitions",
 }
 _NATIVE: Final = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 # A kind that is installed later is found within 30 s.
@@ -161,7 +162,7 @@ class Player:
         """Create *objects*, one after the other."""
         for one in objects:
             path = _COLLECTIONS[one["kind"]].format(**one)
-            await self._client.create(path, one)
+            await self._until(partial(self._is_made, path, one), f"{path} is not served")
             self._made.append(f"{path}/{one['metadata']['name']}")
 
     async def update(self, objects: Sequence[Json]) -> None:
@@ -253,6 +254,16 @@ class Player:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise TimeoutError(why) from None
+
+    async def _is_made(self, path: str, one: Json) -> bool:
+        """Create it; False while its kind is not served yet."""
+        try:
+            await self._client.create(path, one)
+        except ApiStatusError as e:
+            if e.status != 404:
+                raise
+            return False
+        return True
 
     async def _says(self, name: str, words: str) -> bool:
         return words in _message(await self._pod(name))
