@@ -38,13 +38,13 @@ settings.load_profile("cardshare")
 
 
 class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells no types
-    """Hands tests to processes one by one, those of e2e/ and of node/ to a single one each: they share real servers.
+    """Hands tests to processes one by one, those of e2e/, node/ and browser/ to a single one each: they share servers.
 
     pytest-xdist's own groups are by a mark that is lost on the way from pytest 9.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((room for room in ("e2e", "node") if nodeid.startswith(f"tests/{room}/")), nodeid)
+        return next((room for room in ("e2e", "node", "browser") if nodeid.startswith(f"tests/{room}/")), nodeid)
 
 
 def pytest_configure(config: pytest.Config) -> None:

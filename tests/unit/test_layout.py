@@ -17,6 +17,7 @@ LOCKS = (
     "requirements-fuzz.lock",
     "requirements-node.lock",
     "requirements-docs.lock",
+    "requirements-browser.lock",
 )
 OWN_HELP = ("setup", "check", "test", "lock", "e2e", "compile", "release", "docs", "pictures")
 

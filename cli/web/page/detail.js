@@ -22,7 +22,7 @@ export class Detail {
       const rows = node.cards.map((card) => row(this.link(card.id, () => this.card(name, card.id)), describe(card), held(card)));
       const warned = node.warnings.map((text) => element("p", { className: "quiet" }, text));
       const taints = node.taints.length ? [element("p", { className: "quiet" }, node.taints.join(", "))] : [];
-      return [name, ...taints, ...warned, table([say("cards"), say("status"), say("heldBy")], rows)];
+      return [name, ...taints, ...warned, table(say("cards"), [say("cards"), say("status"), say("heldBy")], rows)];
     });
   }
 
@@ -31,7 +31,7 @@ export class Detail {
       const card = this.model.nodes.get(name)?.cards.find((one) => one.id === id);
       if (!card) return [id, element("p", {}, say("nothing"))];
       const rows = card.held_by.map((share) => row(this.link(share.pod, () => this.pod(share.pod)), share.share));
-      return [`${name} ${id}`, element("p", {}, describe(card)), rows.length ? table([say("heldBy"), say("used")], rows) : element("p", {}, say("nothing"))];
+      return [`${name} ${id}`, element("p", {}, describe(card)), rows.length ? table(say("heldBy"), [say("heldBy"), say("used")], rows) : element("p", {}, say("nothing"))];
     });
   }
 
@@ -41,7 +41,7 @@ export class Detail {
     try {
       const found = await (await ask(`/v1/pods/${pod.split("/").map(encodeURIComponent).join("/")}`, this.key)).json();
       const events = found.events.map((event) => row(event.time, event.reason, event.message));
-      parts = [pod, element("p", {}, found.text), events.length ? table([say("since"), say("events"), ""], events) : null];
+      parts = [pod, element("p", {}, found.text), events.length ? table(say("events"), [say("since"), say("events"), ""], events) : null];
     } catch (problem) {
       parts = [pod, element("p", {}, problem.message)];
     }

@@ -29,10 +29,11 @@ export function share(used, total) {
   return used >= total ? 1 : Math.min(0.96, Math.max(0.04, used / total));
 }
 
-/** @param {string[]} heads @param {HTMLElement[]} rows */
-export function table(heads, rows) {
+/** A table that scrolls sideways by itself, also by keys. @param {string} label @param {string[]} heads @param {HTMLElement[]} rows */
+export function table(label, heads, rows) {
   const head = element("tr", {}, ...heads.map((text) => element("th", { scope: "col" }, text)));
-  return element("div", { className: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
+  const inner = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+  return element("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": label }, inner);
 }
 
 /** @param {...(Node|string|number|null)} cells */

@@ -5,6 +5,8 @@ import { figure, say } from "./words.js";
 
 const ROW_PX = 34;
 const BEYOND = 6;
+// The column of a node's name, before its cards.
+const NAME = -1;
 
 export class NodeGrid extends HTMLElement {
   start(model, detail) {
@@ -42,7 +44,9 @@ export class NodeGrid extends HTMLElement {
 
   row(node, at) {
     const why = !node.ready ? say("notReady") : !node.schedulable ? say("cordoned") : node.taints.length ? say("tainted") : "";
-    const name = element("button", { className: "link", type: "button", tabIndex: -1, title: node.name }, node.name);
+    const name = element("button", {
+      className: "link", type: "button", tabIndex: -1, title: node.name, "data-row": at, "data-column": NAME,
+    }, node.name);
     name.addEventListener("click", () => this.detail.node(node.name));
     const head = element("div", { className: "name", role: "rowheader" }, name, why ? element("span", { className: "quiet" }, ` ${why}`) : null);
     const cells = element("div", { className: "cells", role: "presentation" }, ...node.cards.map((card, column) => this.cell(node, card, at, column)));
@@ -75,15 +79,19 @@ export class NodeGrid extends HTMLElement {
     const step = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
     if (!step) return;
     event.preventDefault();
-    const from = this.focused() ?? [Math.ceil(this.view.scrollTop / ROW_PX) - step[0], -step[1]];
-    const row = Math.min(Math.max(from[0] + step[0], 0), this.nodes.length - 1);
-    const column = Math.min(Math.max(from[1] + step[1], 0), Math.max((this.nodes[row]?.cards.length ?? 1) - 1, 0));
+    const from = this.focused();
+    const row = from ? clamp(from[0] + step[0], 0, this.nodes.length - 1) : Math.ceil(this.view.scrollTop / ROW_PX);
+    const column = from ? clamp(from[1] + step[1], NAME, (this.nodes[row]?.cards.length ?? 0) - 1) : NAME;
     const top = row * ROW_PX;
     if (top < this.view.scrollTop) this.view.scrollTop = top;
     if (top + ROW_PX > this.view.scrollTop + this.view.clientHeight) this.view.scrollTop = top + ROW_PX - this.view.clientHeight;
     this.draw();
     this.focus(row, column);
   }
+}
+
+function clamp(value, least, most) {
+  return Math.min(Math.max(value, least), Math.max(least, most));
 }
 
 /** One card in words. */

@@ -13,7 +13,7 @@ export class KindList extends HTMLElement {
     this.hidden = kinds.length === 0;
     const heads = ["type", "protocol", "cards", "idle", "unhealthy", "used", "free", "largest"].map((word) => say(word));
     const rows = kinds.map((kind) => row(kind.type, kind.protocol, kind.cards, kind.idle, kind.unhealthy, used(kind), figure(kind.free, kind.unit), figure(kind.largest, kind.unit)));
-    this.replaceChildren(element("h2", {}, say("kinds")), table(heads, rows));
+    this.replaceChildren(element("h2", {}, say("kinds")), table(say("kinds"), heads, rows));
   }
 }
 

@@ -37,14 +37,14 @@ export class WaitingList extends HTMLElement {
     }
     const rows = [...found].sort((a, b) => b[1].length - a[1].length).map(([reason, those]) =>
       row(reason, those.length, when(those[0].since), changes.get(reason) ?? ""));
-    return table([say("reason"), say("pods"), say("oldest"), say("change")], rows);
+    return table(say("reason"), [say("reason"), say("pods"), say("oldest"), say("change")], rows);
   }
 
   pods(pods) {
     const rows = pods.slice(0, this.shown).map((pod) =>
       row(this.link(pod.pod), pod.code || pod.reason, when(pod.since), pod.nearest, pod.change, figure(pod.queue), place(pod)));
     const heads = ["pod", "reason", "since", "nearest", "change", "queue", "place"].map((word) => say(word));
-    return element("div", {}, table(heads, rows), this.rest(pods.length - this.shown));
+    return element("div", {}, table(say("pods"), heads, rows), this.rest(pods.length - this.shown));
   }
 
   rest(count) {

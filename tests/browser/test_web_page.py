@@ -1,0 +1,163 @@
+"""``kubectl cards web`` in a real browser: what a person sees, does with keys, and is not shown."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.integration.test_cli import ASSIGNED, NODES, add_pod
+from tests.integration.test_web import VGPU, served
+from tests.support.browser.chromium import opened, required
+from tests.support.worlds.rig_double import double_rig
+
+pytestmark = pytest.mark.timeout(180)
+ENGLISH, CHINESE = "en-US", "zh-CN"
+# What the feed gathers for 0.3 s, and what a loaded machine adds.
+LIVE_MS = 5_000
+
+
+class Screen:
+    """A page in the browser, with all that it complained of."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        page.on("console", lambda message: self._heard(message.type, message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.complaints.append(text)
+
+    async def texts(self, selector: str) -> list[str]:
+        return [" ".join(text.split()) for text in await self.page.locator(selector).all_inner_texts()]
+
+    def card(self, card: str) -> Any:
+        return self.page.get_by_role("gridcell").get_by_role("button", name=re.compile(re.escape(card)))
+
+
+@asynccontextmanager
+async def world(tmp_path: Any, **options: Any) -> AsyncIterator[tuple[Any, Screen]]:
+    """A cluster with a pod that holds a card and one that waits, and its page in a browser."""
+    required()
+    async with double_rig(tmp_path, NODES) as rig:
+        await add_pod(rig, "a", VGPU, ASSIGNED, "t4-a")
+        await add_pod(rig, "waits", {"volcano.sh/gpu-memory": "99999"}, {}, "")
+        kubeconfig = await asyncio.to_thread(rig.write_admins_kubeconfig)
+        async with served(str(kubeconfig)) as page, opened(**{"locale": ENGLISH, **options}) as browser:
+            screen = Screen(await browser.new_page())
+            await screen.page.goto(f"{page.root}#key={page.key}")
+            await screen.card("GPU-t4-a-1").wait_for()
+            yield rig, screen
+
+
+async def test_the_first_screen_shows_who_waits_every_card_and_what_is_free(tmp_path):
+    async with world(tmp_path) as (_, screen):
+        assert await screen.texts("#state") == ["Live"]
+        assert (await screen.texts("waiting-list tbody tr"))[-1].startswith("default/waits")
+        assert await screen.texts("node-grid .name") == ["broken", "plain", "share-a", "t4-a"]
+        assert await screen.card("GPU-t4-a-1").get_attribute("aria-label") == (
+            "t4-a GPU-t4-a-1: Tesla T4, 3000 / 15360 MiB"
+        )
+        assert "Tesla T4 vgpu 2 1 0 3000 / 30720 MiB 27720 MiB 15360 MiB" in await screen.texts("kind-list tbody tr")
+        assert "#key" not in screen.page.url
+        assert screen.complaints == []
+
+
+async def test_what_changes_in_the_cluster_changes_on_the_page_by_itself(tmp_path):
+    async with world(tmp_path) as (rig, screen):
+        await rig.client.delete("/api/v1/namespaces/default/pods/a")
+        idle = screen.page.get_by_role("button", name="GPU-t4-a-1: Tesla T4, 0 / 15360 MiB")
+        await idle.wait_for(timeout=LIVE_MS)
+        await rig.client.delete("/api/v1/namespaces/default/pods/waits")
+        await screen.page.get_by_text("No pod waits.").wait_for(timeout=LIVE_MS)
+
+
+async def test_filters_are_in_the_address_and_a_reload_keeps_them(tmp_path):
+    async with world(tmp_path) as (_, screen):
+        await screen.page.get_by_role("searchbox", name="Type").fill("t4")
+        assert await screen.texts("node-grid .name") == ["t4-a"]
+        assert screen.page.url.endswith("/?type=t4")
+        await screen.page.reload()
+        await screen.card("GPU-t4-a-1").wait_for()
+        assert await screen.texts("node-grid .name") == ["t4-a"]
+        await screen.page.get_by_role("searchbox", name="Namespace").fill("nobody")
+        await screen.page.get_by_text("No pod waits.").wait_for()
+        assert await screen.texts("node-grid .name") == []
+
+
+async def test_keys_move_between_cards_and_open_and_close_one(tmp_path):
+    async with world(tmp_path) as (_, screen):
+        page = screen.page
+        await page.locator(".view").focus()
+        for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"):
+            await page.keyboard.press(key)
+        focused = await page.evaluate("document.activeElement.getAttribute('aria-label')")
+        assert focused.startswith("t4-a GPU-t4-a-1")
+        await page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog")
+        await dialog.wait_for()
+        assert "default/a 3000 MiB, 50 % cores" in await screen.texts("dialog tbody tr")
+        await dialog.get_by_role("button", name="default/a").click()
+        await dialog.get_by_text("default/a is on t4-a").wait_for()
+        await page.keyboard.press("Escape")
+        assert not await dialog.is_visible()
+
+
+async def test_a_pod_that_waits_shows_why(tmp_path):
+    async with world(tmp_path) as (_, screen):
+        await screen.page.get_by_role("button", name="default/waits").click()
+        await screen.page.get_by_role("dialog").get_by_text("default/waits waits for the scheduler").wait_for()
+
+
+async def test_it_speaks_chinese_and_remembers_the_choice(tmp_path):
+    async with world(tmp_path, locale=CHINESE) as (_, screen):
+        assert "等待中的 Pod" in await screen.texts("h2")
+        await screen.page.get_by_role("button", name="语言").click()
+        assert "Pods that wait" in await screen.texts("h2")
+        await screen.page.reload()
+        await screen.card("GPU-t4-a-1").wait_for()
+        assert "Pods that wait" in await screen.texts("h2")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("locale", [ENGLISH, CHINESE])
+async def test_axe_finds_nothing_and_a_narrow_screen_scrolls_down_only(tmp_path, scheme, locale):
+    required()
+    from axe_playwright_python.async_playwright import Axe
+
+    size = {"width": 360, "height": 740}
+    # axe is put into the page as a script, which the page's own policy would bar.
+    options = {"color_scheme": scheme, "locale": locale, "viewport": size, "bypass_csp": True}
+    async with world(tmp_path, **options) as (_, screen):
+        assert await screen.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        found = await Axe().run(screen.page)
+        assert found.violations_count == 0, found.generate_report()
+        await screen.page.get_by_role("button", name="default/waits").click()
+        await (
+            screen.page.get_by_role("dialog")
+            .get_by_role("table")
+            .or_(screen.page.get_by_role("dialog").get_by_text("default/waits waits for"))
+            .first.wait_for()
+        )
+        found = await Axe().run(screen.page)
+        assert found.violations_count == 0, found.generate_report()
+
+
+async def test_a_script_in_what_the_cluster_says_stays_text(tmp_path):
+    async with world(tmp_path) as (rig, screen):
+        marked = "<img src=x onerror=alert(1)>"
+        await rig.client.patch("/api/v1/nodes/plain", {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}})
+        await rig.client.patch(
+            "/api/v1/nodes/broken", {"metadata": {"annotations": {"volcano.sh/node-vgpu-register": marked}}}
+        )
+        await screen.page.get_by_text("tainted").wait_for(timeout=LIVE_MS)
+        await screen.page.get_by_role("button", name="broken").click()
+        await screen.page.get_by_role("dialog").get_by_role("heading", name="broken").wait_for()
+        assert await screen.page.locator("img").count() == 0
+        assert screen.complaints == []
