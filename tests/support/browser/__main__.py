@@ -16,7 +16,7 @@ def main() -> int:
     try:
         if path() is None:
             if os.geteuid() or shutil.which("apt-get") is None:
-                raise OSError("no chromium on PATH, and only root on Debian can install it")  # noqa: TRY301
+                raise OSError("no chromium on PATH, and only root on Debian can install it")
             apt = ["apt-get", "--yes", "--quiet", "--no-install-recommends", "install", "chromium", "fonts-noto-cjk"]
             subprocess.run(["apt-get", "--quiet", "update"], check=False, capture_output=True, timeout=_WITHIN_S)
             subprocess.run(apt, check=True, capture_output=True, text=True, timeout=_WITHIN_S)
