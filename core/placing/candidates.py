@@ -163,6 +163,7 @@ class Candidates:
         passed_over: Set[NodeName] = frozenset(),
         liking: Liking | None = None,
         crowd: NodeSet | None = None,
+        domain: Set[NodeName] | None = None,
     ) -> Found | None:
         """The best node for *shape* now; None if no node fits.
 
@@ -171,10 +172,11 @@ class Candidates:
             passed_over: nodes that are left out.
             liking: what the images that are needed make of nodes that are as good.
             crowd: more nodes that are left out, however many, of the same set as the last times.
+            domain: the nodes that are not left out; None: all.
         """
         memory = self._memory(shape.alone)
         view = None if shape.peers is None else self._ledger.topology.view(shape.peers)
-        return self._search(memory, self._sought(memory, passed_over, view, crowd), liking)
+        return self._search(memory, self._sought(memory, passed_over, view, crowd, domain), liking)
 
     def size(self, shape: Shape) -> tuple[float, ...]:
         """How much *shape* takes, to compare shapes: the part of a card times cards, where that is most; then amounts.
@@ -196,14 +198,24 @@ class Candidates:
 
     # ------------------------------------------------------------------ searching
 
-    def _sought(self, memory: _Memory, passed_over: Set[NodeName], view: View | None, crowd: NodeSet | None) -> Floats:
+    def _sought(
+        self,
+        memory: _Memory,
+        passed_over: Set[NodeName],
+        view: View | None,
+        crowd: NodeSet | None,
+        domain: Set[NodeName] | None,
+    ) -> Floats:
         """The numbers of whom may be taken: until somebody is left out, those of all nodes."""
-        sought = memory.numbers
+        of, sought = self._rows.of, memory.numbers
+        if domain is not None:
+            rows = [of[name] for name in domain if name in of]
+            sought = np.full_like(sought, REFUSED)
+            sought[rows] = memory.numbers[rows]
         if view is not None and view.blocked:
             sought = np.where(self._marks_of(view, view.blocked.__contains__, np.bool_), REFUSED, sought)
         if crowd is not None and len(crowd):
             sought = np.where(self._marks_of(crowd, crowd.__contains__, np.bool_), REFUSED, sought)
-        of = self._rows.of
         if left_out := [of[name] for name in passed_over if name in of]:
             sought = sought.copy()
             sought[left_out] = REFUSED

@@ -105,21 +105,24 @@ def decide(
     shape: Shape,
     passed_over: Set[NodeName] = frozenset(),
     crowd: NodeSet | None = None,
+    *,
+    domain: Set[NodeName] | None = None,
 ) -> Placement | None:
     """Where *pod* goes now; None if no node fits (then ask core.explaining.explain why).
 
     What settings prefer goes first wherever it fits; without a preference the best score decides. Pods that came since
-    *shape* was made may keep it off. *passed_over* and *crowd* are left out (`Candidates.best`).
+    *shape* was made may keep it off. *passed_over*, *crowd* and all but *domain* are left out
+    (`Candidates.best`).
     """
     topology = candidates.ledger.topology
     if not topology.is_current(pod, shape.peers):
         shape = shape.beside(topology.peers_of(pod))
     liking = liking_of(pod, candidates.ledger)
     for preferred in preferred_shapes(candidates.ledger, shape):
-        found = candidates.best(preferred, passed_over, liking, crowd)
+        found = candidates.best(preferred, passed_over, liking, crowd, domain)
         if found is not None:
             return _promise(pod, shape, found)
-    found = candidates.best(shape, passed_over, liking, crowd)
+    found = candidates.best(shape, passed_over, liking, crowd, domain)
     return None if found is None else _promise(pod, shape, found)
 
 

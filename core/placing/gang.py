@@ -288,23 +288,23 @@ def place(
     Raises:
         NodeInvariantError: a node contradicts itself; the ledger is as it was.
     """
-    if unit.topology is None:
+    asked = unit.topology
+    if asked is None:
         return _place(ledger, candidates, unit, passed_over, budget)
+    # Of many trials the most time would go into finding that the shapes of members are equal.
+    shapes: dict[Shape, Shape] = {}
+    members = tuple(replace(one, shape=shapes.setdefault(one.shape, one.shape)) for one in unit.members)
+    unit = replace(unit, members=members)
     best: Refused | None = None
-    for domain in domains(ledger, unit.topology, unit.home):
-        outside = ledger.states.keys() - domain.nodes
-        answer = _place(ledger, candidates, unit, _and(passed_over, outside), budget)
+    for domain in domains(ledger, asked, unit.home):
+        answer = _place(ledger, candidates, unit, passed_over, budget, domain=domain.nodes)
         if not isinstance(answer, Refused):
             return answer
         if best is None or len(answer.placements) > len(best.placements):
             best = replace(answer, domain=domain)
-    if not unit.topology.hard:
+    if not asked.hard:
         return _place(ledger, candidates, unit, passed_over, budget)
-    return best or _place(ledger, candidates, unit, _and(passed_over, ledger.states.keys()), budget)
-
-
-def _and(passed_over: Callable[[Shape], Set[NodeName]], outside: Set[NodeName]) -> Callable[[Shape], Set[NodeName]]:
-    return lambda shape: outside | more if (more := passed_over(shape)) else outside
+    return best or _place(ledger, candidates, unit, passed_over, budget, domain=_NOWHERE)
 
 
 def _place(
@@ -313,10 +313,13 @@ def _place(
     unit: Unit,
     passed_over: Callable[[Shape], Set[NodeName]],
     budget: Budget | None,
+    *,
+    domain: frozenset[NodeName] | None = None,
 ) -> tuple[Placement, ...] | Refused:
     best: _Attempt | None = None
     for order in orders(candidates, unit.members):
-        attempt = _Attempt(ledger, candidates, unit, passed_over, budget.copy() if budget is not None else None)
+        left = budget.copy() if budget is not None else None
+        attempt = _Attempt(ledger, candidates, unit, passed_over, left, domain=domain)
         with ledger.trial() as trial:
             if attempt.place(order):
                 trial.keep()
@@ -374,6 +377,8 @@ class _Attempt:
         unit: Unit,
         passed_over: Callable[[Shape], Set[NodeName]],
         budget: Budget | None,
+        *,
+        domain: frozenset[NodeName] | None,
     ) -> None:
         self.over: tuple[Over, ...] = ()
         self._budget = budget
@@ -382,6 +387,7 @@ class _Attempt:
         self._candidates: Final = candidates
         self._unit: Final = unit
         self._passed_over: Final = passed_over
+        self._domain: Final = domain
         self._tally: Final = unit.tally()
         self._fitting: Final = Counter[tuple[Path, Shape]]()
         # The domain that a subgroup is tried in, None without one; and which shapes fit no more, there or at all.
@@ -425,7 +431,7 @@ class _Attempt:
             return self._promise_in(None, block)
         asked = self._unit.inner[name].near
         if asked not in self._domains:
-            self._domains[asked] = list(domains(self._ledger, asked))
+            self._domains[asked] = [self._within(one) for one in domains(self._ledger, asked)]
         home = self._homes[name] & self._ledger.states.keys()
         for domain in self._domains[asked]:
             if home <= domain.nodes and self._promise_in(domain, block):
@@ -435,6 +441,10 @@ class _Attempt:
                 return False
         self._homes[name] = home | {placement.node for placement in self.placements[-len(block) :]}
         return True
+
+    def _within(self, domain: Domain) -> Domain:
+        """What *domain* has of the nodes that all members are on."""
+        return domain if self._domain is None else domain._replace(nodes=domain.nodes & self._domain)
 
     def _promise_in(self, where: Domain | None, block: Block) -> bool:
         if where not in self._full:
@@ -465,10 +475,8 @@ class _Attempt:
         shape, where = member.shape, self._where
         if shape in self._full[where]:
             return False
-        passed_over = self._passed_over(shape)
-        if where is not None:
-            passed_over = (self._ledger.states.keys() - where.nodes) | passed_over
-        placement = decide(self._candidates, member.pod, shape, passed_over)
+        nodes = self._domain if where is None else where.nodes
+        placement = decide(self._candidates, member.pod, shape, self._passed_over(shape), domain=nodes)
         if placement is None or self._is_over(member.pod, placement):
             self._full[where].add(shape)
             return False
