@@ -4,6 +4,7 @@ The twin has arithmetic of its own: nodes as lists of free amounts, members as t
 """
 
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
 
 from hypothesis import example, given, settings
@@ -15,8 +16,8 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import try_decide
-from core.placing.domains import HyperNodes, LabelTiers, by_label, near
-from core.placing.gang import Member, Refused, Unit, place
+from core.placing.domains import HyperNodes, LabelTiers, Near, by_label, near
+from core.placing.gang import Inner, Member, Refused, Unit, place
 from core.placing.minimums import Minimum, of_tasks
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape
@@ -400,3 +401,47 @@ def test_a_gang_lies_in_the_smallest_domain_that_takes_it_of_the_tiers_that_it_a
     best = min(domain[:2] for domain, takes_it in takes.items() if takes_it)
     placed = home | {one.node for one in answer}
     assert any(placed <= nodes for *which, nodes in takes if tuple(which) == best)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=2), min_size=1, max_size=5), spots_of_nodes,
+    st.integers(1, 8), st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 3), st.booleans(),
+    st.booleans(), st.data(),
+)  # fmt: skip
+def test_equal_subgroups_lie_in_one_domain_each_and_are_refused_only_where_too_few_fit(
+    used, spots, memory, sizes, size, in_one, is_hard, data
+):
+    what = (memory, 0, 1, 0)
+    least = data.draw(st.integers(1, len(sizes)))
+    names, root = partitions(sizes, size, least)
+    spots = spots[: len(used)]
+    ledger = ledger_of(used, *zip(*spots, strict=True))
+    of = [name for name, many in zip(names, sizes, strict=True) for _ in range(many)]
+    members = tuple(
+        replace(member(at, what), parts=(name,), subgroup=name)
+        for at, name in enumerate(data.draw(st.permutations(of)))
+    )
+    network = LabelTiers(("rack", "block"))
+    inner = dict.fromkeys(names, Inner(Near(network, 1, hard=is_hard)))
+    unit = Unit(members=members, minimum=root, topology=Near(network, 2) if in_one else None, inner=inner)
+    answer = place(ledger, Candidates(ledger, NodePolicy(Policy.BINPACK, 1)), unit)
+
+    def fitting(nodes):
+        return Twin([used[int(one[1:])] for one in sorted(nodes)]).most([what] * len(of)) // size
+
+    found = domains_of(spots)
+    racks = [nodes for tier, _, nodes in found if tier == 1]
+    wide = [nodes for _, _, nodes in found] if in_one else [frozenset(ledger.states)]
+    whole = sum(many >= size for many in sizes)
+    fits = [sum(fitting(rack) for rack in racks if rack <= nodes) if is_hard else fitting(nodes) for nodes in wide]
+    if isinstance(answer, Refused):
+        assert min(whole, max(fits, default=0)) < least
+        return
+    check_placed(used, unit, answer, {one.pod.uid: what for one in members})
+    subgroup_of = {one.pod.uid: one.subgroup for one in members}
+    for name in names:
+        placed = [one.node for one in answer if subgroup_of[one.pod] == name]
+        assert not placed or len(placed) >= size
+        assert not is_hard or any(rack.issuperset(placed) for rack in racks)
+    assert any(nodes.issuperset(one.node for one in answer) for nodes in wide)
