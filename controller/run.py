@@ -217,6 +217,7 @@ class Controller:
                 tasks.create_task(recorder.run(), name="record")
                 tasks.create_task(status_writer.run(), name="tell")
                 tasks.create_task(group_writes.run(), name="write groups")
+                tasks.create_task(process.watches.jobs(transport), name="follow Jobs of Volcano")
                 for name in process.names.names:
                     lease = self._lease(transport, *name.rival.lease, makes=False) if name.rival.lease else None
                     if lease is not None:

@@ -99,6 +99,7 @@ class Actor:
         self._clock = clock
         self._wall = wall
         self._bound_s = float("-inf")
+        self._owner_unread = False  # which was said
         self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
         self._binding: set[asyncio.Task[None]] = set()
         self._evicting: Final = Evicting(
@@ -329,6 +330,8 @@ class Actor:
         except (ApiNotFoundError, ApiForbiddenError, InvalidRequestError) as e:
             if not isinstance(e, ApiNotFoundError):
                 self._metrics.api_errors.labels("read owner").inc()
+            if not isinstance(e, ApiNotFoundError) and not self._owner_unread:
+                self._owner_unread = True
                 _log.warning(
                     "an owner of pods cannot be read; they are placed without their group if none is named in time",
                     namespace=action.namespace,

@@ -112,7 +112,6 @@ class Watches:
         """
         self._follow_groups(tasks, transport)
         tasks.create_task(self._follow_budgets(transport), name="follow disruption budgets")
-        tasks.create_task(self._follow_jobs(transport), name="follow Jobs of Volcano")
         namespaces = self.reflectors["namespaces"] = namespaces_reflector(transport, self._owner, self._inbox)
         tasks.create_task(namespaces.run(), name="reflect namespaces")
         await self._follow_quotas(tasks, transport)
@@ -209,7 +208,7 @@ class Watches:
             del self.reflectors[_BUDGETS]
             await self._inbox.put_in_time(self._owner.occupants.forget_budgets)
 
-    async def _follow_jobs(self, transport: Transport) -> None:
+    async def jobs(self, transport: Transport) -> None:
         """Follow Volcano's Jobs for as long as its groups are admitted here and its queues are served."""
         groups = self._owner.groups
 

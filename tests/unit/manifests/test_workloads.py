@@ -10,6 +10,7 @@ from controller.reporting.serve import SHADOW
 from controller.run import DRAIN_S, RELEASE_S
 from core import names
 from core.settings import Settings
+from kube.calls import OWNERS
 from tests.support.devices.texts import decode_settings
 from tests.support.pages.shipped import DEPLOY, NAMESPACE, OBJECTS, TEMPLATES, arguments, certs_of, container, one
 from tests.support.pages.shipped_rights import EXPECTED_RIGHTS, rules_of
@@ -232,11 +233,12 @@ def test_a_shadow_stands_apart_reads_alone_and_runs_restricted():
     assert apart == {"cardshare-shadow"}
     (role,) = [obj for obj in found if obj["kind"] == "ClusterRole"]
     stored = {(what, verb) for rule in role["rules"] for what in rule.get("resources", ()) for verb in rule["verbs"]}
-    writes = {(what, verb) for what, verb in stored if verb not in {"list", "watch"}}
+    writes = {(what, verb) for what, verb in stored if verb not in {"get", "list", "watch"}}
     assert writes == {("tokenreviews", "create"), ("subjectaccessreviews", "create")}
     controllers = [rule for _, rule in rules_of("cardshare-controller")]
     reads = {(what, verb) for rule in controllers for what in rule["resources"] for verb in rule["verbs"]}
-    assert stored - writes == {(what, verb) for what, verb in reads if verb in {"list", "watch"}}
+    owners = {(collection, "get") for _, collection in OWNERS.values()}
+    assert stored - writes == {(what, verb) for what, verb in reads if verb in {"list", "watch"}} | owners
     (url,) = [rule for rule in role["rules"] if "nonResourceURLs" in rule]
     assert (url["nonResourceURLs"], url["verbs"]) == ([SHADOW], ["get"])
     pod = found[-1]["spec"]["template"]["spec"]
