@@ -29,7 +29,7 @@ from sandbox.demo.examples import Example, ExampleError, find
 from sandbox.demo.outcomes import Sighting
 from sandbox.demo.picture import cards, environment
 from sandbox.demo.play import ExampleVerdict, Play
-from sandbox.demo.processes import ProcessFailedError, watch
+from sandbox.demo.processes import Processes, ProcessFailedError, watch
 from sandbox.demo.stage import Stage, running_stage
 from sandbox.demo.story import Chapters, fullest, one_of_each
 from sandbox.demo.switches import switched
@@ -38,6 +38,7 @@ from sandbox.demo.user import KINDS, can_apply
 _EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
 # The story names no more holders of one card.
 _PARTS_SHOWN: Final = 3
+_LOOK_EVERY_S: Final = 0.1
 # How long one round of declarations may take to come true; placing takes a fraction of a second.
 _ROUND_S: Final = 20.0
 # Stopping both processes takes at most twice the seconds that each is given; more means that something hangs.
@@ -124,7 +125,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
             code = await _show(stage, examples, with_jobs=options.files == (_EXAMPLES,), verbose=options.verbose)
             if options.keep:
                 limit.reschedule(None)
-                await _keep(stage)
+                async with Processes(folder / "logs", environ) as processes:
+                    await _keep(stage, await _page(processes, stage))
             elif not options.verbose:
                 _next_steps()
     except TimeoutError:
@@ -278,15 +280,31 @@ def _next_steps() -> None:
     print("docs/operators/install.md    install cardshare on your cluster")
 
 
-async def _keep(stage: Stage) -> None:
+async def _page(processes: Processes, stage: Stage) -> str:
+    """Serve the page of the cluster's cards; its address.
+
+    Raises:
+        ProcessFailedError: it ended.
+    """
+    # A log of an earlier run has another address.
+    (processes.logs / "web.log").unlink(missing_ok=True)
+    served = await processes.start("web", "cli", ("web", "--no-browser", "--kubeconfig", str(stage.kubeconfig)))
+    while served.process.returncode is None:
+        said = await asyncio.to_thread(served.log.read_text, encoding="utf-8")
+        if said.startswith("http") and "\n" in said:
+            return said.partition("\n")[0]
+        await asyncio.sleep(_LOOK_EVERY_S)
+    raise ProcessFailedError(f"kubectl cards web ended: {served.log_tail()}")
+
+
+async def _keep(stage: Stage, page: str) -> None:
     """Print how to reach the cluster and wait for Ctrl-C.
 
     Raises:
         ProcessFailedError: webhook or controller ended; what stays up would not be what was shown.
     """
-    print(
-        f"\nThe cluster stays up. In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}\n  kubectl get pods\n"
-    )
+    print(f"\nThe cluster stays up. Its cards in a browser:\n\n  {page}\n")
+    print(f"In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}\n  kubectl get pods\n")
     print("It runs pods alone: of Deployments and Jobs it makes no pods, and there is no kubectl logs or exec.")
     product = stage.product
     print("A dry run says where a pod would go: kubectl apply --dry-run=server -f docs/examples/memory-only.yaml")
