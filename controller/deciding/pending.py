@@ -57,13 +57,15 @@ class Pending:
     def _take(self, pod: Pod) -> None:
         entry = self._planner.life.get(pod.uid)
         if entry is None:
-            self._strangers.pop(pod.uid, None)
+            known = self._strangers.pop(pod.uid, None)
             if self.is_ours(pod):
                 text = pod.scheduled_message if is_ours(pod.scheduled_reason) else ""
                 told = Told(text=text, at_s=self._clock()) if text else None
                 self.read(self._planner.life.seen(pod, told))
             else:
                 self._pass_by(pod)
+                if known is None and pod.uid in self._strangers and (key := group_of(pod)) is not None:
+                    self.group_parted(key)
             return
         if self.is_ours(pod) and asks_the_same(entry.pod, pod):
             self._planner.life.take(entry, pod)
@@ -190,7 +192,7 @@ class Pending:
                 self.read(entry)
 
     def group_parted(self, key: GroupKey) -> None:
-        """A member of a group left, failed, or came back: those that wait for each other are decided anew."""
+        """A member of a group left, failed, came back, or came and may not be placed: those that wait hear of it."""
         for uid in self._groups.members(key):
             entry = self._planner.life.get(uid)
             if entry is None or not waits_for_others(entry):

@@ -1,5 +1,7 @@
 """When a member leaves, fails or comes back, the others are told what is true then, or decided."""
 
+import pytest
+
 from core.groups import OUT_OF_SYNC
 from core.model import Phase
 from tests.support.worlds.world import World, node, pod
@@ -38,6 +40,19 @@ def test_nobody_is_pointed_to_a_member_that_is_gone():
     world.gone("c")
     world.passes(1.0)
     assert "not ready" not in world.wait("a").text
+
+
+@pytest.mark.parametrize(
+    ("member", "said"),
+    [({"gated": True}, "1 more is there"), ({"scheduler_name": "other"}, "1 more names another scheduler")],
+)
+def test_that_a_member_came_which_may_not_be_placed_is_said_by_those_that_wait(member, said):
+    world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE))
+    assert "Create 1 more" in world.wait("a").text
+    world.adds(pod("c", annotations=THREE, **member))
+    world.passes(1.0)
+    assert said in world.wait("a").text
+    assert "Create" not in world.wait("a").text
 
 
 def test_that_a_member_is_missing_is_told_instead_of_room():
