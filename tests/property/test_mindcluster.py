@@ -6,28 +6,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.dialects.mindcluster import keys
-from core.dialects.mindcluster.chips import Assignment, Share, chip
 from core.dialects.mindcluster.dialect import MindCluster
-from core.dialects.mindcluster.holding import decode_assigned, encode_assigned
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import DECISIONS, TEMPLATES
-from core.settings import DialectName, Policy, Settings
+from core.settings import Policy
 from tests.support.devices.mindcluster import npu_chips, npu_node
 
 DIALECT: Any = MindCluster()
-SETTINGS = Settings(dialects=frozenset({DialectName("mindcluster")}))
 
 slices = st.builds(lambda key: Request(key[0], DECISIONS[key]), st.sampled_from(sorted(DECISIONS)))
 requests = st.one_of(slices, slices, st.builds(lambda cores: Request(cores, None), st.sampled_from((8, 16, 10, 24))))
-shares = st.builds(
-    Share, st.sampled_from([*TEMPLATES, *TEMPLATES, "", "?"]), st.integers(-1, 3), st.sampled_from((True, True, False))
-)
-assignments = st.builds(
-    lambda at, share: Assignment(tuple(sorted(at)), share),
-    st.frozensets(st.integers(0, 4), min_size=1, max_size=2),
-    shares,
-)
 
 
 @settings(max_examples=300, deadline=None)
@@ -94,15 +82,3 @@ def _dvpp_allows(order) -> bool:
             case "null" if used != "yes":
                 used, free = "null", "null"
     return True
-
-
-@given(assignments.filter(lambda a: (a.share.template in TEMPLATES and len(a.chips) == 1) or not a.share.template))
-def test_what_is_written_is_read_back_as_the_same(assignment):
-    found = decode_assigned(encode_assigned(assignment))
-    assert (found.chips, found.template, found.readable) == (assignment.chips, assignment.share.template, True)
-
-
-@given(st.text(max_size=60))
-def test_no_device_name_breaks_the_reading(name):
-    keys.decode_device(name)
-    assert chip(npu_chips(npu_node(1))[0].fixed).shares == ()
