@@ -34,6 +34,7 @@ PRIVATE_KEYS: Final = frozenset({SEGMENT_QUEUE, MEMORY_UNIT})
 
 GPU_INDEX: Final = "volcano.sh/gpu-index"
 GPU_UNHEALTHY: Final = "volcano.sh/gpu-unhealthy-ids"
+VGPU_REGISTER: Final = "volcano.sh/node-vgpu-register"
 USE_GPU_TYPE: Final = "nvidia.com/use-gputype"
 NO_USE_GPU_TYPE: Final = "nvidia.com/nouse-gputype"
 TYPE_WISHES: Final = frozenset({USE_GPU_TYPE, NO_USE_GPU_TYPE})

@@ -212,3 +212,7 @@ class Tables:
     preset_virtual_device: bool = False
     self_maintain_available_card: bool = True
     use_cluster_info_manager: bool = True
+
+    def sells_shares_as(self, resource: str) -> bool:
+        """Whether the vGPU plugin was told to sell its shares by *resource*, so that it means nothing else."""
+        return resource in self.vgpu.resources

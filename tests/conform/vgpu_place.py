@@ -137,7 +137,7 @@ def check_node_score(record: Record) -> None:
 
 def is_vgpu_score(record: Record) -> bool:
     """Whether a node-score record speaks of vGPU nodes alone."""
-    return all(keys.REGISTER in node["metadata"].get("annotations", {}) for node in record.input["nodes"])
+    return all(names.VGPU_REGISTER in node["metadata"].get("annotations", {}) for node in record.input["nodes"])
 
 
 # ---------------------------------------------------------------------- asking the core
@@ -282,10 +282,10 @@ def _repeats(pod: Mapping[str, Any]) -> bool:
 
 
 def _five_fields(node: Mapping[str, Any]) -> bool:
-    text = node["metadata"].get("annotations", {}).get(keys.REGISTER, "")
+    text = node["metadata"].get("annotations", {}).get(names.VGPU_REGISTER, "")
     return any(piece.count(",") == 4 for piece in text.split(":"))
 
 
 def _has_unhealthy(node: Mapping[str, Any]) -> bool:
-    text = node["metadata"].get("annotations", {}).get(keys.REGISTER, "")
+    text = node["metadata"].get("annotations", {}).get(names.VGPU_REGISTER, "")
     return any(len(f := piece.split(",")) > 5 and f[4] != "true" for piece in text.split(":"))

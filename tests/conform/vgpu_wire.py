@@ -10,17 +10,17 @@ from core.dialects.vgpu import keys, mig
 from core.dialects.vgpu.cards import Card, cards_of
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.pod_devices import Assigned, decode_pod_devices, encode_pod_devices, readable
-from core.dialects.vgpu.register import Record as RegisterRecord
-from core.dialects.vgpu.register import decode_register
 from core.dialects.vgpu.requests import Request, readable_request
 from core.errors import InvalidRequestError
 from core.model import Container, Pod, PodUid
-from core.names import NO_USE_GPU_TYPE, USE_GPU_TYPE
+from core.names import NO_USE_GPU_TYPE, USE_GPU_TYPE, VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Reason, Violation
 from core.selection import type_words
 from core.tables import VgpuTable
 from core.units import MAX_INT32, parse_amount
+from core.wire.vgpu_register import Record as RegisterRecord
+from core.wire.vgpu_register import decode_register
 from sandbox.players import vgpu_protocol as plugin
 from tests.conform.records import MismatchError, Record, demand, node_of, pod_of, same
 
@@ -54,7 +54,7 @@ def check_node(record: Record) -> None:
         return
     demand(configured(record.input["node"], record.tables.vgpu), "a node without the configured resources is offered")
     if "S18" not in record.defects:
-        _same_cards(record, decode_register(node.annotations[keys.REGISTER]), record.output)
+        _same_cards(record, decode_register(node.annotations[VGPU_REGISTER]), record.output)
 
 
 def configured(node: Mapping[str, Any], table: VgpuTable) -> bool:

@@ -28,14 +28,13 @@ from core.dialects.gpushare import grammar
 from core.dialects.mindcluster import holding
 from core.dialects.mindcluster import keys as mind_keys
 from core.dialects.vgpu import mig, pod_devices
-from core.dialects.vgpu import register as vgpu_register
 from core.errors import ConfigError, InvalidRequestError
 from core.groups import GroupKind
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings
 from core.tables import Tables
 from core.units import parse_amount, parse_count, parse_milli
-from core.wire import mindcluster
+from core.wire import mindcluster, vgpu_register
 from core.wire.config_maps import decode_config_map
 from core.wire.device_config import decode_device_config
 from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from core.dialects.gpushare.grammar import decode_gpu_index, encode_gpu_index
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.pod_devices import Assigned, decode_pod_devices, encode_pod_devices
-from core.dialects.vgpu.register import decode_register
 from core.errors import InvalidRequestError
+from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import TABLES, bound
 
 card_ids = st.text(st.characters(exclude_characters=",:;", exclude_categories=["Cs"]), max_size=20)

@@ -83,7 +83,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     """
     text = node.annotations.get(keys.REGISTER)
     resource = tables.hami.count_resource
-    if resource in tables.vgpu.resources:
+    if tables.sells_shares_as(resource):
         return None
     field = f"annotation {keys.REGISTER}"
     if text is None:

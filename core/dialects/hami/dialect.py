@@ -57,7 +57,7 @@ class Hami(
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """Every resource name by which a container can ask for shares."""
-        return frozenset() if tables.hami.count_resource in tables.vgpu.resources else tables.hami.resources
+        return frozenset() if tables.sells_shares_as(tables.hami.count_resource) else tables.hami.resources
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """Memory, percentage, cores and priority: no node advertises them."""

@@ -86,7 +86,7 @@ class Request(NamedTuple):
 def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, if HAMi is meant and its plugin can be told so; see `readable_request`."""
     table = tables.hami
-    if table.count_resource in tables.vgpu.resources or not _means_hami(pod, table):
+    if tables.sells_shares_as(table.count_resource) or not _means_hami(pod, table):
         return None
     asked = readable_request(pod, table)
     violations = (

@@ -4,15 +4,16 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core.dialects.vgpu import keys, mig
-from core.dialects.vgpu.register import Record, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
+from core.names import VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.selection import Words, type_words
 from core.settings import DialectName
 from core.tables import Tables, VgpuTable
 from core.units import is_text, parse_amount
+from core.wire.vgpu_register import Record, decode_register
 
 _NAME = DialectName("vgpu")
 # What parts the containers of an assignment, and the slice from its card; no card can be named with these.
@@ -91,7 +92,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     The register counts only while the plugin's three resources are allocatable (nvidia 2.4 step 3), by the names
     of the configuration (S18); plugins of v1.9 advertise the number alone.
     """
-    text = node.annotations.get(keys.REGISTER)
+    text = node.annotations.get(VGPU_REGISTER)
     if text is None:
         return None
     table = tables.vgpu
@@ -108,7 +109,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     if by_number and any(record.healthy is not None for record in records):
         return _without(node, missing)
     if not records:
-        return Complaint(dialect=_NAME, field=f"annotation {keys.REGISTER}", problem="it names no card")
+        return Complaint(dialect=_NAME, field=f"annotation {VGPU_REGISTER}", problem="it names no card")
     ordered = keys.HANDSHAKE not in node.annotations
     cards = cards_of(records if ordered else _in_one_order(records), table, ordered=ordered)
     complaints = tuple(

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-REGISTER: Final = "volcano.sh/node-vgpu-register"
 # Written by plugins up to v1.12.0 only, which also list their cards in a new order every time.
 HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
 

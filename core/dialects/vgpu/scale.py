@@ -7,15 +7,14 @@ their amounts as they are. Of cards in mode mig slices count, whatever the unit.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from core.dialects.vgpu import keys
 from core.dialects.vgpu.cards import Card, cards_of
-from core.dialects.vgpu.register import decode_register
 from core.dialects.vgpu.usage import Assignment
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
-from core.names import MAX_POD_ANNOTATION_BYTES, MEMORY_UNIT
+from core.names import MAX_POD_ANNOTATION_BYTES, MEMORY_UNIT, VGPU_REGISTER
 from core.tables import Tables
 from core.units import MAX_INT32
+from core.wire.vgpu_register import decode_register
 
 # A driver reports some MiB more or less from one version to the next, never a fifth.
 _MOST_IN_20: Final = 25
@@ -39,7 +38,7 @@ def of_node(node: Node | None, cards: Sequence[Card], tables: Tables) -> Scale:
 
 def _registered(node: Node, tables: Tables) -> Sequence[Card]:
     try:
-        return cards_of(decode_register(node.annotations.get(keys.REGISTER, ":")), tables.vgpu)
+        return cards_of(decode_register(node.annotations.get(VGPU_REGISTER, ":")), tables.vgpu)
     except InvalidRequestError:
         return ()
 

@@ -48,7 +48,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """``nvidia.com/gpu``, unless the vGPU plugin was told to use that name for its shares."""
-        return frozenset() if _is_taken(tables) else frozenset({RESOURCE})
+        return frozenset() if tables.sells_shares_as(RESOURCE) else frozenset({RESOURCE})
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """None: kubelet counts GPUs as the plugin advertises them."""
@@ -62,7 +62,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
 
     def offer(self, node: Node, tables: Tables) -> Offer[Pool] | Complaint | None:
         """The GPUs of a node, as one pool; None if NVIDIA's plugin does not run there."""
-        return None if _is_taken(tables) else offer(node)
+        return None if tables.sells_shares_as(RESOURCE) else offer(node)
 
     def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks, if it says which models it accepts or names a scheduler; None if it asks for no GPU.
@@ -72,7 +72,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
         unheard = _unheard(pod)
         named = pod.scheduler_name not in _DEFAULT_SCHEDULERS
         chooses = USE_GPU_TYPE in pod.annotations or NO_USE_GPU_TYPE in pod.annotations
-        if _is_taken(tables) or not (unheard or chooses or named):
+        if tables.sells_shares_as(RESOURCE) or not (unheard or chooses or named):
             return None
         try:
             gpus, least = gpus_of(pod), gpus_of(pod, 1)
@@ -105,7 +105,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
     def held(self, pod: Pod, cards: Sequence[Pool], tables: Tables) -> Held[int] | None:
         """How many GPUs bound *pod* has, whoever bound it: 0 if NVIDIA's plugin gave it parts of cards alone."""
         del cards
-        if _is_taken(tables):
+        if tables.sells_shares_as(RESOURCE):
             return None
         try:
             gpus = gpus_of(pod)
@@ -232,11 +232,6 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
 
 # Wishes for single cards, which nobody would hear: refused rather than passed over in silence.
 _UNHEARD: Final = (WISHED_INDICES, AVOIDED_CARDS)
-
-
-def _is_taken(tables: Tables) -> bool:
-    vgpu = tables.vgpu
-    return RESOURCE in (vgpu.number_resource, vgpu.memory_resource, vgpu.cores_resource, vgpu.percentage_resource)
 
 
 def _types(pod: AnyPod, key: str) -> frozenset[_selection.TypePattern]:

@@ -9,17 +9,16 @@ from typing import Final, NamedTuple
 
 from core.errors import InvalidRequestError
 from core.model import AnyPod, Container, Node, most_at_once
-from core.names import MAX_NODE_ANNOTATION_BYTES
+from core.names import VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Complaint
 from core.selection import CardSelection, Words, type_words
 from core.settings import DialectName
 from core.units import parse_count
+from core.wire.vgpu_register import decode_register
 
 RESOURCE: Final = "nvidia.com/gpu"
 PRODUCT: Final = "nvidia.com/gpu.product"
-_REGISTER: Final = "volcano.sh/node-vgpu-register"
-_REGISTER_TYPE: Final = 3
 
 # No machine has more, time-slicing included; a figure beyond it is a mistake.
 MAX_GPUS: Final = 1 << 16
@@ -103,10 +102,8 @@ def _models(node: Node) -> tuple[str, ...]:
     product = node.labels.get(PRODUCT, "").strip()
     if product:
         return (product,)
-    register = node.annotations.get(_REGISTER, "")
-    if len(register) > MAX_NODE_ANNOTATION_BYTES:
+    try:
+        records = decode_register(node.annotations.get(VGPU_REGISTER, ""))
+    except InvalidRequestError:
         return ()
-    records = [record.split(",") for record in register.split(":") if "," in record]
-    if not all(len(record) > _REGISTER_TYPE for record in records):
-        return ()
-    return tuple(sorted({record[_REGISTER_TYPE] for record in records}))
+    return tuple(sorted({record.type for record in records}))

@@ -67,7 +67,7 @@ def test_every_device_plugin_owns_what_the_core_reads_of_its_nodes():
     owned = [entry.partition("=") for entry in entries(policy("nodes.cardshare.io"), "pluginNodeKeys")]
     assert {account for account, _, _ in owned} == set(PLUGIN_ACCOUNTS)
     read = {
-        vgpu_keys.REGISTER,
+        names.VGPU_REGISTER,
         vgpu_keys.HANDSHAKE,
         names.GPU_UNHEALTHY,
         hami_keys.NODE_SOFT,

@@ -8,6 +8,7 @@ from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import Request, readable_request
 from core.model import Container, Node, NodeName, PodUid
+from core.names import VGPU_REGISTER
 from core.port.cards import CardShare, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
@@ -57,7 +58,7 @@ def test_a_node_without_a_register_does_not_speak_the_protocol():
 
 
 def test_a_node_whose_resources_are_gone_is_a_complaint():
-    node = Node(name=NodeName("n"), annotations={keys.REGISTER: V0}, allocatable={"volcano.sh/vgpu-number": "0"})
+    node = Node(name=NodeName("n"), annotations={VGPU_REGISTER: V0}, allocatable={"volcano.sh/vgpu-number": "0"})
     found = VGPU.offer(node, TABLES)
     assert isinstance(found, Complaint)
     assert "volcano.sh/vgpu-number" in found.field
@@ -78,7 +79,7 @@ def test_a_node_whose_resources_are_gone_is_a_complaint():
 )
 def test_a_plugin_that_advertises_the_number_alone_is_served(register, more, is_served):
     amounts = {"volcano.sh/vgpu-number": "10", **more}
-    node = Node(name=NodeName("n"), annotations={keys.REGISTER: register}, allocatable=amounts)
+    node = Node(name=NodeName("n"), annotations={VGPU_REGISTER: register}, allocatable=amounts)
     found = VGPU.offer(node, TABLES)
     if is_served:
         assert isinstance(found, Offer)

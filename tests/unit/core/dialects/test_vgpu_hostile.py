@@ -5,6 +5,7 @@ import pytest
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.cards import Card, offer
 from core.model import Node, NodeName
+from core.names import VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.tables import Tables
@@ -13,7 +14,7 @@ HAVE = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volca
 
 
 def offered(register: str) -> Offer[Card]:
-    found = offer(Node(name=NodeName("n"), annotations={keys.REGISTER: register}, allocatable=HAVE), Tables())
+    found = offer(Node(name=NodeName("n"), annotations={VGPU_REGISTER: register}, allocatable=HAVE), Tables())
     assert isinstance(found, Offer)
     return found
 
@@ -41,7 +42,7 @@ def test_what_is_said_of_a_card_is_short_and_printable_whatever_its_register_say
 
 
 def complained(register: str) -> Complaint:
-    found = offer(Node(name=NodeName("n"), annotations={keys.REGISTER: register}, allocatable=HAVE), Tables())
+    found = offer(Node(name=NodeName("n"), annotations={VGPU_REGISTER: register}, allocatable=HAVE), Tables())
     assert isinstance(found, Complaint)
     return found
 

@@ -11,9 +11,9 @@ from core.dialects.vgpu.pod_devices import (
     encode_pod_devices,
     readable,
 )
-from core.dialects.vgpu.register import decode_register
 from core.errors import InvalidRequestError
 from core.tables import VgpuTable
+from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import A100, A100_LAYOUTS, record
 
 

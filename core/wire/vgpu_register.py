@@ -5,15 +5,16 @@ Source: protocol reference, nvidia 1.10 ``register``, corrected by 10.1 and 10.2
 
 from typing import Final, NamedTuple
 
-from core.dialects.vgpu.keys import HAMI_CORE, REGISTER
 from core.errors import InvalidRequestError
-from core.names import MAX_NODE_ANNOTATION_BYTES, MAX_REGISTERED_CARDS
+from core.names import MAX_NODE_ANNOTATION_BYTES, MAX_REGISTERED_CARDS, VGPU_REGISTER
 from core.units import MAX_INT32, parse_int64
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 # A record of five fields is either of plugin v1.9 or a broken one; only the first can be read.
 _OLD_HEALTH: Final = frozenset({"true", "false"})
-_FIELD: Final = f"annotation {REGISTER}"
+# How plugins that say nothing of a mode share their cards.
+_OLD_MODE: Final = "hami-core"
+_FIELD: Final = f"annotation {VGPU_REGISTER}"
 _REMEDY: Final = "restart the device plugin so that it writes 'uuid,count,memory,type,health,mode:' for every card"
 
 
@@ -72,7 +73,7 @@ def _record(position: int, piece: str) -> Record:
         memory=units,
         type=kind,
         healthy=health in _TRUE if known else None,
-        mode=fields[5] if known else HAMI_CORE,
+        mode=fields[5] if known else _OLD_MODE,
         problem=slots_problem or memory_problem,
     )
 
