@@ -1,4 +1,4 @@
-"""``kubectl cards get``, ``explain POD``, ``waiting``, ``web``, ``check``, ``doctor``, ``shadow`` and ``version``."""
+"""The commands of ``kubectl cards``: each fetches, shows, and says in its exit status whether it could."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from typing import Any, Final, assert_never
 import msgspec
 import yaml
 
-from cli import cluster, controller, doctor, shadow, text, text_waiting, watching
+from cli import cluster, controller, doctor, shadow, text, text_fits, text_waiting, watching
 from cli.doctor_checks import Level
+from cli.fits import UnusableFileError, fetch_fits
 from cli.options import (
     TOLD_VERSION,
     Controller,
     Doctor,
     Explain,
+    Fits,
     Get,
     Options,
     Output,
@@ -77,6 +79,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
                     return await _waiting(transport, options)
                 case Web():
                     return await _web(transport, options)
+                case Fits():
+                    return await _fits(transport, options)
                 case Doctor():
                     return await _diagnose(transport, options)
                 case _:
@@ -202,6 +206,17 @@ async def _waiting(transport: Transport, options: Waits) -> int:
         text_waiting.table(found, options.by, namespace)
         if options.output is Output.TEXT
         else _for_scripts(found, options.output)
+    )
+    return _OK
+
+
+async def _fits(transport: Transport, options: Fits) -> int:
+    try:
+        found = await fetch_fits(transport, options, options.namespace or transport.namespace or "default")
+    except UnusableFileError as e:
+        return _failed(str(e), _WRONG)
+    print(
+        text_fits.table(found, options.wish) if options.output is Output.TEXT else _for_scripts(found, options.output)
     )
     return _OK
 

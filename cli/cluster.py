@@ -36,12 +36,14 @@ BOUND: Final = {"fieldSelector": "spec.nodeName!="}
 class Holdings:
     """The cluster's cards, counted: *ledger* as promised by the API objects, *notes* on what could not be read.
 
-    node_unread: why the node of the one pod that was asked for is not in *ledger*, or "".
+    node_unread: why the node of the one pod that was asked for is not in *ledger*, or "". pods: all that were
+    counted, if all were asked for.
     """
 
     ledger: Ledger
     notes: tuple[str, ...] = field(default=())
     node_unread: str = ""
+    pods: tuple[Pod, ...] = ()
 
 
 class _Series(msgspec.Struct, frozen=True, rename="camel"):
@@ -139,13 +141,14 @@ async def fetch_holdings(transport: Transport, selector: str = "") -> Holdings:
     nodes = await list_all(transport, NODES, page_decoder(decode_node), selectors=selecting(selector))
     for node in nodes.items:
         ledger.set_node(node)
-    for pod in (await list_all(transport, PODS, page_decoder(decode_pod), selectors=BOUND)).items:
+    pods = (await list_all(transport, PODS, page_decoder(decode_pod), selectors=BOUND)).items
+    for pod in pods:
         ledger.count(pod)
     notes = (*holdings.notes, *await read_claims(transport, ledger))
     if selector:
-        return Holdings(ledger=ledger, notes=notes)
+        return Holdings(ledger=ledger, notes=notes, pods=pods)
     strays = (f"pod {pod} is bound to node {node}, which does not exist" for node, pod in ledger.stray_pods())
-    return Holdings(ledger=ledger, notes=(*notes, *strays))
+    return Holdings(ledger=ledger, notes=(*notes, *strays), pods=pods)
 
 
 def selecting(selector: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from core.errors import escaped, quoted
 from core.names import VERSION
+from core.port.cards import CardWish
 from runtime.check import DEVICES, SETTINGS, Check
 
 _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
@@ -25,7 +26,7 @@ _WORKLOADS: Final[Mapping[str, str]] = {
 }
 _EXIT_STATUS: Final = (
     "Exit status: 0 answered; 1 the pod or node does not exist, or the API server does not answer; "
-    "2 the command or the kubeconfig is wrong. "
+    "2 the command, the kubeconfig or the manifest is wrong. "
     "For check: 1 something is denied; 2 files cannot be used. "
     "For doctor: 3 something is at risk or unknown; 4 something does not work."
 )
@@ -49,6 +50,8 @@ _EXAMPLES: Final = {
     "version": "kubectl cards version",
     "web": "kubectl cards web\nkubectl cards web --port 8000 --no-browser",
     "waiting": "kubectl cards waiting\nkubectl cards waiting -A --by reason\nkubectl cards waiting -A -o json",
+    "fits": "kubectl cards fits --memory 40000 --cards 4\nkubectl cards fits --memory 8000 --type A100,H100 -n team-a\n"
+    "kubectl cards fits -f pod.yaml -o json",
     "doctor": "kubectl cards doctor\nkubectl cards doctor -o json",
     "shadow": "kubectl cards shadow --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
 }
@@ -134,6 +137,21 @@ class Waits:
     output: Output = Output.TEXT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fits:
+    """Count the pods that fit now: those that ask *wish*, or if that is None those of the manifest *file*.
+
+    namespace: whose quotas count; "" is that of the kubeconfig.
+    """
+
+    wish: CardWish | None
+    namespace: str
+    kubeconfig: str
+    context: str
+    file: str = ""
+    output: Output = Output.TEXT
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """Say which version this is."""
@@ -175,7 +193,7 @@ class Web:
     namespace: str = ""
 
 
-Options = Web | Get | Explain | Waits | Doctor | Shadow | Check | Version
+Options = Web | Get | Explain | Waits | Fits | Doctor | Shadow | Check | Version
 
 
 class Flag(NamedTuple):
@@ -226,6 +244,15 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         _ALL,
         Flag(("--by",), "BY", "list pods, or count them by reason or by queue", tuple(By)),
     ),
+    "fits": (
+        Flag(("-o", "--output"), "FORMAT", "output format"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "apply the quotas of this namespace; default that of the kubeconfig"),
+        Flag(("--memory",), "MIB", "memory on each card, in MiB; default the whole card"),
+        Flag(("--cards",), "NUMBER", "cards per pod; default 1"),
+        Flag(("--cores",), "PERCENT", "percentage of the cores of each card"),
+        Flag(("--type",), "TYPES", "card types, such as A100,H100"),
+        Flag(("-f", "--filename"), "FILE", "pod or workload to count instead, YAML or JSON, - for stdin"),
+    ),
     "doctor": (
         Flag(("-o", "--output"), "FORMAT", "output format"),
         Flag(("-n", "--namespace"), "NAMESPACE", f"namespace of cardshare; default {_NAMESPACE}"),
@@ -248,6 +275,7 @@ OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "get": tuple(Output),
     "explain": (Output.TEXT, Output.JSON, Output.YAML),
     "waiting": (Output.TEXT, Output.JSON, Output.YAML),
+    "fits": (Output.TEXT, Output.JSON, Output.YAML),
     "doctor": (Output.TEXT, Output.JSON, Output.YAML),
     "shadow": (Output.TEXT, Output.JSON, Output.YAML),
     "check": (),
@@ -294,6 +322,14 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         )
     if found.command == "web":
         return Web(port=_port(command, found.port), browser=not found.no_browser, namespace=found.namespace, **reach)
+    if found.command == "fits":
+        return Fits(
+            wish=_wish(command, found),
+            file=found.filename,
+            namespace=found.namespace,
+            output=Output(found.output),
+            **reach,
+        )
     if found.command == "doctor":
         return Doctor(
             namespace=found.namespace or _NAMESPACE, name=found.name or _NAME, output=Output(found.output), **reach
@@ -315,6 +351,26 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         output=Output(found.output),
         **reach,
     )
+
+
+def _wish(command: argparse.ArgumentParser, found: argparse.Namespace) -> CardWish | None:
+    """What the flags of ``fits`` ask; None if a manifest does."""
+
+    def number(flag: str, most: int) -> int | None:
+        text = getattr(found, flag)
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) <= most):
+            command.error(f"--{flag}: found {quoted(text, 64)}; write a number from 1 to {most}")
+        return int(text)
+
+    memory_mib, cards, cores_pct = number("memory", 2**26), number("cards", 1024), number("cores", 100)
+    is_asked = bool(found.type) or any(one is not None for one in (memory_mib, cards, cores_pct))
+    if found.filename and is_asked:
+        command.error("-f: found beside --memory, --cards, --cores or --type; leave these out")
+    if not found.filename and not is_asked:
+        command.error("--memory: missing; give --memory, --cards, --cores or --type, or a manifest with -f")
+    return None if found.filename else CardWish(cards or 1, memory_mib, cores_pct, found.type)
 
 
 def _asked(command: argparse.ArgumentParser, word: str) -> tuple[str, str, str]:
@@ -398,7 +454,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="POD",
         help="NAME, NAMESPACE/NAME, or pod/, deployment/, replicaset/, statefulset/, daemonset/, job/NAME",
     )
-    _command(commands, "waiting", "the pods that wait: why, since when, what would help, their places in line")
+    _command(commands, "waiting", "list the pods that wait, why, what helps, and their places in line")
+    _command(commands, "fits", "count how many pods fit now, on which cards, and show what stops the next")
     _command(commands, "check", "check manifests against the admission rules, without a cluster")
     _command(commands, "doctor", "find what does not work in the cluster, or is at risk")
     _command(

@@ -21,7 +21,7 @@ from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
 from core.port.cards import Offer
 from core.port.dialect import AnyDialect, AnyJudging
-from core.port.optional import Choosing, Counting, Healing, Lasting, Marking, Packing, PackingByCard, Typical
+from core.port.optional import Choosing, Counting, Healing, Lasting, Marking, Packing, PackingByCard, Typical, Worded
 from core.port.refusals import Complaint, Violation
 from core.port.spec import AnySpec, NodeDocuments
 from core.settings import DialectName, Settings, Vocabulary
@@ -47,6 +47,7 @@ _ROLES: Final = {
     "choosing": Choosing,
     "packing": Packing,
     "packing_by_card": PackingByCard,
+    "worded": Worded,
 }
 
 
@@ -65,6 +66,7 @@ class Catalog:
     choosing: Mapping[DialectName, Choosing[Any, Any, Any]] = field(init=False, compare=False)
     packing: Mapping[DialectName, Packing[Any, Any]] = field(init=False, compare=False)
     packing_by_card: Mapping[DialectName, PackingByCard[Any, Any, Any]] = field(init=False, compare=False)
+    worded: Mapping[DialectName, Worded] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dialects", {one.name: one.port for one in self.specs})

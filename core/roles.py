@@ -1,4 +1,4 @@
-"""Optional roles of the port that several dialects answer alike.
+"""Optional roles of the port that several dialects answer alike, and parts of such answers.
 
 `HamiLocking` is for those whose plugin goes by HAMi's node lock; `HealingByFault` for those whose cards are named
 tuples with `fixed`: a uuid, a fault (None for a card that can be used) and a problem.
@@ -7,8 +7,9 @@ tuples with `fixed`: a uuid, a fault (None for a card that can be used) and a pr
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from core import hami_lock
+from core import hami_lock, names
 from core.model import Node, Pod
+from core.port.cards import CardWish, Wording
 from core.port.handoff import LockStep, LockWait
 from core.port.optional import Healing, Locking
 from core.port.refusals import PASSING, Fault, Reason
@@ -59,6 +60,21 @@ class HamiLocking(Locking):
         """Any pod of the node: the plugin serves the one that the lock names."""
         del request
         return hami_lock.ANY_POD
+
+
+def worded_share(wish: CardWish, count: str, memory: str, cores: str, mib_per_unit: int) -> Wording:
+    """*wish* as limits by resource name, and the annotation for the type; memory is rounded up to whole units."""
+    limits = {count: str(wish.cards)}
+    if wish.memory_mib is not None:
+        limits[memory] = str(-(-wish.memory_mib // mib_per_unit))
+    if wish.cores_pct is not None:
+        limits[cores] = str(wish.cores_pct)
+    return Wording(limits, {names.USE_GPU_TYPE: wish.types} if wish.types else {})
+
+
+def asks_whole_cards(wish: CardWish) -> bool:
+    """Whether *wish* is for nothing but whole cards."""
+    return wish.memory_mib is None and wish.cores_pct in (None, 100)
 
 
 class HealingByFault(Healing[CardT]):

@@ -16,7 +16,7 @@ import structlog
 
 from controller.actions import Announce, Subject
 from controller.grouping import group_status
-from controller.grouping.admitting import queue_problem, shown
+from controller.grouping.admitting import queue_problem
 from controller.grouping.books import Books
 from controller.grouping.group_status import GroupVerdict, Tally
 from controller.grouping.groups import Groups
@@ -25,6 +25,7 @@ from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.errors import InvalidRequestError
+from core.explaining.limits import shown
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.wire.podgroups import DECODERS
 from core.wire.queues import decode_queue

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection
 from typing import Final
 
-from controller.deciding import plan
 from controller.deciding.changes import asks_the_same
 from controller.deciding.group_owners import FRESH_S, GroupOwners
 from controller.deciding.lifecycle import Entry, Stage, Told
@@ -11,6 +10,7 @@ from controller.deciding.planner import Planner
 from controller.deciding.units import waits_for_others
 from controller.deciding.wake import storage_happening
 from controller.grouping.groups import Groups, nameless
+from core.explaining.asked import read_wish
 from core.groups import GroupKey, group_of
 from core.model import NO_VOLUMES, NodeName, Pod, PodUid
 from core.volumes import awaited
@@ -133,7 +133,7 @@ class Pending:
             storage = self._planner.ledger.topology.volumes.storage
             changes = [storage_happening(kind, name) for kind, name in awaited(entry.pod, storage)]
             self._planner.wakes.wait_for(entry.pod.uid, *changes)
-        wish = plan.read_wish(entry.pod, self._planner.ledger)
+        wish = read_wish(entry.pod, self._planner.ledger)
         if isinstance(wish, Wait):
             self._hold(entry, wish)
             return

@@ -6,17 +6,16 @@ Nothing is promised here; `turns` reserves and sends what these functions answer
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple
 
 from controller.deciding import opening
 from controller.handing_over.handoff import SHORT_S, HandOff
 from controller.handing_over.marks import Keys
 from core.errors import quoted
-from core.explaining import explain
-from core.ledger import Ledger, Placement
+from core.ledger import Placement
 from core.model import NodeName, Pod
 from core.placing.candidates import Candidates
-from core.placing.decide import Invalid, NotSold, Unjudged, decide, shape_of
+from core.placing.decide import decide
 from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
@@ -51,27 +50,6 @@ class Wish(NamedTuple):
     packs: bool = False
     waited_s: float = 0.0
     left_s: float = inf
-
-
-def read_wish(pod: Pod, ledger: Ledger) -> Shape | Wait:
-    """What *pod* asks, or why it is not decided until it changes."""
-    shape = shape_of(pod, ledger)
-    match shape:
-        case Shape() | Wait():
-            return shape
-        case Invalid(violations=violations):
-            off = any(one.code == _SWITCHED_OFF for one in violations)
-            return Wait(Cause.SWITCHED_OFF if off else Cause.INVALID, explain.invalid(violations))
-        case NotSold(names=what):
-            return Wait(Cause.NOT_SOLD, explain.not_sold(what))
-        case Unjudged(names=what):
-            return Wait(Cause.NOT_JUDGED, explain.unjudged(what))
-        case _:
-            assert_never(shape)
-
-
-# The rule of admission that a way of sharing is switched on (docs/operators/admission-rules.md).
-_SWITCHED_OFF: Final = "CS202"
 
 
 def annotations_bytes(annotations: Mapping[str, str]) -> int:

@@ -16,13 +16,13 @@ from math import inf
 from typing import Final
 
 from controller.actions import GiveVolume, SelectNode, Target, target_of
-from controller.deciding import plan
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.pending import Pending
 from controller.deciding.planner import Planner
 from controller.deciding.wake import storage_happening
 from core.claims import Claim, StorageKind
 from core.errors import quoted
+from core.explaining.asked import read_wish
 from core.ledger import Placement
 from core.model import NO_VOLUMES, NodeName, PodUid
 from core.storage import Storage
@@ -156,7 +156,7 @@ class PreBind:
     def _done(self, entry: Entry) -> None:
         """The claims are bound: the pod goes on, if the volumes can be reached where it has its place."""
         self._end(entry.pod.uid)
-        wish = plan.read_wish(entry.pod, self._planner.ledger)
+        wish = read_wish(entry.pod, self._planner.ledger)
         if isinstance(wish, Wait):
             self._planner.promises.take_back(entry)
             self._pending.read(entry)

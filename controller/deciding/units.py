@@ -12,8 +12,9 @@ from typing import Final
 
 from controller.deciding.asks import Ask, Capped
 from controller.deciding.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
-from controller.grouping.books import Books, Spender, over_wait, spender_of
+from controller.grouping.books import Books, Spender, spender_of
 from controller.grouping.groups import Groups
+from core.explaining.limits import over_wait
 from core.explaining.shortage import shortage
 from core.groups import SUBGROUPS_MAX, TASK, GroupKey, GroupKind, SubGroups, group_of, is_leaving, task_of
 from core.model import NodeName, Phase, Pod

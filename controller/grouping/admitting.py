@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core import names
+from core.explaining.limits import QUOTA_WORDS, shown
 from core.groups import GroupSpec, QueueSpec
 
 FACTOR_PCT: Final = 120
-# How a Job's resources are told a second time, as a ResourceQuota would count them.
-_QUOTA_WORDS: Final = ("requests.", "limits.", "count/")
 
 
 def compared(amounts: Mapping[str, int]) -> dict[str, int]:
@@ -23,7 +22,7 @@ def compared(amounts: Mapping[str, int]) -> dict[str, int]:
         name: amount
         for name, amount in amounts.items()
         if amount
-        and not name.startswith(_QUOTA_WORDS)
+        and not name.startswith(QUOTA_WORDS)
         and (name in names.NATIVE_RESOURCES or "/" in name or name.startswith("hugepages-"))
     }
 
@@ -115,18 +114,6 @@ def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
         if amount > left:
             short.append(f"{shown(name, amount)} {name} asked, {shown(name, max(left, 0))} to be had")
     return f"the cluster has no room for its minResources: {'; '.join(short)}" if short else ""
-
-
-def shown(name: str, amount: int) -> str:
-    """An amount as Kubernetes writes it."""
-    for word in _QUOTA_WORDS:
-        name = name.removeprefix(word)
-    if name == names.CPU:
-        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    for suffix, size in (("Gi", 2**30), ("Mi", 2**20)):
-        if name in (names.MEMORY, names.EPHEMERAL_STORAGE) and amount and amount % size == 0:
-            return f"{amount // size}{suffix}"
-    return str(amount)
 
 
 def order(specs: Iterable[GroupSpec], queues: Mapping[str, QueueSpec]) -> list[GroupSpec]:

@@ -7,15 +7,13 @@ no sums are kept.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from controller.grouping.admitting import shown
 from controller.grouping.groups import Groups
 from controller.grouping.quotas import Quotas
 from controller.grouping.totals import Totals
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import Pod, PodUid
-from core.placing.fairness import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, Over, budget
-from core.waiting import Cause, Wait
+from core.placing.fairness import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, budget
 
 # What is held by pods of no queue that is there is added up under this name, and all that is held under the other.
 _LOOSE: Final = ""
@@ -259,29 +257,6 @@ class Books:
             found[name] = queue
             name = queue.parent
         return list(found.values())
-
-
-def over_wait(over: tuple[Over, ...]) -> Wait:
-    """Why a pod waits of which its queue or namespace has too little left, with the remainder."""
-    first = over[0].account
-    told = [
-        f"{shown(one.resource, one.asked + one.beside)} {one.resource} asked, "
-        f"{shown(one.resource, one.left + one.beside)} of {shown(one.resource, one.limit)} left"
-        for one in over
-        if one.account == first
-    ]
-    if first.kind == GUARANTEED:
-        text = (
-            f"waits because what is free is guaranteed to other queues: {'; '.join(told)}; ask for less, wait until "
-            "pods end, or lower the spec.guarantee of a queue"
-        )
-    else:
-        whose = f" of namespace {first.namespace}" if first.namespace else ""
-        text = (
-            f"waits because {first.kind} {first.name}{whose} has no room for it: {'; '.join(told)}; "
-            "ask for less, or wait until its pods end"
-        )
-    return Wait(Cause.WAITING_FOR_QUOTA if first.kind == QUOTA else Cause.WAITING_FOR_QUEUE, text)
 
 
 def _namespace(spender: Spender) -> str:

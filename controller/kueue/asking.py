@@ -9,15 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Final
 
 from controller.deciding.owner import Owner
-from controller.deciding.plan import read_wish
-from controller.grouping.books import Spender, over_wait, spender_of
+from controller.grouping.books import Spender, spender_of
 from controller.kueue.known import Known
 from controller.reporting.work import Work
 from core.admission.awaited import pod_to_come
 from core.admission.rulebook import Rulebook
 from core.errors import InvalidRequestError, NodeInvariantError, quoted
 from core.explaining import explain
+from core.explaining.asked import read_wish
 from core.explaining.explain import Refused
+from core.explaining.limits import over_wait
 from core.kueue import MAIN, POD_SET, PROMISE_S, Answer, CheckState, PodSet, Workload, pod_with, retry
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from controller.deciding.owner import Owner
-from controller.deciding.plan import read_wish
-from controller.grouping.books import over_wait
 from controller.inbox import Inbox
 from controller.reporting.answers import Explain, coded, refused_answer, where
 from controller.reporting.work import Work
 from core.explaining import explain
+from core.explaining.asked import read_wish
+from core.explaining.limits import over_wait
 from core.ledger import Placement
 from core.placing.decide import look_around
 from core.placing.shape import Shape

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from controller.deciding.owner import Owner
 from controller.deciding.units import Gang
-from controller.grouping.books import Spender, over_wait, spender_of
+from controller.grouping.books import Spender, spender_of
 from controller.reporting.answers import coded, where
 from controller.reporting.work import Work
 from core.errors import NodeInvariantError
 from core.explaining import explain
 from core.explaining.explain import Refused
+from core.explaining.limits import over_wait
 from core.explaining.shortage import shortage
 from core.groups import GroupKey
 from core.ledger import Ledger, Placement

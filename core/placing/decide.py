@@ -5,7 +5,7 @@ Deciding reads; the caller reserves what it accepts (`Ledger.reserve`), with no 
 
 from collections.abc import Generator, Set
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from core import cardless, nodefit
 from core.catalog import Asked
@@ -14,7 +14,6 @@ from core.images import Liking
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.node_set import NodeSet
-from core.placing.candidates import Candidates
 from core.placing.holes import Wanted, is_of_one_card
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, better, has_room, scan
@@ -23,6 +22,29 @@ from core.topology.preferred import preferred_of
 from core.waiting import Wait
 
 _UNREADABLE: Final = "CS100"
+
+
+class Nodes(Protocol):
+    """The nodes of a ledger of which the best one is found: `core.placing.candidates.Candidates`.
+
+    Whoever looks at every node instead need not load that.
+    """
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who holds what."""
+        ...
+
+    def best(
+        self,
+        shape: Shape,
+        passed_over: Set[NodeName] = frozenset(),
+        liking: Liking | None = None,
+        crowd: NodeSet | None = None,
+        domain: Set[NodeName] | None = None,
+    ) -> Found | None:
+        """See `Candidates.best`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +122,7 @@ def liking_of(pod: Pod, ledger: Ledger) -> Liking | None:
 
 
 def decide(
-    candidates: Candidates,
+    candidates: Nodes,
     pod: Pod,
     shape: Shape,
     passed_over: Set[NodeName] = frozenset(),

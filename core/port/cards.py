@@ -1,6 +1,6 @@
 """What is told of a node's cards: what it offers, what is free, what a pod gets and holds, and what people see."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple
 
@@ -115,6 +115,26 @@ class CardShare(NamedTuple):
     def whole(self) -> str:
         """The card as its `Tally` names it."""
         return self.of or self.card
+
+
+class CardWish(NamedTuple):
+    """What people ask in plain words: *cards* for one container, and of each so much.
+
+    memory_mib: None for all of a card, or what the protocol takes if nothing is asked. cores_pct: percent of the card's
+    cores, None for no word of them. types: words that the card's type contains, joined by commas; "" for any.
+    """
+
+    cards: int
+    memory_mib: int | None = None
+    cores_pct: int | None = None
+    types: str = ""
+
+
+class Wording(NamedTuple):
+    """How a pod writes what it asks: a container's limits, and annotations of the pod."""
+
+    limits: Mapping[str, str]
+    annotations: Mapping[str, str] = {}
 
 
 class Series(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from core.model import AnyPod, Node, Pod
-from core.port.cards import Hole, Placed, Series
+from core.port.cards import CardWish, Hole, Placed, Series, Wording
 from core.port.handoff import LockStep, LockWait
 from core.port.refusals import Complaint, Fault
 from core.port.typevars import AssignmentT, AssignmentT_contra, CardT, CardT_contra, RequestT, RequestT_contra, ScaleT
@@ -345,4 +345,13 @@ class Metering(Protocol[CardT_contra, AssignmentT_contra]):
 
     def budgeted(self, tables: Tables) -> Sequence[str]:
         """Those of these resources of which a ResourceQuota says, under ``limits.``, how much a namespace may have."""
+        ...
+
+
+@runtime_checkable
+class Worded(Protocol):
+    """How a pod writes a wish in this protocol."""
+
+    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
+        """Every way to write *wish*, one for each kind of card if kinds have resources of their own; () for none."""
         ...

@@ -6,7 +6,8 @@ import shlex
 
 import pytest
 
-from cli.options import Explain, Get, Output, Waits, parse
+from cli.options import Explain, Fits, Get, Output, Waits, parse
+from core.view import fits as view_fits
 from core.view.cards import Card, Cards, Node, Share, Total
 from core.view.explained import Event, Explained, Held
 from core.view.waiting import Waiting, WaitingPod, WaitingQueue, WaitingReason
@@ -27,8 +28,8 @@ def test_the_schema_is_that_of_the_fields():
 
 def test_each_command_is_shown():
     shown = [parse(shlex.split(command.partition("; ")[0]), {}) for command in commands(PAGE.read_text())]
-    assert {(type(one).__name__, one.output) for one in shown if isinstance(one, Get | Explain | Waits)} == {
-        *((name, form) for name in ("Get", "Explain", "Waits") for form in (Output.TEXT, Output.JSON)),
+    assert {(type(one).__name__, one.output) for one in shown if isinstance(one, Get | Explain | Waits | Fits)} == {
+        *((name, form) for name in ("Get", "Explain", "Waits", "Fits") for form in (Output.TEXT, Output.JSON)),
         ("Get", Output.WIDE),
     }
 
@@ -38,6 +39,7 @@ def test_each_command_is_shown():
     [
         ("get", (Cards, Node, Card, Share, Total)),
         ("explain", (Explained, Held, Event)),
+        ("fits", (view_fits.Fits, view_fits.Fit, view_fits.FitType)),
         ("waiting", (Waiting, WaitingPod, WaitingReason, WaitingQueue)),
     ],
 )

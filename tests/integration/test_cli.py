@@ -214,6 +214,39 @@ async def refuse(world: Rig, pod: str, message: str) -> None:
     await world.client.patch(f"/api/v1/namespaces/default/pods/{pod}/status", {"status": {"conditions": [condition]}})
 
 
+async def test_fits_counts_the_pods_of_a_manifest_within_the_quotas_of_a_namespace(rig, capsys, tmp_path):
+    file = tmp_path / "deployment.yaml"
+    container = {"name": "c", "image": "i", "resources": {"limits": {"volcano.sh/vgpu-memory": "4000"}}}
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container]}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    file.write_text(yaml.safe_dump({**deployment, "spec": {"selector": {}, "replicas": 9, "template": template}}))
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
+
+        async def told(*words: str) -> dict[str, Any]:
+            assert await cards(kubeconfig, "fits", *words, "-o", "json") == 0
+            found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["ways"]
+            return found[0]
+
+        found = await told("-f", str(file))
+        assert (found["protocol"], found["pods"], found["types"]) == (
+            "vgpu",
+            6,
+            [{"type": "Tesla T4", "pods": 6, "nodes": 1}],
+        )
+        assert found["stops"].startswith("0/4 nodes are available: ")
+        quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.volcano.sh/vgpu-memory": "12000"}}}
+        await world.client.create("/api/v1/namespaces/default/resourcequotas", quota)
+        found = await told("-f", str(file))
+        assert (found["pods"], found["code"]) == (2, "CS532")
+        assert (await told("-f", str(file), "-n", "kube-system"))["pods"] == 6
+        assert await cards(kubeconfig, "fits", "-f", str(tmp_path / "none.yaml")) == 2
+        assert "none.yaml': it cannot be read: No such file or directory" in capsys.readouterr().err
+        file.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
+        assert await cards(kubeconfig, "fits", "-f", str(file)) == 2
+        assert "deployment.yaml: no pod in it asks for cards" in capsys.readouterr().err
+
+
 async def test_waiting_lists_pods_with_their_places_in_the_queues_of_their_groups(rig, capsys):
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)

@@ -10,7 +10,7 @@ from core.dialects.ascend_hami.cards import Card
 from core.dialects.ascend_hami.requests import Request
 from core.dialects.ascend_hami.usage import Assignment
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Tally, Want
+from core.port.cards import CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
     Counting,
@@ -20,10 +20,11 @@ from core.port.optional import (
     PackingByCard,
     Reading,
     Typical,
+    Worded,
 )
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
-from core.roles import HamiLocking, HealingByFault
+from core.roles import HamiLocking, HealingByFault, worded_share
 from core.settings import DialectName, Policy
 from core.tables import Tables
 from core.warnings import AdmissionWarning
@@ -39,6 +40,7 @@ class AscendHami(
     Metering[Card, Assignment],
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
+    Worded,
 ):
     """`Dialect` and `Locking` of core.port for Ascend chips handed over by the HAMi device plugin."""
 
@@ -48,6 +50,17 @@ class AscendHami(
         """Every resource name by which a container can ask for shares, of every chip type."""
         chips = tables.ascend.chips
         return frozenset(n for c in chips for n in (c.resource, c.memory_resource, c.core_resource))
+
+    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
+        """See `Worded`."""
+        wanted = [one.strip().lower() for one in wish.types.split(",") if one.strip()]
+        return tuple(
+            worded_share(
+                wish._replace(types=""), chip.resource, chip.memory_resource, chip.core_resource, chip.memory_factor
+            )
+            for chip in tables.ascend.chips
+            if not wanted or any(one in chip.common_word.lower() for one in wanted)
+        )
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """Memory and cores: no node advertises them."""

@@ -11,7 +11,7 @@ from core.dialects.hami.cards import Card
 from core.dialects.hami.requests import Request
 from core.dialects.hami.usage import Assignment
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Series, Tally, Want
+from core.port.cards import CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Series, Tally, Want, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
     Counting,
@@ -26,10 +26,11 @@ from core.port.optional import (
     Reading,
     Registering,
     Typical,
+    Worded,
 )
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import CardLists, DialectSpec
-from core.roles import HamiLocking, HealingByFault
+from core.roles import HamiLocking, HealingByFault, worded_share
 from core.settings import DialectName, Policy
 from core.tables import Tables
 from core.warnings import AdmissionWarning
@@ -50,6 +51,7 @@ class Hami(
     Exposing[Card, Assignment],
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
+    Worded,
 ):
     """`Dialect` and `Locking` of core.port for NVIDIA cards handed over by HAMi's device plugin."""
 
@@ -58,6 +60,12 @@ class Hami(
     def resources(self, tables: Tables) -> frozenset[str]:
         """Every resource name by which a container can ask for shares."""
         return frozenset() if tables.sells_shares_as(tables.hami.count_resource) else tables.hami.resources
+
+    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
+        """See `Worded`."""
+        found = tables.hami
+        named = found.count_resource, found.memory_resource, found.cores_resource
+        return (worded_share(wish, *named, found.memory_factor),)
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """Memory, percentage, cores and priority: no node advertises them."""

@@ -13,7 +13,7 @@ from core.dialects.vgpu.requests import Request
 from core.dialects.vgpu.scale import Scale
 from core.dialects.vgpu.usage import Assignment
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Series, Tally, Want
+from core.port.cards import CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Series, Tally, Want, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
     Advising,
@@ -31,10 +31,11 @@ from core.port.optional import (
     Rotating,
     Scaled,
     Typical,
+    Worded,
 )
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import CardLists, DialectSpec, Modes
-from core.roles import HealingByFault
+from core.roles import HealingByFault, worded_share
 from core.settings import DialectName, Policy
 from core.tables import Tables
 from core.warnings import AdmissionWarning
@@ -56,6 +57,7 @@ class Vgpu(
     Metering[Card, Assignment],
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
+    Worded,
 ):
     """`Dialect` of core.port for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 
@@ -64,6 +66,12 @@ class Vgpu(
     def resources(self, tables: Tables) -> frozenset[str]:
         """Every resource name by which a container can ask for shares."""
         return tables.vgpu.resources
+
+    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
+        """See `Worded`."""
+        found = tables.vgpu
+        named = found.number_resource, found.memory_resource, found.cores_resource
+        return (worded_share(wish, *named, found.memory_factor),)
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """All but the number: kubelet charges memory and cores once per container, the percentage never (S12)."""

@@ -14,11 +14,12 @@ from core.dialects.whole_gpu.pool import PRODUCT, RESOURCE, Kind, Pool, accepts,
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Node, Pod
 from core.names import AVOIDED_CARDS, DEFAULT_SCHEDULER_NAME, NO_USE_GPU_TYPE, USE_GPU_TYPE, WISHED_INDICES
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Tally, Want
+from core.port.cards import CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
 from core.port.handoff import InFlight, Stamp
-from core.port.optional import Packing, Reading
+from core.port.optional import Packing, Reading, Worded
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
+from core.roles import asks_whole_cards
 from core.selection import CardSelection
 from core.settings import DialectName, Policy
 from core.tables import Tables
@@ -41,7 +42,7 @@ class Request(NamedTuple):
         return "GPUs in all" if self.least > 1 else "GPUs"
 
 
-class WholeGpu(Reading[Request], Packing[Pool, Request]):
+class WholeGpu(Reading[Request], Packing[Pool, Request], Worded):
     """`Dialect` of core.port for NVIDIA's own plugin."""
 
     name: DialectName = DialectName("whole_gpu")
@@ -49,6 +50,12 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
     def resources(self, tables: Tables) -> frozenset[str]:
         """``nvidia.com/gpu``, unless the vGPU plugin was told to use that name for its shares."""
         return frozenset() if tables.sells_shares_as(RESOURCE) else frozenset({RESOURCE})
+
+    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
+        """See `Worded`."""
+        del tables
+        chosen = {USE_GPU_TYPE: wish.types} if wish.types else {}
+        return (Wording({RESOURCE: str(wish.cards)}, chosen),) if asks_whole_cards(wish) else ()
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """None: kubelet counts GPUs as the plugin advertises them."""

@@ -28,6 +28,7 @@ from cli.__main__ import run
 from cli.options import parse
 from core.view.cards import Cards
 from core.view.explained import Explained, ExplainedPods
+from core.view.fits import Fits
 from core.view.waiting import Waiting
 from sandbox.demo.processes import free_port
 from tests.support.worlds.controller_rig import Rig, pod, share
@@ -65,9 +66,9 @@ _COUNT: Final = re.compile(r' \(x\d+\)|(?<="count": )\d+')
 
 
 def schema() -> str:
-    """The JSON Schema of what ``-o json`` prints: of ``get``, ``explain``, ``waiting`` and ``doctor``."""
+    """The JSON Schema of what ``-o json`` prints: of ``get``, ``explain``, ``waiting``, ``fits`` and ``doctor``."""
     answers, components = msgspec.json.schema_components(
-        (Cards, Explained, ExplainedPods, Waiting, doctor_checks.Report), ref_template="#/$defs/{name}"
+        (Cards, Explained, ExplainedPods, Waiting, Fits, doctor_checks.Report), ref_template="#/$defs/{name}"
     )
     dialect = "https://json-schema.org/draft/2020-12/schema"
     whole = {"$schema": dialect, "title": "kubectl cards -o json", "anyOf": [*answers], "$defs": components}

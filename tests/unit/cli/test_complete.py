@@ -16,7 +16,7 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([""], ["check", "doctor", "explain", "get", "shadow", "version", "waiting", "web"]),
+        ([""], ["check", "doctor", "explain", "fits", "get", "shadow", "version", "waiting", "web"]),
         (["explain", "-n", "t"], ["team"]),
         (["get", "--al"], ["--all-namespaces"]),
         (["check", "--f"], ["--file"]),
@@ -38,6 +38,8 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
         (["waiting", ""], []),
         (["waiting", "--by", ""], ["pod", "queue", "reason"]),
         (["waiting", "-n", "t"], ["team"]),
+        (["fits", "--m"], ["--memory"]),
+        (["fits", "--memory", ""], []),
         (["nonsense", ""], []),
     ],
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.options import By, Controller, Explain, Get, Output, Version, Waits, parse
+from cli.options import By, Controller, Explain, Fits, Get, Output, Version, Waits, parse
+from core.port.cards import CardWish
 from runtime.check import Check
 
 
@@ -55,6 +56,11 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["explain", "job/"], "POD: found 'job/'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
         (["explain", "a/b", "-n", "c"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
         (["explain", "a/b", "-A"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
+        (["fits"], "--memory: missing; give --memory"),
+        (["fits", "--memory", "40Gi"], "--memory: found '40Gi'; write a number from 1 to 67108864"),
+        (["fits", "--cores", "101"], "--cores: found '101'; write a number from 1 to 100"),
+        (["fits", "--cards", "0"], "--cards: found '0'; write a number from 1 to 1024"),
+        (["fits", "-f", "x", "--cards", "1"], "-f: found beside --memory"),
         (["waiting", "-A", "-n", "c"], "-A: found beside -n 'c'; leave one of them out"),
         (["get", "-A", "-n", "c"], "-A: found beside -n 'c'; leave one of them out"),
         (["check"], "kubectl cards check: --file: missing"),
@@ -106,6 +112,17 @@ def test_waiting_takes_kubectls_flags_and_by_what_pods_are_counted():
     )
 
 
+def test_fits_takes_what_a_pod_asks_or_a_manifest():
+    asked = Fits(wish=CardWish(4, 40_000), namespace="team", kubeconfig="", context="")
+    assert parse(["fits", "--memory", "40000", "--cards", "4", "-n", "team"], {}) == asked
+    found = parse(["fits", "--cores", "50", "--type", "A100"], {})
+    assert isinstance(found, Fits)
+    assert found.wish == CardWish(1, None, 50, "A100")
+    found = parse(["fits", "-f", "pod.yaml"], {})
+    assert isinstance(found, Fits)
+    assert (found.wish, found.file) == (None, "pod.yaml")
+
+
 def test_check_takes_files_and_what_configures_it():
     environ = {"CARDSHARE_SETTINGS": "s", "CARDSHARE_DEVICE_CONFIG": "d"}
     words = ["check", "-f", "a", "b", "-f", "-", "-n", "team", "--settings", "t"]
@@ -137,7 +154,9 @@ def test_get_takes_kubectls_flags():
     )
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["get", "--help"], ["explain", "-h"], ["waiting", "-h"]])
+@pytest.mark.parametrize(
+    "words", [["--version"], ["--help"], ["get", "--help"], *([one, "-h"] for one in ("explain", "waiting", "fits"))]
+)
 def test_help_and_version_are_answered(words, capsys):
     with pytest.raises(SystemExit) as ended:
         parse(words, {})

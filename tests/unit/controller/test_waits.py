@@ -1,6 +1,7 @@
 """Which cause each wait has."""
 
-from controller.deciding.plan import read_wish, turn_wait, unsettled_wait
+from controller.deciding.plan import turn_wait, unsettled_wait
+from core.explaining.asked import read_wish
 from core.model import NodeName
 from core.settings import DialectName
 from core.waiting import Cause, Wait

@@ -1,6 +1,7 @@
 import pytest
 
-from controller.grouping.admitting import Room, compared, order, refusal, shown
+from controller.grouping.admitting import Room, compared, order, refusal
+from core.explaining.limits import shown
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 
 CPU = 1000
