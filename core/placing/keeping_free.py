@@ -10,6 +10,7 @@ from core.ledger import Ledger
 from core.model import NodeName
 from core.node_state import NodeState
 from core.placing.decide import placed_on
+from core.placing.domains import domains
 from core.placing.gang import Member, Refused, Unit, put
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, takes
@@ -25,6 +26,9 @@ def nodes_for(
 ) -> frozenset[NodeName]:
     """Nodes on which the minimum of *unit* would be placed once they are empty; none if all nodes are too few.
 
+    Of a unit that must be in one domain, nodes of the one that takes most of it now, else of the first that would do;
+    none if its subgroups must be in domains of their own.
+
     Args:
         ledger: a fork, of which nothing is used any more after this.
         policy: how nodes are chosen.
@@ -32,8 +36,24 @@ def nodes_for(
         refused: where its members fitted when it was last tried: those places stay as they are.
         passed_over: nodes that are not to be among them.
     """
-    if unit.is_bound:
-        return frozenset()  # those least in use lie in any domains
+    if not unit.is_bound:
+        return _nodes_for(ledger, policy, unit, refused, passed_over)
+    if unit.topology is None or any(one.near.hard for one in unit.inner.values()):
+        return frozenset()
+    best = refused.domain if refused is not None else None
+    others = (one for one in domains(ledger, unit.topology, unit.home) if one != best)
+    for domain in (best, *others) if best is not None else others:
+        with ledger.trial():
+            outside = passed_over | (ledger.states.keys() - domain.nodes)
+            found = _nodes_for(ledger, policy, unit, refused if domain == best else None, outside)
+        if found:
+            return found
+    return frozenset()
+
+
+def _nodes_for(
+    ledger: Ledger, policy: NodePolicy, unit: Unit, refused: Refused | None, passed_over: Set[NodeName]
+) -> frozenset[NodeName]:
     if refused is not None and any(placement.node in passed_over for placement in refused.placements):
         refused = None
     kept = {placement.node for placement in refused.placements} if refused is not None else set()

@@ -20,6 +20,7 @@ from core import nodefit
 from core.ledger import Ledger, Placement
 from core.model import NodeName, PodUid
 from core.placing.decide import placed_on
+from core.placing.domains import domains
 from core.placing.gang import Member, Unit
 from core.placing.reclaim import Reclaim, Spent
 from core.placing.score import NodePolicy
@@ -131,7 +132,8 @@ def victims_for(
 ) -> Generator[None, None, Eviction | None]:
     """Who has to leave so that the minimum of *unit* fits; None if nobody's leaving would let it in.
 
-    Nobody leaves for a unit some of whose members must be in one domain.
+    Of a unit that must be in one domain, in the narrowest in which that helps; nobody leaves for one whose subgroups
+    must be in domains of their own.
 
     Yields after each node. In the end *ledger* is as it was.
 
@@ -148,19 +150,36 @@ def victims_for(
         looked_at_max: no more nodes than these are looked at for a shape.
     """
     wanted = unit.wanted()
-    if unit.is_bound or not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
+    if not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
         return None
-    search = _Search(
-        ledger,
-        policy,
-        crowd,
-        priority,
-        own=own,
-        reclaim=reclaim,
-        passed_over=passed_over,
-        skipped=skipped,
-        looked_at_max=looked_at_max,
-    )
+    for outside in _outsides(ledger, unit):
+        search = _Search(
+            ledger,
+            policy,
+            crowd,
+            priority,
+            own=own,
+            reclaim=reclaim,
+            passed_over=passed_over | outside,
+            skipped=skipped,
+            looked_at_max=looked_at_max,
+        )
+        found = yield from _found(ledger, search, wanted)
+        if found is not None:
+            return found
+    return None
+
+
+def _outsides(ledger: Ledger, unit: Unit) -> Iterator[Set[NodeName]]:
+    """Which nodes *unit* may not be on: one after the other all that are in none of the domains that it may be in."""
+    if not unit.is_bound:
+        yield frozenset()
+    elif unit.topology is not None and not any(one.near.hard for one in unit.inner.values()):
+        for domain in domains(ledger, unit.topology, unit.home):
+            yield ledger.states.keys() - domain.nodes
+
+
+def _found(ledger: Ledger, search: "_Search", wanted: Sequence[Member]) -> Generator[None, None, Eviction | None]:
     with ledger.trial():
         for member in wanted:
             best = yield from search.best(member)

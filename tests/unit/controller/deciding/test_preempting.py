@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from controller.actions import Announce, Preempt, Unnominate
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.model import Phase, Requirement
+from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec
+from core.model import NodeConstraints, Phase, Requirement
 from core.wire.disruptions import DisruptionBudget
 from tests.support.worlds.world import NUMBER, World, node, pod
 
@@ -357,3 +357,26 @@ def test_who_was_not_tried_since_all_have_left_is_not_given_up():
     found.now_s += 30.0
     assert placed(found) == {"high"}
     assert not found.actions(Unnominate)
+
+
+@pytest.mark.parametrize(("highest", "of", "there"), [(1, "a0 a1 b0 b1 c0", {"b"}), (2, "a0 a1 b0 c0", {"a", "b"})])
+def test_those_who_leave_for_a_group_with_a_topology_are_of_one_domain_where_it_is_placed_then(highest, of, there):
+    # Nobody leaves from a1, whose pod is as important; rack c is too small.
+    labels = [{"node": name, "rack": name[0], "block": "2" if name[0] == "c" else "1"} for name in of.split()]
+    found = world(*(node(one["node"], labels=one) for one in labels), network_tiers=("rack", "block"))
+    for name in of.split():
+        there_alone = NodeConstraints(selector=(("node", name),))
+        found.adds(pod(f"on-{name}", memory=MIB, priority=10 * (name == "a1"), constraints=there_alone))
+        found.placed()
+    key, topology = GroupKey(GroupKind.VOLCANO, "default", "g"), NetworkTopology(hard=True, highest=highest)
+    found.groups_are(GroupSpec(key=key, uid="u", min_member=2, network_topology=topology))
+    found.adds(*(pod(f"g{at}", memory=MIB, priority=10, annotations={GROUP: "g"}) for at in range(2)))
+    waits(found)
+    ((first, victims),) = asks(found).items()
+    assert {name.removeprefix("on-")[0] for name in victims} == there
+    found.owner.preempting.asked(f"uid-{first}")
+    for name in victims:
+        leaves(found, name)
+        found.gone(name)
+    found.passes(1.0)
+    assert {str(found.ledger.node_of(found.seen(f"g{at}").uid))[0] for at in range(2)} == there

@@ -531,3 +531,19 @@ def test_members_of_a_subgroup_that_come_later_join_it():
     assert rack == "a"
     assert "g2" not in found
     assert found["g3"] == found["g4"] != "a"
+
+
+def test_nodes_of_one_domain_are_kept_free_for_a_group_that_waits_too_long():
+    made = tiered([1, 1], [1, 1, 1], [1], [1], keep_free_after_s=5.0, keep_free_for_s=60.0)
+    small = [f"small{at}" for at in range(7)]
+    made.adds(*(pod(name, memory=10_000) for name in small))
+    made.plan()
+    made.groups_are(near_spec(2, 1))
+    made.adds(*members(2))
+    for at in range(14):
+        made.passes(2.0)
+        made.gone(next(name for name in small if f"uid-{name}" in made.pods and name in where(made)))
+        small.append(f"later{at}")
+        made.adds(pod(small[-1], memory=10_000, created_s=START_UNIX_S + 1000 + at))
+    found = where(made)
+    assert found["g0"] == found["g1"]

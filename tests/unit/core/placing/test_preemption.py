@@ -6,7 +6,9 @@ from core.errors import InvariantError
 from core.ledger import Ledger
 from core.model import Container, NodeName, PeerTerm, PeerTerms, PodUid, Requirement
 from core.placing.decide import shape_of
-from core.placing.gang import Member, Unit
+from core.placing.domains import LabelTiers, Near
+from core.placing.gang import Inner, Member, Unit
+from core.placing.minimums import Minimum
 from core.placing.preemption import Crowd, Occupant, victims_for
 from core.placing.score import node_policy
 from core.placing.shape import Shape
@@ -112,6 +114,51 @@ def test_nodes_are_left_out_and_no_more_are_looked_at_than_told():
     answer, looks = search(ledger, unit, occupants, skipped=2, looked_at_max=2)
     assert (names(answer), looks) == (["p3"], 2)
     assert names(search(ledger, unit, occupants, skipped=5, looked_at_max=2)[0]) == ["p5"]
+
+
+def near_each_other(ledger, count, **fields):
+    """A gang of pods that each take a node, all in one zone."""
+    members = [alone(ledger, cpu_pod(f"high{at}", priority=10)).members[0] for at in range(count)]
+    near = Near(LabelTiers(("zone",)), 1)
+    return Unit(members=tuple(members), minimum=Minimum(members=count), **{"topology": near, **fields})
+
+
+def zones(**of):
+    """A node for each priority of each zone, with a pod of that priority on it; and these pods."""
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
+    occupants = {}
+    for zone, priorities in of.items():
+        for at, priority in enumerate(priorities):
+            name = f"{zone}{at}"
+            ledger.set_node(node(name, labels={"zone": zone}))
+            ledger.count(cpu_pod(f"on-{name}", node_name=name))
+            occupants[f"on-{name}"] = Occupant(priority=priority)
+    return ledger, occupants
+
+
+def test_those_who_leave_for_a_gang_with_a_topology_are_all_of_the_smallest_domain_where_that_helps():
+    ledger, occupants = zones(a=(0, 20), b=(1, 1, 0), c=(0, 20, 20, 20))
+    answer, _ = search(ledger, near_each_other(ledger, 2), occupants)
+    assert len(answer.victims) == 2
+    assert {placement.node[0] for placement in answer.placements} == {"b"}
+
+
+def test_nobody_leaves_for_a_gang_that_no_domain_would_take_then():
+    ledger, occupants = zones(a=(0, 20), b=(0, 20), c=(0,))
+    assert search(ledger, near_each_other(ledger, 2), occupants)[0] is None
+    unbound = near_each_other(ledger, 2, topology=Near(LabelTiers(("zone",)), 1, hard=False))
+    assert len(search(ledger, unbound, occupants)[0].victims) == 2
+
+
+def test_nobody_leaves_for_a_gang_that_may_not_leave_the_domain_of_others():
+    ledger, occupants = zones(a=(0, 20), b=(0, 0))
+    assert search(ledger, near_each_other(ledger, 2, home=frozenset({NodeName("a1")})), occupants)[0] is None
+
+
+def test_nobody_leaves_for_a_gang_whose_subgroups_must_be_in_domains_of_their_own():
+    ledger, occupants = zones(a=(0, 0))
+    inner = {"s": Inner(Near(LabelTiers(("zone",)), 1))}
+    assert search(ledger, near_each_other(ledger, 2, topology=None, inner=inner), occupants)[0] is None
 
 
 def test_a_unit_of_which_members_are_placed_is_not_searched_for():
