@@ -13,11 +13,12 @@ from core.catalog import standard_catalog
 from core.model import Container, Phase, Pod
 from core.names import GROUP_NAME_KEYS
 from core.port.cards import Offer
+from core.port.handoff import Progress
 from core.port.optional import Healing, Marking, Metering, Reading, Scaled
 from core.port.refusals import Complaint, Fault, Reason, Violation
 from core.settings import Policy
 from tests.property.laws.modes import MODES
-from tests.property.laws.world import filled, law, new
+from tests.property.laws.world import STAMP, filled, law, new
 
 # Text that means trouble to somebody who splits at the separators of these protocols.
 ugly = st.one_of(
@@ -276,6 +277,20 @@ def test_figures_for_people_add_up(mode, seed, steps):
         assert told.used == used[told.card] if at_once else told.used <= used[told.card]
         if told.cores_pct is not None and told.unit == "MiB":
             assert told.cores_pct == cores[told.card] if at_once else told.cores_pct <= cores[told.card]
+
+
+@law()
+def test_a_plugin_mistakes_a_bound_pod_by_what_its_request_said_and_the_next_one_comes_after_it(mode, seed, steps):
+    world = filled(mode, Random(seed), steps)
+    port = mode.port
+    for pod, assignment in world.held:
+        bound = world.bound(pod, assignment)
+        flight = port.in_flight(bound, mode.tables)
+        if flight is not None:
+            assert flight.progress is Progress.WAITING
+            assert flight.confusable == port.confusable(world.asked(pod))
+        if str(STAMP.order) in bound.annotations.values():
+            assert port.next_stamp([bound], STAMP.now_s) > STAMP.order
 
 
 @law(Metering)

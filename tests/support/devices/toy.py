@@ -192,10 +192,11 @@ class Toy:
         return frozenset({request.cards})
 
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
-        if HELD not in pod.annotations:
+        text = pod.annotations.get(HELD)
+        if text is None:
             return None
         progress = Progress.DONE if pod.started else Progress.WAITING
-        return InFlight(pod=pod.uid, progress=progress, confusable=frozenset({1}))
+        return InFlight(pod=pod.uid, progress=progress, confusable=frozenset({text.count(",") + 1}))
 
     def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[CardShare, ...]:
         return tuple(CardShare(str(index), f"{memory} MiB", memory, cores) for index, memory, cores in assignment)

@@ -306,12 +306,6 @@ def test_init_containers_count_by_their_peak(sidecar, text, expected):
     assert ascend.usage(ascend.cards_of(ascend.node(P), found)) == {"U0": expected}
 
 
-def test_an_entry_that_cannot_be_read_closes_the_chip_that_it_names():
-    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]), ascend.holder(P, f"U0,{P},-5,0:;"))
-    assert reasons(cards[:1], ascend.pod(P, [1, 1])) == {"U0": Reason.UNUSABLE}
-    assert ascend.text(ascend.placed(cards, ascend.pod(P, [1, 1])), P) == "U1,Ascend310P,3072,0:;"
-
-
 def test_an_entry_that_cannot_be_read_and_names_no_chip_closes_the_node():
     held = DIALECT.held(ascend.holder(P, "X9,Ascend310P:;"), ascend.cards_of(ascend.node(P)), TABLES)
     assert held is not None

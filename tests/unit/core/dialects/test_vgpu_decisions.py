@@ -228,10 +228,6 @@ def test_shortfalls_are_told_in_mib_whatever_the_registers_unit():
     assert VGPU.shortfalls(cards, request) == (Shortfall("GPU-a", Reason.MEMORY, 40000, 32760, "MiB", mib_per_unit=10),)
 
 
-def test_too_few_cards_that_fit_is_a_reason_of_its_own():
-    assert VGPU.shortfalls(offered(V0), ask(container(number=2))) == (Shortfall("", Reason.CARD_COUNT, 2, 1, "cards"),)
-
-
 def test_pods_of_one_rule_keep_off_each_others_cards_and_others_do_not():
     tables = Tables(exclusive_rules=(ExclusiveRule(labels=frozenset({("w", "t")})),))
     request = readable_request(pod(container(number=1, memory=1), labels={"w": "t"}), tables)
@@ -265,13 +261,6 @@ def test_a_larger_slice_than_asked_for_stays_within_the_bound():
 def test_every_entry_counts_also_twice_on_one_card():
     (card,) = hold(offered(V0), bound("GPU-v0,NVIDIA,2000,10:;GPU-v0,NVIDIA,3000,20:"))
     assert (card.used_slots, card.used_memory, card.used_cores) == (2, 5000, 30)
-
-
-def test_an_entry_that_cannot_be_read_takes_its_whole_card():
-    cards = hold(offered(V0 + V1), bound("GPU-v0,NVIDIA,x,0:"))
-    assert chosen(cards, wish()) == ["GPU-v1"]
-    assert VGPU.shortfalls(cards[:1], wish())[0].reason is Reason.UNUSABLE
-    assert VGPU.room(cards).idle == 1
 
 
 def test_an_entry_that_names_no_card_of_the_node_closes_it_only_if_it_cannot_be_read():

@@ -157,24 +157,6 @@ def test_a_count_that_is_no_whole_number_is_refused(text):
     assert violation.code == "CS101"
 
 
-def test_containers_add_up_and_an_init_container_counts_where_it_needs_more():
-    def asked(*init: tuple[int, bool], apps: tuple[int, ...]) -> int:
-        pod = Pod(
-            uid=PodUid("p"),
-            namespace="default",
-            name="p",
-            annotations={USE: "A100"},
-            containers=tuple(Container(name="c", requests={GPU: str(one)}) for one in apps),
-            init_containers=tuple(Container(name="i", limits={GPU: str(n)}, sidecar=stays) for n, stays in init),
-        )
-        return int(DIALECT.request(pod, TABLES).gpus)
-
-    assert asked(apps=(1, 2)) == 3
-    assert asked((4, False), apps=(1, 2)) == 4
-    assert asked((1, True), (4, False), apps=(1, 2)) == 5
-    assert asked((1, True), apps=(1, 2)) == 4
-
-
 def test_other_schedulers_pods_are_counted_and_bind_nothing():
     ledger = ledger_of(gpu_node(gpus=4))
     ledger.count(gpu_pod(3, name="other", node_name="n"))
