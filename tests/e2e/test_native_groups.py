@@ -8,10 +8,14 @@ from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.prepared import prepare
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.request_log import write_policy
+from tests.support.servers.stage_prepared import real_stage
 from tests.support.worlds.controller_rig import NODES, PODS, share
+from tests.support.worlds.frameworks import CARDS, frameworks, play
 from tests.support.worlds.rig_realapi import real_rig
 
 GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+# What JobSet's guides switch on beside these.
+MORE_GATES = ",TopologyAwareWorkloadScheduling=true,DRAWorkloadResourceClaims=true"
 # Where the groups are and the condition is, by whether Kubernetes is 1.36 or later.
 FIRST, LATER = ("v1alpha2", "PodGroupScheduled"), ("v1beta1", "PodGroupInitiallyScheduled")
 
@@ -71,3 +75,18 @@ async def test_members_wait_for_their_group_and_it_is_told_that_they_have_their_
     assert await world.until(scheduled) == ["True"]
     for name in "ab":
         await world.client.delete(f"{PODS}/{name}", grace_s=0)
+
+
+@pytest.mark.timeout(300)
+async def test_what_frameworks_make_of_native_groups_becomes_what_their_page_says(tmp_path, tmp_path_factory):
+    logs = logs_folder("native-frameworks", tmp_path_factory)
+    binaries = binaries_or_skip()
+    version, _ = version_of(binaries.kube_apiserver)
+    switched, served = gates(version)
+    async with RealApi(binaries, logs=logs, apiserver_args=(switched + MORE_GATES, served)) as api:
+        prepared = await prepare(api, tmp_path)
+        for framework in frameworks():
+            if framework.native:
+                nodes, name = CARDS[framework.cards].nodes(), f"native-{framework.version}"
+                async with real_stage(prepared, tmp_path / name, name, nodes=nodes) as stage:
+                    await play(stage.admin, framework, version)

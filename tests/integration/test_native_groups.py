@@ -8,15 +8,15 @@ from tests.support.worlds.frameworks import CARDS, frameworks, play
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-def kind(version):
+def kind(version, named="PodGroup"):
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
     return {
-        "metadata": {"name": "podgroups.scheduling.k8s.io"},
+        "metadata": {"name": f"{named.lower()}s.scheduling.k8s.io"},
         "spec": {
             "group": "scheduling.k8s.io",
             "scope": "Namespaced",
-            "names": {"kind": "PodGroup", "plural": "podgroups"},
+            "names": {"kind": named, "plural": f"{named.lower()}s"},
             "versions": [{**served, "schema": {"openAPIV3Schema": schema}}],
         },
     }
@@ -77,5 +77,6 @@ FRAMEWORKS = tuple(one for one in frameworks() if one.native)
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=[one.name for one in FRAMEWORKS])
 async def test_what_a_framework_makes_becomes_what_its_page_says(staged, framework):
     async with staged(nodes=CARDS[framework.cards].nodes()) as stage:
-        await stage.admin.create(CRDS, kind("v1beta1"))
+        for named in ("PodGroup", "Workload"):
+            await stage.admin.create(CRDS, kind("v1beta1", named))
         await play(stage.admin, framework)

@@ -51,11 +51,13 @@ CARDS: Final[Mapping[str, Cards]] = {
 _COLLECTIONS: Final = {
     "Pod": PODS,
     "PodGroup": "/apis/{apiVersion}/namespaces/default/podgroups",
+    "Workload": "/apis/{apiVersion}/namespaces/default/workloads",
     "Queue": "/apis/{apiVersion}/queues",
     "PriorityClass": "/apis/{apiVersion}/priorityclasses",
     "CustomResourceDefinition": "/apis/{apiVersion}/customresourcedefinitions",
 }
-_NATIVE: Final = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+# In which version the golden objects have Kubernetes' own groups.
+_NATIVE: Final = "scheduling.k8s.io/v1beta1"
 # A kind that is installed later is found within 30 s.
 _WITHIN_S: Final = 45.0
 
@@ -86,10 +88,13 @@ def frameworks() -> Iterator[Framework]:
         yield Framework(found["framework"], found["version"], found["cards"], found.get("native", False), cases)
 
 
-async def play(client: ApiClient, framework: Framework) -> None:
-    """Play all cases of *framework*, each on an empty cluster; the first that does not come true fails the test."""
+async def play(client: ApiClient, framework: Framework, native: str = "v1beta1") -> None:
+    """Play all cases of *framework*, each on an empty cluster; the first that does not come true fails the test.
+
+    native: the version in which Kubernetes' own groups are served.
+    """
     for case in framework.cases:
-        player = Player(client, framework.cards)
+        player = Player(client, framework.cards, f"scheduling.k8s.io/{native}")
         try:
             await player.play(case.steps)
             await player.judge(case.outcome)
@@ -101,8 +106,9 @@ async def play(client: ApiClient, framework: Framework) -> None:
 class Player:
     """Takes the steps of one case; what it made goes when `clear` is called."""
 
-    def __init__(self, client: ApiClient, cards: str) -> None:
+    def __init__(self, client: ApiClient, cards: str, native: str) -> None:
         self._client = client
+        self._native = native
         self._cards = cards
         self._held = 0
         self._made: list[str] = []
@@ -128,7 +134,7 @@ class Player:
         elif outcome.startswith("CS"):
             assert outcome in self._codes, f"found {sorted(self._codes)}, not {outcome}"
         else:
-            groups = await self._client.list(path_of("PodGroup", "").rstrip("/"))
+            groups = await self._groups()
             assert any(shown_group(one).endswith(f" {outcome}") for one in groups), f"no group is {outcome}"
 
     async def clear(self) -> None:
@@ -160,7 +166,9 @@ class Player:
 
     async def create(self, objects: Sequence[Json]) -> None:
         """Create *objects*, one after the other."""
-        for one in objects:
+        for written in objects:
+            is_native = written["apiVersion"] == _NATIVE
+            one = {**written, "apiVersion": self._native} if is_native else written
             path = _COLLECTIONS[one["kind"]].format(**one)
             await self._until(partial(self._is_made, path, one), f"{path} is not served")
             self._made.append(f"{path}/{one['metadata']['name']}")
@@ -275,7 +283,8 @@ class Player:
         return shown_group(await self._client.get(path_of("PodGroup", name))) == state
 
     async def _is_native(self, name: str, state: str) -> bool:
-        found = await self._client.get(f"{_NATIVE}/{name}")
+        path = _COLLECTIONS["PodGroup"].format(apiVersion=self._native)
+        found = await self._client.get(f"{path}/{name}")
         conditions = (found.get("status") or {}).get("conditions") or ()
         return [f"{one['status']} {one['reason']}" for one in conditions] == [state]
 
@@ -293,8 +302,17 @@ class Player:
             f"pod {one['metadata']['name']}": f"{one['spec'].get('nodeName', '')} {_message(one)}"
             for one in await self._client.list(PODS)
         }
-        groups = await self._client.list(path_of("PodGroup", "").rstrip("/"))
+        groups = await self._groups()
         return found | {f"group {one['metadata']['name']}": shown_group(one) for one in groups}
+
+    async def _groups(self) -> tuple[Json, ...]:
+        """Volcano's PodGroups; none where that kind is not installed."""
+        try:
+            return await self._client.list(path_of("PodGroup", "").rstrip("/"))
+        except ApiStatusError as e:
+            if e.status != 404:
+                raise
+            return ()
 
 
 def _message(pod: Json) -> str:

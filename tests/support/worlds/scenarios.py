@@ -55,7 +55,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_kube_transport": _FAILS_ON_DEMAND,
     "test_kube_watches": _FAILS_ON_DEMAND,
     "test_listening": _NEVER_ASKS,
-    "test_native_groups": "e2e/test_native_groups does it with the kind that the server itself serves",
+    "test_native_groups": "e2e/test_native_groups does it with the kinds that the server itself serves",
     "test_offline_image": _NO_SERVER,
     "test_ports": _HOSTILE,
     "test_processes": _NO_SERVER,
