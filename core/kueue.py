@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from core.model import EMPTY, Pod, Toleration
+from core.waiting import code_in
 
 # spec.controllerName of the AdmissionChecks that are answered.
 CONTROLLER_NAME: Final = "cardshare.io/fits"
@@ -21,8 +22,10 @@ POD_SET: Final = "kueue.x-k8s.io/podset"
 MAIN: Final = "main"
 # So long the room of a Workload that was told yes is kept from other Workloads, from the answer and from its admission.
 PROMISE_S: Final = 60.0
-_FIRST_RETRY_S: Final = 15
-_LAST_RETRY_S: Final = 240
+# Who comes back after a no gets the next one after this, twice as late each time up to the last: Kueue gives quota back
+# at once, and would otherwise go round as fast as answers come.
+_FIRST_WAIT_S: Final = 15
+_LAST_WAIT_S: Final = 60
 
 
 class CheckState(StrEnum):
@@ -113,6 +116,14 @@ class Workload(NamedTuple):
             return 0.0
         return max(self.admitted_s, *(one.since_s for one in own)) + PROMISE_S
 
+    def refused_from_s(self, names: Collection[str]) -> float:
+        """From when on it is told no, Unix seconds: at once if it never was, else after a wait, in which it may fit."""
+        return max((_refused_from_s(one) for one in self._own(names)), default=0.0)
+
+    def is_told(self, names: Collection[str]) -> bool:
+        """Whether it waits, and says why."""
+        return all(one.state == CheckState.PENDING and code_in(one.message) for one in self._own(names))
+
     def has(self, pod: Pod) -> bool:
         """Whether *pod* is one of its pods."""
         if pod.namespace != self.namespace:
@@ -127,6 +138,13 @@ class Workload(NamedTuple):
 
     def _own(self, names: Collection[str]) -> list[Check]:
         return [one for one in self.checks if one.name in names]
+
+
+def _refused_from_s(check: Check) -> float:
+    # Kueue says so when it resets a check; how many times it was, it counts since v0.15.
+    if not check.message and not check.retries:
+        return check.since_s
+    return check.since_s + min(_FIRST_WAIT_S << min(max(check.retries - 1, 0), 8), _LAST_WAIT_S)
 
 
 class Flavor(NamedTuple):
@@ -147,16 +165,10 @@ class AdmissionCheck(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a Workload is told; requeue_s: of a Retry, after how many seconds Kueue is to give it quota again."""
+    """What a Workload is told."""
 
     state: CheckState
     message: str
-    requeue_s: int | None = None
-
-
-def retry(message: str, retries: int) -> Answer:
-    """Room may free later: give the quota to others, and come back after a wait that grows with *retries*."""
-    return Answer(CheckState.RETRY, message, min(_FIRST_RETRY_S << min(retries, 8), _LAST_RETRY_S))
 
 
 def answered(workload: Workload, names: Collection[str], answer: Answer, at: str) -> tuple[Mapping[str, Any], ...]:
@@ -165,15 +177,27 @@ def answered(workload: Workload, names: Collection[str], answer: Answer, at: str
 
 
 def _entry(check: Check, answer: Answer, at: str) -> Mapping[str, Any]:
+    # With requeueAfterSeconds, Kueue up to v0.17 holds the quota for so long before it gives it back.
     known = {key: value for key, value in check.written.items() if key != "requeueAfterSeconds"}
-    entry = {**known, "state": str(answer.state), "message": answer.message, "lastTransitionTime": at}
-    return entry if answer.requeue_s is None else {**entry, "requeueAfterSeconds": answer.requeue_s}
+    changed = {} if _stays(check, answer) else {"lastTransitionTime": at}
+    return {**known, "state": str(answer.state), "message": answer.message, **changed}
+
+
+def _stays(check: Check, answer: Answer) -> bool:
+    """Whether it only waits on, with another message; a yes that is said again begins anew."""
+    return check.state == answer.state == CheckState.PENDING
 
 
 def believed(workload: Workload, names: Collection[str], answer: Answer, now_s: float) -> Workload:
     """*workload* as it is once *answer* is written."""
     checks = tuple(
-        one._replace(state=answer.state.value, since_s=now_s, message=answer.message) if one.name in names else one
+        one._replace(
+            state=answer.state.value,
+            since_s=one.since_s if _stays(one, answer) else now_s,
+            message=answer.message,
+        )
+        if one.name in names
+        else one
         for one in workload.checks
     )
     return workload._replace(checks=checks)

@@ -19,7 +19,7 @@ from core.explaining import explain
 from core.explaining.asked import read_wish
 from core.explaining.explain import Refused
 from core.explaining.limits import over_wait
-from core.kueue import MAIN, POD_SET, PROMISE_S, Answer, CheckState, PodSet, Workload, pod_with, retry
+from core.kueue import MAIN, POD_SET, PROMISE_S, Answer, CheckState, PodSet, Workload, pod_with
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
@@ -54,11 +54,14 @@ class Asking:
         self._candidates: Final = Candidates(self._ledger, owner.planner.search.policy)
         self._budgets: Final[dict[Spender, Budget | None]] = {}
 
-    async def answers(self, now_s: float) -> AsyncIterator[tuple[Workload, Answer]]:
-        """Whether each Workload that asks fits, beside all that were promised room; now_s: Unix seconds."""
+    async def answers(self, asking: Iterable[Workload], now_s: float) -> AsyncIterator[tuple[Workload, Answer | None]]:
+        """Whether each of *asking* fits, beside all that were promised room; None: it waits on as it was told.
+
+        now_s: Unix seconds.
+        """
         await self._count_promised(now_s)
-        for workload in self._known.asking(now_s):
-            yield workload, await self._answer(workload)
+        for workload in asking:
+            yield workload, await self._answer(workload, now_s)
 
     # ------------------------------------------------------------------ promised
 
@@ -78,23 +81,23 @@ class Asking:
                     self._set_aside(e)
 
     async def _there(self, promised: Sequence[Workload]) -> Mapping[tuple[str, str], int]:
-        """How many pods have their room already, by Workload and the name of their pod set."""
-        counts: Counter[tuple[str, str]] = Counter()
-        namespaces = {one.namespace for one in promised}
+        """How many pods have, or had, their room, by Workload and the name of their pod set."""
+        namespaces, arrived = {one.namespace for one in promised}, self._known.arrived
         reserved = [one.pod for one in self._owner.life if one.placement is not None]
         for pod in (*reserved, *self._owner.carded.values()):
             if pod.namespace in namespaces:
-                name = pod.labels.get(POD_SET, MAIN)
-                counts.update((one.key, name) for one in promised if one.has(pod))
+                for workload in promised:
+                    if workload.has(pod):
+                        arrived.setdefault(workload.key, {})[pod.uid] = pod.labels.get(POD_SET, MAIN)
             await self._work.give_way()
-        return counts
+        return Counter((one.key, name) for one in promised for name in arrived.get(one.key, {}).values())
 
     # ------------------------------------------------------------------ one Workload
 
-    async def _answer(self, workload: Workload) -> Answer:
+    async def _answer(self, workload: Workload, now_s: float) -> Answer | None:
         wants = self._wants(workload)
         if isinstance(wants, Wait):
-            return self._retry(workload, wants)
+            return self._no(workload, wants, now_s)
         if not wants:
             return _NOTHING
         asked = list(wants.values())
@@ -103,15 +106,24 @@ class Asking:
             found = await self._work.result(place_all(self._candidates, asked, barred, self._budget(asked[0].pod)))
         except NodeInvariantError as e:
             self._set_aside(e)
-            return self._retry(workload, Wait(Cause.NOT_JUDGED, f"cannot be told: {e}"))
-        if isinstance(found, Short):
-            return self._retry(workload, await self._short(asked, found, barred))
-        self._spend(found)
-        return _fits(found)
+            return self._no(workload, Wait(Cause.NOT_JUDGED, f"cannot be told: {e}"), now_s)
+        if not isinstance(found, Short):
+            self._spend(found)
+            return _fits(found)
+        if self._waits_on(workload, now_s):
+            return None  # why is not worked out again
+        return self._no(workload, await self._short(asked, found, barred), now_s)
 
-    def _retry(self, workload: Workload, why: Wait) -> Answer:
-        retries = max((one.retries for one in workload.checks if one.name in self._known.checks), default=0)
-        return retry(_cut(why.message), retries)
+    def _no(self, workload: Workload, why: Wait, now_s: float) -> Answer | None:
+        if self._waits_on(workload, now_s):
+            return None
+        is_due = now_s >= workload.refused_from_s(self._known.checks)
+        return Answer(CheckState.RETRY if is_due else CheckState.PENDING, _cut(why.message))
+
+    def _waits_on(self, workload: Workload, now_s: float) -> bool:
+        """Whether it was told why it waits, and has to wait on before it is told no again."""
+        names = self._known.checks
+        return workload.is_told(names) and now_s < workload.refused_from_s(names)
 
     async def _short(self, asked: Sequence[Want], short: Short, barred: frozenset[NodeName]) -> Wait:
         """Why not all of what is *asked* fits, and what keeps out the first that does not."""
@@ -166,7 +178,7 @@ class Asking:
         made = pod_to_come(pod, reviewed, self._book)
         if not isinstance(made, Pod):
             return _of(pod_set, Wait(Cause.INVALID, explain.invalid(made)))
-        return made._replace(uid=PodUid(f"{workload.uid}/{pod_set.name}"), name=f"{workload.name}-{pod_set.name}")
+        return made._replace(uid=PodUid(f"{workload.key}/{pod_set.name}"), name=f"{workload.name}-{pod_set.name}")
 
     # ------------------------------------------------------------------ what is spent in this round
 

@@ -7,6 +7,7 @@ again. A yes counts from before its write, because the outcome of a write may be
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import quote
 
@@ -20,7 +21,11 @@ from controller.metrics import Metrics
 from controller.reporting.work import Work
 from core.admission.rulebook import rulebook
 from core.errors import InvalidRequestError
+from core.explaining.explain import Refused
 from core.kueue import CONTROLLER_NAME, AdmissionCheck, Answer, Workload, answered, believed
+from core.ledger import Ledger
+from core.model import NodeName
+from core.placing.shape import Shape
 from core.wire.kueue import decode_admission_check, decode_flavor, decode_workload, salvage_workload
 from kube.calls import Calls
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiRefusedError
@@ -34,9 +39,15 @@ _T = TypeVar("_T")
 # By their API, the newest first.
 _APIS: Final = ("/apis/kueue.x-k8s.io/v1beta2", "/apis/kueue.x-k8s.io/v1beta1")
 _PACE: Final = Pace(last_list_wait_s=10.0)
-# A round begins so often at most, and takes a tenth of the time.
+# A round begins so often at most, ends after so much work, and takes a tenth of the time.
 _PAUSE_S: Final = 0.1
+_ROUND_S: Final = 1.0
 _REST_PER_WORK: Final = 9.0
+# One that waits on is judged again after this.
+_AGAIN_S: Final = 5.0
+# Why no node takes a shape costs more than all else: it is worked out once for all Workloads that ask the same.
+_GOOD_FOR_S: Final = 30.0
+_REASONS_MAX: Final = 256
 # Without news: when what was promised may have lapsed, or a write is to be tried again.
 _LOOK_S: Final = 2.0
 
@@ -107,6 +118,7 @@ class AdmissionChecks:
         self._clock: Final = clock
         self._wall: Final = wall
         self._failing: Final[set[str]] = set()
+        self._reasons: Final[dict[Shape, tuple[float, Refused]]] = {}
         self.known: Final = Known()
         known = self.known
         self.reflectors: Final[Mapping[str, Reflector[Any]]] = {
@@ -149,20 +161,39 @@ class AdmissionChecks:
     # ------------------------------------------------------------------ Workloads
 
     async def look(self) -> float:
-        """One round; the seconds of work that it was."""
-        if not self.known.asking(self._wall()):
-            return 0.0
+        """One round; the seconds of work that it was, the waiting for writes left out."""
         await self._inbox.settled()
-        ledger, work = self._owner.ledger, Work(self._clock)
+        asking = self.known.asking(self._wall())
+        if not asking:
+            return 0.0
+        ledger, work, waited_s = self._owner.ledger, Work(self._clock), 0.0
         tables = ledger.tables
         book = rulebook(ledger.settings, tables, ledger.catalog)
-        round_ = Asking(self._owner, self.known, self._explain, book, work)
-        async for workload, answer in round_.answers(self._wall()):
+        round_ = Asking(self._owner, self.known, self._explained, book, work)
+        async for workload, answer in round_.answers(asking, self._wall()):
             if ledger.tables is not tables or not self._may_answer():
                 break
-            if self.known.workloads.get(workload.key) is workload:  # else it has changed since
+            began_s = self._clock()
+            if answer is None:
+                self.known.rest(workload, self._wall() + _AGAIN_S)
+            elif self.known.workloads.get(workload.key) is workload:  # else it has changed since
                 await self._tell(workload, answer)
-        return work.worked_s
+            waited_s += self._clock() - began_s
+            if work.worked_s - waited_s > _ROUND_S:
+                self.known.ended_with = workload
+                break
+        return work.worked_s - waited_s
+
+    async def _explained(self, shape: Shape, ledger: Ledger, barred: frozenset[NodeName]) -> tuple[Refused, float]:
+        """Why no node takes *shape*, worked out anew after a while; and the seconds of work that it was."""
+        made_s, refused = self._reasons.get(shape, (-inf, None))
+        if refused is not None and self._clock() < made_s + _GOOD_FOR_S:
+            return refused, 0.0
+        answer = await self._explain(shape, ledger, barred)
+        if len(self._reasons) >= _REASONS_MAX:
+            self._reasons.clear()
+        self._reasons[shape] = self._clock(), answer[0]
+        return answer
 
     async def _tell(self, workload: Workload, answer: Answer) -> None:
         names, now_s = self.known.checks, self._wall()

@@ -5,6 +5,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from core.kueue import CONTROLLER_NAME, Additions, AdmissionCheck, Flavor, Workload
+from core.model import PodUid
 from kube.objects import EventKind
 
 _T = TypeVar("_T")
@@ -18,6 +19,8 @@ class Known:
         flavors: what each adds to pods.
         checks: the AdmissionChecks that are ours, by name.
         workloads: those that have quota, and are not over; by namespace/name.
+        arrived: of those, by the same key, the pods that had their room once, and of which pod set each is.
+        ended_with: with whom a round ended early, so that the next begins with those behind it.
     """
 
     def __init__(self) -> None:
@@ -25,6 +28,10 @@ class Known:
         self.flavors: Final[dict[str, Additions]] = {}
         self.checks: Final[dict[str, AdmissionCheck]] = {}
         self.workloads: Final[dict[str, Workload]] = {}
+        self.arrived: Final[dict[str, dict[PodUid, str]]] = {}
+        self.ended_with: Workload | None = None
+        # Those that wait on, as they were judged, and when they are judged again (Unix seconds).
+        self._resting: Final[dict[str, tuple[Workload, float]]] = {}
 
     def put_flavor(self, flavor: Flavor) -> None:
         """It appeared or changed."""
@@ -43,12 +50,24 @@ class Known:
             self.changed.set()
         else:
             self.workloads.pop(workload.key, None)
+            self.arrived.pop(workload.key, None)
 
     def asking(self, now_s: float) -> list[Workload]:
         """Those that are to be answered, who comes first; now_s: Unix seconds."""
-        return sorted(
-            (one for one in self._live(now_s) if one.is_asking(self.checks, now_s)), key=lambda one: one.order
-        )
+        found = (one for one in self._live(now_s) if one.is_asking(self.checks, now_s) and not self._rests(one, now_s))
+        asking = sorted(found, key=lambda one: one.order)
+        last, self.ended_with = self.ended_with, None
+        if last is None:
+            return asking
+        return [*(one for one in asking if one.order > last.order), *(one for one in asking if one.order <= last.order)]
+
+    def rest(self, workload: Workload, until_s: float) -> None:
+        """*workload* waits on, and is not asked about before *until_s* (Unix seconds) unless it changes."""
+        self._resting[workload.key] = workload, until_s
+
+    def _rests(self, workload: Workload, now_s: float) -> bool:
+        known, until_s = self._resting.get(workload.key, (None, 0.0))
+        return known is workload and now_s < until_s
 
     def promised(self, now_s: float) -> list[Workload]:
         """Those whose room is kept from others, who comes first."""
@@ -60,6 +79,9 @@ class Known:
         for one in list(self.workloads.values()):
             if one.admitted_s and one.promised_until_s(self.checks) <= now_s and not one.is_asking(self.checks, now_s):
                 del self.workloads[one.key]
+        for kept in (self._resting, self.arrived):
+            for key in kept.keys() - self.workloads.keys():
+                del kept[key]
         return list(self.workloads.values())
 
 

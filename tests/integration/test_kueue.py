@@ -23,7 +23,6 @@ async def test_a_workload_is_told_whether_its_pods_fit_and_no_two_the_same_room(
         await kueue.reserve("large", share(16000))
         told = await kueue.told("large", "Retry")
         assert told["message"].startswith("CS502 "), told
-        assert told["requeueAfterSeconds"] == 15
 
         await kueue.reserve("first", share(15000), pods=2)
         assert "2 pods fit now, for example on t4-a" in (await kueue.told("first", "Ready"))["message"]
@@ -36,7 +35,6 @@ async def test_a_workload_is_told_whether_its_pods_fit_and_no_two_the_same_room(
         await kueue.write("first", {"conditions": [condition("QuotaReserved"), condition("Finished")]})
         await kueue.write("second", reserved())
         await kueue.told("second", "Ready")
-        await kueue.remove()
 
 
 async def test_nothing_of_kueue_is_read_without_the_flag(rig):
@@ -47,4 +45,3 @@ async def test_nothing_of_kueue_is_read_without_the_flag(rig):
         await world.add(pod("p", share(1000)))
         await world.phase("p")
         assert GROUP not in {group for _, group, _ in await world.used_rights()}
-        await kueue.remove()

@@ -22,6 +22,8 @@ def definitions(version):
     served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
     for plural, (kind, scope) in _KINDS.items():
         yield {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
             "metadata": {"name": f"{plural}.{GROUP}"},
             "spec": {
                 "group": GROUP,
@@ -78,15 +80,13 @@ class Kueue:
         for definition in definitions(self._version):
             await self._client.create(CRDS, definition)
         for name, labels in {"any": {}, **flavors}.items():
-            await self._make("resourceflavors", {"metadata": {"name": name}, "spec": {"nodeLabels": labels}})
-        await self._make("admissionchecks", {"metadata": {"name": "fits"}, "spec": {"controllerName": OURS}})
+            await self._make("resourceflavors", name, nodeLabels=labels)
+        await self._make("admissionchecks", "fits", controllerName=OURS)
 
-    async def remove(self):
-        """Take its kinds away, with all of their objects."""
-        for plural in _KINDS:
-            await self._client.delete(f"{CRDS}/{plural}.{GROUP}")
+    async def _make(self, plural, name, **spec):
+        kind, _ = _KINDS[plural]
+        body = {"apiVersion": f"{GROUP}/{self._version}", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
-    async def _make(self, plural, body):
         async def made():
             try:
                 return await self._client.create(f"{self._api}/{plural}", body)

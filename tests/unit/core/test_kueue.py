@@ -5,10 +5,10 @@ import json
 import pytest
 
 from core.errors import InvalidRequestError
-from core.kueue import PROMISE_S, Additions, Answer, CheckState, answered, believed, pod_with, retry
+from core.kueue import PROMISE_S, Additions, Answer, CheckState, answered, believed, pod_with
 from core.model import Toleration
 from core.wire.kueue import decode_admission_check, decode_flavor, decode_workload, pod_in, salvage_workload
-from tests.support.worlds.kueue import check, condition, reserved, workload
+from tests.support.worlds.kueue import AT, check, condition, reserved, workload
 from tests.support.worlds.world import MEMORY, NUMBER, pod
 
 AT_S = 1_795_600_800.0  # 2026-11-25T10:00:00Z
@@ -72,14 +72,22 @@ def test_an_answer_leaves_other_checks_and_what_is_not_ours_as_they_were():
     found = read(reserved(other, check("Pending", retryCount=2, requeueAfterSeconds=9)))
     ready = answered(found, NAMES, Answer(CheckState.READY, "yes"), "now")
     assert ready == (other, check("Ready", retryCount=2, at="now") | {"message": "yes"})
-    entry = answered(found, NAMES, retry("no", 2), "now")[1]
-    assert (entry["state"], entry["message"], entry["requeueAfterSeconds"]) == ("Retry", "no", 60)
+    no = answered(found, NAMES, Answer(CheckState.RETRY, "no"), "now")[1]
+    # With requeueAfterSeconds, Kueue would hold the quota for so long.
+    assert no == check("Retry", retryCount=2, at="now") | {"message": "no"}
+    waits = answered(found, NAMES, Answer(CheckState.PENDING, "why"), "now")[1]
+    assert (waits["state"], waits["message"], waits["lastTransitionTime"]) == ("Pending", "why", AT)
     told = believed(found, NAMES, Answer(CheckState.READY, "yes"), AT_S)
     assert told.promised_until_s(NAMES) == AT_S + PROMISE_S
 
 
-def test_who_is_told_no_again_waits_longer_but_never_longer_than_four_minutes():
-    assert [retry("", many).requeue_s for many in (0, 1, 2, 3, 4, 5, 2**31 - 1)] == [15, 30, 60, 120, 240, 240, 240]
+@pytest.mark.parametrize(
+    ("retries", "message", "waits_s"),
+    [(0, "", 0), (0, "Reset to Pending", 15), (1, "", 15), (2, "", 30), (3, "", 60), (4, "", 60), (2**31 - 1, "", 60)],
+)
+def test_who_was_told_no_before_waits_longer_each_time_but_never_longer_than_a_minute(retries, message, waits_s):
+    found = read(reserved(check("Pending", retryCount=retries) | {"message": message}))
+    assert found.refused_from_s(NAMES) == AT_S + waits_s
 
 
 def test_what_is_added_to_pods_does_not_replace_what_they_say():

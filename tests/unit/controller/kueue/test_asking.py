@@ -29,19 +29,20 @@ class Asked(World):
         self.known.put_check(AdmissionCheck("other", "example.com/other"))
         self.known.put_flavor(Flavor("any", Additions()))
 
-    def has(self, name, *, memory=1000, pods=1, state="Pending", flavor="any", limits=None, more=(), **spec):
+    def has(self, name, *, memory=1000, pods=1, state="Pending", flavor="any", limits=None, more=(), said=(), **spec):
         """Show a Workload with quota for *pods* pods of *memory* MiB each."""
         limits = {NUMBER: "1", MEMORY: str(memory)} if limits is None else limits
         made = workload(name, limits, pods=pods, **spec)
-        made["metadata"] |= {"uid": f"uid-{name}", "ownerReferences": [{"kind": "Job", "name": name}]}
-        made["status"] = reserved(check(state), pods=pods, flavor=flavor, more=more)
+        made["metadata"] |= {"ownerReferences": [{"kind": "Job", "name": name}]}
+        made["status"] = reserved(check(state) | dict(said), pods=pods, flavor=flavor, more=more)
         self.known.put_workload(decode_workload(json.dumps(made).encode()))
 
     async def answers(self, now_s=AT_S):
         ledger, before = self.ledger, self.ledger.cursor
         book = rulebook(ledger.settings, ledger.tables, ledger.catalog)
         asking = Asking(self.owner, self.known, self.why, book, Work(lambda: self.now_s))
-        found = {one.name: answer async for one, answer in asking.answers(now_s)}
+        asks = self.known.asking(now_s)
+        found = {one.name: answer async for one, answer in asking.answers(asks, now_s) if answer is not None}
         assert ledger.cursor == before
         return found
 
@@ -78,7 +79,7 @@ async def test_who_has_the_higher_priority_is_asked_first():
     assert await world.states() == {"b": "Ready", "a": "Retry"}
 
 
-async def test_what_was_promised_is_kept_until_its_pods_have_their_room_or_it_lapses():
+async def test_what_was_promised_is_kept_until_its_pods_have_their_room():
     world = Asked(node("n1"))
     world.has("first", memory=3000, pods=2, state="Ready")
     world.has("second", memory=6000)
@@ -88,13 +89,49 @@ async def test_what_was_promised_is_kept_until_its_pods_have_their_room_or_it_la
     assert await world.states() == {"second": "Retry"}  # 3000 are held, 3000 still promised
     world.has("third", memory=4000)
     assert (await world.states())["third"] == "Ready"
-    world.known.workloads.pop("default/third")
+    world.gone("p")  # it had its room: nothing is kept for it any more
+    assert await world.states() == {"second": "Ready", "third": "Retry"}
+
+
+async def test_a_promise_that_is_not_kept_lapses_after_a_minute():
+    world = Asked(node("n1"))
+    world.has("first", memory=3000, pods=2, state="Ready")
+    world.has("second", memory=6000)
     # Never admitted: asked again after a minute, as the older one.
     assert await world.states(AT_S + 61) == {"first": "Ready", "second": "Retry"}
     world.has("first", memory=3000, pods=2, state="Ready", more=[condition("Admitted")])
     assert await world.states(AT_S + 59) == {"second": "Retry"}
     assert await world.states(AT_S + 61) == {"second": "Ready"}
     assert "default/first" not in world.known.workloads
+
+
+async def test_who_comes_back_after_a_no_waits_for_the_next_and_is_told_yes_meanwhile_if_room_frees():
+    world = Asked(node("n1"))
+    world.adds(pod("p", memory=8000))
+    world.plan()
+    world.has("a", memory=6000, said={"retryCount": 2, "message": "Reset to Pending"})
+    (waits,) = (await world.answers(AT_S + 29)).values()
+    assert (waits.state, waits.message[:6]) == (CheckState.PENDING, "CS501 ")
+    assert await world.states(AT_S + 30) == {"a": "Retry"}
+    world.has("a", memory=6000, said={"retryCount": 2, "message": waits.message})
+    assert await world.states(AT_S + 29) == {}  # it is told already
+    assert await world.states(AT_S + 30) == {"a": "Retry"}
+    world.gone("p")
+    assert await world.states(AT_S + 29) == {"a": "Ready"}
+
+
+async def test_who_waits_on_is_not_asked_for_a_while_and_a_round_goes_on_where_one_ended():
+    world = Asked(node("n1"))
+    for name in "abc":
+        world.has(name)
+    known = world.known
+    known.rest(known.workloads["default/a"], AT_S + 5)
+    known.ended_with = known.workloads["default/b"]
+    assert [one.name for one in known.asking(AT_S)] == ["c", "b"]
+    assert [one.name for one in known.asking(AT_S)] == ["b", "c"]
+    assert [one.name for one in known.asking(AT_S + 5)] == ["a", "b", "c"]
+    world.has("a")
+    assert [one.name for one in known.asking(AT_S)] == ["a", "b", "c"]
 
 
 async def test_pods_are_judged_as_the_webhook_completes_them():

@@ -31,6 +31,7 @@ class Checked(World):
     def __init__(self, *nodes):
         super().__init__(*nodes)
         self.calls = FakeCalls()
+        self.explained = 0
         self.checks = AdmissionChecks(
             self.owner,
             Inbox(lambda: self.now_s),
@@ -46,6 +47,7 @@ class Checked(World):
         self.checks.known.put_flavor(Flavor("any", Additions()))
 
     async def why(self, shape, ledger, barred):
+        self.explained += 1
         return explain.refused(ledger, shape, self.owner.planner.search.policy.cards), 0.0
 
     def has(self, name, *, memory=6000, version="7"):
@@ -70,6 +72,19 @@ async def test_an_answer_is_a_patch_of_the_version_that_was_judged():
     assert body["metadata"] == {"uid": "uid-a", "resourceVersion": "7"}
     assert [one["name"] for one in body["status"]["admissionChecks"]] == ["fits"]
     assert world.metrics.registry.get_sample_value("cardshare_kueue_answers_total", {"state": "Ready"}) == 1
+
+
+async def test_why_the_same_pods_do_not_fit_is_worked_out_once_for_all_and_again_later():
+    world = Checked(node("n1"))
+    for name in "abc":
+        world.has(name, memory=20_000)
+    await world.checks.look()
+    assert world.told() == [("a/status", "Retry"), ("b/status", "Retry"), ("c/status", "Retry")]
+    assert world.explained == 1
+    world.now_s += 31
+    world.has("d", memory=20_000)
+    await world.checks.look()
+    assert world.explained == 2
 
 
 async def test_who_changed_meanwhile_is_judged_again_and_was_promised_nothing():
