@@ -38,13 +38,15 @@ settings.load_profile("cardshare")
 
 
 class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells no types
-    """Hands tests to processes one by one, those of e2e/, node/ and browser/ to a single one each: they share servers.
+    """Hands tests to processes one by one; those that share a server, which are a room or a file of node/, to one.
 
     pytest-xdist's own groups are by a mark that is lost on the way from pytest 9.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((room for room in ("e2e", "node", "browser") if nodeid.startswith(f"tests/{room}/")), nodeid)
+        if nodeid.startswith("tests/node/"):
+            return nodeid.partition("::")[0]
+        return next((room for room in ("e2e", "browser") if nodeid.startswith(f"tests/{room}/")), nodeid)
 
 
 def pytest_configure(config: pytest.Config) -> None:

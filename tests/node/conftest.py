@@ -30,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             pytest.fail(f"no real node: {reason}", pytrace=False)
         pytest.skip(f"no real node: {reason}")
     named = environ.get("CARDSHARE_NODE_LOGS")
-    logs = Path(named) if named else tmp_path_factory.mktemp("node")
+    logs = Path(named, environ.get("PYTEST_XDIST_WORKER", "")) if named else tmp_path_factory.mktemp("node")
     helm = go_tools.find(go_tools.HELM, environ)
     programs = {"helm": helm} if helm else {}
     with (

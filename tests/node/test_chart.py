@@ -1,5 +1,6 @@
-"""cardshare installed by its chart, on a real node: pods of every dialect get their cards."""
+"""cardshare installed by its chart, on a real node: pods get their cards, with every device plugin."""
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from tests.support.node.cluster import Cluster
 from tests.support.node.product import by_chart
-from tests.support.node.world import World, pod, vgpu
+from tests.support.node.world import World, assignments, pod, vgpu, wait
 
 # The first test of a module waits for the installation too.
 pytestmark = pytest.mark.timeout(600)
@@ -27,12 +28,19 @@ class Sold:
     node_labels: Mapping[str, str] = field(default_factory=dict)
 
 
+VGPU = tuple(vgpu(1))
+SMALL: dict[str, Any] = {"model": "NVIDIA A10", "memory_mib": 2400, "count": 2}
+# A device for each MiB. Not two such cards: a kubelet that starts looks up each device, and 63,000 are more than the
+# 4 MiB that gRPC takes at once.
+LARGE: dict[str, Any] = {"model": "NVIDIA A10", "memory_mib": 24_576, "count": 1}
+# What etcd says of a status of more than 1.5 MiB.
+TOO_LARGE = "etcdserver: request is too large"
 CHIP = "huawei.com/Ascend310P"
 DIALECTS = {
     "vgpu": Sold(
         kind="vgpu",
         options={"model": "Tesla T4", "memory_mib": 15360, "count": 2},
-        resources=tuple(vgpu(1)),
+        resources=VGPU,
         limits=(vgpu(3000, 30), vgpu(4000, 20, cards=2)),
     ),
     "gpu_memory": Sold(
@@ -89,12 +97,59 @@ def world(cluster: Cluster) -> Iterator[World]:
         yield World(cluster=cluster)
 
 
-def test_with_a_memory_factor_a_pod_has_fewer_devices_and_as_much_memory(empty: World):
+def test_pods_removed_by_force_in_flight_leave_the_others_what_was_assigned(empty: World):
+    with empty.plugin("vgpu", VGPU, **SMALL):
+        for turn, after_s in enumerate((0.0, 0.4, 1.0)):
+            names = [f"f{turn}-{at}" for at in range(6)]
+            empty.create(*(pod(name, vgpu(60 + 3 * at + turn)) for at, name in enumerate(names)))
+            time.sleep(after_s)
+            for name in names[::2]:
+                empty.cluster.api.delete(f"{empty.path}/{name}", 0)
+            # Of the same name as one that is gone, and another size.
+            empty.create(pod(names[0], vgpu(90 + turn)), pod(f"g{turn}", vgpu(95 + turn)))
+            empty.running(*names[1::2], names[0], f"g{turn}")
+            empty.remove()
+
+
+def test_a_plugin_that_is_replaced_serves_pods_made_meanwhile(empty: World):
+    with empty.plugin("vgpu", VGPU, **SMALL):
+        empty.create(pod("before", vgpu(80)))
+        before = empty.running("before")
+        with empty.without_plugin("vgpu", VGPU[0]):
+            empty.create(*(pod(f"m{at}", vgpu(90 + 3 * at)) for at in range(3)))
+        empty.running("before", "m0", "m1", "m2")
+        assert assignments(empty.read("before")) == assignments(before)
+
+
+def test_a_pod_with_more_devices_than_its_status_can_list_stays_pending_and_is_reported(empty: World):
+    """Gate ResourceHealthStatus of Kubernetes 1.36: kubelet lists each MiB of a pod's memory in its status."""
+    cluster, large = empty.cluster, pod("large", vgpu(24_500))
+    with empty.plugin("vgpu", VGPU, **LARGE):
+        assert "CS618" in cluster.doctor()
+        # The webhook looks at nodes now and then.
+        wait("a warning", lambda: "" if "CS322" in cluster.api.warnings(empty.path, large) else "none")
+        empty.create(large)
+        wait("kubelet to fail", lambda: "" if TOO_LARGE in cluster.kubelet_log() else "it has not said so")
+        (found,) = empty.read("large").values()
+        assert f"{found['metadata']['uid']}/c0" in empty.environments()
+        assert found["status"]["phase"] == "Pending"
+        assert "CS619" in cluster.doctor()
+        empty.remove()
+
+
+def test_with_the_kubelets_gates_off_such_a_pod_runs(empty: World):
+    gates = {"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False}
+    with empty.kubelet_gates(**gates), empty.plugin("vgpu", VGPU, **LARGE):
+        empty.create(pod("large", vgpu(24_500)))
+        empty.running("large")
+        assert "CS618" not in empty.cluster.doctor()
+        empty.remove()
+
+
+def test_with_a_memory_factor_such_a_pod_has_fewer_devices_and_as_much_memory(empty: World):
     units = replace(empty, memory_factor=10)
-    card: dict[str, Any] = {"model": "NVIDIA A10", "memory_mib": 24_576, "count": 1, "memory_factor": 10}
-    with units.device_config(), units.plugin("vgpu", tuple(vgpu(1)), **card):
+    with units.device_config(), units.plugin("vgpu", VGPU, **LARGE, memory_factor=10):
         large = pod("large", vgpu(2_450))
-        assert "CS322" not in units.cluster.api.warnings(units.path, large)
         units.create(large)
         units.running("large")
         assert "CS618" not in units.cluster.doctor()

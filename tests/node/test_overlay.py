@@ -12,15 +12,13 @@ from tests.support.node.api import RefusedError
 from tests.support.node.cluster import NODE, Cluster
 from tests.support.node.load import creates
 from tests.support.node.product import NAMESPACE, by_overlay, leader, pods, restarts, unstarted, until_ready
-from tests.support.node.world import World, pod, vgpu, wait
+from tests.support.node.world import World, assignments, pod, vgpu, wait
 
 Json = dict[str, Any]
 
 VGPU = tuple(vgpu(1))
 # The lease's 15 s, and two looks at it: docs/operators/controller.md.
 LEADER_GONE_S = 17.0
-# What etcd says of a status of more than 1.5 MiB.
-TOO_LARGE = "etcdserver: request is too large"
 # How much longer than an ordinary Binding, measured beside it, the first one of another leader may take.
 FIRST_BINDING = 10
 
@@ -30,64 +28,42 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def world(cluster: Cluster) -> Iterator[World]:
-    """The product and two cards of 24 GiB, sold by the dialect `vgpu`.
+    """The product and two cards, sold by the dialect `vgpu`.
 
-    More MiB in all, and the list of devices is larger than the 4 MiB that gRPC takes at once.
+    Cards and pods are small: a kubelet that starts looks up each device among those of every pod, for seconds.
     """
     found = World(cluster=cluster)
-    with by_overlay(cluster), found.plugin("vgpu", VGPU, model="NVIDIA A10", memory_mib=24_576, count=2):
+    with by_overlay(cluster), found.plugin("vgpu", VGPU, model="NVIDIA A10", memory_mib=2400, count=2):
         yield found
 
 
 def test_twenty_pods_at_once_each_get_their_own(empty: World):
     names = [f"p{at:02}" for at in range(20)]
-    empty.create(*(pod(name, vgpu(1000 + 37 * at)) for at, name in enumerate(names)))
+    empty.create(*(pod(name, vgpu(100 + 4 * at)) for at, name in enumerate(names)))
     empty.running(*names)
 
 
 def test_containers_and_cards_of_one_pod_have_shares_of_their_own(empty: World):
-    empty.create(pod("two", vgpu(700), vgpu(800, 10)), pod("cards", vgpu(1200, cards=2)))
+    empty.create(pod("two", vgpu(70), vgpu(80, 10)), pod("cards", vgpu(120, cards=2)))
     empty.running("two", "cards")
 
 
-def test_pods_removed_by_force_in_flight_leave_the_others_what_was_assigned(empty: World):
-    for turn, after_s in enumerate((0.0, 0.4, 1.0)):
-        names = [f"f{turn}-{at}" for at in range(6)]
-        empty.create(*(pod(name, vgpu(600 + 31 * at + turn)) for at, name in enumerate(names)))
-        time.sleep(after_s)
-        for name in names[::2]:
-            empty.cluster.api.delete(f"{empty.path}/{name}", 0)
-        # Of the same name as one that is gone, and another size.
-        empty.create(pod(names[0], vgpu(900 + turn)), pod(f"g{turn}", vgpu(950 + turn)))
-        empty.running(*names[1::2], names[0], f"g{turn}")
-        empty.remove()
-
-
 def test_a_container_that_ends_is_started_again_with_the_same_share(empty: World):
-    empty.create(pod("a", vgpu(700)), pod("b", vgpu(710)))
+    empty.create(pod("a", vgpu(70)), pod("b", vgpu(71)))
     before = empty.running("a", "b")
     empty.kill("a", "b")
     wait("restarts", lambda: "" if all(restarted(one) for one in empty.read().values()) else "none yet")
     assert assignments(empty.running("a", "b")) == assignments(before)
 
 
-def test_a_plugin_that_is_replaced_serves_pods_made_meanwhile(empty: World):
-    empty.create(pod("before", vgpu(800)))
-    before = empty.running("before")
-    with empty.without_plugin("vgpu", VGPU[0]):
-        empty.create(*(pod(f"m{at}", vgpu(900 + 13 * at)) for at in range(3)))
-    empty.running("before", "m0", "m1", "m2")
-    assert assignments(empty.read("before")) == assignments(before)
-
-
 def test_a_kubelet_that_is_killed_finds_pods_bound_meanwhile_and_those_that_run_keep_theirs(empty: World):
-    empty.create(pod("before", vgpu(800)))
+    empty.create(pod("before", vgpu(80)))
     before = empty.running("before")
     with empty.cluster.without_kubelet():
-        empty.create(pod("goes", vgpu(913)))
+        empty.create(pod("goes", vgpu(93)))
         bound(empty, "goes")
         empty.cluster.api.delete(f"{empty.path}/goes", 0)
-        empty.create(pod("stays", vgpu(900)))
+        empty.create(pod("stays", vgpu(90)))
     empty.running("before", "stays")
     assert assignments(empty.read("before")) == assignments(before)
 
@@ -133,7 +109,7 @@ def test_the_leader_killed_the_next_pod_is_placed_in_time(empty: World):
 
 
 def test_after_a_reboot_pods_that_are_made_anew_run(empty: World):
-    empty.create(pod("before", vgpu(700)))
+    empty.create(pod("before", vgpu(70)))
     empty.running("before")
     begun = restarts(empty.cluster)
     empty.reboot()
@@ -143,27 +119,8 @@ def test_after_a_reboot_pods_that_are_made_anew_run(empty: World):
     wait("the plugin", lambda: "" if empty.allocatable().get(VGPU[0]) else f"{NODE} offers none")
     # Kubelet admits pods of before without its plugins, and may reject them; somebody makes them anew.
     empty.remove()
-    empty.create(pod("after", vgpu(700)), pod("more", vgpu(12_000)))
+    empty.create(pod("after", vgpu(70)), pod("more", vgpu(1200)))
     empty.running("after", "more")
-
-
-def test_a_pod_with_more_devices_than_its_status_can_list_is_reported_and_runs_with_the_gates_off(empty: World):
-    """Gate ResourceHealthStatus of Kubernetes 1.36: kubelet lists each MiB of a pod's memory in its status."""
-    cluster, large = empty.cluster, pod("large", vgpu(24_500))
-    assert "CS322" in cluster.api.warnings(empty.path, large)
-    assert "CS618" in cluster.doctor()
-    empty.create(large)
-    wait("kubelet to fail", lambda: "" if TOO_LARGE in cluster.kubelet_log() else "it has not said so")
-    (uid,) = (one["metadata"]["uid"] for one in empty.read("large").values())
-    assert f"{uid}/c0" in empty.environments()
-    assert empty.read("large")["large"]["status"]["phase"] == "Pending"
-    assert "CS619" in cluster.doctor()
-    empty.remove("large")
-    with empty.kubelet_gates(ResourceHealthStatus=False, ResourceHealthStatusMessage=False):
-        empty.create(large)
-        empty.running("large")
-        assert "CS618" not in cluster.doctor()
-        empty.remove("large")
 
 
 def bound(world: World, name: str) -> None:
@@ -174,7 +131,7 @@ def bound(world: World, name: str) -> None:
 def bound_after_s(world: World, name: str) -> float:
     """Make a pod; how many seconds later it was seen to be bound."""
     begun_s = time.monotonic()
-    world.create(pod(name, vgpu(600)))
+    world.create(pod(name, vgpu(60)))
     bound(world, name)
     return time.monotonic() - begun_s
 
@@ -199,8 +156,3 @@ def there(cluster: Cluster, name: str) -> str:
 def restarted(one: Json) -> bool:
     """Whether a container of the pod was started again."""
     return any(status["restartCount"] for status in one["status"]["containerStatuses"])
-
-
-def assignments(found: dict[str, Json]) -> dict[str, str]:
-    """What was assigned, by name."""
-    return {name: one["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"] for name, one in found.items()}

@@ -120,6 +120,16 @@ class Cluster:
         """All that kubelets have written so far."""
         return (self.there.logs / "kubelet.log").read_text(encoding="utf-8", errors="replace")
 
+    def node_not_ready(self) -> str:
+        """Why the node is not ready, or ""."""
+        try:
+            node = self.api.get(f"/api/v1/nodes/{NODE}")
+            self.api.get("/api/v1/namespaces/default/serviceaccounts/default")
+        except (OSError, RefusedError) as e:
+            return str(e)
+        ready = [one for one in node["status"].get("conditions", []) if one["type"] == "Ready"]
+        return "" if ready and ready[0]["status"] == "True" else f"Ready: {ready}"
+
     @contextmanager
     def without_kubelet(self) -> Iterator[None]:
         """Kill the kubelet, and start it afterwards; containers go on meanwhile."""
@@ -169,7 +179,7 @@ class Cluster:
         self.there.start("kubectl-proxy", "kubectl", own[0], "proxy", "--unix-socket=/share/api.sock")
         self._start_proxy()
         self._start_kubelet()
-        until("the node", self._node_not_ready, deadline_s=PATIENCE_S, pause_s=0.2, children=self._running())
+        until("the node", self.node_not_ready, deadline_s=PATIENCE_S, pause_s=0.2, children=self._running())
         self.took_s["node"] = time.monotonic() - begun_s
 
     def _running(self) -> tuple[Child, ...]:
@@ -182,15 +192,6 @@ class Cluster:
         except CommandFailedError as e:
             return e.said
         return ""
-
-    def _node_not_ready(self) -> str:
-        try:
-            node = self.api.get(f"/api/v1/nodes/{NODE}")
-            self.api.get("/api/v1/namespaces/default/serviceaccounts/default")
-        except (OSError, RefusedError) as e:
-            return str(e)
-        ready = [one for one in node["status"].get("conditions", []) if one["type"] == "Ready"]
-        return "" if ready and ready[0]["status"] == "True" else f"Ready: {ready}"
 
     def _start_containerd(self) -> None:
         share = self.there.share

@@ -21,8 +21,8 @@ Json = dict[str, Any]
 
 _NODE: Final = f"/api/v1/nodes/{NODE}"
 _PAUSE_S: Final = 0.1
-# How what device plugins write to a node begins.
-_OF_PLUGINS: Final = ("volcano.sh/", "hami.io/", "huawei.com/", "nvidia.com/", "baseDeviceInfos")
+# Without a trap the first process of a container ignores SIGTERM, and kubelet waits 2 s.
+_SLEEP: Final = "trap exit TERM; sleep 1000000 & wait"
 _WHO: Final = "CARDSHARE_TEST_CONTAINER"
 _ENVIRONMENTS: Final = (
     f"for one in $(grep -lsz '^{_WHO}=' /proc/[0-9]*/environ); do cat $one && echo; done 2>/dev/null; true"
@@ -36,7 +36,7 @@ def pod(name: str, limits: Mapping[str, int | str], *more: Mapping[str, int | st
             "name": f"c{at}",
             "image": BUSYBOX,
             "imagePullPolicy": "Never",
-            "command": ["sh", "-c", "exec sleep 1000000"],
+            "command": ["sh", "-c", _SLEEP],
             "env": [
                 {"name": "OWN_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
                 {"name": _WHO, "value": f"$(OWN_UID)/c{at}"},
@@ -134,7 +134,9 @@ class World:
         """Kill every process of the containers of *pods*, wherever these are; kubelet starts them again."""
         for name in pods:
             found = f"grep -lsz '^HOSTNAME={name}$' /proc/[0-9]*/environ"
-            self.cluster.there.run("sh", "-c", f"for one in $({found}); do kill -KILL $(echo $one | cut -d/ -f3); done")
+            # With the first process of a container the others are gone.
+            kill = "kill -KILL $(echo $one | cut -d/ -f3) 2>/dev/null"
+            self.cluster.there.run("sh", "-c", f"for one in $({found}); do {kill}; done; true")
 
     def allocatable(self) -> dict[str, int]:
         """What the node offers of extended resources."""
@@ -145,12 +147,11 @@ class World:
     def plugin(
         self, kind: str, resources: Sequence[str], *, node_labels: Mapping[str, str] | None = None, **options: Any
     ) -> Iterator[None]:
-        """A device plugin of *kind* that offers *resources*; gone afterwards, with what it wrote to the node.
+        """A device plugin of *kind* that offers *resources*; gone afterwards, and the node is a new one.
 
         node_labels: what an operator writes to the node for it.
         """
         name = f"{kind}-device-plugin"
-        before = self.cluster.api.get(_NODE)["metadata"]["labels"]
         self.cluster.api.patch(_NODE, {"metadata": {"labels": dict(node_labels or {})}})
         self.cluster.kubectl("apply", "-f", "-", text=json.dumps(daemon_set(kind, json.dumps(options))))
         try:
@@ -158,7 +159,7 @@ class World:
             yield
         finally:
             self.cluster.kubectl("delete", "-n", "kube-system", "daemonset", name, "--cascade=foreground", "--wait")
-            self._clean_node(before)
+            self._renew_node()
 
     @contextmanager
     def without_kubelet(self) -> Iterator[None]:
@@ -166,7 +167,7 @@ class World:
         with self.cluster.without_kubelet():
             yield
             capacity = self.cluster.api.get(_NODE)["status"]["capacity"]
-            devices = dict.fromkeys(key for key in capacity if key.startswith(_OF_PLUGINS))
+            devices = dict.fromkeys(key for key in capacity if "/" in key)
             self.cluster.api.patch(f"{_NODE}/status", {"status": {"capacity": devices, "allocatable": devices}})
 
     @contextmanager
@@ -177,8 +178,10 @@ class World:
         changed, count = re.subn(r"(gpuMemoryFactor:) 1\b", rf"\1 {self.memory_factor}", before)
         assert count == 1, before
         self.cluster.api.patch(path, {"data": {CONFIG_KEY: changed}})
-        yield
-        self.cluster.api.patch(path, {"data": {CONFIG_KEY: before}})
+        try:
+            yield
+        finally:
+            self.cluster.api.patch(path, {"data": {CONFIG_KEY: before}})
 
     @contextmanager
     def kubelet_gates(self, **gates: bool) -> Iterator[None]:
@@ -186,9 +189,11 @@ class World:
         before = dict(self.cluster.kubelet_gates)
         with self.without_kubelet():
             self.cluster.kubelet_gates.update(gates)
-        yield
-        with self.without_kubelet():
-            self.cluster.kubelet_gates = before
+        try:
+            yield
+        finally:
+            with self.without_kubelet():
+                self.cluster.kubelet_gates = before
 
     def reboot(self) -> None:
         """End kubelet, containerd and every container at once, as a loss of power does, and start the first two."""
@@ -209,14 +214,12 @@ class World:
         yield
         select(None)
 
-    def _clean_node(self, labels: Mapping[str, str]) -> None:
-        """Make the node as it was before any plugin, with its *labels*; a kubelet remembers devices for minutes."""
-        with self.without_kubelet():
+    def _renew_node(self) -> None:
+        """Make the node anew, as it was before any plugin: kubelet and cardshare remember devices for minutes."""
+        with self.cluster.without_kubelet():
             self.cluster.there.run("rm", "-f", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
-            found = self.cluster.api.get(_NODE)["metadata"]
-            notes = dict.fromkeys(key for key in found.get("annotations", {}) if key.startswith(_OF_PLUGINS))
-            more = dict.fromkeys(found["labels"].keys() - labels)
-            self.cluster.api.patch(_NODE, {"metadata": {"annotations": notes, "labels": more}})
+            self.cluster.api.delete(_NODE)
+        wait(NODE, self.cluster.node_not_ready)
 
 
 def wait(what: str, why_not: Callable[[], str]) -> float:
@@ -231,6 +234,11 @@ def wait(what: str, why_not: Callable[[], str]) -> float:
             raise AssertionError(f"{what}: not within {PATIENCE_S:.0f} s: {said}")
         time.sleep(_PAUSE_S)
     return time.monotonic() - begun_s
+
+
+def assignments(found: Mapping[str, Json]) -> dict[str, str]:
+    """What was assigned, by name."""
+    return {name: one["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"] for name, one in found.items()}
 
 
 def differences(one: Json, environments: Mapping[str, Mapping[str, str]], memory_factor: int) -> str:
