@@ -14,7 +14,7 @@ from typing import Any, Final, assert_never
 import msgspec
 import yaml
 
-from cli import cluster, controller, doctor, shadow, text, text_fits, text_waiting, watching
+from cli import cluster, controller, doctor, shadow, text, text_fits, text_queues, text_waiting, watching
 from cli.doctor_checks import Level
 from cli.fits import UnusableFileError, fetch_fits
 from cli.options import (
@@ -26,12 +26,14 @@ from cli.options import (
     Get,
     Options,
     Output,
+    Queues,
     Shadow,
     Version,
     Waits,
     Web,
     parse,
 )
+from cli.queues import fetch_queues
 from cli.waiting import fetch_waiting
 from core.errors import InvalidRequestError, escaped
 from core.view.cards import Cards, cards_of, with_removed
@@ -79,6 +81,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
                     return await _waiting(transport, options)
                 case Web():
                     return await _web(transport, options)
+                case Queues():
+                    return await _queues(transport, options)
                 case Fits():
                     return await _fits(transport, options)
                 case Doctor():
@@ -207,6 +211,12 @@ async def _waiting(transport: Transport, options: Waits) -> int:
         if options.output is Output.TEXT
         else _for_scripts(found, options.output)
     )
+    return _OK
+
+
+async def _queues(transport: Transport, options: Queues) -> int:
+    found = await fetch_queues(transport)
+    print(text_queues.table(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
     return _OK
 
 

@@ -52,6 +52,7 @@ _EXAMPLES: Final = {
     "waiting": "kubectl cards waiting\nkubectl cards waiting -A --by reason\nkubectl cards waiting -A -o json",
     "fits": "kubectl cards fits --memory 40000 --cards 4\nkubectl cards fits --memory 8000 --type A100,H100 -n team-a\n"
     "kubectl cards fits -f pod.yaml -o json",
+    "queues": "kubectl cards queues\nkubectl cards queues -o json",
     "doctor": "kubectl cards doctor\nkubectl cards doctor -o json",
     "shadow": "kubectl cards shadow --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
 }
@@ -152,6 +153,15 @@ class Fits:
     output: Output = Output.TEXT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queues:
+    """List the queues."""
+
+    kubeconfig: str
+    context: str
+    output: Output = Output.TEXT
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """Say which version this is."""
@@ -193,7 +203,7 @@ class Web:
     namespace: str = ""
 
 
-Options = Web | Get | Explain | Waits | Fits | Doctor | Shadow | Check | Version
+Options = Web | Get | Explain | Waits | Fits | Queues | Doctor | Shadow | Check | Version
 
 
 class Flag(NamedTuple):
@@ -253,6 +263,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("--type",), "TYPES", "card types, such as A100,H100"),
         Flag(("-f", "--filename"), "FILE", "pod or workload to count instead, YAML or JSON, - for stdin"),
     ),
+    "queues": (Flag(("-o", "--output"), "FORMAT", "output format"),),
     "doctor": (
         Flag(("-o", "--output"), "FORMAT", "output format"),
         Flag(("-n", "--namespace"), "NAMESPACE", f"namespace of cardshare; default {_NAMESPACE}"),
@@ -276,6 +287,7 @@ OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "explain": (Output.TEXT, Output.JSON, Output.YAML),
     "waiting": (Output.TEXT, Output.JSON, Output.YAML),
     "fits": (Output.TEXT, Output.JSON, Output.YAML),
+    "queues": (Output.TEXT, Output.JSON, Output.YAML),
     "doctor": (Output.TEXT, Output.JSON, Output.YAML),
     "shadow": (Output.TEXT, Output.JSON, Output.YAML),
     "check": (),
@@ -330,6 +342,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             output=Output(found.output),
             **reach,
         )
+    if found.command == "queues":
+        return Queues(output=Output(found.output), **reach)
     if found.command == "doctor":
         return Doctor(
             namespace=found.namespace or _NAMESPACE, name=found.name or _NAME, output=Output(found.output), **reach
@@ -455,6 +469,7 @@ def _parser() -> argparse.ArgumentParser:
         help="NAME, NAMESPACE/NAME, or pod/, deployment/, replicaset/, statefulset/, daemonset/, job/NAME",
     )
     _command(commands, "waiting", "list the pods that wait, why, what helps, and their places in line")
+    _command(commands, "queues", "list the queues, what their pods hold, their limits, and who waits")
     _command(commands, "fits", "count how many pods fit now, on which cards, and show what stops the next")
     _command(commands, "check", "check manifests against the admission rules, without a cluster")
     _command(commands, "doctor", "find what does not work in the cluster, or is at risk")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from cli.cluster import BOUND, PODS, empty_holdings
 from core.errors import InvalidRequestError
 from core.groups import GroupKey, GroupKind, GroupSpec, group_of
+from core.ledger import Ledger
 from core.model import Pod
 from core.view.waiting import Lines, Waiting, has_place, waiting, waits
 from core.wire.podgroups import decode_coscheduling_group, decode_native_group, decode_volcano_group, salvage_group
@@ -41,29 +43,42 @@ async def fetch_waiting(transport: Transport, namespace: str) -> Waiting:
     holdings = await empty_holdings(transport)
     ledger, notes = holdings.ledger, [*holdings.notes]
 
-    def is_ours(pod: Pod) -> bool:
-        return pod.scheduler_name in ledger.settings.scheduler_names
-
-    def is_asked_for(pod: Pod) -> bool:
-        return is_ours(pod) or ledger.catalog.request_of(pod, ledger.tables, ledger.settings) is not None
-
     is_everywhere = True
     try:
-        found = await _list(transport, PODS, decode_pod, UNBOUND)
+        found = await list_objects(transport, PODS, decode_pod, UNBOUND)
     except ApiForbiddenError:
         if not namespace:
             raise
         is_everywhere = False
-        found = await _list(transport, f"{namespace_path(namespace)}/pods", decode_pod, UNBOUND)
+        found = await list_objects(transport, f"{namespace_path(namespace)}/pods", decode_pod, UNBOUND)
         notes.append("you may not list pods in all namespaces; places in line are not known")
-    pods = [pod for pod in found if waits(pod) and is_asked_for(pod)]
+    pods = [pod for pod in found if waits(pod) and is_shown(pod, ledger)]
     lines = await fetch_lines(transport, pods, "" if is_everywhere else namespace, notes)
-    return waiting(pods, lines, is_ours=is_ours, namespace=namespace, notes=notes)
+    return waiting(pods, lines, is_ours=partial(is_ours, ledger=ledger), namespace=namespace, notes=notes)
 
 
-async def fetch_lines(transport: Transport, pods: Sequence[Pod], namespace: str, notes: list[str]) -> Lines:
-    """What decides the places of *pods*, which are all that wait; in *namespace* alone if there is one."""
-    keys = {key for pod in pods if (key := group_of(pod)) is not None}
+def is_ours(pod: Pod, ledger: Ledger) -> bool:
+    """Whether cardshare decides *pod*."""
+    return pod.scheduler_name in ledger.settings.scheduler_names
+
+
+def is_shown(pod: Pod, ledger: Ledger) -> bool:
+    """Whether *pod* is listed if it waits: cardshare decides it, or it asks for cards."""
+    return is_ours(pod, ledger) or ledger.catalog.request_of(pod, ledger.tables, ledger.settings) is not None
+
+
+async def fetch_lines(
+    transport: Transport,
+    pods: Sequence[Pod],
+    namespace: str,
+    notes: list[str],
+    bound: Sequence[Pod] | None = None,
+) -> Lines:
+    """What decides the places of *pods*, which are all that wait; in *namespace* alone if there is one.
+
+    bound: pods on nodes, whose groups are read too; None if they are still to be listed, for members alone.
+    """
+    keys = {key for pod in (*pods, *(bound or ())) if (key := group_of(pod)) is not None}
     lines = Lines(is_complete=not namespace)
     groups: dict[GroupKey, GroupSpec] = {}
     for kind in GroupKind:
@@ -76,7 +91,9 @@ async def fetch_lines(transport: Transport, pods: Sequence[Pod], namespace: str,
     lines = replace(lines, groups=groups)
     if not groups or not lines.is_complete:
         return lines
-    members = Counter(key for pod in await _list(transport, PODS, decode_pod, BOUND) if (key := _placed_in(pod)))
+    if bound is None:
+        bound = await list_objects(transport, PODS, decode_pod, BOUND)
+    members = Counter(key for pod in bound if (key := _placed_in(pod)))
     try:
         classes = {one.name: one for one in await _fetch_classes(transport, groups.values())}
     except ApiError as e:
@@ -97,7 +114,7 @@ async def _fetch_groups(transport: Transport, kind: GroupKind, namespace: str) -
     for api in APIS[kind]:
         where = f"{api}/namespaces/{namespace}" if namespace else api
         try:
-            return await _list(transport, f"{where}/{PODGROUPS}", decode)
+            return await list_objects(transport, f"{where}/{PODGROUPS}", decode)
         except ApiNotFoundError:
             continue
     return ()
@@ -106,12 +123,17 @@ async def _fetch_groups(transport: Transport, kind: GroupKind, namespace: str) -
 async def _fetch_classes(transport: Transport, groups: Iterable[GroupSpec]) -> Sequence[PriorityClass]:
     if not any(one.priority_class for one in groups):
         return ()
-    return await _list(transport, CLASSES, decode_priority_class)
+    return await list_objects(transport, CLASSES, decode_priority_class)
 
 
-async def _list(
+async def list_objects(
     transport: Transport, path: str, decode: Callable[[bytes], _T], selectors: Mapping[str, str] | None = None
 ) -> Sequence[_T]:
+    """All objects under *path*.
+
+    Raises:
+        ApiError: they cannot be had.
+    """
     return (await list_all(transport, path, page_decoder(decode), selectors=selectors)).items
 
 

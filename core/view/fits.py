@@ -198,15 +198,22 @@ def _told(found: Fit, wait: Wait) -> Fit:
 
 def _placements(copy: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Iterator[Placement]:
     """Where the pod goes, and one more like it, and so on; each is reserved in *copy* before the next is asked for."""
-    numbers = (pod._replace(uid=PodUid(f"{pod.uid}-{at}")) for at in count())
     if shape.peers is not None:
         # One pod's place may depend on the last one's, on another node too.
-        while (found := try_decide(copy, policy, next(numbers), shape)) is not None:
+        for at in count():
+            found = try_decide(copy, policy, _numbered(pod, at), shape)
+            if found is None:
+                return
             yield found
-        return
+    at = 0
     for name in sorted(copy.states):
-        while (found := placed_on(copy, policy, next(numbers), shape, name)) is not None:
+        while (found := placed_on(copy, policy, _numbered(pod, at), shape, name)) is not None:
             yield found
+            at += 1
+
+
+def _numbered(pod: Pod, at: int) -> Pod:
+    return pod._replace(uid=PodUid(f"{pod.uid}-{at}"))
 
 
 def _asked(ledger: Ledger, pod: Pod, placement: Placement) -> Mapping[str, int]:

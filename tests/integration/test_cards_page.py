@@ -6,8 +6,9 @@ import shlex
 
 import pytest
 
-from cli.options import Explain, Fits, Get, Output, Waits, parse
+from cli.options import Output, parse
 from core.view import fits as view_fits
+from core.view import queues as view_queues
 from core.view.cards import Card, Cards, Node, Share, Total
 from core.view.explained import Event, Explained, Held
 from core.view.waiting import Waiting, WaitingPod, WaitingQueue, WaitingReason
@@ -28,8 +29,10 @@ def test_the_schema_is_that_of_the_fields():
 
 def test_each_command_is_shown():
     shown = [parse(shlex.split(command.partition("; ")[0]), {}) for command in commands(PAGE.read_text())]
-    assert {(type(one).__name__, one.output) for one in shown if isinstance(one, Get | Explain | Waits | Fits)} == {
-        *((name, form) for name in ("Get", "Explain", "Waits", "Fits") for form in (Output.TEXT, Output.JSON)),
+    found = {(type(one).__name__, getattr(one, "output", None)) for one in shown}
+    names = ("Get", "Explain", "Waits", "Fits", "Queues")
+    assert found == {
+        *((name, form) for name in names for form in (Output.TEXT, Output.JSON)),
         ("Get", Output.WIDE),
     }
 
@@ -39,6 +42,7 @@ def test_each_command_is_shown():
     [
         ("get", (Cards, Node, Card, Share, Total)),
         ("explain", (Explained, Held, Event)),
+        ("queues", (view_queues.Queues, view_queues.QueueState, view_queues.QueueAmount)),
         ("fits", (view_fits.Fits, view_fits.Fit, view_fits.FitType)),
         ("waiting", (Waiting, WaitingPod, WaitingReason, WaitingQueue)),
     ],

@@ -29,10 +29,12 @@ from cli.options import parse
 from core.view.cards import Cards
 from core.view.explained import Explained, ExplainedPods
 from core.view.fits import Fits
+from core.view.queues import Queues
 from core.view.waiting import Waiting
 from sandbox.demo.processes import free_port
 from tests.support.worlds.controller_rig import Rig, pod, share
 from tests.support.worlds.rig_double import double_rig
+from tests.support.worlds.volcano import install
 
 _ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = _ROOT / "docs/operators/kubectl-cards.md"
@@ -59,6 +61,17 @@ RUNNING: Final = (
     pod("small", {"volcano.sh/gpu-memory": "1024"}),
 )
 _WAITING: Final = pod("large", share(8000), annotations=_T4)
+QUEUES: Final[list[dict[str, Any]]] = [
+    {"metadata": {"name": "default"}, "spec": {"weight": 1}},
+    {
+        "metadata": {"name": "research"},
+        "spec": {
+            "weight": 4,
+            "capability": {"volcano.sh/vgpu-number": "8", "cpu": "64"},
+            "deserved": {"volcano.sh/vgpu-number": "4"},
+        },
+    },
+]
 _SERVED_AS: Final = "cardshare-controller.cardshare-system.svc"
 _COMMAND: Final = re.compile(r"^\$ kubectl cards (.*)\n((?:(?!```|\$ ).*\n)*)", re.MULTILINE)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -66,9 +79,9 @@ _COUNT: Final = re.compile(r' \(x\d+\)|(?<="count": )\d+')
 
 
 def schema() -> str:
-    """The JSON Schema of what ``-o json`` prints: of ``get``, ``explain``, ``waiting``, ``fits`` and ``doctor``."""
+    """The JSON Schema of what ``-o json`` prints: of each command that has it."""
     answers, components = msgspec.json.schema_components(
-        (Cards, Explained, ExplainedPods, Waiting, Fits, doctor_checks.Report), ref_template="#/$defs/{name}"
+        (Cards, Explained, ExplainedPods, Waiting, Fits, Queues, doctor_checks.Report), ref_template="#/$defs/{name}"
     )
     dialect = "https://json-schema.org/draft/2020-12/schema"
     whole = {"$schema": dialect, "title": "kubectl cards -o json", "anyOf": [*answers], "$defs": components}
@@ -94,6 +107,9 @@ async def play(world: Rig, page: str) -> dict[str, str]:
 
 async def _scene(world: Rig) -> Mapping[str, str]:
     """Pods that run and one that waits; where what the page names is to be found here."""
+    await install(world.client)
+    for queue in QUEUES:
+        await world.client.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
     certs, port, token = world.folder / "certs", free_port(), world.folder / "token"
     ensure(certs, Wanted(dns_names=(_SERVED_AS,), days=2, ca_days=9), datetime.now(UTC))
     await world.controller("--preview-listen", f"127.0.0.1:{port}", "--cert-dir", str(certs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.options import By, Controller, Explain, Fits, Get, Output, Version, Waits, parse
+from cli.options import By, Controller, Explain, Fits, Get, Output, Queues, Version, Waits, parse
 from core.port.cards import CardWish
 from runtime.check import Check
 
@@ -123,6 +123,10 @@ def test_fits_takes_what_a_pod_asks_or_a_manifest():
     assert (found.wish, found.file) == (None, "pod.yaml")
 
 
+def test_queues_takes_an_output_format():
+    assert parse(["queues", "-o", "yaml"], {}) == Queues(kubeconfig="", context="", output=Output.YAML)
+
+
 def test_check_takes_files_and_what_configures_it():
     environ = {"CARDSHARE_SETTINGS": "s", "CARDSHARE_DEVICE_CONFIG": "d"}
     words = ["check", "-f", "a", "b", "-f", "-", "-n", "team", "--settings", "t"]
@@ -155,7 +159,8 @@ def test_get_takes_kubectls_flags():
 
 
 @pytest.mark.parametrize(
-    "words", [["--version"], ["--help"], ["get", "--help"], *([one, "-h"] for one in ("explain", "waiting", "fits"))]
+    "words",
+    [["--version"], ["--help"], ["get", "--help"], *([one, "-h"] for one in ("explain", "fits", "queues"))],
 )
 def test_help_and_version_are_answered(words, capsys):
     with pytest.raises(SystemExit) as ended:

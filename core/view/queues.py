@@ -1,0 +1,128 @@
+"""The queues: what their pods hold, what limits them, and who waits; ``kubectl cards queues``. Pure.
+
+Fields are added, never renamed or given another meaning without another *version*.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from core.groups import DEFAULT_QUEUE, QueueSpec, group_of
+from core.ledger import Ledger
+from core.model import Pod
+from core.placing.fairness import also_taken, taken
+from core.placing.queue_tree import QueueTree
+from core.view.cards import VERSION
+from core.view.waiting import Lines, Waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAmount:
+    """One resource of a queue, cpu in thousandths, the rest in whole units.
+
+    holds: what pods of the queue, and of queues below it, hold; None if it is not known. guarantee: the larger of its
+    own and the sum of those of its children. deserved, capability: as it says. None where nothing is said.
+    """
+
+    resource: str
+    holds: int | None
+    guarantee: int | None
+    deserved: int | None
+    capability: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """One queue. state: as Volcano's controller wrote it, "" if none did. parent: the queue above it.
+
+    amounts: resources of cards, and those that it limits. waiting: how many of its own pods wait, for which *reasons*;
+    next: who of them is first in line. Both are None if they are not known.
+    """
+
+    name: str
+    state: str
+    parent: str
+    weight: int
+    priority: int
+    amounts: tuple[QueueAmount, ...]
+    waiting: int | None
+    next: str | None
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queues:
+    """The answer of ``queues``, by name."""
+
+    version: int = VERSION
+    queues: tuple[QueueState, ...]
+    notes: tuple[str, ...] = ()
+
+
+def queues_of(
+    queues: Iterable[QueueSpec],
+    ledger: Ledger,
+    pods: Iterable[Pod],
+    *,
+    lines: Lines,
+    waiting: Waiting,
+    notes: Sequence[str] = (),
+) -> Queues:
+    """What stands in each of *queues*: *pods* are on nodes, and counted in *ledger*; *waiting* has those that wait."""
+    tree = QueueTree(queues)
+    held = held_by_queue(tree, ledger, pods, lines) if not lines.unread else None
+    by_name = {one.queue: one for one in waiting.queues}
+    is_known = None not in by_name or lines.is_complete
+    found: list[QueueState] = []
+    for name, queue in sorted(tree.queues.items()):
+        those = by_name.get(name)
+        found.append(
+            QueueState(
+                name=name,
+                state=queue.state,
+                parent=tree.parent(name),
+                weight=queue.weight,
+                priority=queue.priority,
+                amounts=tuple(_amounts(queue, tree, ledger, None if held is None else held.get(name, {}))),
+                waiting=(those.pods if those is not None else 0) if is_known else None,
+                next=those.next if those is not None and is_known else None,
+                reasons=those.reasons if those is not None and is_known else {},
+            )
+        )
+    return Queues(queues=tuple(found), notes=tuple(notes))
+
+
+def held_by_queue(tree: QueueTree, ledger: Ledger, pods: Iterable[Pod], lines: Lines) -> dict[str, dict[str, int]]:
+    """By queue, what *pods* of it and of queues below it hold; pods of no queue that is there hold of `default`."""
+    found: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        holding = ledger.holding(pod.uid)
+        if holding is None:
+            continue
+        amounts: Mapping[str, int]
+        if group_of(pod) is not None:
+            amounts = taken(ledger, pod, holding.dialect, holding.assignment)
+        else:
+            amounts = also_taken(ledger, holding.dialect, holding.assignment, holding.amounts)
+        group = lines.group(pod)
+        # Pods of no queue count on `default` alone, whatever is above it.
+        for name in (tree.path(group.queue) if group is not None else []) or [DEFAULT_QUEUE]:
+            sums = found.setdefault(name, {})
+            for resource, amount in amounts.items():
+                sums[resource] = sums.get(resource, 0) + amount
+    return found
+
+
+def _amounts(
+    queue: QueueSpec, tree: QueueTree, ledger: Ledger, held: Mapping[str, int] | None
+) -> Iterable[QueueAmount]:
+    guaranteed = tree.guaranteed.get(queue.name, {})
+    limited = guaranteed.keys() | queue.deserved.keys() | queue.capability.keys()
+    of_cards = {name for name, amount in (held or {}).items() if amount and name in ledger.resources}
+    for name in sorted(limited | of_cards):
+        yield QueueAmount(
+            resource=name,
+            holds=None if held is None else held.get(name, 0),
+            guarantee=guaranteed.get(name),
+            deserved=queue.deserved.get(name),
+            capability=queue.capability.get(name),
+        )
