@@ -203,6 +203,11 @@ class Player:
         for name in pods:
             await self._client.delete(f"{PODS}/{name}", grace_s=0)
 
+    async def remove(self, objects: Sequence[Json]) -> None:
+        """Delete *objects* of other kinds."""
+        for one in objects:
+            await self._client.delete(f"{_COLLECTIONS[one['kind']].format(**one)}/{one['metadata']['name']}")
+
     # ------------------------------------------------------------------ what has to come true
 
     async def waits(self, words: Mapping[str, str]) -> None:
