@@ -15,6 +15,8 @@ from core.model import NodeName, Requirement
 from core.nodefit import satisfies
 
 Labels = Mapping[str, str]
+# Of more nodes it is not remembered in which HyperNodes they are.
+_KNOWN_MAX: Final = 1 << 16
 
 
 class Domain(NamedTuple):
@@ -106,6 +108,8 @@ class HyperNodes:
         """The HyperNodes that a node is in; found once, until its labels change."""
         known = self._around.get(node)
         if known is None or known[0] is not labels:
+            if len(self._around) >= _KNOWN_MAX:
+                self._around.clear()  # of nodes that are gone, most likely
             found = sorted((self._all[name].tier, (name,)) for name in self._found(node, labels))
             known = self._around[node] = labels, tuple(found)
         return known[1]

@@ -151,12 +151,14 @@ def group_spec(job: Mapping[str, Any]) -> Json:
 
 def _sub_groups(task: Mapping[str, Any]) -> Json:
     policy = task["partitionPolicy"]
+    near = {"networkTopology": policy["networkTopology"]} if policy.get("networkTopology") else {}
     return {
         "name": task["name"],
         "subGroupSize": policy.get("partitionSize"),
         "minSubGroups": policy.get("minPartitions", 0),
         "labelSelector": {"matchLabels": {TASK: task["name"]}},
         "matchLabelKeys": [PARTITION],
+        **near,
     }
 
 

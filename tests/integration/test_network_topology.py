@@ -2,13 +2,17 @@
 
 from tests.support.worlds import volcano
 from tests.support.worlds.controller_rig import PODS, pod, share
-from tests.support.worlds.volcano import NAMES
+from tests.support.worlds.volcano import NAMES, job, task
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HYPER_NODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 NODES = tuple(
-    {"name": name, "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}}
+    {
+        "name": name,
+        "labels": {"rack": name[0]},
+        "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1},
+    }
     for name in ("a0", "a1", "b0", "b1", "b2")
 )
 KIND = {
@@ -89,3 +93,26 @@ async def test_a_group_that_no_hyper_node_takes_is_told_the_best_and_goes_where_
         for at in range(3):
             await world.phase(f"g-{at}")
         assert await racks_of(world, "g") == {"b"}
+
+
+async def test_each_partition_of_a_job_is_in_a_hyper_node_of_its_own(rig):
+    async with rig(nodes=NODES) as world:
+        await volcano.install(world.client)
+        await world.client.create(CRDS, KIND)
+        for rack in "ab":
+            found = hyper_node(f"s{rack}", 1, "Node", labelMatch={"matchLabels": {"rack": rack}})
+            await world.client.create(HYPER_NODES, found)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            workers = task("w", 4, limits=share(12_000), minAvailable=4)
+            topology = {"mode": "hard", "highestTierAllowed": 1}
+            workers["partitionPolicy"] = {"totalPartitions": 2, "partitionSize": 2, "networkTopology": topology}
+            await volcano.create(world.client, job("j", workers, minAvailable=4, queue="default"))
+
+            async def runs():
+                pods = (await world.client.get(PODS))["items"]
+                return [one["status"].get("phase") for one in pods] == ["Running"] * 4
+
+            await world.until(runs, 30.0)
+        partitions = [await racks_of(world, f"j-w-{at}", f"j-w-{at + 1}") for at in (0, 2)]
+        assert sorted(map(sorted, partitions)) == [["a"], ["b"]]

@@ -547,3 +547,16 @@ def test_nodes_of_one_domain_are_kept_free_for_a_group_that_waits_too_long():
         made.adds(pod(small[-1], memory=10_000, created_s=START_UNIX_S + 1000 + at))
     found = where(made)
     assert found["g0"] == found["g1"]
+
+
+def test_a_label_that_a_node_is_given_lets_in_who_waits():
+    for labels in (("rack",), ()):
+        made = tiered([1], [1], [1], [1], labels=labels)
+        of_rack = Members(labels=(Requirement(key="rack", operator="In", values=("a",)),))
+        made.owner.groups.hyper_nodes_replaced([hyper_node("s", 1, of_rack)])
+        made.groups_are(near_spec(2, 1))
+        made.adds(*members(2))
+        assert where(made) == {}
+        made.owner.nodes.changed(node("b0", cards=1, labels={"rack": "a", "block": "1"}, version="2"))
+        made.passes(1.0)
+        assert set(where(made).values()) == {"a", "b"}
