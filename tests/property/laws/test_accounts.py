@@ -245,6 +245,8 @@ def test_what_is_unhealthy_takes_nothing_and_healing_it_refuses_nobody(mode, see
     well = port.well(world.empty)
     assert len(well) == sum(one.healthy for one in port.tally(world.empty))
     assert all(one.healthy for one in port.tally(port.healed(world.empty)))
+    best = port.at_best(world.empty)
+    assert port.at_best(best) == best
     sick = port.kept_out(world.empty, dict.fromkeys(sorted(well)[:1], Fault(Reason.UNSTEADY, "it fails")))
     assert sum(one.healthy for one in port.tally(sick)) == max(len(well) - 1, 0)
     for _ in range(4):

@@ -10,7 +10,7 @@ from core.placing.candidates import Candidates
 from core.placing.decide import shape_of
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
-from core.port.optional import PackingByCard
+from core.port.optional import Choosing, PackingByCard
 from core.port.refusals import WISHES, Reason
 from core.settings import CARD_POLICIES, Policy, Settings
 from tests.property.laws.world import filled, law, named, new
@@ -193,6 +193,19 @@ def test_of_what_a_request_is_relaxed_no_card_is_short_any_more(mode, seed, step
             assert less != request
             left = port.shortfalls(world.cards, less) if world.place(less, policy) is None else ()
             assert not [one for one in left if (one.card, one.reason) == (short.card, short.reason)], (short, left)
+
+
+@law(Choosing)
+def test_who_leaves_the_way_open_is_placed_where_one_of_the_ways_does(mode, seed, steps):
+    world = filled(mode, Random(seed), steps)
+    port, policy = mode.port, world.policy
+    _, request = world.single()
+    ways = port.ways(request)
+    fitting = [word for word, held_to_it in ways if world.place(held_to_it, policy) is not None]
+    placed = world.place(request, policy)
+    if ways and port.width(request) == 1:
+        assert (placed is None) == (not fitting)
+        assert placed is None or port.way(placed.assignment, world.cards) in fitting
 
 
 @law(PackingByCard)
