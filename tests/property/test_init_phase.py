@@ -23,6 +23,7 @@ from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.settings import Settings
 from core.tables import Tables
+from sandbox.players import hami_instances
 from tests.support.devices import ascend
 
 TOTAL_MIB = 16_000
@@ -104,15 +105,10 @@ def chip_node(chips):
 
 
 def cut_node():
-    """Two cards in mode mig, as HAMi's plugin registers them: instances of 4,864 and 9,856 MiB."""
-    profiles = [
-        {"name": name, "memoryMB": memory, "core": 10, "sliceCount": size}
-        | {"placements": [{"start": start, "size": size} for start in starts]}
-        for name, memory, size, starts in (("1g.5gb", 4864, 1, range(7)), ("2g.10gb", 9856, 2, (0, 2, 4)))
-    ]
+    """Two cards in mode mig, as HAMi's plugin registers them."""
     cards = [
         {"id": f"GPU-{at}", "index": at, "count": 7, "devmem": 40960, "devcore": 100, "type": "NVIDIA A100"}
-        | {"mode": "mig", "health": True, "migProfiles": profiles}
+        | {"mode": "mig", "health": True, "migProfiles": hami_instances.profiles()}
         for at in range(2)
     ]
     return replace(hami_node(2), annotations={"hami.io/node-nvidia-register": json.dumps(cards)})

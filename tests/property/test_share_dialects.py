@@ -4,7 +4,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from core.dialects.gpushare.grammar import decode_gpu_index, encode_gpu_index
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.pod_devices import Assigned, decode_pod_devices, encode_pod_devices
 from core.errors import InvalidRequestError
@@ -20,12 +19,6 @@ def test_assignments_go_round(segments):
     text = encode_pod_devices(segments)
     assume(text)
     assert decode_pod_devices(text) == tuple(map(tuple, segments))
-
-
-@given(st.lists(st.integers(0, 10**6), min_size=1))
-def test_index_lists_go_round(indices):
-    found = decode_gpu_index(encode_gpu_index(indices))
-    assert (list(found.indices), found.unreadable) == (indices, False)
 
 
 @pytest.mark.parametrize("size", [16 * 1024 + 1, 10_000_000])

@@ -19,6 +19,7 @@ from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.tables import AscendChip, AscendTable, ExclusiveRule, HamiTable, Tables, VgpuTable
+from sandbox.players import hami_instances
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import A100, A100_LAYOUTS, V100, container, record, share_node, vgpu_node
 from tests.support.devices.toy import Toy
@@ -140,22 +141,6 @@ def _vgpu_pod(chance: Random, scale: int) -> Pod:
 
 # ---------------------------------------------------------------------- HAMi's plugin for NVIDIA cards
 
-# As the plugin registers an A100 of 40 GB: MiB, percent of cores, slices, places.
-_PROFILES: Final = [
-    {
-        "name": name,
-        "memoryMB": memory,
-        "core": cores,
-        "sliceCount": slices,
-        "placements": [{"start": start, "size": size} for start in starts],
-    }
-    for name, memory, cores, slices, size, starts in (
-        ("1g.5gb", 4864, 15, 1, 1, range(7)),
-        ("2g.10gb", 9856, 29, 2, 2, (0, 2, 4)),
-        ("3g.20gb", 19968, 43, 3, 4, (0, 4)),
-        ("7g.40gb", 40192, 100, 7, 8, (0,)),
-    )
-]
 _HAMI_WISHES: Final = (
     *({"hami.io/gpu-scheduler-policy": one} for one in ("binpack", "spread", "mutex", "binpack,numa", "numa")),
     {"hami.io/gpu-scheduler-policy": "topology-aware"},
@@ -175,7 +160,13 @@ def _hami_node(chance: Random, *, cut: bool) -> Node:
     for at in range(chance.randint(1, 4)):
         card: dict[str, Any] = {"type": chance.choice(("NVIDIA A100", "NVIDIA A100", "NVIDIA L40S"))}
         if cut:
-            card |= {"count": 7, "devmem": 40960, "devcore": 100, "mode": "mig", "migProfiles": _PROFILES}
+            card |= {
+                "count": 7,
+                "devmem": 40960,
+                "devcore": 100,
+                "mode": "mig",
+                "migProfiles": hami_instances.profiles(),
+            }
         else:
             card |= {"count": chance.choice((2, 10)), "devmem": chance.choice((40960, 40960, 24576))}
             card |= {"devcore": chance.choice((100, 100, 150)), "mode": chance.choice(("hami-core", "mps"))}

@@ -251,28 +251,15 @@ def test_two_containers_of_a_pod_get_two_chips():
     assert reasons(one, ascend.pod(P, [1, 3072], [1, 3072])) == {"U0": Reason.BUSY}
 
 
-def with_init(init, *containers, sidecar=False):
+def with_init(init, *containers):
     found = ascend.pod(P, *containers)
-    return found._replace(init_containers=(ascend.container(P, init, "i", sidecar=sidecar),))
-
-
-def test_an_init_container_uses_the_chip_of_one_that_asks_the_same_and_is_charged_once():
-    cards = ascend.cards_of(ascend.node(P, ["U0"]))
-    answer = ascend.placed(cards, with_init([1, 3072], [1, 3072]))
-    assert ascend.text(answer, P) == "U0,Ascend310P,3072,0:;U0,Ascend310P,3072,0:;"
-    assert ascend.after(cards, answer) == {"U0": [1, 3072, 0]}
+    return found._replace(init_containers=(ascend.container(P, init, "i"),))
 
 
 def test_an_init_container_that_asks_otherwise_gets_a_chip_of_its_own():
     cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]))
     answer = ascend.placed(cards, with_init([1, 6144], [1, 3072]))
     assert ascend.text(answer, P) == "U1,Ascend310P,6144,0:;U0,Ascend310P,3072,0:;"
-
-
-def test_a_sidecar_never_shares_its_chip():
-    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]))
-    answer = ascend.placed(cards, with_init([1, 3072], [1, 3072], sidecar=True))
-    assert ascend.text(answer, P) == "U1,Ascend310P,3072,0:;U0,Ascend310P,3072,0:;"
 
 
 def test_containers_that_ask_nothing_have_empty_segments():

@@ -22,19 +22,14 @@ from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Policy, Settings
 from core.tables import HamiTable, Tables
+from sandbox.players import hami_instances
 from tests.support.devices.reviewed import reviewed
 
 PORT: Any = DIALECT.port
 TABLES = Tables()
 HAMI, WHOLE = DialectName("hami"), DialectName("whole_gpu")
 CATALOG = standard_catalog()
-PROFILES = [
-    {"name": "1g.5gb", "memoryMB": 4864, "core": 15, "sliceCount": 1, "placements": [
-        {"start": at, "size": 1} for at in range(7)]},
-    {"name": "3g.20gb", "memoryMB": 19968, "core": 43, "sliceCount": 3, "placements": [
-        {"start": 0, "size": 4}, {"start": 4, "size": 4}]},
-    {"name": "7g.40gb", "memoryMB": 40192, "core": 100, "sliceCount": 7, "placements": [{"start": 0, "size": 8}]},
-]  # fmt: skip
+PROFILES = hami_instances.profiles()
 
 
 def card(name, index=0, **more):
