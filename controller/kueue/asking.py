@@ -5,7 +5,7 @@ device plugins has no part in it.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.deciding.owner import Owner
@@ -54,7 +54,9 @@ class Asking:
         self._candidates: Final = Candidates(self._ledger, owner.planner.search.policy)
         self._budgets: Final[dict[Spender, Budget | None]] = {}
 
-    async def answers(self, asking: Iterable[Workload], now_s: float) -> AsyncIterator[tuple[Workload, Answer | None]]:
+    async def answers(
+        self, asking: Iterable[Workload], now_s: float
+    ) -> AsyncGenerator[tuple[Workload, Answer | None], None]:
         """Whether each of *asking* fits, beside all that were promised room; None: it waits on as it was told.
 
         now_s: Unix seconds.

@@ -5,6 +5,7 @@ again. A yes counts from before its write, because the outcome of a write may be
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from math import inf
@@ -141,8 +142,7 @@ class AdmissionChecks:
         async with asyncio.TaskGroup() as tasks:
             for name, reflector in self.reflectors.items():
                 tasks.create_task(reflector.run(), name=f"reflect {name}")
-            for reflector in self.reflectors.values():
-                await reflector.synced.wait()
+            await self._listed()
             while True:
                 await self._wait()
                 await self.keep_active()
@@ -150,13 +150,27 @@ class AdmissionChecks:
                 await asyncio.sleep(max(_PAUSE_S, _REST_PER_WORK * worked_s))
         raise AssertionError  # the tasks never end
 
+    async def _listed(self) -> None:
+        """Wait until all is known; what keeps that from being so is said once."""
+        for name, reflector in self.reflectors.items():
+            while not reflector.synced.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await reflector.synced.wait()
+                if reflector.state and name not in self._failing:
+                    self._failing.add(name)
+                    _log.warning(
+                        "Kueue's objects cannot be read; no admission check is answered",
+                        what=name,
+                        reason=reflector.state,
+                        remedy="give the controller the rights of deploy/components/kueue",
+                    )
+
     async def _wait(self) -> None:
-        self.known.changed.clear()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LOOK_S):
                 await self.known.changed.wait()
-        except TimeoutError:
-            pass
+        self.known.changed.clear()  # what changed during the last round is looked at in this one
 
     # ------------------------------------------------------------------ Workloads
 
@@ -170,18 +184,19 @@ class AdmissionChecks:
         tables = ledger.tables
         book = rulebook(ledger.settings, tables, ledger.catalog)
         round_ = Asking(self._owner, self.known, self._explained, book, work)
-        async for workload, answer in round_.answers(asking, self._wall()):
-            if ledger.tables is not tables or not self._may_answer():
-                break
-            began_s = self._clock()
-            if answer is None:
-                self.known.rest(workload, self._wall() + _AGAIN_S)
-            elif self.known.workloads.get(workload.key) is workload:  # else it has changed since
-                await self._tell(workload, answer)
-            waited_s += self._clock() - began_s
-            if work.worked_s - waited_s > _ROUND_S:
-                self.known.ended_with = workload
-                break
+        async with contextlib.aclosing(round_.answers(asking, self._wall())) as answers:
+            async for workload, answer in answers:
+                if ledger.tables is not tables or not self._may_answer():
+                    break
+                began_s = self._clock()
+                if answer is None:
+                    self.known.rest(workload, self._wall() + _AGAIN_S)
+                elif self.known.workloads.get(workload.key) is workload:  # else it has changed since
+                    await self._tell(workload, answer)
+                waited_s += self._clock() - began_s
+                if work.worked_s - waited_s > _ROUND_S:
+                    self.known.ended_with = workload
+                    break
         return work.worked_s - waited_s
 
     async def _explained(self, shape: Shape, ledger: Ledger, barred: frozenset[NodeName]) -> tuple[Refused, float]:

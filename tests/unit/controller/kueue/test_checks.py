@@ -1,6 +1,11 @@
 """How answers to Kueue are written, and what counts while it is not known whether they were."""
 
+import asyncio
+import contextlib
 import json
+
+import pytest
+import structlog
 
 from controller.inbox import Inbox
 from controller.kueue.checks import AdmissionChecks
@@ -16,10 +21,10 @@ API = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 class NoSource:
-    """The watches are not run here."""
+    """Lets nothing be read."""
 
     async def request(self, *args, **named):
-        raise AssertionError(args)
+        raise ApiForbiddenError(verb="GET", path="/", message="forbidden")
 
     def stream(self, *args, **named):
         raise AssertionError(args)
@@ -136,3 +141,36 @@ async def test_our_check_says_once_that_it_is_answered_and_keeps_what_others_say
     known.put_check(known.checks["fits"]._replace(is_active=True))
     await world.checks.keep_active()
     assert len(world.calls.of("patch")) == 1
+
+
+@pytest.mark.looptime
+async def test_rights_to_read_that_are_missing_are_logged_once_and_nothing_is_answered():
+    world = Checked(node("n1"))
+    world.has("a")
+    with structlog.testing.capture_logs() as logged, contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(60.0):
+            await world.checks.run()
+    (entry,) = logged
+    assert entry["event"].startswith("Kueue's objects cannot be read")
+    assert "deploy/components/kueue" in entry["remedy"]
+    assert world.told() == []
+
+
+@pytest.mark.looptime
+async def test_what_changes_during_a_round_is_answered_in_the_next_without_waiting():
+    world = Checked(node("n1"))
+    world.calls.delay_s = 1.0
+    world.checks.known.put_check(world.checks.known.checks["fits"]._replace(is_active=True))
+    for reflector in world.checks.reflectors.values():
+        reflector.synced.set()
+    world.has("a")
+
+    async def changes():
+        await asyncio.sleep(0.5)  # while the first answer is written
+        world.has("b", memory=1000)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1.5), asyncio.TaskGroup() as tasks:
+            tasks.create_task(world.checks.run())
+            tasks.create_task(changes())
+    assert world.told()[:2] == [("a/status", "Ready"), ("b/status", "Ready")]
