@@ -22,6 +22,7 @@ FIGURES = {
     Reason.MEMORY: Reason.MEMORY,
     Reason.LAYOUT: Reason.MEMORY,
     Reason.CORES: Reason.CORES,
+    Reason.EXCLUSIVE: Reason.CORES,
     Reason.CARD_COUNT: Reason.CARD_COUNT,
 }
 
