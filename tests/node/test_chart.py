@@ -97,6 +97,15 @@ def world(cluster: Cluster) -> Iterator[World]:
         yield World(cluster=cluster)
 
 
+def test_helm_test_shows_what_doctor_found_and_leaves_nothing(empty: World):
+    tested = "helm --kubeconfig=/share/admin.kubeconfig --namespace cardshare-system test cardshare 2>&1 || true"
+    said = empty.cluster.there.run("sh", "-c", tested)
+    assert " to look at\n" in said
+    kinds = "pods,serviceaccounts,clusterrolebindings"
+    left = empty.cluster.kubectl("-n", "cardshare-system", "get", kinds, "-o", "name")
+    assert "doctor" not in left
+
+
 def test_pods_removed_by_force_in_flight_leave_the_others_what_was_assigned(empty: World):
     with empty.plugin("vgpu", VGPU, **SMALL):
         for turn, after_s in enumerate((0.0, 0.4, 1.0)):

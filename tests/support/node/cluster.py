@@ -177,6 +177,9 @@ class Cluster:
         self.there.start("kube-controller-manager", "kube-controller-manager", *own, *keys)
         self.there.start("kube-scheduler", "kube-scheduler", *own)
         self.there.start("kubectl-proxy", "kubectl", own[0], "proxy", "--unix-socket=/share/api.sock")
+        # For the logs of containers.
+        role = ("--clusterrole=system:kubelet-api-admin", f"--user={API_SERVER}")
+        self.kubectl("create", "clusterrolebinding", "kubelet-api", *role)
         self._start_proxy()
         self._start_kubelet()
         until("the node", self.node_not_ready, deadline_s=PATIENCE_S, pause_s=0.2, children=self._running())
@@ -263,6 +266,8 @@ class Cluster:
             "tls.crt": leaf.cert_pem,
             "tls.key": leaf.key_pem,
             "sa.key": signing_key,
+            "client.crt": client.cert_pem,
+            "client.key": client.key_pem,
             "tokens.csv": "".join(lines).encode(),
         }
         for name, content in files.items():
@@ -316,6 +321,9 @@ def _apiserver_flags() -> tuple[str, ...]:
         "--tls-cert-file=/share/tls.crt",
         "--tls-private-key-file=/share/tls.key",
         "--client-ca-file=/share/ca.crt",
+        "--kubelet-client-certificate=/share/client.crt",
+        "--kubelet-client-key=/share/client.key",
+        "--kubelet-preferred-address-types=InternalIP",
         "--cert-dir=/run/kubernetes",
         "--token-auth-file=/share/tokens.csv",
         "--authorization-mode=Node,RBAC",
