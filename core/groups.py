@@ -151,6 +151,13 @@ class GroupSpec:
         return self.min_member > 1 or any(one.size > 1 or one.least for one in self.sub_groups)
 
     @property
+    def minimum_field(self) -> str:
+        """What says min_member, as people are told; where there is no object, members say it themselves."""
+        if not self.uid:
+            return f"annotation {MIN_MEMBER}"
+        return "the group's minCount" if self.key.kind is GroupKind.NATIVE else "the group's minMember"
+
+    @property
     def task_minimums(self) -> Mapping[str, int]:
         """The minimums of tasks that hold: none where they add up to more than min_member (as in Volcano; G11)."""
         return self.min_task_member if self.min_member >= sum(self.min_task_member.values()) else {}

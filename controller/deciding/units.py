@@ -77,8 +77,7 @@ class Gang:
         if missing > 0:
             text += f". Create {missing} more"
             if not self.unit.minimum.name and tally.members and tally.parts_are_met:
-                field = "minCount" if self.key.kind is GroupKind.NATIVE else "minMember"
-                text += f", or set the group's {field} to {tally.members}"
+                text += f", or set {self.unit.minimum.field} to {tally.members}"
         elif short and not any(task_of(one.pod) for one in self.waiting):
             text += f". Name the task of each pod in annotation {TASK}, or leave out the group's minTaskMember"
         return Wait(Cause.WAITING_FOR_GROUP, text)

@@ -76,7 +76,7 @@ def _counts(answer: gang.Refused) -> str:
 
 
 def _remedy(answer: gang.Refused) -> str:
-    lower = f", or set the group's minMember to {answer.fitting}" if _may_be_fewer(answer) else ""
+    lower = f", or set {answer.unit.minimum.field} to {answer.fitting}" if _may_be_fewer(answer) else ""
     return f"Free room for {answer.missing} more, let each ask for less{lower}."
 
 

@@ -143,7 +143,9 @@ class Unit:
         tree = list(self.minimum.each())
         return Together(
             members=frozenset((*what, many) for what, many in counts.items()),
-            minimums=frozenset((one.name, one.members, one.least, tuple(p.name for p in one.parts)) for one in tree),
+            minimums=frozenset(
+                (one.name or one.field, one.members, one.least, tuple(p.name for p in one.parts)) for one in tree
+            ),
             held=frozenset((parts, many) for parts, many in self.held.items() if many),
             whole=any(one.whole for one in tree),
             inner=bool(self.minimum.name),

@@ -24,7 +24,7 @@ class Minimum:
     """What a group, or a part of it, needs at least: *members* pods, and *least* of its *parts*.
 
     name: unique in the tree; "" for the group. whole: unless it is met, none of its members is placed. apart: no member
-    counts for two of its parts.
+    counts for two of its parts. field: what says how many members, as people are told.
     """
 
     name: str = ""
@@ -33,6 +33,7 @@ class Minimum:
     least: int = 0
     whole: bool = False
     apart: bool = True
+    field: str = "the group's minMember"
 
     def each(self) -> Iterator["Minimum"]:
         """It and all below it."""
@@ -70,7 +71,8 @@ def minimum_of(spec: GroupSpec, subgroups: Mapping[SubGroups, Iterable[str]]) ->
     ]
     if spec.task_minimums:
         parts.insert(0, of_tasks({_of_task(task): least for task, least in spec.task_minimums.items()}))
-    return Minimum(members=spec.min_member, parts=tuple(parts), least=len(parts), apart=False)
+    field = spec.minimum_field
+    return Minimum(members=spec.min_member, parts=tuple(parts), least=len(parts), apart=False, field=field)
 
 
 def _of_task(task: str) -> str:

@@ -1,5 +1,7 @@
 """Gangs in the queue: all their members at once, or none; what becomes of them when something fails in the middle."""
 
+from dataclasses import replace
+
 import pytest
 
 from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
@@ -48,6 +50,15 @@ def test_a_gang_of_64_on_cards_where_63_fit_starts_nothing():
     assert wait.cause is Cause.WAITING_FOR_GROUP
     assert "63 of the 64 members of its group" in wait.text
     assert "set the group's minMember to 63" in wait.text
+
+
+def test_groups_of_each_kind_are_told_by_which_field_fewer_would_be_wanted():
+    native = GroupKey(GroupKind.NATIVE, "default", "n")
+    made = world(1, groups=[spec(2), replace(spec(2, "n"), key=native)])
+    made.adds(*members(2), *[pod(f"n{at}", memory=10_000, scheduling_group="n") for at in range(2)])
+    assert made.binds() == []
+    assert "set the group's minMember to 1" in made.wait("g0").text
+    assert "set the group's minCount to 1" in made.wait("n0").text
 
 
 def test_a_gang_that_fits_is_sent_at_once_and_a_single_pod_goes_on_beside_it():

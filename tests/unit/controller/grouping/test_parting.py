@@ -48,7 +48,8 @@ def test_nobody_is_pointed_to_a_member_that_is_gone():
 )
 def test_that_a_member_came_which_may_not_be_placed_is_said_by_those_that_wait(member, said):
     world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE))
-    assert "Create 1 more" in world.wait("a").text
+    advice = f"Create 1 more, or set annotation {LEAST} to 2"
+    assert advice in world.wait("a").text
     world.adds(pod("c", annotations=THREE, **member))
     world.passes(1.0)
     assert said in world.wait("a").text
