@@ -124,8 +124,12 @@ def fits_wish(where: Place, wish: CardWish, notes: Sequence[str] = ()) -> Fits:
             return next(islice(dialect.worded(wish, ledger.tables), at, None), None)
 
         for at, wording in enumerate(dialect.worded(wish, ledger.tables)):
+            pod = _pod(where, wording)
+            asked = ledger.catalog.request_of(pod, ledger.tables, ledger.settings)
+            if isinstance(asked, Asked) and asked.dialect != name:
+                continue  # by the same resource another protocol is meant, which has its own turn
             if any(not wording.limits.keys().isdisjoint(state.facts.allocatable) for state in offering):
-                fit = _fit(where, _pod(where, wording), str(name))
+                fit = _fit(where, pod, str(name))
                 largest = _largest(where, wish, partial(asking, at))
                 ways.append(replace(fit, limits=wording.limits, annotations=wording.annotations, **largest))
     return Fits(namespace=where.namespace, ways=tuple(ways), notes=tuple(notes))

@@ -6,6 +6,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.catalog import Asked
 from core.ledger import Ledger
 from core.model import Container, Pod, PodUid
 from core.placing.decide import shape_of, try_decide
@@ -84,6 +85,8 @@ def test_pods_of_a_wish_are_as_many_as_are_placed_and_the_largest_is_the_largest
     for found in fits_wish(where, wish).ways:
         pod = written(Wording(found.limits, found.annotations))
         check_count(where, pod, found)
+        request = where.ledger.catalog.request_of(pod, TABLES, where.ledger.settings)
+        assert not isinstance(request, Asked) or request.dialect == found.protocol
 
         def asking(wish: CardWish, found: Fit = found) -> bool:
             ways = [one for of in worded for one in of.worded(wish, TABLES) if one.limits.keys() == found.limits.keys()]
