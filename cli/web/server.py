@@ -16,6 +16,7 @@ from aiohttp import web
 
 from cli.cluster import empty_holdings, fetch_events, fetch_holding, fetch_pod
 from cli.options import Web
+from cli.queues import fetch_queues
 from cli.web.feed import Feed, what_is_seen
 from core.view.explained import explained
 from kube.calls import Calls
@@ -81,6 +82,7 @@ class Page:
         app.router.add_get("/", self._file)
         app.router.add_get("/page/{name}", self._file)
         app.router.add_get("/v1/feed", self._feed)
+        app.router.add_get("/v1/queues", self._queues)
         app.router.add_get("/v1/pods/{namespace}/{name}", self._pod)
         return app
 
@@ -117,6 +119,14 @@ class Page:
         async for update in self.feed.updates():
             await answer.write(b"data: " + _encode(update) + b"\n\n")
         return answer
+
+    async def _queues(self, request: web.Request) -> web.Response:
+        """The queues, as ``kubectl cards queues -o json`` has them."""
+        del request
+        try:
+            return _json(await fetch_queues(self.transport))
+        except ApiError as e:
+            return web.Response(status=502, text=f"{e}\n")
 
     async def _pod(self, request: web.Request) -> web.Response:
         """One pod, as ``kubectl cards explain -o json`` has it."""

@@ -14,6 +14,7 @@ from tests.integration.test_cli import ASSIGNED, NODES, add_pod
 from tests.integration.test_web import VGPU, served
 from tests.support.browser.chromium import opened, required
 from tests.support.worlds.rig_double import double_rig
+from tests.support.worlds.volcano import create, install
 
 pytestmark = pytest.mark.timeout(180)
 ENGLISH, CHINESE = "en-US", "zh-CN"
@@ -113,6 +114,23 @@ async def test_a_pod_that_waits_shows_why(tmp_path):
     async with world(tmp_path) as (_, screen):
         await screen.page.get_by_role("button", name="default/waits").click()
         await screen.page.get_by_role("dialog").get_by_text("default/waits waits for the scheduler").wait_for()
+
+
+async def test_queues_are_asked_for_once_they_are_opened(tmp_path):
+    async with world(tmp_path) as (rig, screen):
+        await install(rig.client)
+        spec = {"weight": 1, "capability": {"volcano.sh/vgpu-number": "4"}}
+        queue = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": "team"},
+            "spec": spec,
+        }
+        await create(rig.client, queue)
+        assert await screen.page.locator("queue-list td").count() == 0
+        await screen.page.get_by_text("Queues", exact=True).click()
+        await screen.page.locator("queue-list td").first.wait_for()
+        assert any(row.startswith("team volcano.sh/vgpu-number 0") for row in await screen.texts("queue-list tbody tr"))
 
 
 async def test_it_speaks_chinese_and_remembers_the_choice(tmp_path):

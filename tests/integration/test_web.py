@@ -18,6 +18,7 @@ from cli.web.server import serve
 from kube.credentials import choose_source
 from kube.transport import Transport
 from tests.integration.test_cli import ASSIGNED, add_event, add_pod, cards, cluster, give
+from tests.support.worlds.volcano import install
 
 VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
 
@@ -122,6 +123,16 @@ async def test_a_pod_is_what_explain_says_of_it(rig, capsys):
             assert (await page.get("/v1/pods/default/none")).status == 404
         capsys.readouterr()
         await cards(kubeconfig, "explain", "a", "-o", "json")
+        assert shown == json.loads(capsys.readouterr().out)
+
+
+async def test_its_queues_are_those_of_the_command(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await install(world.client)
+        async with served(kubeconfig) as page:
+            shown = await (await page.get("/v1/queues")).json()
+        capsys.readouterr()
+        await cards(kubeconfig, "queues", "-o", "json")
         assert shown == json.loads(capsys.readouterr().out)
 
 

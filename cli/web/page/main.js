@@ -6,6 +6,7 @@ import { NodeGrid } from "./grid.js";
 import { KindList } from "./kinds.js";
 import { Model } from "./model.js";
 import { Detail } from "./detail.js";
+import { QueueList } from "./queues.js";
 import { WaitingList } from "./waiting.js";
 import { currentLanguage, otherLanguage, say } from "./words.js";
 
@@ -13,11 +14,12 @@ customElements.define("filter-bar", FilterBar);
 customElements.define("kind-list", KindList);
 customElements.define("waiting-list", WaitingList);
 customElements.define("node-grid", NodeGrid);
+customElements.define("queue-list", QueueList);
 
 const key = takeKey();
 const model = new Model();
 const detail = new Detail(document.getElementById("detail"), model, key);
-const parts = [...document.querySelectorAll("filter-bar, kind-list, waiting-list, node-grid")];
+const parts = [...document.querySelectorAll("filter-bar, kind-list, waiting-list, node-grid, queue-list")];
 const state = document.getElementById("state");
 const language = document.getElementById("language");
 let lost = say("connecting");

@@ -10,6 +10,7 @@ const WORDS = {
     nodes: "Nodes and cards", notReady: "not ready", cordoned: "cordoned", tainted: "tainted", unhealthyCard: "unhealthy", away: "not offered by the device plugin now",
     heldBy: "Held by", nothing: "nothing", close: "Close", events: "Events", status: "Status", shown: "{0} nodes, {1} cards",
     noCards: "You may not list nodes and all pods. This page shows the waiting pods of namespace {0}.",
+    queues: "Queues", resource: "Resource", holds: "Holds", guarantee: "Guarantee", deserved: "Deserved", capability: "Capability",
     connecting: "Connecting ...", lost: "Not live: {0}", live: "Live", more: "{0} more",
   },
   zh: {
@@ -21,6 +22,7 @@ const WORDS = {
     nodes: "节点和卡", notReady: "未就绪", cordoned: "已禁止调度", tainted: "有污点", unhealthyCard: "不健康", away: "设备插件目前未上报",
     heldBy: "占用者", nothing: "无", close: "关闭", events: "事件", status: "状态", shown: "{0} 个节点，{1} 张卡",
     noCards: "您没有列出节点和全部 Pod 的权限。本页只显示命名空间 {0} 中等待的 Pod。",
+    queues: "队列", resource: "资源", holds: "已占用", guarantee: "保障量", deserved: "应得量", capability: "上限",
     connecting: "正在连接……", lost: "未实时更新：{0}", live: "实时", more: "另有 {0} 个",
   },
 };
