@@ -70,6 +70,18 @@ class Check(NamedTuple):
     written: Mapping[str, Any] = MappingProxyType({})
 
 
+# A namespace, and kind and name of what is in it.
+Mark = tuple[str, str]
+
+
+def marks_of(pod: Pod) -> tuple[Mark, ...]:
+    """The Workload that *pod* names, what owns it, and itself: Kueue queues single pods, too."""
+    namespace = pod.namespace
+    named = pod.annotations.get(WORKLOAD)
+    marks = (namespace, pod.owner), (namespace, f"Pod/{pod.name}")
+    return marks if named is None else ((namespace, f"Workload/{named}"), *marks)
+
+
 class Workload(NamedTuple):
     """A Workload of Kueue.
 
@@ -124,12 +136,11 @@ class Workload(NamedTuple):
         """Whether it waits, and says why."""
         return all(one.state == CheckState.PENDING and code_in(one.message) for one in self._own(names))
 
-    def has(self, pod: Pod) -> bool:
-        """Whether *pod* is one of its pods."""
-        if pod.namespace != self.namespace:
-            return False
-        named = pod.annotations.get(WORKLOAD) == self.name
-        return named or pod.owner in self.owners or f"Pod/{pod.name}" in self.owners
+    @property
+    def marks(self) -> Iterator[Mark]:
+        """By what its pods are told: a pod is one of its if they have a mark in common."""
+        yield self.namespace, f"Workload/{self.name}"
+        yield from ((self.namespace, owner) for owner in self.owners)
 
     def additions(self, pod_set: PodSet, flavors: Mapping[str, Additions]) -> Iterator[Additions]:
         """What its pods of *pod_set* get beside their template; flavors that are not known are left out."""

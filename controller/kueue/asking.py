@@ -19,7 +19,7 @@ from core.explaining import explain
 from core.explaining.asked import read_wish
 from core.explaining.explain import Refused
 from core.explaining.limits import over_wait
-from core.kueue import MAIN, POD_SET, PROMISE_S, Answer, CheckState, PodSet, Workload, pod_with
+from core.kueue import MAIN, POD_SET, PROMISE_S, Answer, CheckState, PodSet, Workload, marks_of, pod_with
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
@@ -84,13 +84,14 @@ class Asking:
 
     async def _there(self, promised: Sequence[Workload]) -> Mapping[tuple[str, str], int]:
         """How many pods have, or had, their room, by Workload and the name of their pod set."""
-        namespaces, arrived = {one.namespace for one in promised}, self._known.arrived
+        arrived = self._known.arrived
+        keys = {mark: one.key for one in promised for mark in one.marks}
         reserved = [one.pod for one in self._owner.life if one.placement is not None]
         for pod in (*reserved, *self._owner.carded.values()):
-            if pod.namespace in namespaces:
-                for workload in promised:
-                    if workload.has(pod):
-                        arrived.setdefault(workload.key, {})[pod.uid] = pod.labels.get(POD_SET, MAIN)
+            key = next((keys[mark] for mark in marks_of(pod) if mark in keys), None)
+            # One that was placed after the ledger was forked has no room in the fork yet.
+            if key is not None and self._ledger.node_of(pod.uid) is not None:
+                arrived.setdefault(key, {})[pod.uid] = pod.labels.get(POD_SET, MAIN)
             await self._work.give_way()
         return Counter((one.key, name) for one in promised for name in arrived.get(one.key, {}).values())
 

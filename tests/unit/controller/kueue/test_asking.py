@@ -37,10 +37,13 @@ class Asked(World):
         made["status"] = reserved(check(state) | dict(said), pods=pods, flavor=flavor, more=more)
         self.known.put_workload(decode_workload(json.dumps(made).encode()))
 
-    async def answers(self, now_s=AT_S):
-        ledger, before = self.ledger, self.ledger.cursor
+    async def answers(self, now_s=AT_S, meanwhile=lambda: None):
+        """What each Workload is told; *meanwhile*: what happens once the round has begun."""
+        ledger = self.ledger
         book = rulebook(ledger.settings, ledger.tables, ledger.catalog)
         asking = Asking(self.owner, self.known, self.why, book, Work(lambda: self.now_s))
+        meanwhile()
+        before = ledger.cursor
         asks = self.known.asking(now_s)
         found = {one.name: answer async for one, answer in asking.answers(asks, now_s) if answer is not None}
         assert ledger.cursor == before
@@ -91,6 +94,20 @@ async def test_what_was_promised_is_kept_until_its_pods_have_their_room():
     assert (await world.states())["third"] == "Ready"
     world.gone("p")  # it had its room: nothing is kept for it any more
     assert await world.states() == {"second": "Ready", "third": "Retry"}
+
+
+async def test_a_pod_that_is_placed_after_a_round_began_is_promised_its_room_in_that_round_still():
+    world = Asked(node("n1"))
+    world.has("first", memory=5000, state="Ready")
+    world.has("second", memory=6000)
+
+    def placed():
+        world.adds(pod("p", memory=5000, owner="Job/first"))
+        world.plan()
+
+    found = await world.answers(meanwhile=placed)
+    assert found["second"].state is CheckState.RETRY
+    assert await world.states() == {"second": "Retry"}
 
 
 async def test_a_promise_that_is_not_kept_lapses_after_a_minute():
