@@ -4,6 +4,7 @@ The message is all that whoever may only read pods has of the controller's decis
 """
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core.waiting import cause_of, code_in
@@ -26,6 +27,8 @@ class Said(NamedTuple):
     change: str = ""
 
 
+# Pods that ask the same wait with the same message.
+@lru_cache(maxsize=1024)
 def said_in(message: str) -> Said:
     """What *message* says; of a pod that no node keeps off, *change* is what helps against its kind of wait."""
     cause = cause_of(code_in(message))
