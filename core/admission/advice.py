@@ -52,7 +52,7 @@ def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
     if name not in known:
         yield AdmissionWarning(
             "CS314",
-            f"spec.schedulerName: found {quoted(name)}; it is not known to give cards, so that the pod may run without "
+            f"spec.schedulerName: found {quoted(name)}; it is not known to assign cards, and the pod may run without "
             f"any; write {own}, or leave it out",
         )
 

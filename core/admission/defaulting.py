@@ -88,7 +88,9 @@ def default_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnin
         if mode in words and key not in pod.annotations and _asks(pod, rules.resources_by_dialect[name]):
             pod = pod._replace(annotations={**pod.annotations, key: mode})
             told += (
-                AdmissionWarning("CS111", f"annotation {key}: {mode} was added, as namespace {pod.namespace} has it"),
+                AdmissionWarning(
+                    "CS111", f"annotation {key}: {mode} was added, the default of namespace {pod.namespace}"
+                ),
             )
     return pod, told
 

@@ -135,7 +135,7 @@ def capable(container: Container) -> Iterator[Violation]:
             code="CS307",
             field=f'container "{container.name}": securityContext.capabilities.add',
             found=quoted(name),
-            remedy="leave it out; with it a container gets at every card of its node, not only its share",
+            remedy="leave it out; it gives a container access to every card of its node, not only its share",
         ),
     )
 
@@ -172,7 +172,7 @@ def covering(container: Container) -> tuple[Violation, ...]:
             code="CS310",
             field=f'container "{container.name}": volumeMounts',
             found=quoted(path),
-            remedy="mount it elsewhere; the device plugin mounts there what belongs to the share",
+            remedy="mount it elsewhere; the device plugin mounts files of the share there",
         ),
     )
 
@@ -199,7 +199,7 @@ def _host_pid() -> Violation:
         code="CS308",
         field="spec.hostPID",
         found="'true'",
-        remedy="leave it out; the pod would see and reach the processes of all that share its cards",
+        remedy="leave it out; the pod could access the processes of other pods on its cards",
     )
 
 
@@ -211,7 +211,7 @@ def unseen(pod: ReviewedPod) -> AdmissionWarning | None:
     listed = ", ".join(f'"{name}"' for name in named[:_NAMED_MAX]) + (" and others" if len(named) > _NAMED_MAX else "")
     return AdmissionWarning(
         "CS312",
-        f"envFrom of {listed} is not looked into: see that no variable there is one that device plugins or container "
+        f"envFrom of {listed} is not checked: make sure that no variable there is one that device plugins or container "
         f"runtimes set, such as {NVIDIA_DEVICES}",
     )
 
@@ -259,7 +259,7 @@ def _remedy(name: str, container: Container, rules: Rulebook) -> str:
     if name in NO_DEVICE and not _gives(name, container, rules):
         return f"leave it out, or write '{VOID}'; this container asks for none of these cards"
     if name in NAMES or name in _SET or name.startswith("CUDA_DEVICE_"):
-        return "leave it out; the device plugin sets what belongs to the share"
+        return "leave it out; the device plugin sets it for the share"
     return (
         "leave it out, since device plugins and container runtimes read such names; the cluster's operator can allow "
         "it (admission.allow_variables)"

@@ -95,7 +95,7 @@ def names_its_node(pod: ReviewedPod) -> Violations:
             code="CS302",
             field="spec.nodeName",
             found=quoted(pod.node_name),
-            remedy=f"leave it out and write nodeSelector {names.HOSTNAME_LABEL}; cards are given by the scheduler",
+            remedy=f"leave it out and write nodeSelector {names.HOSTNAME_LABEL}; the scheduler assigns cards",
         ),
     )
 
@@ -120,7 +120,7 @@ def uncompleted(pod: ReviewedPod, completed: ReviewedPod) -> Iterator[Violation]
             (f"{place} {key}", after[key], before.get(key)) for key in sorted(after) if before.get(key) != after[key]
         ]
     for field, value, found in wanted:
-        remedy = f"write {quoted(value)}, or leave out label {_IGNORED}, with which nothing is completed"
+        remedy = f"write {quoted(value)}, or remove label {_IGNORED}, which turns defaulting off"
         yield Violation(code="CS319", field=field, found=quoted(found) if found else "nothing", remedy=remedy)
 
 
@@ -209,7 +209,7 @@ def unmeasured(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
                     code="CS213",
                     field=f'container "{one.name}": limit {memory}',
                     found="nothing" if one.amount(memory) is None else quoted(one.amount(memory) or ""),
-                    remedy=f"write it in MiB; namespace {pod.namespace} has that required of who asks for {count}",
+                    remedy=f"write it in MiB; namespace {pod.namespace} requires it with {count}",
                 )
 
 

@@ -83,7 +83,7 @@ def _beside(found: Workload, asking: list[Template], book: Rulebook) -> Iterator
             yield AdmissionWarning(
                 "CS120",
                 f"metadata: annotation {key}: write it in {lacking[0]}.metadata.annotations; pods do not get the "
-                "annotations of their workload, so that it chooses no cards",
+                "annotations of their workload",
             )
 
 
@@ -111,15 +111,14 @@ def _too_late(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarn
         told = "none" if found.least is None else f"'{least}'"
         yield AdmissionWarning(
             "CS223",
-            f"spec.minAvailable: found {told}; write {at_first} or less: {least} pods are placed together, and those "
-            f"of {', '.join(later[:_TOLD])} are made only after the tasks that dependsOn names are ready, so that none "
-            "begins",
+            f"spec.minAvailable: found {told}; write {at_first} or less: {least} pods start together, but those of "
+            f"{', '.join(later[:_TOLD])} are created only after the tasks in dependsOn are ready, so no pod starts",
         )
 
 
 def _more_than_made(field: str, least: int, made: int) -> AdmissionWarning:
-    remedy = f"write no more than {made}, or make more pods"
-    return AdmissionWarning("CS221", f"{field}: found '{least}'; {remedy}: {made} are made, and none is placed before")
+    remedy = f"write no more than {made}, or create more pods"
+    return AdmissionWarning("CS221", f"{field}: found '{least}'; {remedy}: with {made} pods, none is placed")
 
 
 def _stuck(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
@@ -140,9 +139,8 @@ def _stuck(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning
         yield AdmissionWarning(
             "CS222",
             f"spec.strategy.rollingUpdate.maxSurge: found {quoted(rollout.max_surge)}; write "
-            f"{least - rollout.unavailable} or more, or strategy type Recreate: annotation {MIN_MEMBER} wants {least} "
-            f"pods together, an update makes {at_first} at first and removes no more old ones until these run, so that "
-            "it never ends",
+            f"{least - rollout.unavailable} or more, or strategy type Recreate: annotation {MIN_MEMBER} requires "
+            f"{least} pods together, but an update first creates {at_first} and waits for these, so it never ends",
         )
 
 

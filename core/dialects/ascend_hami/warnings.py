@@ -29,7 +29,7 @@ def completed(pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Ad
     found = next((one.runtime_class for one in tables.ascend.chips if one.common_word == request.word), "")
     if not found or pod.runtime_class:
         return pod, ()
-    text = f"spec.runtimeClassName: {found} was added, as device-config.yaml has it for {request.word}"
+    text = f"spec.runtimeClassName: {found} was added, from device-config.yaml for {request.word}"
     return pod._replace(runtime_class=found), (AdmissionWarning("CS117", text),)
 
 
@@ -59,10 +59,10 @@ def _cut(one: Container, chip: AscendChip) -> Iterator[AdmissionWarning]:
     # What is no whole number of units cannot be asked for to the MiB.
     if cut is not None and cut.memory_mib // factor * factor > wanted_mib:
         given, just = f"{cut.memory_mib} MiB ({cut.template or 'the whole chip'})", cut.memory_mib // factor
-        why = f"found {quoted(text)}; chips are cut by templates, so that it gets {given}"
+        why = f"found {quoted(text)}; chips are sliced by templates: it gets {given}"
         yield AdmissionWarning(
             "CS114",
-            f"{limit_of(one, chip.memory_resource)}: {why}; write {just} to ask for just that",
+            f"{limit_of(one, chip.memory_resource)}: {why}; write {just} to request exactly that",
         )
 
 

@@ -26,7 +26,7 @@ def _shares(one: Container, request: Request, table: VgpuTable) -> Iterator[Admi
     """The percentage holds over the memory, 0 is no amount, and MIG limits no cores."""
     memory, percent = one.amount(table.memory_resource), one.amount(table.percentage_resource)
     if memory is not None and percent is not None:
-        why = f"{table.percentage_resource} {percent} holds over it"
+        why = f"{table.percentage_resource} {percent} overrides it"
         yield no_effect(limit_of(one, table.memory_resource), memory, why, "leave one of the two out")
     elif memory == "0":
         yield all_memory(one, table.memory_resource)

@@ -42,7 +42,7 @@ def told(asked):
     ("asked", "place", "words"),
     [
         (pod({NUMBER: 1, MEMORY: 3000, PERCENT: 50}), f'container "main": limit {MEMORY}: found \'3000\'',
-         f"{PERCENT} 50 holds over it"),
+         f"{PERCENT} 50 overrides it"),
         (pod({NUMBER: 1, MEMORY: 0}), f'container "main": limit {MEMORY}: found \'0\'', "all memory of the card"),
         (pod({CHIP: 1, CHIP_MEMORY: 0}), f'container "main": limit {CHIP_MEMORY}: found \'0\'', "all memory"),
         (pod({NUMBER: 1, CORES: 30}, {MODE: "mig"}), f'container "main": limit {CORES}: found \'30\'', "mode mig"),

@@ -138,9 +138,7 @@ def with_runtime_class(name):
 def test_a_pod_with_chips_gets_the_runtime_class_of_its_chip_type():
     answer = create(pod(CHIP), book=with_runtime_class("ascend"))
     assert answer.pod["spec"]["runtimeClassName"] == "ascend"
-    assert answer.warnings == [
-        "CS117 spec.runtimeClassName: ascend was added, as device-config.yaml has it for Ascend310P"
-    ]
+    assert answer.warnings == ["CS117 spec.runtimeClassName: ascend was added, from device-config.yaml for Ascend310P"]
 
 
 def test_a_runtime_class_is_kept_and_none_is_made_up():

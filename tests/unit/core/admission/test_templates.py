@@ -74,7 +74,7 @@ def test_what_is_mistyped_or_has_no_effect_is_told_with_its_place(place):
         (
             "CS116",
             "container \"main\": limit volcano.sh/vgpu-memory: found '3000'; it has no effect, because "
-            "volcano.sh/vgpu-memory-percentage 50 holds over it: leave one of the two out",
+            "volcano.sh/vgpu-memory-percentage 50 overrides it: leave one of the two out",
         ),
     ]
 
@@ -240,7 +240,7 @@ def test_a_job_that_wants_pods_together_with_those_made_after_them_is_told(least
     made = job(least, (2, None), (2, None))
     made["spec"]["tasks"][1]["dependsOn"] = depends
     texts = [one.text for one in judge(made).warnings if one.code == "CS223"]
-    assert [one.partition(" are placed")[0] for one in texts] == ([f"spec.minAvailable: {told}"] if told else [])
+    assert [one.partition(" start together")[0] for one in texts] == ([f"spec.minAvailable: {told}"] if told else [])
 
 
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
@@ -300,7 +300,7 @@ def test_an_update_that_makes_fewer_pods_at_first_than_are_wanted_together_is_to
         assert text.startswith(
             f"spec.strategy.rollingUpdate.maxSurge: found '{found}'; write {more} or more, or strategy type Recreate: "
         )
-        assert f"an update makes {made} at first" in text
+        assert f"an update first creates {made} and" in text
 
 
 def test_an_update_is_not_judged_of_a_deployment_without_cards():

@@ -72,7 +72,7 @@ def test_what_is_told_of_memory_is_in_these_units_too():
     assert wrong.remedy == "an Ascend910B3 has 65536 MiB; write 64 or less"
     assert any("32" in one.remedy for one in asked((1, "32Gi"), given=given))
     (told,) = warnings.of(pod(B3, (1, "17")), given)
-    assert "write 32 to ask for just that" in told.text
+    assert "write 32 to request exactly that" in told.text
     assert not list(warnings.of(pod(B3, (1, "32")), given))
     cards = cards_of(ascend.node(B3, ["U0"]), tables=given)
     assert DIALECT.sold(cards, given)["huawei.com/Ascend910B3-memory"] == 64

@@ -385,7 +385,7 @@ def test_a_pod_to_be_ignored_names_its_runtime_class_itself():
     asking = reviewed(pod(Container("c", limits=SHARE, requests=SHARE))._replace(labels=IGNORED))
     (found,) = judge_new(asking, "dana", book).verdict.violations
     assert (found.code, found.field) == ("CS319", "spec.runtimeClassName")
-    assert "write 'nvidia', or leave out label hami.io/webhook: ignore" in found.remedy
+    assert "write 'nvidia', or remove label hami.io/webhook: ignore" in found.remedy
     assert judge_new(asking._replace(runtime_class="nvidia"), "dana", book).verdict.allowed
 
 
