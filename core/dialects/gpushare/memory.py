@@ -11,7 +11,6 @@ from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Request, relaxed
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
 from core.port.cards import CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
-from core.port.optional import Worded
 from core.port.refusals import Reason, Shortfall
 from core.port.spec import DialectSpec
 from core.selection import ANY_CARD, CardSelection
@@ -19,14 +18,14 @@ from core.settings import DialectName, Policy
 from core.tables import Tables
 
 
-class GpuMemory(Mode, Worded):
+class GpuMemory(Mode):
     """`Dialect` of core.port for the share plugin's memory mode."""
 
     name = DialectName("gpu_memory")
     resource = MEMORY_RESOURCE
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`."""
+        """See `core.port.optional.Worded`."""
         del tables
         if wish.memory_mib is None or wish.cards != 1 or wish.cores_pct is not None or wish.types:
             return ()

@@ -14,7 +14,6 @@ from core.errors import quoted
 from core.model import AnyPod
 from core.names import WISHED_INDICES
 from core.port.cards import CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
-from core.port.optional import Worded
 from core.port.refusals import Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
 from core.roles import asks_whole_cards
@@ -23,14 +22,14 @@ from core.settings import DialectName, Policy
 from core.tables import Tables
 
 
-class GpuNumber(Mode, Worded):
+class GpuNumber(Mode):
     """`Dialect` of core.port for the share plugin's number mode."""
 
     name = DialectName("gpu_number")
     resource = NUMBER_RESOURCE
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`."""
+        """See `core.port.optional.Worded`."""
         del tables
         return (Wording({NUMBER_RESOURCE: str(wish.cards)}),) if asks_whole_cards(wish) and not wish.types else ()
 
