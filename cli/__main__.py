@@ -8,13 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, assert_never
 
 import msgspec
 import yaml
 
-from cli import cluster, controller, doctor, shadow, text, text_fits, text_queues, text_waiting, watching
+from cli import cluster, controller, doctor, shadow, snapshot, text, text_fits, text_queues, text_waiting, watching
 from cli.doctor_checks import Level
 from cli.fits import UnusableFileError, fetch_fits
 from cli.options import (
@@ -28,12 +29,15 @@ from cli.options import (
     Output,
     Queues,
     Shadow,
+    Snapshot,
+    Stored,
     Version,
     Waits,
     Web,
     parse,
 )
 from cli.queues import fetch_queues
+from cli.reads import Reads
 from cli.waiting import fetch_waiting
 from core.errors import InvalidRequestError, escaped
 from core.view.cards import Cards, cards_of, with_removed
@@ -65,6 +69,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
         return check(options, sys.stdin)
     if isinstance(options, Shadow):
         return await _shadow(options)
+    if isinstance(options, Stored) and options.snapshot:
+        return await _from_snapshot(options)
     kubeconfig = options.kubeconfig or _kubectls(environ)
     if mistake := mistake_in(kubeconfig=kubeconfig, context=options.context, environ=environ):
         return _failed(mistake, _WRONG)
@@ -72,25 +78,60 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
         source = choose_source(kubeconfig=kubeconfig, context=options.context, environ=environ)
         async with Transport(source, user_agent=_USER_AGENT) as transport:
             match options:
-                case Get():
-                    return await (_watch if options.watch else _get)(transport, options)
-                case Explain():
-                    namespace = options.namespace or transport.namespace or "default"
-                    return await _explain(transport, options, namespace)
-                case Waits():
-                    return await _waiting(transport, options)
+                case Get() if options.watch:
+                    return await _watch(transport, options)
                 case Web():
                     return await _web(transport, options)
-                case Queues():
-                    return await _queues(transport, options)
-                case Fits():
-                    return await _fits(transport, options)
                 case Doctor():
                     return await _diagnose(transport, options)
+                case Snapshot():
+                    return await _snapshot(transport, options)
                 case _:
-                    assert_never(options)
+                    return await _answer(transport, options)
     except (ApiError, CredentialsError, UndecodableError, InvalidRequestError) as e:
         return _failed(str(e), _NOT_TOLD)
+
+
+async def _from_snapshot(options: Stored) -> int:
+    """Answer from a file."""
+    try:
+        reads = snapshot.Snapshot(await asyncio.to_thread(Path(options.snapshot).read_bytes))
+        _note(f"this is the snapshot of {reads.taken}")
+        return await _answer(reads, options)
+    except (OSError, snapshot.UnusableSnapshotError) as e:
+        return _failed(f"--snapshot {options.snapshot}: {getattr(e, 'strerror', None) or e}", _WRONG)
+    except (ApiError, UndecodableError, InvalidRequestError) as e:
+        return _failed(str(e), _NOT_TOLD)
+
+
+async def _answer(reads: Reads, options: Stored) -> int:
+    match options:
+        case Get():
+            return await _get(reads, options)
+        case Explain():
+            return await _explain(reads, options, options.namespace or reads.namespace or "default")
+        case Waits():
+            return await _waiting(reads, options)
+        case Queues():
+            return await _queues(reads, options)
+        case Fits():
+            return await _fits(reads, options)
+        case _:
+            assert_never(options)
+
+
+async def _snapshot(transport: Transport, options: Snapshot) -> int:
+    taken = await snapshot.take(transport)
+    refused = [path for path, found in taken["collections"].items() if found.get("status") == HTTPStatus.FORBIDDEN]
+    for path in refused:
+        _note(f"you may not list {path}; the snapshot is without them")
+    if options.redact:
+        taken = snapshot.redacted(taken, os.urandom(32))
+    try:
+        await asyncio.to_thread(Path(options.file).write_bytes, snapshot.packed(taken))
+    except OSError as e:
+        return _failed(f"-o {options.file}: {e.strerror or e}", _WRONG)
+    return _OK
 
 
 async def fetch_names(kind: str, flags: Mapping[str, str], environ: Mapping[str, str]) -> Sequence[str]:
@@ -122,7 +163,7 @@ def _kubectls(environ: Mapping[str, str]) -> str:
     return str(usual) if home and usual.is_file() else ""
 
 
-async def _get(transport: Transport, options: Get) -> int:
+async def _get(transport: Reads, options: Get) -> int:
     holdings = await cluster.fetch_holdings(transport, options.selector)
     found = cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
     if options.controller is not None:
@@ -159,7 +200,7 @@ async def _web(transport: Transport, options: Web) -> int:
     return _OK
 
 
-async def _explain(transport: Transport, options: Explain, namespace: str) -> int:
+async def _explain(transport: Reads, options: Explain, namespace: str) -> int:
     if not options.kind and not options.all_namespaces:
         names: Sequence[tuple[str, str]] = [(namespace, options.name)]
     else:
@@ -180,7 +221,7 @@ async def _explain(transport: Transport, options: Explain, namespace: str) -> in
     return _OK if found else _failed(f"there is no pod {options.name} in {where}", _NOT_TOLD)
 
 
-async def _explain_one(transport: Transport, options: Explain, namespace: str, name: str) -> Explained | str | None:
+async def _explain_one(transport: Reads, options: Explain, namespace: str, name: str) -> Explained | str | None:
     """What is said of one pod, as text if that is asked for; None if it is gone."""
     try:
         pod = await cluster.fetch_pod(Calls(transport), namespace, name)
@@ -203,7 +244,7 @@ async def _explain_one(transport: Transport, options: Explain, namespace: str, n
     return text.explanation(found) if options.output is Output.TEXT else found
 
 
-async def _waiting(transport: Transport, options: Waits) -> int:
+async def _waiting(transport: Reads, options: Waits) -> int:
     namespace = "" if options.all_namespaces else options.namespace or transport.namespace or "default"
     found = await fetch_waiting(transport, namespace)
     print(
@@ -214,13 +255,13 @@ async def _waiting(transport: Transport, options: Waits) -> int:
     return _OK
 
 
-async def _queues(transport: Transport, options: Queues) -> int:
+async def _queues(transport: Reads, options: Queues) -> int:
     found = await fetch_queues(transport)
     print(text_queues.table(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
     return _OK
 
 
-async def _fits(transport: Transport, options: Fits) -> int:
+async def _fits(transport: Reads, options: Fits) -> int:
     try:
         found = await fetch_fits(transport, options, options.namespace or transport.namespace or "default")
     except UnusableFileError as e:

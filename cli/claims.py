@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+from cli.reads import Reads
 from core.ledger import Ledger
 from core.resource_claims import ResourceClaim, ResourceSlice
 from core.store import Store
@@ -41,7 +42,7 @@ class _Keeping(Generic[_T]):
         self._changed()
 
 
-async def read_claims(transport: Transport, ledger: Ledger) -> tuple[str, ...]:
+async def read_claims(transport: Reads, ledger: Ledger) -> tuple[str, ...]:
     """Tell *ledger* what pods use through resource claims; notes on why that is not known, none where it is.
 
     Raises:

@@ -11,6 +11,7 @@ import msgspec
 
 from cli.claims import read_claims
 from cli.configuration import fetch_parts
+from cli.reads import Reads
 from core.catalog import Catalog, standard_catalog
 from core.configuration import Configuration, merge
 from core.errors import ConfigError
@@ -24,7 +25,6 @@ from kube.calls import Calls, namespace_path
 from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError
 from kube.listing import list_all
 from kube.objects import page_decoder
-from kube.transport import Transport
 
 _T = TypeVar("_T")
 NODES: Final = "/api/v1/nodes"
@@ -115,7 +115,7 @@ _EVENTS: Final = page_decoder(msgspec.json.Decoder(_EventObject).decode)
 _NAMES: Final = page_decoder(msgspec.json.Decoder(_Object).decode)
 
 
-async def empty_holdings(transport: Transport) -> Holdings:
+async def empty_holdings(transport: Reads) -> Holdings:
     """A ledger of no node yet, under the configuration that the cluster's ConfigMaps hold.
 
     Raises:
@@ -126,7 +126,7 @@ async def empty_holdings(transport: Transport) -> Holdings:
     return Holdings(ledger=Ledger(catalog, found.tables, found.settings), notes=notes)
 
 
-async def fetch_holdings(transport: Transport, selector: str = "") -> Holdings:
+async def fetch_holdings(transport: Reads, selector: str = "") -> Holdings:
     """List nodes, bound pods and resource claims, and count who holds what.
 
     Args:
@@ -156,7 +156,7 @@ def selecting(selector: str) -> dict[str, str]:
     return {"labelSelector": selector} if selector else {}
 
 
-async def fetch_holding(transport: Transport, pod: Pod) -> Holdings:
+async def fetch_holding(transport: Reads, pod: Pod) -> Holdings:
     """What bound *pod* alone holds; of its node only what may be read.
 
     Raises:
@@ -185,7 +185,7 @@ async def fetch_pod(calls: Calls, namespace: str, name: str) -> Pod:
     return decode_pod(await calls.get_pod(namespace, name))
 
 
-async def fetch_events(transport: Transport, pod: Pod) -> Events:
+async def fetch_events(transport: Reads, pod: Pod) -> Events:
     """The events about *pod*, and about no other that had its name; oldest first.
 
     Raises:
@@ -200,7 +200,7 @@ async def fetch_events(transport: Transport, pod: Pod) -> Events:
     return Events(tuple(sorted((one.event() for one in found.items), key=lambda event: event.time)))
 
 
-async def fetch_names(transport: Transport, path: str) -> tuple[str, ...]:
+async def fetch_names(transport: Reads, path: str) -> tuple[str, ...]:
     """The names of all objects under *path*.
 
     Raises:
@@ -209,7 +209,7 @@ async def fetch_names(transport: Transport, path: str) -> tuple[str, ...]:
     return tuple(one.metadata.name for one in (await list_all(transport, path, _NAMES)).items)
 
 
-async def fetch_pods_of(transport: Transport, namespace: str, kind: str, name: str) -> tuple[tuple[str, str], ...]:
+async def fetch_pods_of(transport: Reads, namespace: str, kind: str, name: str) -> tuple[tuple[str, str], ...]:
     """Namespace and name of the pods that workload *name* of *kind* made, or of those of that name if *kind* is "".
 
     A Deployment's pods are known by their ReplicaSet's name, so that no workload has to be read.

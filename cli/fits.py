@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cli.cluster import fetch_holdings
 from cli.options import Fits as Options
+from cli.reads import Reads
 from core.admission.asked_in import pods_of
 from core.admission.rulebook import rulebook
 from core.errors import ConfigError, InvalidRequestError, quoted
@@ -20,7 +21,6 @@ from kube.calls import namespace_path
 from kube.errors import ApiForbiddenError
 from kube.listing import list_all
 from kube.objects import page_decoder
-from kube.transport import Transport
 
 _STDIN = "-"
 
@@ -29,7 +29,7 @@ class UnusableFileError(Exception):
     """The manifest cannot be used; the text says why, in one line."""
 
 
-async def fetch_fits(transport: Transport, options: Options, namespace: str) -> Fits:
+async def fetch_fits(transport: Reads, options: Options, namespace: str) -> Fits:
     """How many such pods fit now in *namespace*.
 
     Raises:

@@ -48,6 +48,8 @@ _EXAMPLES: Final = {
     "check": "kubectl cards check -f pod.yaml\nkubectl cards check -f jobs.yaml other.yaml -n team-a\n"
     "helm template . | kubectl cards check -f -",
     "version": "kubectl cards version",
+    "snapshot": "kubectl cards snapshot -o cluster.json.gz\nkubectl cards snapshot -o cluster.json.gz --redact\n"
+    "kubectl cards waiting -A --snapshot cluster.json.gz",
     "web": "kubectl cards web\nkubectl cards web --port 8000 --no-browser",
     "waiting": "kubectl cards waiting\nkubectl cards waiting -A --by reason\nkubectl cards waiting -A -o json",
     "fits": "kubectl cards fits --memory 40000 --cards 4\nkubectl cards fits --memory 8000 --type A100,H100 -n team-a\n"
@@ -98,6 +100,7 @@ class Get:
     watch: bool = False
     namespace: str = ""
     controller: Controller | None = None
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,7 @@ class Explain:
     output: Output = Output.TEXT
     kind: str = ""
     all_namespaces: bool = False
+    snapshot: str = ""
 
 
 class By(StrEnum):
@@ -136,6 +140,7 @@ class Waits:
     context: str
     by: By = By.POD
     output: Output = Output.TEXT
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +156,7 @@ class Fits:
     context: str
     file: str = ""
     output: Output = Output.TEXT
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +166,7 @@ class Queues:
     kubeconfig: str
     context: str
     output: Output = Output.TEXT
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +210,19 @@ class Web:
     namespace: str = ""
 
 
-Options = Web | Get | Explain | Waits | Fits | Queues | Doctor | Shadow | Check | Version
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Write all that decides to *file*; with other names for everything if *redact*."""
+
+    file: str
+    kubeconfig: str
+    context: str
+    redact: bool = False
+
+
+# What a snapshot can answer too.
+Stored = Get | Explain | Waits | Fits | Queues
+Options = Stored | Snapshot | Web | Doctor | Shadow | Check | Version
 
 
 class Flag(NamedTuple):
@@ -220,6 +239,7 @@ COMMON: Final = (
     Flag(("--kubeconfig",), "FILE", "kubeconfig file; default as kubectl: KUBECONFIG, ~/.kube/config"),
     Flag(("--context",), "NAME", "context in the kubeconfig; default the current one"),
 )
+_SNAPSHOT: Final = Flag(("--snapshot",), "FILE", "read this file, written by kubectl cards snapshot, and no cluster")
 # Where the controller answers, and what proves it.
 _ASKING: Final = (
     Flag(
@@ -240,12 +260,14 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("-l", "--selector"), "SELECTOR", "only nodes with these labels, such as pool=a100"),
         Flag(("-w", "--watch"), "", "watch for changes and print changed nodes"),
         Flag(("--no-headers",), "", "omit headings and totals"),
+        _SNAPSHOT,
         *_ASKING,
     ),
     "explain": (
         Flag(("-o", "--output"), "FORMAT", "output format"),
         Flag(("-n", "--namespace"), "NAMESPACE", "namespace; default the kubeconfig's"),
         _ALL,
+        _SNAPSHOT,
         *_ASKING,
     ),
     "waiting": (
@@ -253,6 +275,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("-n", "--namespace"), "NAMESPACE", "pods of this namespace; default that of the kubeconfig"),
         _ALL,
         Flag(("--by",), "BY", "list pods, or count them by reason or by queue", tuple(By)),
+        _SNAPSHOT,
     ),
     "fits": (
         Flag(("-o", "--output"), "FORMAT", "output format"),
@@ -262,8 +285,13 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("--cores",), "PERCENT", "percentage of the cores of each card"),
         Flag(("--type",), "TYPES", "card types, such as A100,H100"),
         Flag(("-f", "--filename"), "FILE", "pod or workload to count instead, YAML or JSON, - for stdin"),
+        _SNAPSHOT,
     ),
-    "queues": (Flag(("-o", "--output"), "FORMAT", "output format"),),
+    "queues": (Flag(("-o", "--output"), "FORMAT", "output format"), _SNAPSHOT),
+    "snapshot": (
+        Flag(("-o", "--output-file"), "FILE", "write to this file"),
+        Flag(("--redact",), "", "replace the names of nodes, pods, namespaces, queues and cards, and label values"),
+    ),
     "doctor": (
         Flag(("-o", "--output"), "FORMAT", "output format"),
         Flag(("-n", "--namespace"), "NAMESPACE", f"namespace of cardshare; default {_NAMESPACE}"),
@@ -292,6 +320,7 @@ OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "shadow": (Output.TEXT, Output.JSON, Output.YAML),
     "check": (),
     "web": (),
+    "snapshot": (),
     "version": (),
 }
 
@@ -311,7 +340,14 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         return _check(command, found, environ)
     if getattr(found, "all_namespaces", False) and found.namespace:
         command.error(f"-A: found beside -n {quoted(found.namespace, 256)}; leave one of them out")
+    if found.command == "snapshot":
+        if not found.output_file:
+            command.error("-o: missing; name the file to write, such as cluster.json.gz")
+        return Snapshot(file=found.output_file, redact=found.redact, **reach)
+    stored = {"snapshot": getattr(found, "snapshot", "")}
     if found.command == "get":
+        if found.watch and found.snapshot:
+            command.error("--watch: a snapshot does not change; leave out --watch or --snapshot")
         if "" in found.nodes:
             command.error("NODE: found ''; write the name of a node, or none for all nodes")
         return Get(
@@ -322,6 +358,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             watch=found.watch,
             namespace=found.namespace,
             controller=_controller(command, found, environ),
+            **stored,
             **reach,
         )
     if found.command == "waiting":
@@ -330,6 +367,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             all_namespaces=found.all_namespaces,
             by=By(found.by),
             output=Output(found.output),
+            **stored,
             **reach,
         )
     if found.command == "web":
@@ -340,10 +378,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             file=found.filename,
             namespace=found.namespace,
             output=Output(found.output),
+            **stored,
             **reach,
         )
     if found.command == "queues":
-        return Queues(output=Output(found.output), **reach)
+        return Queues(output=Output(found.output), **stored, **reach)
     if found.command == "doctor":
         return Doctor(
             namespace=found.namespace or _NAMESPACE, name=found.name or _NAME, output=Output(found.output), **reach
@@ -363,6 +402,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         all_namespaces=found.all_namespaces,
         controller=_controller(command, found, environ),
         output=Output(found.output),
+        **stored,
         **reach,
     )
 
@@ -476,6 +516,7 @@ def _parser() -> argparse.ArgumentParser:
     _command(
         commands, "shadow", "show what a controller with --shadow would do with another scheduler's pods", _VARIABLES
     )
+    _command(commands, "snapshot", "write all that decides to a file, for another look or a bug report")
     _command(commands, "web", "show the cards and the pods that wait in a browser, live")
     _command(commands, "version", "print the version")
     return parser

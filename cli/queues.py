@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from cli.cluster import PODS, fetch_holdings
+from cli.reads import Reads
 from cli.waiting import UNBOUND, fetch_lines, is_ours, is_shown, list_objects
 from core.errors import InvalidRequestError
 from core.groups import QueueSpec
@@ -15,10 +16,9 @@ from core.wire.pods import decode_pod
 from core.wire.queues import decode_queue, salvage_queue
 from kube.errors import ApiNotFoundError
 from kube.groups import QUEUES_PATH
-from kube.transport import Transport
 
 
-async def fetch_queues(transport: Transport) -> Queues:
+async def fetch_queues(transport: Reads) -> Queues:
     """The queues, what their pods hold, and who waits.
 
     Raises:
@@ -34,7 +34,7 @@ async def fetch_queues(transport: Transport) -> Queues:
     return queues_of(specs, holdings.ledger, holdings.pods, lines=lines, waiting=found, notes=notes)
 
 
-async def _fetch_specs(transport: Transport) -> Sequence[QueueSpec]:
+async def _fetch_specs(transport: Reads) -> Sequence[QueueSpec]:
     """All queues; none if Volcano's kinds are not installed."""
 
     def decode(text: bytes) -> QueueSpec:

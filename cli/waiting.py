@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from cli.cluster import BOUND, PODS, empty_holdings
+from cli.reads import Reads
 from core.errors import InvalidRequestError
 from core.groups import GroupKey, GroupKind, GroupSpec, group_of
 from core.ledger import Ledger
@@ -22,7 +23,6 @@ from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError
 from kube.groups import APIS, PODGROUPS
 from kube.listing import list_all
 from kube.objects import page_decoder
-from kube.transport import Transport
 
 _T = TypeVar("_T")
 UNBOUND: Final = {"fieldSelector": "spec.nodeName="}
@@ -34,7 +34,7 @@ _DECODERS: Final[Mapping[GroupKind, Callable[[bytes], GroupSpec]]] = {
 }
 
 
-async def fetch_waiting(transport: Transport, namespace: str) -> Waiting:
+async def fetch_waiting(transport: Reads, namespace: str) -> Waiting:
     """The pods that wait in *namespace*, "" for all: those that cardshare decides, and others that ask for cards.
 
     Raises:
@@ -68,7 +68,7 @@ def is_shown(pod: Pod, ledger: Ledger) -> bool:
 
 
 async def fetch_lines(
-    transport: Transport,
+    transport: Reads,
     pods: Sequence[Pod],
     namespace: str,
     notes: list[str],
@@ -102,7 +102,7 @@ async def fetch_lines(
     return replace(lines, members=members, classes=classes)
 
 
-async def _fetch_groups(transport: Transport, kind: GroupKind, namespace: str) -> Sequence[GroupSpec]:
+async def _fetch_groups(transport: Reads, kind: GroupKind, namespace: str) -> Sequence[GroupSpec]:
     """The groups of *kind*, none if that is not installed."""
 
     def decode(text: bytes) -> GroupSpec:
@@ -120,14 +120,14 @@ async def _fetch_groups(transport: Transport, kind: GroupKind, namespace: str) -
     return ()
 
 
-async def _fetch_classes(transport: Transport, groups: Iterable[GroupSpec]) -> Sequence[PriorityClass]:
+async def _fetch_classes(transport: Reads, groups: Iterable[GroupSpec]) -> Sequence[PriorityClass]:
     if not any(one.priority_class for one in groups):
         return ()
     return await list_objects(transport, CLASSES, decode_priority_class)
 
 
 async def list_objects(
-    transport: Transport, path: str, decode: Callable[[bytes], _T], selectors: Mapping[str, str] | None = None
+    transport: Reads, path: str, decode: Callable[[bytes], _T], selectors: Mapping[str, str] | None = None
 ) -> Sequence[_T]:
     """All objects under *path*.
 

@@ -1,0 +1,331 @@
+"""``kubectl cards snapshot``: all that decides, in one compressed file; with other names if it leaves the house.
+
+A file holds the objects as the API server lists them, by the path of their list. What never decides, such as commands
+and environments of containers, is left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+from urllib.parse import unquote
+
+from cli.claims import CLAIMS, SLICES
+from cli.cluster import NODES, PODS, empty_holdings
+from cli.reads import Reads
+from cli.waiting import CLASSES
+from core import names
+from kube.calls import JSON
+from kube.errors import ApiError, from_event
+from kube.exchange import Purpose, Response
+from kube.groups import APIS, PODGROUPS, QUEUES_PATH
+
+Json = dict[str, Any]
+
+VERSION: Final = 1
+CONFIG_MAPS: Final = "/api/v1/configmaps"
+_LISTS: Final = (
+    NODES,
+    PODS,
+    "/api/v1/resourcequotas",
+    CLASSES,
+    CLAIMS,
+    SLICES,
+    QUEUES_PATH,
+    *(f"{api}/{PODGROUPS}" for apis in APIS.values() for api in apis),
+)
+_PAGE: Final = 500
+_DEADLINE_S: Final = 30.0
+# Fields that decide nothing, wherever they stand; some may hold secrets.
+_DROPPED: Final = frozenset(
+    {
+        *("managedFields", "command", "args", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe"),
+        *("startupProbe", "volumeMounts", "volumeDevices", "imagePullSecrets", "image", "imageID", "containerID"),
+        *("images", "nodeInfo", "hostIP", "hostIPs", "podIP", "podIPs", "securityContext", "selfLink", "workingDir"),
+        *("hostAliases", "dnsConfig", "terminationMessagePath", "daemonEndpoints", "volumesAttached", "volumesInUse"),
+        *("ephemeralContainers", "addresses", "podCIDR", "podCIDRs", "providerID"),
+    }
+)
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+async def take(reads: Reads) -> Json:
+    """The cluster as the user may see it; a list that is refused is noted with its status.
+
+    Raises:
+        ApiError: nobody answers.
+    """
+    recorder = _ConfigMaps(reads)
+    await empty_holdings(recorder)
+    collections: Json = {path: await _collection(reads, path) for path in _LISTS}
+    collections[CONFIG_MAPS] = {"items": recorder.found}
+    return {
+        "version": VERSION,
+        "cardshare": names.VERSION,
+        "taken": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "namespace": reads.namespace or "default",
+        "redacted": False,
+        "collections": collections,
+    }
+
+
+async def _collection(reads: Reads, path: str) -> Json:
+    items: list[Any] = []
+    params = {"limit": str(_PAGE)}
+    while True:
+        try:
+            answer = await reads.request("GET", path, params=params, deadline_s=_DEADLINE_S)
+        except ApiError as e:
+            if not e.status:
+                raise
+            return {"status": e.status, "items": []}
+        page = json.loads(answer.body)
+        items += (_trimmed(one) for one in page.get("items") or ())
+        params["continue"] = page.get("metadata", {}).get("continue", "")
+        if not params["continue"]:
+            return {"items": items}
+
+
+class _ConfigMaps:
+    """`Reads` that keeps the ConfigMaps that were read through it."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads: Final = reads
+        self.found: list[Json] = []
+
+    @property
+    def namespace(self) -> str:
+        """See `Reads`."""
+        return self._reads.namespace
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        deadline_s: float | None = None,
+        purpose: Purpose = Purpose.CALLS,
+        wait_out_pause: bool = True,
+    ) -> Response:
+        """See `Reads`."""
+        del body, content_type, wait_out_pause
+        answer = await self._reads.request(verb, path, params=params, deadline_s=deadline_s, purpose=purpose)
+        self.found.append(_trimmed(json.loads(answer.body)))
+        return answer
+
+
+def _trimmed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _trimmed(one) for key, one in value.items() if key not in _DROPPED and key != _LAST_APPLIED}
+    return [_trimmed(one) for one in value] if isinstance(value, list) else value
+
+
+def packed(snapshot: Json) -> bytes:
+    """*snapshot* as the bytes of its file."""
+    return gzip.compress(json.dumps(snapshot, separators=(",", ":")).encode(), mtime=0)
+
+
+class UnusableSnapshotError(Exception):
+    """The file is no snapshot that can be read; the text says why, in one line."""
+
+
+class Snapshot:
+    """`Reads` that answers from a snapshot, as the API server would have when it was taken.
+
+    Attributes:
+        taken: when that was, RFC 3339.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        """Read the bytes of a file.
+
+        Raises:
+            UnusableSnapshotError: they are no snapshot, or one of a later version.
+        """
+        try:
+            found = json.loads(gzip.decompress(text))
+            version, self._collections = int(found["version"]), dict(found["collections"])
+            self.taken, self._namespace = str(found["taken"]), str(found["namespace"])
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as e:
+            raise UnusableSnapshotError(f"it is no snapshot of kubectl cards: {e}") from e
+        if version != VERSION:
+            raise UnusableSnapshotError(f"its version is {version}, and this command reads version {VERSION}")
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the kubeconfig with which it was taken."""
+        return self._namespace
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "",
+        deadline_s: float | None = None,
+        purpose: Purpose = Purpose.CALLS,
+        wait_out_pause: bool = True,
+    ) -> Response:
+        """Answer a GET.
+
+        Raises:
+            ApiError: as the server refused then; `ApiNotFoundError` for what is not in the snapshot.
+        """
+        del body, content_type, deadline_s, purpose, wait_out_pause
+        collection, namespace, name = _split(path)
+        found = self._collections.get(collection)
+        if found is None and collection.endswith("/events"):
+            found = {"items": []}
+        if found is None or found.get("status"):
+            status = found["status"] if found is not None else 404
+            raise from_event(verb, path, status, "", "so it was when the snapshot was taken")
+        wanted = [*_wanted(params or {})]
+        items = [one for one in found["items"] if _is_at(one, namespace, name) and all(fits(one) for fits in wanted)]
+        if not name:
+            return _answer({"metadata": {"resourceVersion": "1"}, "items": items})
+        if not items:
+            raise from_event(verb, path, 404, "NotFound", "it is not in the snapshot")
+        return _answer(items[0])
+
+
+def _answer(value: Json) -> Response:
+    return Response(status=200, headers={}, body=json.dumps(value).encode())
+
+
+_PATH: Final = re.compile(
+    r"(?P<api>/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<kind>[^/]+)(?:/(?P<name>[^/]+))?"
+)
+
+
+def _split(path: str) -> tuple[str, str, str]:
+    """The list that holds what is at *path*, and the namespace and name that it has there, "" for any."""
+    found = _PATH.fullmatch(path)
+    if found is None:
+        return path, "", ""
+    return f"{found['api']}/{found['kind']}", unquote(found["namespace"] or ""), unquote(found["name"] or "")
+
+
+def _is_at(one: Json, namespace: str, name: str) -> bool:
+    about = one["metadata"]
+    return (not namespace or about.get("namespace") == namespace) and (not name or about.get("name") == name)
+
+
+def _wanted(params: Mapping[str, str]) -> Iterator[Callable[[Json], bool]]:
+    """What selectors ask of an object: equal or not, as commands use them."""
+    for name, root in (("fieldSelector", ()), ("labelSelector", ("metadata", "labels"))):
+        for term in filter(None, params.get(name, "").split(",")):
+            key, operator, value = [*re.split(r"(!=|==?)", term, maxsplit=1), "", ""][:3]
+            if not operator:
+                raise from_event("GET", name, 400, "", "a snapshot knows the selectors KEY=VALUE and KEY!=VALUE alone")
+            keys = (*root, key) if root else tuple(key.split("."))
+            yield partial(_has, keys, value, operator != "!=")
+
+
+def _has(keys: tuple[str, ...], value: str, equal: bool, one: Json) -> bool:
+    found: Any = one
+    for key in keys:
+        found = (found.get(key) or "") if isinstance(found, dict) else ""
+    return (str(found) == value) is equal
+
+
+# ---------------------------------------------------------------------- other names
+
+# Labels and annotations under these domains say what cards and nodes are; under others, what their owners call things.
+_VENDORS: Final = re.compile(r"(^|\.)(nvidia\.com|volcano\.sh|huawei\.com|hami\.io|cardshare\.io)/")
+_GROUPS: Final = re.compile(r"scheduling\.k8s\.io/|scheduling\.x-k8s\.io/|cluster-autoscaler\.kubernetes\.io/")
+_PLAIN_LABELS: Final = frozenset({f"{beta}kubernetes.io/{one}" for beta in ("", "beta.") for one in ("arch", "os")})
+# Names that every cluster has.
+_COMMON: Final = frozenset({"default", "kube-system", "volcano", "volcano-system", "cardshare", "cardshare-system"})
+_NAMED: Final = frozenset(
+    {
+        *("name", "namespace", "uid", "nodeName", "generateName", "serviceAccountName", "serviceAccount", "queue"),
+        *("claimName", "hostname", "subdomain", "priorityClassName", "nominatedNodeName", "parent", "host", "node"),
+    }
+)
+_ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){3,7}\b")
+_CARD: Final = re.compile(r"\b(GPU|MIG|NPU)-[0-9A-Za-z][0-9A-Za-z-]*")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+
+
+def redacted(snapshot: Json, salt: bytes) -> Json:
+    """*snapshot* with other names for nodes, pods, namespaces, cards, label values and addresses, alike everywhere.
+
+    Numbers, names that every cluster has, and what vendors' labels say of cards stay.
+
+    Args:
+        snapshot: as `take` has it.
+        salt: makes the new names; whoever does not know it cannot try names out.
+    """
+    redactor = _Redactor(salt)
+    items = [one for found in snapshot["collections"].values() for one in found["items"]]
+    for one in items:
+        redactor.learn(one)
+    collections = {
+        path: {**found, "items": [redactor.of(one) for one in found["items"]]}
+        for path, found in snapshot["collections"].items()
+    }
+    namespace = redactor.text(snapshot["namespace"])
+    return {**snapshot, "redacted": True, "namespace": namespace, "collections": collections}
+
+
+def _decisive(annotations: Any) -> Any:
+    """Those of *annotations* that decide something: others say what their owners like."""
+    if not isinstance(annotations, dict):
+        return annotations
+    return {key: one for key, one in annotations.items() if _VENDORS.search(key) or _GROUPS.match(key)}
+
+
+class _Redactor:
+    def __init__(self, salt: bytes) -> None:
+        self._salt: Final = salt
+        self._secret: Final[set[str]] = set()
+
+    def learn(self, value: Any, *, in_labels: bool = False) -> None:
+        """Take up the names in *value*."""
+        if isinstance(value, list):
+            for one in value:
+                self.learn(one, in_labels=in_labels)
+        elif isinstance(value, dict):
+            for key, one in value.items():
+                is_label = in_labels and not _VENDORS.search(key) and key not in _PLAIN_LABELS
+                if isinstance(one, str) and (is_label or (key in _NAMED and not in_labels)):
+                    self._add(one)
+                elif key == "values" and isinstance(one, list):
+                    for each in one:
+                        self._add(str(each))
+                self.learn(one, in_labels=key in ("labels", "matchLabels", "nodeSelector"))
+
+    def _add(self, name: str) -> None:
+        name = name.rstrip("-")
+        if name and name not in _COMMON and not name.isdigit() and name not in ("true", "false"):
+            self._secret.add(name)
+
+    def of(self, value: Any) -> Any:
+        """*value* with other names."""
+        if isinstance(value, dict):
+            return {key: self.of(_decisive(one) if key == "annotations" else one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self.of(one) for one in value]
+        return self.text(value) if isinstance(value, str) else value
+
+    def text(self, text: str) -> str:
+        """*text* with other names."""
+        if text in self._secret:
+            return self._other(text)
+        text = _CARD.sub(lambda found: f"{found[1]}-{self._other(found[0])}", text)
+        text = _ADDRESS.sub(lambda found: self._other(found[0]), text)
+        return _TOKEN.sub(lambda found: self._other(found[0]) if found[0] in self._secret else found[0], text)
+
+    def _other(self, name: str) -> str:
+        return "r" + hashlib.sha256(self._salt + name.encode()).hexdigest()[:12]
