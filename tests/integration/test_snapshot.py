@@ -34,7 +34,9 @@ COMMANDS = (
 
 async def filled(world: Any) -> None:
     await install(world.client)
-    await world.client.patch("/api/v1/nodes/t4-a", {"metadata": {"labels": {"team": "blue"}, "annotations": {"mail": "ann@blue.example"}}})
+    await world.client.patch(
+        "/api/v1/nodes/t4-a", {"metadata": {"labels": {"team": "blue"}, "annotations": {"mail": "ann@blue.example"}}}
+    )
     await add_pod(world, "holder", VGPU, ASSIGNED, "t4-a")
     await add_pod(world, "waiter", {"volcano.sh/gpu-memory": "99999"}, {}, "")
     queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "research"}}

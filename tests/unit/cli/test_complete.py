@@ -16,7 +16,10 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([""], ["check", "doctor", "explain", "fits", "get", "queues", "shadow", "snapshot", "version", "waiting", "web"]),
+        (
+            [""],
+            ["check", "doctor", "explain", "fits", "get", "queues", "shadow", "snapshot", "version", "waiting", "web"],
+        ),
         (["explain", "-n", "t"], ["team"]),
         (["get", "--al"], ["--all-namespaces"]),
         (["check", "--f"], ["--file"]),
