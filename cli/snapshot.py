@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -243,10 +243,22 @@ def _has(keys: tuple[str, ...], value: str, equal: bool, one: Json) -> bool:
 
 # Labels and annotations under these domains say what cards and nodes are; under others, what their owners call things.
 _VENDORS: Final = re.compile(r"(^|\.)(nvidia\.com|volcano\.sh|huawei\.com|hami\.io|cardshare\.io)/")
-_GROUPS: Final = re.compile(r"scheduling\.k8s\.io/|scheduling\.x-k8s\.io/|cluster-autoscaler\.kubernetes\.io/")
-_PLAIN_LABELS: Final = frozenset({f"{beta}kubernetes.io/{one}" for beta in ("", "beta.") for one in ("arch", "os")})
+# Annotations that decide, besides vendors'.
+_DECISIVE: Final = re.compile(
+    r"scheduling\.k8s\.io/|scheduling\.x-k8s\.io/|cluster-autoscaler\.kubernetes\.io/|(baseDeviceInfos|hami-vnpu-core|predicate-time)$"
+)
+# Labels without such a domain that decide which pods a node takes, and how a card is cut; MindCluster's among them.
+_PLAIN_LABELS: Final = frozenset(
+    {
+        *("kubernetes.io/arch", "kubernetes.io/os", "beta.kubernetes.io/arch", "beta.kubernetes.io/os"),
+        *("accelerator", "servertype", "host-arch", "node.kubernetes.io/npu.chip.name", "ring-controller.atlas"),
+        *("vnpu-level", "vnpu-dvpp"),
+    }
+)
 # Names that every cluster has.
-_COMMON: Final = frozenset({"default", "kube-system", "volcano", "volcano-system", "cardshare", "cardshare-system"})
+_COMMON: Final = frozenset(
+    {"default", "root", "kube-system", "volcano", "volcano-system", "cardshare", "cardshare-system"}
+)
 _NAMED: Final = frozenset(
     {
         *("name", "namespace", "uid", "nodeName", "generateName", "serviceAccountName", "serviceAccount", "queue"),
@@ -255,6 +267,7 @@ _NAMED: Final = frozenset(
 )
 _ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){3,7}\b")
 _CARD: Final = re.compile(r"\b(GPU|MIG|NPU)-[0-9A-Za-z][0-9A-Za-z-]*")
+_SHORT: Final = 3
 _TOKEN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
@@ -268,9 +281,11 @@ def redacted(snapshot: Json, salt: bytes) -> Json:
         salt: makes the new names; whoever does not know it cannot try names out.
     """
     redactor = _Redactor(salt)
-    items = [one for found in snapshot["collections"].values() for one in found["items"]]
-    for one in items:
-        redactor.learn(one)
+    for path, found in snapshot["collections"].items():
+        # ConfigMaps are found by their names.
+        redactor.learn(found["items"] if path != CONFIG_MAPS else [one.get("data") for one in found["items"]])
+    maps = snapshot["collections"].get(CONFIG_MAPS, {"items": []})["items"]
+    redactor.keep_words_of(text for one in maps for text in (one.get("data") or {}).values())
     collections = {
         path: {**found, "items": [redactor.of(one) for one in found["items"]]}
         for path, found in snapshot["collections"].items()
@@ -279,17 +294,23 @@ def redacted(snapshot: Json, salt: bytes) -> Json:
     return {**snapshot, "redacted": True, "namespace": namespace, "collections": collections}
 
 
+def _is_plain(label: str) -> bool:
+    """Whether the value of *label* says what a card or a node is, not what its owners call something."""
+    return label in _PLAIN_LABELS or _VENDORS.search(label) is not None
+
+
 def _decisive(annotations: Any) -> Any:
     """Those of *annotations* that decide something: others say what their owners like."""
     if not isinstance(annotations, dict):
         return annotations
-    return {key: one for key, one in annotations.items() if _VENDORS.search(key) or _GROUPS.match(key)}
+    return {key: one for key, one in annotations.items() if _VENDORS.search(key) or _DECISIVE.match(key)}
 
 
 class _Redactor:
     def __init__(self, salt: bytes) -> None:
         self._salt: Final = salt
-        self._secret: Final[set[str]] = set()
+        self._names: Final[set[str]] = set()
+        self._values: Final[set[str]] = set()
 
     def learn(self, value: Any, *, in_labels: bool = False) -> None:
         """Take up the names in *value*."""
@@ -298,18 +319,23 @@ class _Redactor:
                 self.learn(one, in_labels=in_labels)
         elif isinstance(value, dict):
             for key, one in value.items():
-                is_label = in_labels and not _VENDORS.search(key) and key not in _PLAIN_LABELS
+                is_label = in_labels and not _is_plain(key)
                 if isinstance(one, str) and (is_label or (key in _NAMED and not in_labels)):
-                    self._add(one)
-                elif key == "values" and isinstance(one, list):
+                    self._add(one, self._values if is_label else self._names)
+                elif key == "values" and isinstance(one, list) and not _is_plain(str(value.get("key", ""))):
                     for each in one:
-                        self._add(str(each))
+                        self._add(str(each), self._values)
                 self.learn(one, in_labels=key in ("labels", "matchLabels", "nodeSelector"))
 
-    def _add(self, name: str) -> None:
+    def _add(self, name: str, to: set[str]) -> None:
         name = name.rstrip("-")
-        if name and name not in _COMMON and not name.isdigit() and name not in ("true", "false"):
-            self._secret.add(name)
+        if name and name not in _COMMON and not name.isdigit():
+            to.add(name)
+
+    def keep_words_of(self, texts: Iterable[str]) -> None:
+        """Values of labels that are words of the device plugins' configuration, such as a card's type, stay."""
+        for text in texts:
+            self._values.difference_update(_TOKEN.findall(text))
 
     def of(self, value: Any) -> Any:
         """*value* with other names."""
@@ -321,11 +347,15 @@ class _Redactor:
 
     def text(self, text: str) -> str:
         """*text* with other names."""
-        if text in self._secret:
+        if text in self._names or text in self._values:
             return self._other(text)
         text = _CARD.sub(lambda found: f"{found[1]}-{self._other(found[0])}", text)
         text = _ADDRESS.sub(lambda found: self._other(found[0]), text)
-        return _TOKEN.sub(lambda found: self._other(found[0]) if found[0] in self._secret else found[0], text)
+        return _TOKEN.sub(lambda found: self._other(found[0]) if self._is_secret(found[0]) else found[0], text)
+
+    def _is_secret(self, word: str) -> bool:
+        # A value such as "no" is a word of every sentence.
+        return word in self._names or (word in self._values and len(word) > _SHORT)
 
     def _other(self, name: str) -> str:
         return "r" + hashlib.sha256(self._salt + name.encode()).hexdigest()[:12]

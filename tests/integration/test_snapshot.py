@@ -12,6 +12,7 @@ import pytest
 
 from cli.options import parse
 from cli.snapshot import Snapshot, UnusableSnapshotError, packed
+from sandbox.demo.stage import NODES as STAGE
 from tests.integration.test_cli import ASSIGNED, NODES, add_pod, cards, cluster, give
 from tests.support.worlds.volcano import create, install
 
@@ -79,6 +80,19 @@ async def test_a_redacted_snapshot_names_nobody_and_says_the_same_in_figures(rig
     # "plain" and "broken" are words too: they may stand inside of others.
     assert [name for name in names if re.search(rf"(?<![A-Za-z0-9-]){re.escape(name)}(?![A-Za-z0-9-])", text)] == []
     for words in (("get",), ("waiting", "-A"), ("queues",), ("fits", "--memory", "4000")):
+        (_, shown, _), (_, other, _) = [
+            await said("/nowhere", capsys, *words, "-o", "json", "--snapshot", file) for file in (plain, hidden)
+        ]
+        assert _only_figures(json.loads(other)) == _only_figures(json.loads(shown))
+
+
+async def test_redacted_nodes_of_every_device_plugin_sell_what_they_sold(rig, capsys, tmp_path):
+    plain, hidden = str(tmp_path / "plain"), str(tmp_path / "hidden")
+    async with rig(nodes=STAGE) as world:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        assert await cards(kubeconfig, "snapshot", "-o", plain) == 0
+        assert await cards(kubeconfig, "snapshot", "-o", hidden, "--redact") == 0
+    for words in (("get",), ("fits", "--memory", "4000")):
         (_, shown, _), (_, other, _) = [
             await said("/nowhere", capsys, *words, "-o", "json", "--snapshot", file) for file in (plain, hidden)
         ]

@@ -12,7 +12,7 @@ from core.waiting import cause_of
 ROOT = Path(__file__).parents[2]
 SKILL = (ROOT / "docs/skills/cardshare/SKILL.md").read_text(encoding="utf-8")
 SCHEMA = (ROOT / "docs/operators/kubectl-cards.schema.json").read_text(encoding="utf-8")
-COMMANDS = sorted(set(re.findall(r"`kubectl cards ([^`]+ [^`]+)`", SKILL)) - {"-o json"})
+COMMANDS = sorted(set(re.findall(r"`kubectl cards ([^`]+ [^`]+)`", SKILL)))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -29,7 +29,7 @@ def test_it_says_what_it_is_for_in_its_head():
 def test_the_fields_that_it_names_are_in_the_schema():
     named = {word for one in re.findall(r"`([a-z_.\[\]]+)`", SKILL) for word in re.findall(r"[a-z_]+", one)}
     fields = {"state", "text", "code", "queue", "place", "line", "holds", "capability", "guarantee", "nodes", "cards"}
-    fields |= {"held_by", "ways", "pods", "types"}
+    fields |= {"held_by", "ways", "pods", "types", "protocol", "stops", "first"}
     assert fields <= named
     known = set(re.findall(r'"([a-z_]+)": \{', SCHEMA))
     assert fields - known == set()
