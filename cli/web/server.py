@@ -9,6 +9,7 @@ import webbrowser
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Final
 
 import msgspec
@@ -24,8 +25,9 @@ from kube.errors import ApiError, ApiNotFoundError
 from kube.transport import Transport
 
 HOST: Final = "127.0.0.1"
-_PAGE: Final = files("cli.web") / "page"
 _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+# Only these are served: a name in a request is looked up here and never becomes a path.
+_FILES: Final = {one.name: one for one in (files("cli.web") / "page").iterdir() if PurePath(one.name).suffix in _TYPES}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -92,7 +94,7 @@ class Page:
             return web.Response(status=421, text="this page is served on 127.0.0.1 alone\n", headers=_HEADERS)
         if request.path.startswith("/v1/"):
             shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(shown.encode(), self.key.encode()):
+            if not hmac.compare_digest(shown.encode(errors="surrogateescape"), self.key.encode()):
                 return web.Response(
                     status=401, text="open the address that kubectl cards web printed\n", headers=_HEADERS
                 )
@@ -106,11 +108,10 @@ class Page:
 
     async def _file(self, request: web.Request) -> web.Response:
         name = request.match_info.get("name", "index.html")
-        path = _PAGE / name
-        kind = _TYPES.get(name[name.rfind(".") :])
-        if kind is None or not path.is_file():
+        file = _FILES.get(name)
+        if file is None:
             return web.Response(status=404, text="no such file\n")
-        return web.Response(body=path.read_bytes(), content_type=kind, charset="utf-8")
+        return web.Response(body=file.read_bytes(), content_type=_TYPES[PurePath(name).suffix], charset="utf-8")
 
     async def _feed(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: each an `Update`."""

@@ -9,9 +9,11 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from cli.options import Web, parse
 from cli.web.server import serve
@@ -169,6 +171,27 @@ async def test_nothing_but_the_page_is_served(rig, path):
         answer = await page.session.get(f"{page.root.rstrip('/')}{path}", headers=page.shown)
         assert answer.status == 404
         assert "nosniff" in answer.headers["X-Content-Type-Options"]
+
+
+@pytest.mark.parametrize("up", ["", "..%2F..%2F..%2F..%2F..%2F..%2F..%2F..%2F..%2F..%2F..%2F..%2F..%2F..%2F..%2F.."])
+async def test_no_other_file_of_the_user_is_served(rig, tmp_path, up):
+    own = tmp_path / "own.html"
+    own.write_text("private")
+    async with cluster(rig) as (_, kubeconfig), served(kubeconfig) as page:
+        url = URL(f"{page.root}page/{up}{quote(str(own), safe='')}", encoded=True)
+        answer = await page.session.get(url)
+        assert (answer.status, await answer.text()) == (404, "no such file\n")
+
+
+async def test_what_makes_no_sense_is_answered_and_writes_nothing_to_the_terminal(rig, capsys, caplog):
+    async with cluster(rig) as (_, kubeconfig), served(kubeconfig) as page:
+        assert (await page.get(f"/page/{'a' * 300}.js")).status == 404
+        host = page.root.removeprefix("http://").rstrip("/")
+        reader, writer = await asyncio.open_connection(*host.split(":"))
+        writer.write(f"GET /v1/feed HTTP/1.1\r\nHost: {host}\r\nAuthorization: ".encode() + b"Bearer \xff\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"401"
+        writer.close()
+    assert "Traceback" not in capsys.readouterr().err + caplog.text
 
 
 @contextmanager
