@@ -6,10 +6,12 @@ import asyncio
 import hmac
 import secrets
 import webbrowser
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
@@ -25,6 +27,8 @@ from kube.errors import ApiError, ApiNotFoundError
 from kube.transport import Transport
 
 HOST: Final = "127.0.0.1"
+# A browser has read the file that leads to the page after this.
+_FILE_S: Final = 30.0
 _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 # Only these are served: a name in a request is looked up here and never becomes a path.
 _FILES: Final = {one.name: one for one in (files("cli.web") / "page").iterdir() if PurePath(one.name).suffix in _TYPES}
@@ -57,11 +61,31 @@ async def serve(transport: Transport, options: Web, announce: Callable[[str], No
         page.port = runner.addresses[0][1]
         address = f"http://{HOST}:{page.port}/#key={page.key}"
         announce(address)
-        if options.browser:
-            await asyncio.to_thread(webbrowser.open, address)
-        await page.feed.run()
+        with _file_to(address) if options.browser else nullcontext() as file:
+            if file is not None:
+                await asyncio.to_thread(webbrowser.open, file)
+            await page.feed.run()
     finally:
         await runner.cleanup()
+
+
+@contextmanager
+def _file_to(address: str) -> Iterator[str | None]:
+    """The address of a file that leads to *address*, which all users of the machine would see in a browser's arguments.
+
+    It is in the home directory, because confined browsers read no other. None if it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = TemporaryDirectory(prefix="kubectl-cards-", dir=Path.home())
+            file = Path(stack.enter_context(folder), "page.html")
+            file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">', encoding="ascii")
+        except (OSError, RuntimeError):  # there is no home
+            yield None
+        else:
+            # Whatever ends this process: it is not left behind for long.
+            stack.callback(asyncio.get_running_loop().call_later(_FILE_S, folder.cleanup).cancel)
+            yield file.as_uri()
 
 
 @dataclass(slots=True)

@@ -8,8 +8,9 @@ import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import pytest
@@ -58,10 +59,10 @@ async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]
 
 
 @asynccontextmanager
-async def served(kubeconfig: str, namespace: str = "") -> AsyncIterator[Page]:
+async def served(kubeconfig: str, namespace: str = "", *, browser: bool = False) -> AsyncIterator[Page]:
     addresses: asyncio.Queue[str] = asyncio.Queue()
     source = choose_source(kubeconfig=kubeconfig, context="", environ={})
-    options = Web(kubeconfig=kubeconfig, context="", browser=False, namespace=namespace)
+    options = Web(kubeconfig=kubeconfig, context="", browser=browser, namespace=namespace)
     async with Transport(source, user_agent="test") as transport, aiohttp.ClientSession() as session:
         serving = asyncio.create_task(serve(transport, options, addresses.put_nowait))
         try:
@@ -163,6 +164,36 @@ async def test_without_the_key_or_by_another_name_nothing_is_shown(rig):
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
         assert answer.headers["Cache-Control"] == "no-store"
         assert "Set-Cookie" not in answer.headers
+
+
+def led_to(url: str) -> tuple[str, int]:
+    """Where the file at *url* leads, and the permissions of its folder."""
+    file = Path(urlsplit(url).path)
+    return file.read_text().partition("url=")[2].rstrip('">'), file.parent.stat().st_mode & 0o777
+
+
+async def test_the_browser_gets_the_key_by_a_file_that_others_cannot_read(rig, tmp_path, monkeypatch):
+    opened: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr("webbrowser.open", lambda url: loop.call_soon_threadsafe(opened.put_nowait, url))
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr("cli.web.server._FILE_S", 1.0)
+    async with cluster(rig) as (_, kubeconfig):
+        async with served(kubeconfig, browser=True) as page:
+            url = await opened.get()
+            assert page.key not in url  # everybody sees the arguments of processes
+            assert led_to(url) == (f"{page.root}#key={page.key}", 0o700)
+            while list(home.iterdir()):  # noqa: ASYNC110 (it goes by itself, for who closes the terminal)
+                await asyncio.sleep(0.05)
+        async with served(kubeconfig, browser=True):
+            await opened.get()
+        assert not list(home.iterdir())
+        monkeypatch.setenv("HOME", str(tmp_path / "none"))
+        async with served(kubeconfig, browser=True) as page:
+            assert (await page.get("/")).status == 200
+        assert opened.empty()
 
 
 @pytest.mark.parametrize("path", ["/page/none.js", "/page/__init__.py", "/page/..%2f..%2f__main__.py", "/other"])
