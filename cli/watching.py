@@ -91,18 +91,19 @@ async def changes(
         # Resource claims need not be served, nor need whoever looks be let see them.
         uses = following(transport, ledger, changed.set)
         running = [tasks.create_task(one.run()) for one in (nodes, pods, *uses)]
-        running.append(tasks.create_task(_told((nodes, pods, *uses), complain)))
+        running.append(tasks.create_task(complaints((nodes, pods, *uses), complain)))
         try:
             await nodes.synced.wait()
             await pods.synced.wait()
-            cursor = 0
+            cursor, is_first = 0, True
             while True:
                 changed.clear()
                 names = ledger.changes_since(cursor)
                 cursor = ledger.cursor
                 found = sorted(ledger.states if names is None else set(names))
-                if found:
+                if found or is_first:
                     yield found
+                is_first = False
                 await changed.wait()
                 await asyncio.sleep(_GATHER_S)
         finally:
@@ -110,7 +111,8 @@ async def changes(
                 one.cancel()
 
 
-async def _told(reflectors: Sequence[_Reflecting], complain: Callable[[str], None]) -> NoReturn:
+async def complaints(reflectors: Sequence[_Reflecting], complain: Callable[[str], None]) -> NoReturn:
+    """Tell *complain* why what *reflectors* show may be old, once for each reason, and "" when it is no more."""
     said = ""
     while True:
         state = next((one.state for one in reflectors if one.state), "")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cli import watching
@@ -79,9 +80,9 @@ class Feed:
         self._pods: Final[dict[PodUid, Pod]] = {}
         self._pods_changed: Final = asyncio.Event()
         self._waiting: Waiting | None = None
-        self._stale = ""
+        self._has_nodes = not sees.nodes
+        self._stale: Final = {"nodes": "", "waiting": ""}
         self._readers: Final[list[_Reader]] = []
-        self._is_complete = asyncio.Event()
 
     async def run(self) -> None:
         """Follow until cancelled.
@@ -95,12 +96,16 @@ class Feed:
                 await self._follow_nodes()
 
     async def updates(self) -> AsyncIterator[Update]:
-        """All that is known, and then what changes, gathered for a reader that is slow."""
+        """All that is known, and then what changes, gathered for a reader that is slow.
+
+        Nothing comes before all is known, except why it is not.
+        """
         with self._reading() as reader:
             while True:
                 await reader.changed.wait()
-                await self._is_complete.wait()
                 reader.changed.clear()
+                if (self._waiting is None or not self._has_nodes) and not any(self._stale.values()):
+                    continue
                 names, reader.nodes = reader.nodes, set()
                 has_waiting, reader.has_waiting = reader.has_waiting, False
                 yield self._update(names, has_waiting=has_waiting)
@@ -126,7 +131,7 @@ class Feed:
             kinds=kinds_of(every),
             waiting=self._waiting if has_waiting else None,
             notes=self._notes,
-            stale=self._stale,
+            stale=" ".join(filter(None, dict.fromkeys(self._stale.values()))),
         )
 
     def _tell(self, nodes: Sequence[NodeName] = (), *, has_waiting: bool = False) -> None:
@@ -135,12 +140,14 @@ class Feed:
             reader.has_waiting |= has_waiting
             reader.changed.set()
 
-    async def _follow_nodes(self) -> None:
-        def complain(state: str) -> None:
-            self._stale = state
-            self._tell()
+    def _complain(self, of: str, state: str) -> None:
+        self._stale[of] = state
+        self._tell()
 
+    async def _follow_nodes(self) -> None:
+        complain = partial(self._complain, "nodes")
         async for names in watching.changes(self._transport, self._ledger, "", complain):
+            self._has_nodes = True
             there = [name for name in names if name in self._ledger.states]
             for name in set(names) - set(there):
                 self._nodes.pop(name, None)
@@ -148,8 +155,6 @@ class Feed:
             if there:
                 self._nodes.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
             self._tell(names)
-            if self._waiting is not None:
-                self._is_complete.set()
 
     async def _follow_waiting(self) -> None:
         namespace = self._sees.namespace
@@ -159,12 +164,11 @@ class Feed:
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pods.run(), name="unbound pods")
+            tasks.create_task(watching.complaints((pods,), partial(self._complain, "waiting")), name="complaints")
             await pods.synced.wait()
             while True:
                 self._pods_changed.clear()
                 await self._look_at_waiting()
-                if self._nodes or not self._sees.nodes:
-                    self._is_complete.set()
                 await self._pods_changed.wait()
                 await asyncio.sleep(_LINES_EVERY_S if len(self._pods) > _FEW_PODS else _GATHER_S)
 

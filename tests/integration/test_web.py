@@ -153,6 +153,23 @@ async def test_who_may_see_one_namespace_sees_that_and_no_cards(rig):
         assert await cards(kubeconfig, "get") == 0
 
 
+async def test_it_says_why_it_does_not_follow_the_pods_of_one_namespace(rig):
+    async with cluster(rig) as (world, _):
+        await give(world, "person", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}])
+        async with served(await world.write_kubeconfig("person"), "default") as page, page.updates() as updates:
+            update = await until(updates, lambda one: one["stale"])
+        assert update["stale"].startswith("forbidden: watch pods")
+
+
+async def test_it_shows_a_cluster_that_has_no_node_yet(rig):
+    async with cluster(rig) as (world, kubeconfig):
+        for name in [one["metadata"]["name"] for one in (await world.client.get("/api/v1/nodes"))["items"]]:
+            await world.client.delete(f"/api/v1/nodes/{name}")
+        async with served(kubeconfig) as page, page.updates() as updates:
+            first = await anext(updates)
+            assert (first["nodes"], first["waiting"]["pods"], first["stale"]) == ([], [], "")
+
+
 async def test_without_the_key_or_by_another_name_nothing_is_shown(rig):
     async with cluster(rig) as (_, kubeconfig), served(kubeconfig) as page:
         assert (await page.get("/v1/feed", Authorization="")).status == 401
