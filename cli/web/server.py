@@ -53,7 +53,7 @@ async def serve(transport: Transport, options: Web, announce: Callable[[str], No
     namespace = options.namespace or transport.namespace or "default"
     sees = await what_is_seen(transport, namespace)
     page = Page(transport, Feed(transport, await empty_holdings(transport), sees), secrets.token_urlsafe(24))
-    runner = web.AppRunner(page.app(), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(page.app(), access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
     await runner.setup()
     try:
         site = web.TCPSite(runner, HOST, options.port)

@@ -17,6 +17,7 @@ import pytest
 from yarl import URL
 
 from cli.options import Web, parse
+from cli.web.feed import Feed, Update
 from cli.web.server import serve
 from kube.credentials import choose_source
 from kube.transport import Transport
@@ -113,6 +114,25 @@ async def test_what_changes_comes_by_itself_and_nothing_else(rig):
         await world.client.delete("/api/v1/nodes/plain")
         update = await until(updates, lambda one: one["gone"])
         assert (update["nodes"], update["gone"]) == ([], ["plain"])
+
+
+async def test_nothing_is_kept_for_a_page_that_was_closed(rig, monkeypatch):
+    ended, updates_of = asyncio.Event(), Feed.updates
+
+    async def watched(feed: Feed) -> AsyncIterator[Update]:
+        try:
+            async for one in updates_of(feed):
+                yield one
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Feed, "updates", watched)
+    async with cluster(rig) as (_, kubeconfig), served(kubeconfig) as page:
+        async with page.updates() as updates:
+            await anext(updates)
+            assert not ended.is_set()
+        async with asyncio.timeout(5):  # nothing changes in the cluster
+            await ended.wait()
 
 
 async def test_a_pod_is_what_explain_says_of_it(rig, capsys):
