@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -72,11 +72,14 @@ async def fetch_lines(
     pods: Sequence[Pod],
     namespace: str,
     notes: list[str],
+    *,
     bound: Sequence[Pod] | None = None,
+    placed: Collection[GroupKey] | None = None,
 ) -> Lines:
     """What decides the places of *pods*, which are all that wait; in *namespace* alone if there is one.
 
     bound: pods on nodes, whose groups are read too; None if they are still to be listed, for members alone.
+    placed: the group of each pod that has a place (`placed_in`), if that is known already.
     """
     keys = {key for pod in (*pods, *(bound or ())) if (key := group_of(pod)) is not None}
     lines = Lines(is_complete=not namespace)
@@ -91,9 +94,10 @@ async def fetch_lines(
     lines = replace(lines, groups=groups)
     if not groups or not lines.is_complete:
         return lines
-    if bound is None:
-        bound = await list_objects(transport, PODS, decode_pod, BOUND)
-    members = Counter(key for pod in bound if (key := _placed_in(pod)))
+    if placed is None:
+        bound = await list_objects(transport, PODS, decode_pod, BOUND) if bound is None else bound
+        placed = [key for pod in bound if (key := placed_in(pod))]
+    members = Counter(placed)
     try:
         classes = {one.name: one for one in await _fetch_classes(transport, groups.values())}
     except ApiError as e:
@@ -137,7 +141,8 @@ async def list_objects(
     return (await list_all(transport, path, page_decoder(decode), selectors=selectors)).items
 
 
-def _placed_in(pod: Pod) -> GroupKey | None:
+def placed_in(pod: Pod) -> GroupKey | None:
+    """The group for whose minimum *pod* counts."""
     return group_of(pod) if has_place(pod) else None
 
 

@@ -8,6 +8,8 @@ from typing import Final, NoReturn, TypeVar
 
 from cli.claims import following
 from cli.cluster import BOUND, NODES, PODS, selecting
+from cli.waiting import placed_in
+from core.groups import GroupKey
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
 from core.resource_claims import ResourceClaim, ResourceSlice
@@ -50,31 +52,47 @@ class _Nodes:
 class _Pods:
     """`kube.reflector.Sink` of bound pods."""
 
-    def __init__(self, ledger: Ledger, changed: asyncio.Event) -> None:
-        self._ledger, self._changed = ledger, changed
+    def __init__(self, ledger: Ledger, changed: asyncio.Event, placed: dict[PodUid, GroupKey]) -> None:
+        self._ledger, self._changed, self._placed = ledger, changed, placed
         self._known: set[PodUid] = set()
 
     async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
         del resource_version
         for uid in self._known - {pod.uid for pod in objects}:
-            self._ledger.release(uid)
+            self._forget(uid)
         for pod in objects:
-            self._ledger.count(pod)
+            self._count(pod)
         self._known = {pod.uid for pod in objects}
         self._changed.set()
 
     async def on_event(self, kind: EventKind, value: Pod) -> None:
         if kind is EventKind.DELETED:
-            self._ledger.release(value.uid)
+            self._forget(value.uid)
             self._known.discard(value.uid)
         else:
-            self._ledger.count(value)
+            self._count(value)
             self._known.add(value.uid)
         self._changed.set()
 
+    def _count(self, pod: Pod) -> None:
+        self._ledger.count(pod)
+        group = placed_in(pod)
+        if group is not None:
+            self._placed[pod.uid] = group
+        else:
+            self._placed.pop(pod.uid, None)
+
+    def _forget(self, uid: PodUid) -> None:
+        self._ledger.release(uid)
+        self._placed.pop(uid, None)
+
 
 async def changes(
-    transport: Transport, ledger: Ledger, selector: str, complain: Callable[[str], None]
+    transport: Transport,
+    ledger: Ledger,
+    selector: str,
+    complain: Callable[[str], None],
+    placed: dict[PodUid, GroupKey] | None = None,
 ) -> AsyncIterator[list[NodeName]]:
     """Keep *ledger* as the cluster is; the nodes that changed, by name: at first all of them, then as it happens.
 
@@ -83,10 +101,12 @@ async def changes(
         ledger: of no node yet.
         selector: a label selector of nodes, "" for all.
         complain: gets why what is shown may be old, in one line, once for each reason, and "" when it is no more.
+        placed: is kept as *ledger* is: the groups of pods that count for their minimum.
     """
     changed = asyncio.Event()
+    placed = {} if placed is None else placed
     nodes = Reflector(transport, NODES, decode=decode_node, sink=_Nodes(ledger, changed), selectors=selecting(selector))
-    pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed), selectors=BOUND)
+    pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed, placed), selectors=BOUND)
     async with asyncio.TaskGroup() as tasks:
         # Resource claims need not be served, nor need whoever looks be let see them.
         uses = following(transport, ledger, changed.set)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Final
 from cli import watching
 from cli.cluster import NODES, PODS, Holdings
 from cli.waiting import UNBOUND, fetch_lines
+from core.groups import GroupKey
 from core.model import NodeName, Pod, PodUid
 from core.view.cards import VERSION, Node, Total, cards_of, totals_of
 from core.view.kinds import Kind, kinds_of
@@ -25,7 +27,8 @@ from kube.transport import Transport
 
 # What changes within this time is one message to a reader.
 _GATHER_S: Final = 0.3
-# Places in line cost several lists: with many pods that wait, not more often than this.
+# Places in line cost lists, which take a tenth of the time at most; with many pods that wait, not more often than this.
+_REST_PER_LOOK: Final = 9.0
 _LINES_EVERY_S: Final = 5.0
 _FEW_PODS: Final = 200
 _ONE: Final = {"limit": "1"}
@@ -80,7 +83,8 @@ class Feed:
         self._pods: Final[dict[PodUid, Pod]] = {}
         self._pods_changed: Final = asyncio.Event()
         self._waiting: Waiting | None = None
-        self._has_nodes = not sees.nodes
+        self._placed: Final[dict[PodUid, GroupKey]] = {}
+        self._has_nodes: Final = asyncio.Event()
         self._stale: Final = {"nodes": "", "waiting": ""}
         self._readers: Final[list[_Reader]] = []
 
@@ -104,7 +108,7 @@ class Feed:
             while True:
                 await reader.changed.wait()
                 reader.changed.clear()
-                if (self._waiting is None or not self._has_nodes) and not any(self._stale.values()):
+                if self._waiting is None and not any(self._stale.values()):
                     continue
                 names, reader.nodes = reader.nodes, set()
                 has_waiting, reader.has_waiting = reader.has_waiting, False
@@ -146,8 +150,7 @@ class Feed:
 
     async def _follow_nodes(self) -> None:
         complain = partial(self._complain, "nodes")
-        async for names in watching.changes(self._transport, self._ledger, "", complain):
-            self._has_nodes = True
+        async for names in watching.changes(self._transport, self._ledger, "", complain, self._placed):
             there = [name for name in names if name in self._ledger.states]
             for name in set(names) - set(there):
                 self._nodes.pop(name, None)
@@ -155,6 +158,7 @@ class Feed:
             if there:
                 self._nodes.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
             self._tell(names)
+            self._has_nodes.set()
 
     async def _follow_waiting(self) -> None:
         namespace = self._sees.namespace
@@ -166,11 +170,16 @@ class Feed:
             tasks.create_task(pods.run(), name="unbound pods")
             tasks.create_task(watching.complaints((pods,), partial(self._complain, "waiting")), name="complaints")
             await pods.synced.wait()
+            if self._sees.nodes:
+                await self._has_nodes.wait()  # places depend on members that are on nodes
             while True:
                 self._pods_changed.clear()
+                begun_s = time.monotonic()
                 await self._look_at_waiting()
+                took_s = time.monotonic() - begun_s
                 await self._pods_changed.wait()
-                await asyncio.sleep(_LINES_EVERY_S if len(self._pods) > _FEW_PODS else _GATHER_S)
+                least_s = _LINES_EVERY_S if len(self._pods) > _FEW_PODS else _GATHER_S
+                await asyncio.sleep(max(least_s, _REST_PER_LOOK * took_s))
 
     async def _look_at_waiting(self) -> None:
         ledger, namespace = self._ledger, self._sees.namespace
@@ -185,8 +194,9 @@ class Feed:
             and (is_ours(pod) or ledger.catalog.request_of(pod, ledger.tables, ledger.settings) is not None)
         ]
         notes: list[str] = []
+        placed = self._placed.values() if self._sees.nodes else None
         try:
-            lines = await fetch_lines(self._transport, shown, namespace, notes)
+            lines = await fetch_lines(self._transport, shown, namespace, notes, placed=placed)
         except ApiError as e:
             notes.append(f"places in line are not known ({e})")
             lines = Lines(is_complete=False)

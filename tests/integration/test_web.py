@@ -17,6 +17,7 @@ import pytest
 from yarl import URL
 
 from cli.options import Web, parse
+from cli.waiting import list_objects
 from cli.web.feed import Feed, Update
 from cli.web.server import serve
 from kube.credentials import choose_source
@@ -24,6 +25,7 @@ from kube.transport import Transport
 from tests.integration.test_cli import ASSIGNED, add_event, add_pod, cards, cluster, give
 from tests.support.worlds.volcano import install
 
+PODS = "/api/v1/namespaces/default/pods"
 VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
 
 
@@ -133,6 +135,33 @@ async def test_nothing_is_kept_for_a_page_that_was_closed(rig, monkeypatch):
             assert not ended.is_set()
         async with asyncio.timeout(5):  # nothing changes in the cluster
             await ended.wait()
+
+
+async def test_places_in_line_follow_members_without_listing_the_bound_pods(rig, monkeypatch):
+    listed: list[tuple[str, object]] = []
+
+    async def listing(transport: Transport, path: str, decode: Any, selectors: Any = None) -> Any:
+        listed.append((path, selectors))
+        return await list_objects(transport, path, decode, selectors)
+
+    async with cluster(rig) as (world, kubeconfig):
+        await install(world.client)
+        groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+        await world.client.create(groups, {"metadata": {"name": "g"}, "spec": {"minMember": 1}})
+        member = {"scheduling.k8s.io/group-name": "g"}
+        for name, node in (("placed", "plain"), ("a-waits", ""), ("b-alone", "")):
+            await add_pod(world, name, {"volcano.sh/gpu-memory": "99999"} if not node else {}, {}, node)
+        for name in ("placed", "a-waits"):
+            await world.client.patch(f"{PODS}/{name}", {"metadata": {"annotations": member}})
+        monkeypatch.setattr("cli.waiting.list_objects", listing)
+        async with served(kubeconfig) as page, page.updates() as updates:
+            first = await anext(updates)
+            await add_pod(world, "late", {"volcano.sh/gpu-memory": "99999"}, {}, "")
+            await until(updates, lambda one: one["waiting"] and len(one["waiting"]["pods"]) == 3)
+        assert {path for path, _ in listed} == {groups.replace("/namespaces/default", "")}
+        monkeypatch.undo()
+        places = {one["pod"]: one["place"] for one in first["waiting"]["pods"]}
+        assert places == {"default/b-alone": 1, "default/a-waits": 2}  # whose group has its minimum
 
 
 async def test_a_pod_is_what_explain_says_of_it(rig, capsys):
