@@ -126,7 +126,11 @@ class Workload(NamedTuple):
         own = self._own(names)
         if not own or not self.has_quota or self.is_over or any(one.state != CheckState.READY for one in own):
             return 0.0
-        return max(self.admitted_s, *(one.since_s for one in own)) + PROMISE_S
+        return max(self.admitted_s, self.told_s(names)) + PROMISE_S
+
+    def told_s(self, names: Collection[str]) -> float:
+        """When one of the checks *names* was last changed, Unix seconds; 0.0 if it has none of them."""
+        return max((one.since_s for one in self._own(names)), default=0.0)
 
     def refused_from_s(self, names: Collection[str]) -> float:
         """From when on it is told no, Unix seconds: at once if it never was, else after a wait, in which it may fit."""

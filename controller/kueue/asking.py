@@ -76,11 +76,23 @@ class Asking:
             if isinstance(wants, Wait):
                 continue  # its pods get what they find
             left = {name: want.pods - there[workload.key, name] for name, want in wants.items()}
-            for want in [want._replace(pods=left[name]) for name, want in wants.items() if left[name] > 0]:
-                try:
-                    self._spend(await self._work.result(place_some(self._candidates, want)))
-                except NodeInvariantError as e:
-                    self._set_aside(e)
+            await self._keep([want._replace(pods=left[name]) for name, want in wants.items() if left[name] > 0])
+
+    async def _keep(self, wants: Sequence[Want]) -> None:
+        """Take the room of *wants*: of all in an order in which they fit, as the answer did, else of as many as do."""
+        try:
+            found = await self._work.result(place_all(self._candidates, wants)) if wants else ()
+        except NodeInvariantError as e:
+            self._set_aside(e)
+            found = None
+        if found is not None and not isinstance(found, Short):
+            self._spend(found)
+            return
+        for want in wants:
+            try:
+                self._spend(await self._work.result(place_some(self._candidates, want)))
+            except NodeInvariantError as e:
+                self._set_aside(e)
 
     async def _there(self, promised: Sequence[Workload]) -> Mapping[tuple[str, str], int]:
         """How many pods have, or had, their room, by Workload and the name of their pod set."""

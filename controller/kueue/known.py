@@ -70,9 +70,9 @@ class Known:
         return known is workload and now_s < until_s
 
     def promised(self, now_s: float) -> list[Workload]:
-        """Those whose room is kept from others, who comes first."""
+        """Those whose room is kept from others, who was told so first."""
         found = (one for one in self._live(now_s) if one.promised_until_s(self.checks) > now_s)
-        return sorted(found, key=lambda one: one.order)
+        return sorted(found, key=lambda one: (one.told_s(self.checks), one.order))
 
     def _live(self, now_s: float) -> list[Workload]:
         """All but those that were admitted so long ago that nothing is kept for them, which are forgotten."""

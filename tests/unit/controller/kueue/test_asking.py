@@ -218,3 +218,33 @@ async def test_whoever_stands_first_in_a_workload_all_fit_if_they_do_in_some_ord
     made["status"] = reserved()
     world.known.put_workload(decode_workload(json.dumps(made).encode()))
     assert await world.states() == {"w": "Ready"}
+
+
+def of_two(name, small, large, state="Pending"):
+    """A Workload of a pod of *small* MiB and one of *large* MiB, in this order."""
+    made = workload(name, {NUMBER: "1", MEMORY: str(small)})
+    (other,) = workload(name, {NUMBER: "1", MEMORY: str(large)})["spec"]["podSets"]
+    made["spec"]["podSets"].append(other | {"name": "large"})
+    made["status"] = reserved(check(state))
+    return decode_workload(json.dumps(made).encode())
+
+
+async def test_a_promise_keeps_the_room_of_all_of_its_pods_in_whatever_order_they_fit():
+    world = Asked(node("n1", memory=10_000), node("n2", memory=4500))
+    world.adds(pod("p", memory=5000))
+    world.plan()
+    world.known.put_workload(of_two("first", 4000, 5000))
+    assert await world.states() == {"first": "Ready"}
+    world.known.put_workload(of_two("first", 4000, 5000, state="Ready"))
+    world.has("second", memory=4500)
+    assert await world.states() == {"second": "Retry"}
+
+
+async def test_promises_are_kept_in_the_order_in_which_they_were_made():
+    world = Asked(node("n1", memory=10_000), node("n2", memory=4500))
+    world.adds(pod("p", memory=5000))
+    world.plan()
+    world.has("b", memory=5000, state="Ready")
+    world.has("a", memory=4000, state="Ready", said={"lastTransitionTime": "2026-11-25T10:00:01Z"})
+    world.has("second", memory=4500)
+    assert await world.states(AT_S + 2) == {"second": "Retry"}
