@@ -80,8 +80,9 @@ class Asking:
 
     async def _keep(self, wants: Sequence[Want]) -> None:
         """Take the room of *wants*: of all in an order in which they fit, as the answer did, else of as many as do."""
+        barred = self._barred(wants)
         try:
-            found = await self._work.result(place_all(self._candidates, wants)) if wants else ()
+            found = await self._work.result(place_all(self._candidates, wants, barred)) if wants else ()
         except NodeInvariantError as e:
             self._set_aside(e)
             found = None
@@ -90,7 +91,7 @@ class Asking:
             return
         for want in wants:
             try:
-                self._spend(await self._work.result(place_some(self._candidates, want)))
+                self._spend(await self._work.result(place_some(self._candidates, want, barred)))
             except NodeInvariantError as e:
                 self._set_aside(e)
 
@@ -116,7 +117,7 @@ class Asking:
         if not wants:
             return _NOTHING
         asked = list(wants.values())
-        barred = self._owner.planner.barring.to_new(max(want.pod.priority for want in asked))
+        barred = self._barred(asked)
         try:
             found = await self._work.result(place_all(self._candidates, asked, barred, self._budget(asked[0].pod)))
         except NodeInvariantError as e:
@@ -209,6 +210,10 @@ class Asking:
             budget = self._budget(one.asked_by) if one.asked_by is not None else None
             if budget is not None and one.asked_by is not None:
                 budget.spend(taken(self._ledger, one.asked_by, one.dialect, one.assignment))
+
+    def _barred(self, wants: Iterable[Want]) -> frozenset[NodeName]:
+        """The nodes that pods of *wants* would not be placed on were they created now."""
+        return self._owner.planner.barring.to_new(max((want.pod.priority for want in wants), default=0))
 
     def _set_aside(self, error: NodeInvariantError) -> None:
         """Place nothing more on a node about which we are wrong, in this round."""

@@ -72,10 +72,12 @@ def place_all(
     return best or Short((), wants[0], ())
 
 
-def place_some(candidates: Candidates, want: Want) -> Generator[None, None, tuple[Placement, ...]]:
-    """Reserve for as many pods of *want* as fit."""
+def place_some(
+    candidates: Candidates, want: Want, passed_over: Set[NodeName] = _NOWHERE
+) -> Generator[None, None, tuple[Placement, ...]]:
+    """Reserve for as many pods of *want* as fit on other nodes than *passed_over*."""
     yield from candidates.prepare(want.shape)
-    answer = yield from _place(candidates, [want], _NOWHERE, None)
+    answer = yield from _place(candidates, [want], passed_over, None)
     return answer.placements if isinstance(answer, Short) else answer
 
 

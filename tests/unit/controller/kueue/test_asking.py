@@ -11,10 +11,11 @@ from core.admission.rulebook import rulebook
 from core.explaining import explain
 from core.kueue import Additions, AdmissionCheck, CheckState, Flavor
 from core.model import Taint, Toleration
+from core.settings import Policy
 from core.wire.kueue import decode_workload
 from core.wire.quotas import ResourceQuota
 from tests.support.worlds.kueue import check, condition, reserved, workload
-from tests.support.worlds.world import MEMORY, NUMBER, World, node, pod
+from tests.support.worlds.world import MEMORY, NUMBER, World, node, on, pod
 
 AT_S = 1_795_600_800.0  # 2026-11-25T10:00:00Z
 
@@ -248,3 +249,20 @@ async def test_promises_are_kept_in_the_order_in_which_they_were_made():
     world.has("a", memory=4000, state="Ready", said={"lastTransitionTime": "2026-11-25T10:00:01Z"})
     world.has("second", memory=4500)
     assert await world.states(AT_S + 2) == {"second": "Retry"}
+
+
+async def test_no_promise_is_kept_on_a_node_that_its_pods_may_not_go_to():
+    world = Asked(
+        *(node(name, labels={"name": name}) for name in ("n1", "n2")), policy=Policy.SPREAD, keep_free_after_s=5.0
+    )
+    world.adds(pod("a", memory=4000, constraints=on("n1")), pod("b", memory=4000, constraints=on("n2")))
+    world.adds(pod("big", memory=10_000))
+    world.plan()
+    world.adds(pod("c", memory=1000, constraints=on("n1"), created_s=2_000_000_000))
+    world.plan()
+    world.now_s += 6.0
+    world.plan()
+    assert world.owner.planner.barring.to_new(0) == {"n2"}
+    world.has("first", memory=5000, state="Ready")
+    world.has("second", memory=5000)
+    assert await world.states() == {"second": "Retry"}
