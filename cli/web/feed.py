@@ -20,7 +20,7 @@ from core.view.kinds import Kind, kinds_of
 from core.view.waiting import Lines, Waiting, waiting, waits
 from core.wire.pods import decode_pod
 from kube.calls import namespace_path
-from kube.errors import ApiError, ApiForbiddenError
+from kube.errors import ApiError, ApiForbiddenError, UndecodableError
 from kube.objects import EventKind
 from kube.reflector import Reflector
 from kube.transport import Transport
@@ -197,7 +197,7 @@ class Feed:
         placed = self._placed.values() if self._sees.nodes else None
         try:
             lines = await fetch_lines(self._transport, shown, namespace, notes, placed=placed)
-        except ApiError as e:
+        except (ApiError, UndecodableError) as e:
             notes.append(f"places in line are not known ({e})")
             lines = Lines(is_complete=False)
         self._waiting = waiting(shown, lines, is_ours=is_ours, namespace=namespace, notes=notes)

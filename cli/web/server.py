@@ -21,9 +21,10 @@ from cli.cluster import empty_holdings, fetch_events, fetch_holding, fetch_pod
 from cli.options import Web
 from cli.queues import fetch_queues
 from cli.web.feed import Feed, what_is_seen
+from core.errors import InvalidRequestError
 from core.view.explained import explained
 from kube.calls import Calls
-from kube.errors import ApiError, ApiNotFoundError
+from kube.errors import ApiError, ApiNotFoundError, UndecodableError
 from kube.transport import Transport
 
 HOST: Final = "127.0.0.1"
@@ -126,6 +127,8 @@ class Page:
             answer = await handler(request)
         except web.HTTPException as e:
             answer = web.Response(status=e.status, text=f"{e.reason}\n")
+        except (ApiError, UndecodableError, InvalidRequestError) as e:
+            answer = web.Response(status=502, text=f"{e}\n")
         if not answer.prepared:
             answer.headers.update(_HEADERS)
         return answer
@@ -148,10 +151,7 @@ class Page:
     async def _queues(self, request: web.Request) -> web.Response:
         """The queues, as ``kubectl cards queues -o json`` has them."""
         del request
-        try:
-            return _json(await fetch_queues(self.transport))
-        except ApiError as e:
-            return web.Response(status=502, text=f"{e}\n")
+        return _json(await fetch_queues(self.transport))
 
     async def _pod(self, request: web.Request) -> web.Response:
         """One pod, as ``kubectl cards explain -o json`` has it."""
@@ -166,8 +166,6 @@ class Page:
             return _json(explained(pod, events.items, holding.ledger, node_is_read=is_read))
         except ApiNotFoundError:
             return web.Response(status=404, text=f"there is no pod {namespace}/{name}\n")
-        except ApiError as e:
-            return web.Response(status=502, text=f"{e}\n")
 
 
 def _json(value: object) -> web.Response:

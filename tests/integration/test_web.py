@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -21,6 +22,7 @@ from cli.waiting import list_objects
 from cli.web.feed import Feed, Update
 from cli.web.server import serve
 from kube.credentials import choose_source
+from kube.exchange import Response
 from kube.transport import Transport
 from tests.integration.test_cli import ASSIGNED, add_event, add_pod, cards, cluster, give
 from tests.support.worlds.volcano import install
@@ -162,6 +164,32 @@ async def test_places_in_line_follow_members_without_listing_the_bound_pods(rig,
         monkeypatch.undo()
         places = {one["pod"]: one["place"] for one in first["waiting"]["pods"]}
         assert places == {"default/b-alone": 1, "default/a-waits": 2}  # whose group has its minimum
+
+
+async def test_an_answer_that_is_no_json_is_said_and_ends_nothing(rig, capsys, caplog, monkeypatch):
+    # A proxy whose login has expired answers with its own page.
+    asks, is_expired = Transport.request, False
+
+    async def request(transport: Transport, verb: str, path: str, **more: Any) -> Response:
+        answer = await asks(transport, verb, path, **more)
+        is_log_in = is_expired and path.rsplit("/", 1)[-1] in {"podgroups", "events", "queues"}
+        return replace(answer, body=b"<html>") if is_log_in else answer
+
+    async with cluster(rig) as (world, kubeconfig):
+        await install(world.client)
+        await add_pod(world, "a", {"volcano.sh/gpu-memory": "99999"}, {}, "")
+        async with served(kubeconfig) as page, page.updates() as updates:
+            await anext(updates)
+            monkeypatch.setattr(Transport, "request", request)
+            is_expired = True
+            await world.client.patch(f"{PODS}/a", {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "g"}}})
+            update = await until(updates, lambda one: one["waiting"] and one["waiting"]["notes"])
+            assert update["waiting"]["notes"][0].startswith("places in line are not known (")
+            for path in ("/v1/queues", "/v1/pods/default/a"):
+                answer = await page.get(path)
+                assert answer.status == 502
+                assert "cannot be read" in await answer.text()
+    assert "Traceback" not in capsys.readouterr().err + caplog.text
 
 
 async def test_a_pod_is_what_explain_says_of_it(rig, capsys):
