@@ -134,7 +134,7 @@ class Feed:
             totals=totals_of(card for node in every for card in node.cards),
             kinds=kinds_of(every),
             waiting=self._waiting if has_waiting else None,
-            notes=self._notes,
+            notes=tuple(dict.fromkeys((*self._notes, *(self._waiting.notes if self._waiting is not None else ())))),
             stale=" ".join(filter(None, dict.fromkeys(self._stale.values()))),
         )
 

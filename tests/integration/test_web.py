@@ -184,7 +184,7 @@ async def test_an_answer_that_is_no_json_is_said_and_ends_nothing(rig, capsys, c
             is_expired = True
             await world.client.patch(f"{PODS}/a", {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "g"}}})
             update = await until(updates, lambda one: one["waiting"] and one["waiting"]["notes"])
-            assert update["waiting"]["notes"][0].startswith("places in line are not known (")
+            assert update["notes"][-1].startswith("places in line are not known (")
             for path in ("/v1/queues", "/v1/pods/default/a"):
                 answer = await page.get(path)
                 assert answer.status == 502
