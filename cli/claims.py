@@ -59,8 +59,13 @@ async def read_claims(transport: Reads, ledger: Ledger) -> tuple[str, ...]:
     except ApiError as e:
         if not e.status:
             raise
-        return (f"resource claims are not read ({e}); cards that they close are shown as others",)
+        return (unread(str(e)),)
     return ()
+
+
+def unread(why: str) -> str:
+    """What is not known if resource claims cannot be read."""
+    return f"resource claims are not read ({why}); cards that they close are shown as others"
 
 
 def following(

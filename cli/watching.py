@@ -92,6 +92,8 @@ async def changes(
     ledger: Ledger,
     selector: str,
     complain: Callable[[str], None],
+    *,
+    complain_of_claims: Callable[[str], None] | None = None,
     placed: dict[PodUid, GroupKey] | None = None,
 ) -> AsyncIterator[list[NodeName]]:
     """Keep *ledger* as the cluster is; the nodes that changed, by name: at first all of them, then as it happens.
@@ -101,6 +103,7 @@ async def changes(
         ledger: of no node yet.
         selector: a label selector of nodes, "" for all.
         complain: gets why what is shown may be old, in one line, once for each reason, and "" when it is no more.
+        complain_of_claims: gets the same of resource claims; without it, *complain* does.
         placed: is kept as *ledger* is: the groups of pods that count for their minimum.
     """
     changed = asyncio.Event()
@@ -111,7 +114,8 @@ async def changes(
         # Resource claims need not be served, nor need whoever looks be let see them.
         uses = following(transport, ledger, changed.set)
         running = [tasks.create_task(one.run()) for one in (nodes, pods, *uses)]
-        running.append(tasks.create_task(complaints((nodes, pods, *uses), complain)))
+        running.append(tasks.create_task(complaints((nodes, pods), complain)))
+        running.append(tasks.create_task(complaints(uses, complain_of_claims or complain)))
         try:
             await nodes.synced.wait()
             await pods.synced.wait()

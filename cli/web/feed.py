@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from cli import watching
+from cli.claims import unread
 from cli.cluster import NODES, PODS, Holdings
 from cli.waiting import UNBOUND, fetch_lines
 from core.groups import GroupKey
@@ -86,6 +87,7 @@ class Feed:
         self._placed: Final[dict[PodUid, GroupKey]] = {}
         self._has_nodes: Final = asyncio.Event()
         self._stale: Final = {"nodes": "", "waiting": ""}
+        self._claims: tuple[str, ...] = ()
         self._readers: Final[list[_Reader]] = []
 
     async def run(self) -> None:
@@ -127,6 +129,7 @@ class Feed:
 
     def _update(self, names: set[NodeName], *, has_waiting: bool) -> Update:
         every = self._nodes.values()
+        waiting_notes = self._waiting.notes if self._waiting is not None else ()
         return Update(
             sees=self._sees,
             nodes=tuple(self._nodes[name] for name in sorted(names) if name in self._nodes),
@@ -134,7 +137,7 @@ class Feed:
             totals=totals_of(card for node in every for card in node.cards),
             kinds=kinds_of(every),
             waiting=self._waiting if has_waiting else None,
-            notes=tuple(dict.fromkeys((*self._notes, *(self._waiting.notes if self._waiting is not None else ())))),
+            notes=tuple(dict.fromkeys((*self._notes, *self._claims, *waiting_notes))),
             stale=" ".join(filter(None, dict.fromkeys(self._stale.values()))),
         )
 
@@ -148,9 +151,16 @@ class Feed:
         self._stale[of] = state
         self._tell()
 
+    def _note_claims(self, state: str) -> None:
+        self._claims = (unread(state),) if state else ()
+        self._tell()
+
     async def _follow_nodes(self) -> None:
         complain = partial(self._complain, "nodes")
-        async for names in watching.changes(self._transport, self._ledger, "", complain, self._placed):
+        following = watching.changes(
+            self._transport, self._ledger, "", complain, complain_of_claims=self._note_claims, placed=self._placed
+        )
+        async for names in following:
             there = [name for name in names if name in self._ledger.states]
             for name in set(names) - set(there):
                 self._nodes.pop(name, None)

@@ -238,6 +238,22 @@ async def test_it_says_why_it_does_not_follow_the_pods_of_one_namespace(rig):
         assert update["stale"].startswith("forbidden: watch pods")
 
 
+async def test_it_is_live_with_the_rights_that_its_page_names(rig):
+    async with cluster(rig) as (world, _):
+        path, account = "/apis/rbac.authorization.k8s.io/v1", {"kind": "ServiceAccount", "name": "person"}
+        rules = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}]
+        await world.client.create(f"{path}/clusterroles", {"metadata": {"name": "person"}, "rules": rules})
+        binding = {
+            "metadata": {"name": "person"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "person"},
+            "subjects": [account | {"namespace": "default"}],
+        }
+        await world.client.create(f"{path}/clusterrolebindings", binding)
+        async with served(await world.write_kubeconfig("person")) as page, page.updates() as updates:
+            update = await until(updates, lambda one: any("resource claims" in note for note in one["notes"]))
+            assert update["stale"] == ""
+
+
 async def test_it_shows_a_cluster_that_has_no_node_yet(rig):
     async with cluster(rig) as (world, kubeconfig):
         for name in [one["metadata"]["name"] for one in (await world.client.get("/api/v1/nodes"))["items"]]:
