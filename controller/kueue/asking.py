@@ -180,9 +180,12 @@ class Asking:
     def _pod(self, workload: Workload, pod_set: PodSet) -> Pod | Wait:
         """A pod of *pod_set* as it will be created; or why it will not."""
         try:
-            pod, reviewed = pod_in(pod_set.template, workload.namespace)
+            pod, reviewed, priority_class = pod_in(pod_set.template, workload.namespace)
         except InvalidRequestError as e:
             return _of(pod_set, Wait(Cause.INVALID, str(e)))
+        of_class = self._owner.groups.classes.get(priority_class)
+        if of_class is not None:
+            pod = pod._replace(priority=of_class.value, preempts=pod.preempts and of_class.preempts)
         missing = [one for one in pod_set.flavors if one not in self._known.flavors]
         if missing:
             return _of(

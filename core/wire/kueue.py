@@ -204,13 +204,28 @@ decode_admission_check: Final = reading.reader("AdmissionCheck", _CheckObject, _
 
 
 class TemplatePod(NamedTuple):
-    """A pod as a template has it: for placing, and for the rules of admission."""
+    """A pod as a template has it: for placing, and for the rules of admission.
+
+    priority_class: the PriorityClass that it names, "" for none; the API server sets the priority from it.
+    """
 
     pod: Pod
     reviewed: ReviewedPod
+    priority_class: str = ""
+
+
+class _TemplateSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    priority_class_name: str | None = ""
+
+
+class _Template(msgspec.Struct, frozen=True, gc=False):
+    spec: _TemplateSpec | None = None
 
 
 _template_decoder: Final = reading.reader("pod template", PodObject, lambda found: found)
+_priority_class_in: Final = reading.reader(
+    "pod template", _Template, lambda found: (found.spec.priority_class_name if found.spec is not None else None) or ""
+)
 
 
 def pod_in(template: bytes, namespace: str) -> TemplatePod:
@@ -221,4 +236,8 @@ def pod_in(template: bytes, namespace: str) -> TemplatePod:
     """
     pod, reviewed = decode_pod(template), pod_of(_template_decoder(template), namespace)
     name = pod.scheduler_name or DEFAULT_SCHEDULER_NAME
-    return TemplatePod(pod._replace(namespace=namespace, scheduler_name=name), reviewed._replace(scheduler_name=name))
+    return TemplatePod(
+        pod._replace(namespace=namespace, scheduler_name=name),
+        reviewed._replace(scheduler_name=name),
+        _priority_class_in(template),
+    )

@@ -25,7 +25,7 @@ def test_a_workload_has_the_pods_that_have_quota_with_their_flavors():
     found = read(reserved(pods=2, flavor="t4"), pods=5)
     (main,) = found.pod_sets
     assert (found.key, main.name, main.pods, main.flavors) == ("default/w", "main", 2, ("t4",))
-    made, reviewed = pod_in(main.template, "default")
+    made, reviewed, _ = pod_in(main.template, "default")
     assert made.scheduler_name == reviewed.scheduler_name == "default-scheduler"
     assert made.containers[0].limits == reviewed.containers[0].limits == ASKED
 

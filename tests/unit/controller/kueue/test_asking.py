@@ -13,6 +13,7 @@ from core.kueue import Additions, AdmissionCheck, CheckState, Flavor
 from core.model import Taint, Toleration
 from core.settings import Policy
 from core.wire.kueue import decode_workload
+from core.wire.priority_classes import PriorityClass
 from core.wire.quotas import ResourceQuota
 from tests.support.worlds.kueue import check, condition, reserved, workload
 from tests.support.worlds.world import MEMORY, NUMBER, World, node, on, pod
@@ -251,10 +252,10 @@ async def test_promises_are_kept_in_the_order_in_which_they_were_made():
     assert await world.states(AT_S + 2) == {"second": "Retry"}
 
 
-async def test_no_promise_is_kept_on_a_node_that_its_pods_may_not_go_to():
-    world = Asked(
-        *(node(name, labels={"name": name}) for name in ("n1", "n2")), policy=Policy.SPREAD, keep_free_after_s=5.0
-    )
+def keeping_free():
+    """A world that keeps n2 free, which has room for 6000 MiB; n1 has 5000."""
+    labeled = [node(name, labels={"name": name}) for name in ("n1", "n2")]
+    world = Asked(*labeled, policy=Policy.SPREAD, keep_free_after_s=5.0)
     world.adds(pod("a", memory=4000, constraints=on("n1")), pod("b", memory=4000, constraints=on("n2")))
     world.adds(pod("big", memory=10_000))
     world.plan()
@@ -263,6 +264,19 @@ async def test_no_promise_is_kept_on_a_node_that_its_pods_may_not_go_to():
     world.now_s += 6.0
     world.plan()
     assert world.owner.planner.barring.to_new(0) == {"n2"}
+    return world
+
+
+async def test_no_promise_is_kept_on_a_node_that_its_pods_may_not_go_to():
+    world = keeping_free()
     world.has("first", memory=5000, state="Ready")
     world.has("second", memory=5000)
     assert await world.states() == {"second": "Retry"}
+
+
+async def test_pods_have_the_priority_of_the_class_that_their_template_names():
+    world = keeping_free()
+    world.owner.groups.classes_replaced([PriorityClass("high", 1000)])
+    world.has("any", memory=6000)
+    world.has("high", memory=6000, priorityClassName="high")
+    assert await world.states() == {"any": "Retry", "high": "Ready"}
