@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Final
 
 import msgspec
@@ -64,7 +65,8 @@ async def serve(transport: Transport, options: Web, announce: Callable[[str], No
         announce(address)
         with _file_to(address) if options.browser else nullcontext() as file:
             if file is not None:
-                await asyncio.to_thread(webbrowser.open, file)
+                # Some return once the browser is closed, and nobody is to wait for that, here or at the end.
+                Thread(target=webbrowser.open, args=(file,), daemon=True).start()
             await page.feed.run()
     finally:
         await runner.cleanup()

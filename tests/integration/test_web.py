@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -274,6 +275,19 @@ async def test_without_the_key_or_by_another_name_nothing_is_shown(rig):
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
         assert answer.headers["Cache-Control"] == "no-store"
         assert "Set-Cookie" not in answer.headers
+
+
+async def test_it_shows_the_cluster_while_the_browser_is_run_in_the_foreground(rig, tmp_path, monkeypatch):
+    # As one that BROWSER names is: the call returns once it is closed.
+    closed = threading.Event()
+    monkeypatch.setattr("webbrowser.open", lambda _url: closed.wait(30))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    async with cluster(rig) as (_, kubeconfig), served(kubeconfig, browser=True) as page, page.updates() as updates:
+        try:
+            async with asyncio.timeout(10):
+                assert (await anext(updates))["nodes"]
+        finally:
+            closed.set()
 
 
 def led_to(url: str) -> tuple[str, int]:
