@@ -162,12 +162,14 @@ class Feed:
         )
         async for names in following:
             there = [name for name in names if name in self._ledger.states]
-            for name in set(names) - set(there):
-                self._nodes.pop(name, None)
+            # Not by their names: of very many changes these are only the nodes that are there.
+            gone = [name for name in self._nodes if name not in self._ledger.states]
+            for name in gone:
+                del self._nodes[name]
             # Without names it would be of all nodes.
             if there:
                 self._nodes.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
-            self._tell(names)
+            self._tell([*there, *gone])
             self._has_nodes.set()
 
     async def _follow_waiting(self) -> None:

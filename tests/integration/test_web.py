@@ -121,6 +121,18 @@ async def test_what_changes_comes_by_itself_and_nothing_else(rig):
         assert (update["nodes"], update["gone"]) == ([], ["plain"])
 
 
+async def test_a_node_goes_from_the_page_however_much_changed_with_it(rig, monkeypatch):
+    monkeypatch.setattr("core.ledger._LOG_MAX", 2)  # as after a night in which a laptop slept
+    async with cluster(rig) as (world, kubeconfig), served(kubeconfig) as page, page.updates() as updates:
+        assert len((await anext(updates))["nodes"]) == 4
+        await world.client.delete("/api/v1/nodes/plain")
+        for label in "abc":
+            for name in ("t4-a", "share-a"):
+                await world.client.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"x": label}}})
+        update = await until(updates, lambda one: one["gone"])
+        assert update["gone"] == ["plain"]
+
+
 async def test_nothing_is_kept_for_a_page_that_was_closed(rig, monkeypatch):
     ended, updates_of = asyncio.Event(), Feed.updates
 
