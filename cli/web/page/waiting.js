@@ -66,7 +66,7 @@ export class WaitingList extends HTMLElement {
 }
 
 function when(time) {
-  return time === null ? say("unknown") : time.replace("T", " ").replace("Z", "");
+  return time === null ? say("unknown") : time.replace("T", " ").replace("Z", " UTC");
 }
 
 function place(pod) {
