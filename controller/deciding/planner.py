@@ -78,7 +78,7 @@ class Planner:
         self.units: Final = Units(groups, state.life, state.books, self.search.room_on)
         self.barring: Final = Barring(state, self.search, self.units)
         self.promises: Final = Promises(state, self.barring.reserved)
-        self.turns: Final = Turns(state, self.search, self.promises, self.barring)
+        self.turns: Final = Turns(state, self.search, self.promises, self.barring, self.units)
         self.chores: Final[list[Chore]] = [state.handoff, state.fencing, self.barring.keeping_free, state.lines]
         self._gangs: Final = Gangs(state, self.search, self.units, self.barring, self.turns)
         self._asking: Final = Asking(state, self.search, self.units, self.barring)

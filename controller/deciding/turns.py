@@ -11,6 +11,7 @@ from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.promises import Promises
 from controller.deciding.search import Search
 from controller.deciding.state import State
+from controller.deciding.units import Units
 from controller.handing_over.handoff import SHORT_S, Impatient
 from controller.handing_over.marks import Keys
 from core.errors import NodeInvariantError
@@ -41,7 +42,7 @@ class Turns:
         prepares: begins what a reserved pod needs before its Binding; False if that is nothing.
     """
 
-    def __init__(self, state: State, search: Search, promises: Promises, barring: Barring) -> None:
+    def __init__(self, state: State, search: Search, promises: Promises, barring: Barring, units: Units) -> None:
         """Begin with nobody."""
         self.prepares: Callable[[Entry, Placement], bool] = _needs_nothing
         self._state: Final = state
@@ -50,6 +51,7 @@ class Turns:
         self._search: Final = search
         self._promises: Final = promises
         self._barring: Final = barring
+        self._units: Final = units
         self._lines_s = 0.0
         self._silence_s = 0.0
         self._told_s = 0.0
@@ -179,6 +181,10 @@ class Turns:
         keys = self._state.keys(entry.shape)
         node = entry.placement.node
         self._handoff.crowds.add(node, keys, SHORT_S)
+        if self._units.is_near_others(entry.pod):
+            # The next best node may be in another domain than those of the others.
+            self._keep_waiting(entry, keys, node, now_s)
+            return
         left_s = one.left_s if self._handoff.closed_s(node, keys, now_s) <= SHORT_S else inf
         wish = self.wish(entry, entry.shape, keys)._replace(waited_s=one.waited_s, left_s=left_s)
         placement = steps.step_aside(wish, self._search.candidates, self._handoff, now_s)
@@ -196,7 +202,7 @@ class Turns:
             self._life.ready(entry)
 
     def _keep_waiting(self, entry: Entry, keys: Keys, node: NodeName, now_s: float) -> None:
-        """A pod finds no shorter line: it stays, but not behind a plugin that does not answer."""
+        """A pod finds no shorter line, or may not: it stays, but not behind a plugin that does not answer."""
         if isinf(self._handoff.wait_s(node, keys, now_s)):
             self._promises.take_back(entry)
             self._life.ready(entry)

@@ -130,6 +130,14 @@ class Units:
         alone = () if entry.shape is None else (gangs.Member(pod=entry.pod, shape=entry.shape),)
         return gangs.Unit(members=alone)
 
+    def is_near_others(self, pod: Pod) -> bool:
+        """Whether it is for others of its group where *pod* is placed: it must be near them, or had better be."""
+        key = group_of(pod)
+        spec = self._groups.spec(key) if key is not None else None
+        if spec is None:
+            return False
+        return self._groups.near(spec) is not None or any(map(self._groups.near, spec.sub_groups))
+
     def _gang(self, key: GroupKey, one: Entry | None = None) -> Gang | None:
         """Group *key* if its minimum is not there; else the subgroup of *one*, or *one* that must be near others."""
         spec = self._groups.spec(key)

@@ -1,7 +1,10 @@
 """Who waits for a turn: nobody who was sent, each in turn for a shorter line, and everybody told what is true now."""
 
+from dataclasses import replace
+
 import pytest
 
+from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
 from core.model import NodeConstraints, Phase
 from core.settings import Policy
 from core.waiting import Cause
@@ -88,6 +91,23 @@ def test_everybody_in_a_long_line_is_told_why(policy):
     waiting = [entry for entry in world.owner.life if entry.stage.value == "turn"]
     assert len(waiting) > 64
     assert [entry.pod.name for entry in waiting if entry.wait is None] == []
+
+
+@pytest.mark.parametrize("policy", [Policy.SPREAD, Policy.BINPACK, Policy.PACK])
+@pytest.mark.parametrize("of_subgroup", [False, True])
+def test_members_that_must_be_near_each_other_leave_no_long_line_for_another_domain(policy, of_subgroup):
+    racks = [node(f"{rack}1", cards=8, slots=100, labels={"rack": rack}) for rack in "ab"]
+    world = World(*racks, policy=policy, network_tiers=("rack",))
+    near = NetworkTopology(hard=True, highest=1)
+    key = GroupKey(GroupKind.VOLCANO, "default", "g")
+    found = GroupSpec(key=key, uid="uid-g", min_member=12)
+    if of_subgroup:
+        found = replace(found, sub_groups=(SubGroups(name="w", size=12, network_topology=near),))
+    world.groups_are(found if of_subgroup else replace(found, network_topology=near))
+    group = {"scheduling.k8s.io/group-name": "g"}
+    world.adds(*[pod(f"g{at:02d}", memory=10, annotations=group) for at in range(12)])
+    lives(world, 40)
+    assert len({world.ledger.node_of(one.uid) for one in world.pods.values()}) == 1
 
 
 # ---------------------------------------------------------------------- a node that rests
