@@ -221,9 +221,10 @@ class Owner:
         self.groups.pod_changed(pod, has_place=known is not None and self._has_place(pod))
         self._observe(pod)
         if pod.node_name:
+            is_new_there = pod.uid not in self._on_nodes
             self._on_nodes.add(pod.uid)
             self.occupants.put(pod)
-            self._bound_pod(pod)
+            self._bound_pod(pod, is_new_there=is_new_there)
             self.locks.tend(NodeName(pod.node_name))
             return
         entry = self.life.get(pod.uid)
@@ -287,12 +288,15 @@ class Owner:
         """Whether *pod*, which has not ended, may have processes: what was served, kubelet starts at once."""
         return pod.started or pod.phase is Phase.RUNNING or self.handoff.progress(pod) is Progress.DONE
 
-    def _bound_pod(self, pod: Pod) -> None:
-        entry = self.pending.forget(pod.uid)
+    def _bound_pod(self, pod: Pod, *, is_new_there: bool) -> None:
+        entry, key = self.pending.forget(pod.uid), group_of(pod)
+        # Bound by another: a gang may be whole by it.
+        if key is not None and entry is None and is_new_there:
+            self.pending.group_parted(key)
         if entry is not None:
             self.handoff.leave(pod.uid)
-            if entry.placement is None and (key := group_of(pod)) is not None:
-                self.pending.group_changed(key)  # bound by another: a gang may be whole by it
+            if entry.placement is None and key is not None:
+                self.pending.group_changed(key)
             if pod.created_s:
                 self._metrics.create_to_bound_s.observe(max(self._wall() - pod.created_s, 0.0))
         known = self.carded.get(pod.uid)

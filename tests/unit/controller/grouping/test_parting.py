@@ -90,3 +90,16 @@ def test_a_member_that_its_controller_keeps_after_all_counts_for_those_that_wait
     world.shows(world.seen("a"), annotations=TWO)
     world.passes(1.0)
     assert world.stage("b") == "binding"
+
+
+@pytest.mark.parametrize("was_seen_before", [True, False])
+def test_a_member_that_another_scheduler_binds_counts_for_those_that_wait(was_seen_before):
+    world = world_of(*[pod(name, annotations=THREE, limits={"cpu": "1"}) for name in "ab"])
+    other = pod("c", annotations=THREE, limits={"cpu": "1"}, scheduler_name="other")
+    if was_seen_before:
+        world.adds(other)
+        world.passes(1.0)
+    assert world.stage("a") == world.stage("b") == "held"
+    world.shows(other, node_name="n1")
+    world.passes(1.0)
+    assert world.stage("a") == world.stage("b") == "binding"
