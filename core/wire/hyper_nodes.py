@@ -85,12 +85,36 @@ def _members(found: tuple[_Member, ...]) -> Iterator[Members]:
 
 
 def _pattern(text: str, at: int) -> str:
+    place = f"spec.members[{at}].selector.regexMatch.pattern"
     try:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as e:
-        place = f"spec.members[{at}].selector.regexMatch.pattern"
         raise InvalidRequestError(place, text, "write a regular expression such as '^node-[0-9]+$'") from e
+    if _repeats_repeats(text):
+        remedy = "repeat nothing that has a repeat inside: write '^[a-z-]+$' in place of '^([a-z]+-?)+$'"
+        raise InvalidRequestError(place, text, remedy)
     return text
+
+
+# Escapes, classes, what opens a group, repeats, and any other character.
+_PARTS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\??|\*|\+|\{\d*,\d*\}|.", re.DOTALL)
+
+
+def _repeats_repeats(pattern: str) -> bool:
+    """Whether *pattern* repeats a group with a repeat inside: on some names Python's search would never end."""
+    have_repeats, closed = [False], False
+    for part in _PARTS.findall(pattern):
+        if part in ("*", "+") or (part[0] == "{" and len(part) > 1):
+            if closed:
+                return True
+            have_repeats[-1] = True
+        # A comment may have what closes no group.
+        closed = part == ")" and len(have_repeats) > 1 and have_repeats.pop()
+        if part[0] == "(":
+            have_repeats.append(False)
+        elif closed:
+            have_repeats[-1] = True
+    return False
 
 
 decode_hyper_node: Final = reading.reader("HyperNode", HyperNodeObject, hyper_node_of)

@@ -52,6 +52,10 @@ def test_what_says_nothing_has_no_members():
     ("spec", "problem"),
     [
         ({"members": [member("Node", regexMatch={"pattern": "n["})]}, r"spec.members\[0\].selector.regexMatch.pattern"),
+        (
+            {"members": [member("Node", regexMatch={"pattern": r"^([a-z0-9-]+\.?)+\.local$"})]},
+            "repeat nothing that has a repeat inside",
+        ),
         ({"tier": "one"}, "tier"),
         ({"tier": -1}, "tier"),
     ],
@@ -60,3 +64,31 @@ def test_what_cannot_be_read_is_told_and_has_no_members(spec, problem):
     with pytest.raises(InvalidRequestError, match=problem):
         decode_hyper_node(text(**spec))
     assert salvage_hyper_node(text(**spec)) == HyperNode(name="s")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+", "(a*)*b", "((a+)b)*", "(?:x{1,9}y?)+", "(a+){2,}", "(b(a+|c))+?", "([)]+)+", "(?P<n>a+)*"]
+)
+def test_a_pattern_that_python_may_search_for_ever_is_refused(pattern):
+    with pytest.raises(InvalidRequestError, match="repeat nothing that has a repeat inside"):
+        decode_hyper_node(text(members=[member("Node", regexMatch={"pattern": pattern})]))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^node-[0-9]+$",
+        "a+b*c{1,3}",
+        "(gpu|cpu)-[0-9]+",
+        "([a-f]{4}-)+x",
+        "([+*]-)+",
+        r"(\+\*)*",
+        "(a+)?",
+        "(a+)b+",
+        "x{,}",
+        "(?x)a # :)\n+",
+    ],
+)
+def test_other_patterns_are_taken(pattern):
+    (found,) = decode_hyper_node(text(members=[member("Node", regexMatch={"pattern": pattern})])).members
+    assert found.pattern == pattern
