@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Final
 
 import msgspec
@@ -62,13 +63,12 @@ def hyper_node_of(found: HyperNodeObject) -> HyperNode:
     Raises:
         InvalidRequestError: a pattern is no regular expression.
     """
+    return replace(_without_members(found), members=tuple(_members((found.spec or _NO_SPEC).members or ())))
+
+
+def _without_members(found: HyperNodeObject) -> HyperNode:
     spec = found.spec or _NO_SPEC
-    return HyperNode(
-        name=found.metadata.name,
-        tier=spec.tier or 0,
-        tier_name=sys.intern(spec.tier_name or ""),
-        members=tuple(_members(spec.members or ())),
-    )
+    return HyperNode(name=found.metadata.name, tier=spec.tier or 0, tier_name=sys.intern(spec.tier_name or ""))
 
 
 def _members(found: tuple[_Member, ...]) -> Iterator[Members]:
@@ -120,12 +120,19 @@ def _repeats_repeats(pattern: str) -> bool:
 decode_hyper_node: Final = reading.reader("HyperNode", HyperNodeObject, hyper_node_of)
 
 _decode_head: Final = reading.reader("HyperNode", Head, lambda found: found)
+_decode_tier: Final = reading.reader("HyperNode", HyperNodeObject, _without_members)
 
 
 def salvage_hyper_node(text: bytes) -> HyperNode:
-    """A HyperNode that `decode_hyper_node` cannot read: it has no members.
+    """A HyperNode that `decode_hyper_node` cannot read: it has no members, and its tier if that can be read.
+
+    A limit to a tier that no HyperNode has could be none at all.
 
     Raises:
         InvalidRequestError: not even its name can be read.
     """
-    return HyperNode(name=_decode_head(text).metadata.name)
+    name = _decode_head(text).metadata.name
+    try:
+        return _decode_tier(text)
+    except InvalidRequestError:
+        return HyperNode(name=name)

@@ -8,6 +8,7 @@ from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGrou
 from core.hyper_nodes import HyperNode, Members
 from core.model import Phase, Requirement
 from core.waiting import Cause
+from core.wire.hyper_nodes import salvage_hyper_node
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
 
 GROUP, TASK, MIN = "scheduling.k8s.io/group-name", "volcano.sh/task-spec", "scheduling.volcano.sh/group-min-member"
@@ -493,6 +494,16 @@ def test_a_hyper_node_that_comes_later_lets_in_who_waits():
     assert where(made) == {}
     made.owner.groups.hyper_node_changed(hyper_node("s0", 1, Members(pattern="^[ab]")))
     assert set(where(made).values()) == {"a", "b"}
+
+
+def test_a_hyper_node_that_cannot_be_read_loosens_no_limit():
+    made = tiered([1], [1], [1], [1], labels=())
+    pattern = b'{"selector": {"regexMatch": {"pattern": "["}}}'
+    bad = b'{"metadata": {"name": "s1"}, "spec": {"tier": 2, "members": [' + pattern + b"]}}"
+    made.owner.groups.hyper_nodes_replaced([hyper_node("s0", 1, Members(name="a0")), salvage_hyper_node(bad)])
+    made.groups_are(near_spec(2, 2))
+    made.adds(*members(2))
+    assert where(made) == {}
 
 
 def test_hyper_nodes_that_hold_each_other_are_one_domain():

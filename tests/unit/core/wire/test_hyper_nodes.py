@@ -92,3 +92,8 @@ def test_a_pattern_that_python_may_search_for_ever_is_refused(pattern):
 def test_other_patterns_are_taken(pattern):
     (found,) = decode_hyper_node(text(members=[member("Node", regexMatch={"pattern": pattern})])).members
     assert found.pattern == pattern
+
+
+def test_the_tier_of_what_cannot_be_read_stays():
+    bad = text(tier=2, tierName="block", members=[member("Node", regexMatch={"pattern": "n["})])
+    assert salvage_hyper_node(bad) == HyperNode(name="s", tier=2, tier_name="block")
