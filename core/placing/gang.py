@@ -319,7 +319,7 @@ def _place(
     domain: frozenset[NodeName] | None = None,
 ) -> tuple[Placement, ...] | Refused:
     best: _Attempt | None = None
-    for order in orders(candidates, unit.members):
+    for order in _orders(candidates, unit):
         left = budget.copy() if budget is not None else None
         attempt = _Attempt(ledger, candidates, unit, passed_over, left, domain=domain)
         with ledger.trial() as trial:
@@ -499,6 +499,17 @@ class _Attempt:
         counts = Counter((one.parts, one.shape) for one in self._unit.members)
         parts = (Part(path, shape, many, self._fitting[path, shape]) for (path, shape), many in counts.items())
         return tuple(part for part in parts if part.fitting < part.members)
+
+
+def _orders(candidates: Candidates, unit: Unit) -> Iterator[Sequence[Member]]:
+    """Those of `orders`; where subgroups have domains of their own, the largest of these first, too."""
+    yield from orders(candidates, unit.members)
+    if unit.inner:
+        tally = unit.tally()
+        lacks = {path: tally.whole(path)[1] for path in {one.parts for one in unit.members}}
+        order = sorted(unit.members, key=lambda one: lacks[one.parts], reverse=True)
+        if _runs(order) != _runs(unit.members):
+            yield order
 
 
 def orders(candidates: Candidates, members: tuple[Member, ...]) -> Iterator[Sequence[Member]]:

@@ -531,6 +531,18 @@ def test_each_subgroup_is_in_a_domain_of_its_own_and_all_are_in_one_of_the_group
     assert set(found.values()) in ({"a", "b"}, {"c", "d"})
 
 
+def test_a_small_subgroup_takes_no_domain_that_only_a_larger_one_of_its_group_fits_into():
+    made = tiered([1, 1, 1], [1, 1, 0, 0], [0], [0])
+    roles = [
+        replace(by_partition(size, 1, 1), name=name, selector=(Requirement(key="role", operator="In", values=(name,)),))
+        for name, size in (("prefill", 2), ("decode", 3))
+    ]
+    made.groups_are(spec(5, sub_groups=tuple(roles)))
+    names = [name for name, size in (("prefill", 2), ("decode", 3)) for _ in range(size)]
+    made.adds(*[member(f"g{at}", labels={"part": "0", "role": name}) for at, name in enumerate(names)])
+    assert where(made) == {"g0": "b", "g1": "b", "g2": "a", "g3": "a", "g4": "a"}
+
+
 def test_a_subgroup_that_no_domain_takes_keeps_the_group_out():
     made = tiered([2], [1], [1], [1])
     made.groups_are(spec(4, sub_groups=(by_partition(2, 2, 1),)))
