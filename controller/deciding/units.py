@@ -22,7 +22,7 @@ from core.placing import gang as gangs
 from core.placing.domains import Near
 from core.placing.fairness import Over
 from core.placing.gang import Together
-from core.placing.minimums import Minimum, Path, Tally, minimum_of, parts_of
+from core.placing.minimums import TASKS, Minimum, Path, Tally, minimum_of, parts_of
 from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
@@ -78,9 +78,16 @@ class Gang:
             text += f". Create {missing} more"
             if not self.unit.minimum.name and tally.members and tally.parts_are_met:
                 text += f", or set {self.unit.minimum.field} to {tally.members}"
+        elif short and not self._lacks_tasks(tally):
+            text += ". Compare the labels of its pods with the group's subGroupPolicy"
         elif short and not any(task_of(one.pod) for one in self.waiting):
             text += f". Name the task of each pod in annotation {TASK}, or leave out the group's minTaskMember"
         return Wait(Cause.WAITING_FOR_GROUP, text)
+
+    def _lacks_tasks(self, tally: Tally) -> bool:
+        """Whether a task lacks members; otherwise a subgroup does."""
+        tasks = (part.name for one in self.unit.minimum.parts if one.name == TASKS for part in one.parts)
+        return any(tally.helps((name,)) for name in tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,8 @@ from core.nodefit import satisfies
 
 # The parts that a member counts for, by name, besides the group itself.
 Path = tuple[str, ...]
+# What the part is called of which all tasks are parts.
+TASKS: Final = "tasks"
 
 _TOLD_MAX: Final = 3
 
@@ -45,7 +47,7 @@ class Minimum:
 def of_tasks(least: Mapping[str, int]) -> Minimum:
     """That each task, by name of its part, has so many members."""
     parts = tuple(Minimum(name=name, members=many) for name, many in sorted(least.items()))
-    return Minimum(name="tasks", parts=parts, least=len(parts))
+    return Minimum(name=TASKS, parts=parts, least=len(parts))
 
 
 def parts_of(spec: GroupSpec, pod: Pod) -> tuple[Path, SubGroups | None]:
@@ -166,6 +168,6 @@ class Tally:
         for part in lacking:
             if part.members:
                 yield f"{self._counts[part.name]} of {part.members} of {part.name}"
-            elif part.least and part.name != "tasks":
+            elif part.least and part.name != TASKS:
                 yield f"{self._parts_met[part.name]} of {part.least} {part.name}"
             yield from self._short(part)

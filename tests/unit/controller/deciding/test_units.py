@@ -117,6 +117,15 @@ def test_pods_that_name_no_task_are_told_where_the_group_wants_some_of_each():
     assert "Name the task of each pod in annotation volcano.sh/task-spec" in text
 
 
+def test_pods_without_the_labels_of_subgroups_are_told_so_and_nothing_of_tasks():
+    made = world(4, groups=[spec(4, sub_groups=(SubGroups(name="w", keys=("part",), size=2, least=2),))])
+    made.adds(*[member(f"g{at}", labels={"part": "0"} if at < 2 else {}) for at in range(4)])
+    assert made.binds() == []
+    text = made.wait("g0").text
+    assert "4 can be decided (1 of 2 subgroups of w). Compare the labels of its pods with the group's subGroup" in text
+    assert TASK not in text
+
+
 def test_members_that_are_bound_or_succeeded_count_and_failed_ones_do_not():
     made = world(4, groups=[spec(3)])
     made.adds(
