@@ -193,12 +193,12 @@ class Pending:
 
     def group_parted(self, key: GroupKey) -> None:
         """A member of a group left, failed, came back, or came and may not be placed: those that wait hear of it."""
-        for uid in self._groups.members(key):
-            entry = self._planner.life.get(uid)
-            if entry is None or not waits_for_others(entry):
-                continue
+        members = (self._planner.life.get(uid) for uid in self._groups.members(key))
+        waiting = [entry for entry in members if entry is not None and waits_for_others(entry)]
+        for at, entry in enumerate(waiting):
             self._planner.life.ready(entry)
-            found = self._planner.units.gang(entry)
+            # To find a gang takes a look at all its members: whether it has its minimum, each of them tells.
+            found = self._planner.units.gang(entry) if at == 0 else None
             if found is not None and not found.asks.inner:
                 return  # all of them are decided with it
 

@@ -1,8 +1,10 @@
 """When a member leaves, fails or comes back, the others are told what is true then, or decided."""
 
+from unittest.mock import Mock
+
 import pytest
 
-from core.groups import OUT_OF_SYNC
+from core.groups import OUT_OF_SYNC, GroupKey, GroupKind, GroupSpec, NetworkTopology
 from core.model import Phase
 from tests.support.worlds.world import World, node, pod
 
@@ -103,3 +105,19 @@ def test_a_member_that_another_scheduler_binds_counts_for_those_that_wait(was_se
     world.shows(other, node_name="n1")
     world.passes(1.0)
     assert world.stage("a") == world.stage("b") == "binding"
+
+
+def test_those_that_wait_are_found_in_one_look_at_the_group(monkeypatch):
+    world = World(node("n1", labels={"rack": "a"}), network_tiers=("rack",))
+    near = NetworkTopology(hard=True, highest=1)
+    world.groups_are(GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="u", network_topology=near))
+    world.adds(*[pod(f"p{at:02d}", memory=10_000, annotations={NAMED: "g"}) for at in range(20)])
+    world.passes(1.0)
+    waiting = [entry for entry in world.owner.life if entry.stage.value == "refused"]
+    assert len(waiting) == 19
+    units = world.owner.planner.units
+    gang = Mock(wraps=units.gang)
+    monkeypatch.setattr(units, "gang", gang)
+    world.gone("p19")
+    assert gang.call_count == 1
+    assert [entry.stage.value for entry in waiting[:-1]] == ["ready"] * 18
