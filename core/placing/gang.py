@@ -290,23 +290,23 @@ def place(
     Raises:
         NodeInvariantError: a node contradicts itself; the ledger is as it was.
     """
-    asked = unit.topology
+    asked, inside = unit.topology, _Inside(ledger)
     if asked is None:
-        return _place(ledger, candidates, unit, passed_over, budget)
+        return _place(ledger, candidates, unit, passed_over, budget, inside=inside)
     # Of many trials the most time would go into finding that the shapes of members are equal.
     shapes: dict[Shape, Shape] = {}
     members = tuple(replace(one, shape=shapes.setdefault(one.shape, one.shape)) for one in unit.members)
     unit = replace(unit, members=members)
     best: Refused | None = None
     for domain in domains(ledger, asked, unit.home):
-        answer = _place(ledger, candidates, unit, passed_over, budget, domain=domain.nodes)
+        answer = _place(ledger, candidates, unit, passed_over, budget, inside=inside, domain=domain.nodes)
         if not isinstance(answer, Refused):
             return answer
         if best is None or len(answer.placements) > len(best.placements):
             best = replace(answer, domain=domain)
     if not asked.hard:
-        return _place(ledger, candidates, unit, passed_over, budget)
-    return best or _place(ledger, candidates, unit, passed_over, budget, domain=_NOWHERE)
+        return _place(ledger, candidates, unit, passed_over, budget, inside=inside)
+    return best or _place(ledger, candidates, unit, passed_over, budget, inside=inside, domain=_NOWHERE)
 
 
 def _place(
@@ -316,12 +316,13 @@ def _place(
     passed_over: Callable[[Shape], Set[NodeName]],
     budget: Budget | None,
     *,
+    inside: "_Inside",
     domain: frozenset[NodeName] | None = None,
 ) -> tuple[Placement, ...] | Refused:
     best: _Attempt | None = None
     for order in _orders(candidates, unit):
         left = budget.copy() if budget is not None else None
-        attempt = _Attempt(ledger, candidates, unit, passed_over, left, domain=domain)
+        attempt = _Attempt(ledger, candidates, unit, passed_over, left, inside=inside, domain=domain)
         with ledger.trial() as trial:
             if attempt.place(order):
                 trial.keep()
@@ -369,6 +370,34 @@ def _probe(number: int) -> Pod:
     return Pod(uid=PodUid(f"probe-{number}"), namespace="", name="probe")
 
 
+class _Inside:
+    """The domains that subgroups may be in, found once for all attempts: there are as many as domains of the group."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger: Final = ledger
+        self._all: Final[dict[Near, list[Domain]]] = {}
+        # Where in that list the domains of a node are.
+        self._of: Final[dict[Near, dict[NodeName, list[int]]]] = {}
+
+    def within(self, asked: Near, nodes: frozenset[NodeName] | None) -> list[Domain]:
+        """What each domain has of *nodes*, or of all: those that have any."""
+        if asked not in self._all:
+            self._all[asked] = list(domains(self._ledger, asked))
+        found = self._all[asked]
+        if nodes is None:
+            return found
+        if asked not in self._of:
+            self._of[asked] = of = dict[NodeName, list[int]]()
+            for at, domain in enumerate(found):
+                for name in domain.nodes:
+                    of.setdefault(name, []).append(at)
+        of = self._of[asked]
+        return [
+            found[at]._replace(nodes=found[at].nodes & nodes)
+            for at in sorted({at for name in nodes for at in of.get(name, ())})
+        ]
+
+
 class _Attempt:
     """One order, tried: what is placed so far, and which shapes fit nowhere any more."""
 
@@ -380,6 +409,7 @@ class _Attempt:
         passed_over: Callable[[Shape], Set[NodeName]],
         budget: Budget | None,
         *,
+        inside: _Inside,
         domain: frozenset[NodeName] | None,
     ) -> None:
         self.over: tuple[Over, ...] = ()
@@ -389,6 +419,7 @@ class _Attempt:
         self._candidates: Final = candidates
         self._unit: Final = unit
         self._passed_over: Final = passed_over
+        self._inside: Final = inside
         self._domain: Final = domain
         self._tally: Final = unit.tally()
         self._fitting: Final = Counter[tuple[Path, Shape]]()
@@ -433,7 +464,7 @@ class _Attempt:
             return self._promise_in(None, block)
         asked = self._unit.inner[name].near
         if asked not in self._domains:
-            self._domains[asked] = [self._within(one) for one in domains(self._ledger, asked)]
+            self._domains[asked] = self._inside.within(asked, self._domain)
         home = self._homes[name] & self._ledger.states.keys()
         for domain in self._domains[asked]:
             if home <= domain.nodes and self._promise_in(domain, block):
@@ -443,10 +474,6 @@ class _Attempt:
                 return False
         self._homes[name] = home | {placement.node for placement in self.placements[-len(block) :]}
         return True
-
-    def _within(self, domain: Domain) -> Domain:
-        """What *domain* has of the nodes that all members are on."""
-        return domain if self._domain is None else domain._replace(nodes=domain.nodes & self._domain)
 
     def _promise_in(self, where: Domain | None, block: Block) -> bool:
         if where not in self._full:

@@ -7,6 +7,7 @@ import pytest
 from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
 from core.hyper_nodes import HyperNode, Members
 from core.model import Phase, Requirement
+from core.placing.gang import Refused, place
 from core.waiting import Cause
 from core.wire.hyper_nodes import salvage_hyper_node
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
@@ -550,6 +551,34 @@ def test_a_small_subgroup_takes_no_domain_that_only_a_larger_one_of_its_group_fi
     names = [name for name, size in (("prefill", 2), ("decode", 3)) for _ in range(size)]
     made.adds(*[member(f"g{at}", labels={"part": "0", "role": name}) for at, name in enumerate(names)])
     assert where(made) == {"g0": "b", "g1": "b", "g2": "a", "g3": "a", "g4": "a"}
+
+
+class Counted:
+    """A network that counts how often it is asked for the domains of a node."""
+
+    def __init__(self, network):
+        self.network, self.asked = network, 0
+        self.tiers, self.domain, self.domains = network.tiers, network.domain, network.domains
+
+    def around(self, node, labels):
+        self.asked += 1
+        return self.network.around(node, labels)
+
+
+def test_the_domains_of_subgroups_are_found_once_however_many_domains_the_group_may_be_in():
+    count = 40
+    made = World(*[node(f"n{at}", labels={"rack": f"r{at}", "block": f"b{at // 2}"}) for at in range(count)])
+    made.configures(network_tiers=("rack", "block"))
+    made.groups_are(near_spec(4, 2, sub_groups=(by_partition(2, 2, 1),)))
+    made.adds(*[member(f"g{at}", labels={"part": str(at // 2)}) for at in range(4)])
+    made.plan()
+    unit = made.owner.planner.units.unit(made.entry("g0"))
+    assert unit.topology is not None
+    network = Counted(unit.topology.network)
+    inner = {name: one._replace(near=replace(one.near, network=network)) for name, one in unit.inner.items()}
+    unit = replace(unit, topology=replace(unit.topology, network=network), inner=inner)
+    assert isinstance(place(made.ledger, made.owner.planner.search.candidates, unit), Refused)
+    assert network.asked == 2 * count
 
 
 def test_a_subgroup_that_no_domain_takes_keeps_the_group_out():
