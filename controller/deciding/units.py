@@ -28,8 +28,8 @@ from core.waiting import Cause, Wait
 
 # Where nothing is sent or reserved for a pod, and it may be decided.
 _UNDECIDED: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
-# Refusals of what nobody waits for any more are forgotten beyond so many.
-_REFUSED_MAX: Final = 256
+# Refusals of what nobody waits for any more are forgotten once there may be more of these than of others, and so many.
+_SPARE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +118,7 @@ class Units:
         self._life: Final = life
         self._room_on: Final = room_on
         self._refusals: Final[dict[Ask, Refusal]] = {}
+        self._refusals_max = _SPARE
         # How many members nodes that opened may take, by unit that waits for them: at least as many as they do.
         self._gains: Final[dict[Together, dict[NodeName, int]]] = {}
         self._told: Final[dict[Together, str]] = {}
@@ -288,9 +289,10 @@ class Units:
 
     def _note(self, ask: Ask, refusal: Refusal) -> None:
         self._refusals[ask] = refusal
-        if len(self._refusals) > _REFUSED_MAX:
+        if len(self._refusals) > self._refusals_max:
             for one in [one for one in self._refusals if one != ask and not self._life.refuses(one)]:
                 self.forget(one)
+            self._refusals_max = 2 * len(self._refusals) + _SPARE
 
     def forget(self, ask: Ask) -> None:
         """Nobody waits by *ask*."""

@@ -1,5 +1,6 @@
 """Gangs in the queue: all their members at once, or none; what becomes of them when something fails in the middle."""
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
 from core.hyper_nodes import HyperNode, Members
 from core.model import Phase, Requirement
+from core.placing.domains import HyperNodes
 from core.placing.gang import Refused, place
 from core.waiting import Cause
 from core.wire.hyper_nodes import salvage_hyper_node
@@ -504,6 +506,18 @@ def test_a_hyper_node_that_comes_later_lets_in_who_waits():
     assert where(made) == {}
     made.owner.groups.hyper_node_changed(hyper_node("s0", 1, Members(pattern="^[ab]")))
     assert set(where(made).values()) == {"a", "b"}
+
+
+def test_networks_that_are_no_more_are_forgotten():
+    made = world(1, 1, groups=[near_spec(3, 1)])
+    made.adds(*members(3))
+    for at in range(100):
+        made.owner.groups.hyper_node_changed(hyper_node("s", 1, Members(name=f"n{at}")))
+        made.plan()
+    made.owner.wakes.begin(made.owner.life.refused_asks(), made.now_s)  # as when a node opens
+    made.owner.wakes.unreported.clear()  # as once all is told
+    gc.collect()
+    assert sum(isinstance(one, HyperNodes) for one in gc.get_objects()) <= 20
 
 
 def test_a_hyper_node_that_cannot_be_read_loosens_no_limit():
