@@ -173,6 +173,8 @@ def near(asked: NetworkTopology, network: Network) -> Near | None:
         if not named:
             return replace(found, problem=f"no tier of the network is called {asked.highest_name!r}")
         highest = max(named)
+    if highest < min(tiers):
+        return replace(found, problem=f"the lowest tier of the network is {min(tiers)}; allow that or a higher one")
     return Near(network, min(highest, found.highest), hard=highest <= found.highest)
 
 

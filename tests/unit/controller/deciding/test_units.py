@@ -440,6 +440,14 @@ def test_a_tier_that_nobody_has_is_told():
     assert "no tier of the network is called 'spine'" in made.wait("g0").text
 
 
+def test_a_limit_below_all_tiers_is_told():
+    made = tiered([1], [1], [1], [1])
+    made.groups_are(near_spec(1, 0))
+    made.adds(*members(1))
+    assert where(made) == {}
+    assert "the lowest tier of the network is 1; allow that or a higher one" in made.wait("g0").text
+
+
 def test_the_tier_above_the_highest_is_the_whole_cluster():
     made = tiered([1], [1], [1], [1])
     made.groups_are(near_spec(4, 3))
