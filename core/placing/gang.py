@@ -164,12 +164,13 @@ def _is_bound(topology: Near | None, subgroups: Iterable[tuple[str, Inner]]) -> 
 Block = Sequence[Member]
 
 
-def fill(tally: Tally, order: Iterable[Member], put: Callable[[Block], bool]) -> bool:
+def fill(tally: Tally, order: Sequence[Member], put: Callable[[Block], bool], *, full: bool = False) -> bool:
     """Place the minimum of each part, then that of all, then who else fits; False if a minimum is not reached.
 
-    *put* places a block, counts it in *tally* and says whether it could.
+    *put* places a block, counts it in *tally* and says whether it could. full: all of a subgroup that has a domain of
+    its own are one block, not only as many as it needs.
     """
-    later = [block for block in _blocks(tally, order) if not (tally.helps(block[0].parts) and put(block))]
+    later = [block for block in _blocks(tally, order, full=full) if not (tally.helps(block[0].parts) and put(block))]
     rest: list[Block] = []
     for block in later:
         if tally.is_met:
@@ -183,12 +184,14 @@ def fill(tally: Tally, order: Iterable[Member], put: Callable[[Block], bool]) ->
     return True
 
 
-def _blocks(tally: Tally, order: Iterable[Member]) -> Iterable[Block]:
-    """*order* in blocks: as many as a subgroup lacks that is placed whole, all others by themselves."""
+def _blocks(tally: Tally, order: Sequence[Member], *, full: bool) -> Iterable[Block]:
+    """*order* in blocks: as many as a subgroup lacks that is placed whole, all others by themselves. full: see fill."""
     found: list[list[Member]] = []
     began: dict[str, list[Member]] = {}
     for one in order:
         name, lacks = tally.whole(one.parts)
+        if full and one.subgroup:
+            name, lacks = one.subgroup, len(order)
         block = began.get(name)
         if block is not None and len(block) < lacks:
             block.append(one)
@@ -320,11 +323,11 @@ def _place(
     domain: frozenset[NodeName] | None = None,
 ) -> tuple[Placement, ...] | Refused:
     best: _Attempt | None = None
-    for order in _orders(candidates, unit):
+    for order, full in _orders(candidates, unit):
         left = budget.copy() if budget is not None else None
         attempt = _Attempt(ledger, candidates, unit, passed_over, left, inside=inside, domain=domain)
         with ledger.trial() as trial:
-            if attempt.place(order):
+            if attempt.place(order, full=full):
                 trial.keep()
                 return tuple(attempt.placements)
             attempt.begin_next()
@@ -432,9 +435,9 @@ class _Attempt:
         self._homes: Final[dict[str, Set[NodeName]]] = {name: inner.home for name, inner in unit.inner.items()}
         self._next: Block = ()
 
-    def place(self, order: Sequence[Member]) -> bool:
-        """Place the minimum of each part, then that of all, then who else fits; False if a minimum is not reached."""
-        return fill(self._tally, order, self._put)
+    def place(self, order: Sequence[Member], *, full: bool) -> bool:
+        """As `fill` does."""
+        return fill(self._tally, order, self._put, full=full)
 
     def begin_next(self) -> None:
         """Promise what fits of the first block that was needed and did not fit as a whole."""
@@ -528,15 +531,21 @@ class _Attempt:
         return tuple(part for part in parts if part.fitting < part.members)
 
 
-def _orders(candidates: Candidates, unit: Unit) -> Iterator[Sequence[Member]]:
-    """Those of `orders`; where subgroups have domains of their own, the largest of these first, too."""
-    yield from orders(candidates, unit.members)
+def _orders(candidates: Candidates, unit: Unit) -> Iterator[tuple[Sequence[Member], bool]]:
+    """Those of `orders`; where subgroups have domains of their own, the largest of these first, and full (`fill`), too.
+
+    Of a subgroup that needs one member, that one could take a domain that has no room for the others.
+    """
+    for order in orders(candidates, unit.members):
+        yield order, False
     if unit.inner:
-        tally = unit.tally()
-        lacks = {path: tally.whole(path)[1] for path in {one.parts for one in unit.members}}
+        tally, sizes = unit.tally(), Counter(one.subgroup for one in unit.members)
+        lacks = {one.parts: tally.whole(one.parts)[1] for one in unit.members}
         order = sorted(unit.members, key=lambda one: lacks[one.parts], reverse=True)
         if _runs(order) != _runs(unit.members):
-            yield order
+            yield order, False
+        if any(one.subgroup and sizes[one.subgroup] > lacks[one.parts] for one in unit.members):
+            yield sorted(unit.members, key=lambda one: sizes[one.subgroup], reverse=True), True
 
 
 def orders(candidates: Candidates, members: tuple[Member, ...]) -> Iterator[Sequence[Member]]:

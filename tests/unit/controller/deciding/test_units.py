@@ -575,6 +575,13 @@ def test_a_small_subgroup_takes_no_domain_that_only_a_larger_one_of_its_group_fi
     assert where(made) == {"g0": "b", "g1": "b", "g2": "a", "g3": "a", "g4": "a"}
 
 
+def test_the_first_of_a_subgroup_takes_no_domain_that_has_no_room_for_the_others():
+    made = tiered([1], [1, 1, 1, 1], [0], [0])
+    made.groups_are(spec(4, sub_groups=(by_partition(1, 1, 1),)))
+    made.adds(*[member(f"g{at}", labels={"part": "0"}) for at in range(4)])
+    assert set(where(made).values()) == {"b"}
+
+
 class Counted:
     """A network that counts how often it is asked for the domains of a node."""
 
