@@ -1,1 +1,1 @@
-"""HTTP in, admission review out; the rules themselves live in core."""
+"""Serves admission reviews over HTTP. The rules are in core."""

@@ -13,7 +13,7 @@ from webhook.run import Webhook
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run until told to stop; 0 after a clean end, 2 for a configuration that cannot be used. See `runtime.check`."""
+    """Run until a signal ends it. Return 0 after a clean end, 2 for unusable configuration. See `runtime.check`."""
     if argv[:1] == ["check"]:
         return check.check(check.parse(argv[1:], environ, "python -m webhook check"), sys.stdin)
     try:

@@ -1,4 +1,4 @@
-"""ResourceQuotas, watched by the webhook itself: what is told of them is as fresh as the watch, or not told."""
+"""The webhook's own watch of ResourceQuotas. It reports quotas only while the watch is up to date."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ class Budgets:
     def __init__(
         self, *, kubeconfig: str, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Know nothing yet; nothing is sent before `run`. For the arguments see `webhook.inventory.InventoryWatch`."""
+        """Start empty; `run` sends the first request. `webhook.inventory.InventoryWatch` describes the arguments."""
         self._kubeconfig: Final = kubeconfig
         self._environ: Final = environ
         self._clock: Final = clock
@@ -28,7 +28,7 @@ class Budgets:
         self._reflector: Reflector[ResourceQuota] | None = None
 
     def of(self, namespace: str) -> tuple[ResourceQuota, ...]:
-        """The quotas of *namespace*; none while what is known may be old."""
+        """Return the quotas of *namespace*, or none while the data may be stale."""
         found = self._quotas.get(namespace)
         if not found or self._reflector is None:
             return ()
@@ -36,12 +36,12 @@ class Budgets:
         return tuple(found.values()) if is_fresh else ()
 
     async def run(self) -> None:
-        """Watch until cancelled, whatever the world does."""
+        """Watch until cancelled, and retry after every failure."""
         while True:
             await follow_once("ResourceQuotas", self.follow, kubeconfig=self._kubeconfig, environ=self._environ)
 
     async def follow(self, source: Source) -> None:
-        """As `run`, by *source*."""
+        """Watch once through *source*."""
         self._quotas.clear()
         self._reflector = Reflector(
             source,
@@ -53,14 +53,14 @@ class Budgets:
         await self._reflector.run()
 
     async def on_replace(self, objects: Sequence[ResourceQuota], resource_version: str) -> None:
-        """These quotas, and no others, exist."""
+        """Replace all known quotas."""
         del resource_version
         self._quotas.clear()
         for one in objects:
             self._put(one)
 
     async def on_event(self, kind: EventKind, value: ResourceQuota) -> None:
-        """One quota appeared, changed or went."""
+        """Record that a quota was added, changed or deleted."""
         if kind is EventKind.DELETED or not value.hard:
             of = self._quotas.get(value.namespace, {})
             of.pop(value.name, None)
@@ -75,7 +75,7 @@ class Budgets:
 
 
 def _read(text: bytes) -> ResourceQuota:
-    """A quota; one that cannot be read says nothing, and the controller tells of it."""
+    """Decode a quota. An unreadable one sets no limits here; the controller reports it."""
     try:
         return decode_quota(text)
     except InvalidRequestError:

@@ -1,4 +1,4 @@
-"""What the TLS port answers: reviews."""
+"""Answers calls on the TLS port: admission reviews."""
 
 import re
 from collections.abc import Awaitable
@@ -10,7 +10,7 @@ from runtime.serving import BODY_S
 from webhook import edits
 from webhook.reviews import Path, Reviewer
 
-# Of the caller's own patience: what is left is for the way back.
+# Share of the caller's timeout. The rest leaves time for the answer to travel back.
 _DEADLINE_SHARE: Final = 0.8
 _DEFAULT_TIMEOUT_S: Final = 10.0
 _DURATION: Final = re.compile(rb"(?:^|&)timeout=([0-9]{1,6}(?:\.[0-9]{1,9})?)(ms|s|m)(?:&|$)")
@@ -19,19 +19,19 @@ _JSON: Final = JSON.encode()
 
 
 class Previews(Protocol):
-    """Who tells on a dry run where the pod would go."""
+    """Adds a placement preview to the answers of dry runs."""
 
     def is_wanted(self, body: bytes | bytearray) -> bool:
-        """Whether the review in *body* is a dry run that a preview has anything to say to; quick."""
+        """Return whether *body* may be a dry run that needs a preview; cheap."""
         ...
 
     async def completed(self, body: bytes | bytearray, answer: bytes, deadline_s: float) -> bytes:
-        """*answer* with the preview as a warning, or as it is where there is none in time."""
+        """Return *answer* with the preview as a warning, or unchanged if there is no preview in time."""
         ...
 
 
 class ReviewCalls:
-    """Answers calls by a reviewer, by one of the configuration's ConfigMaps, and by *previews* where there are any."""
+    """Answers calls with a reviewer, with `Edits` for ConfigMaps of the configuration, and with *previews* if given."""
 
     def __init__(self, reviewer: Reviewer, configuration: edits.Edits, previews: Previews | None = None) -> None:
         self._reviewer = reviewer
@@ -76,7 +76,7 @@ async def _completed(previews: Previews, call: Call, answer: bytes) -> Reply:
 
 
 def deadline_s(query: bytes) -> float:
-    """How long the caller's ``timeout`` leaves us; its clock began before ours.
+    """Return how long the caller's ``timeout`` leaves for the answer; the caller's clock started earlier.
 
     Source: Kubernetes, dynamic admission control: the API server adds ``?timeout=10s`` to the URL of a call.
     """
@@ -86,5 +86,5 @@ def deadline_s(query: bytes) -> float:
 
 
 def body_deadline_s(query: bytes) -> float:
-    """How long a body may take to arrive."""
+    """Return the time limit for the arrival of a body."""
     return min(BODY_S, deadline_s(query))

@@ -1,4 +1,4 @@
-"""Which clients may call, by the names in their certificates; that these are genuine the TLS session has seen to."""
+"""Decides which clients may call, by the names in their certificates. TLS has already verified the certificates."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ _TELL_S: Final = 60.0
 
 
 class Clients:
-    """The callers whose certificates carry one of *names*; all callers where there are none."""
+    """Admits callers whose certificates carry one of *names*; without names, admits every caller."""
 
     def __init__(self, names: frozenset[str], clock: Callable[[], float]) -> None:
         self._names = names
@@ -23,7 +23,7 @@ class Clients:
         self._told_s = -_TELL_S
 
     def why_not(self, certificate: Mapping[str, Any]) -> str:
-        """Why the owner of *certificate*, as `ssl.SSLSocket.getpeercert` has it, may not call; "" if it may."""
+        """Return why the owner of *certificate* (from `ssl.SSLSocket.getpeercert`) may not call, or "" if it may."""
         if not self._names:
             return ""
         found = names_in(certificate)
@@ -38,6 +38,6 @@ class Clients:
 
 
 def names_in(certificate: Mapping[str, Any]) -> frozenset[str]:
-    """The common names of a certificate's subject, and its alternative names for DNS."""
+    """Return the common names of a certificate's subject and its DNS alternative names."""
     common = [value for part in certificate.get("subject", ()) for kind, value in part if kind == _COMMON_NAME]
     return frozenset([*common, *(value for kind, value in certificate.get("subjectAltName", ()) if kind == _DNS)])

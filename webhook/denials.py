@@ -1,7 +1,7 @@
-"""Events on pods whose assignment a service account tried to write: such an account runs code that must be looked at.
+"""Writes events on pods whose assignment a service account tried to write; operators should check such accounts.
 
-Written in the background, few at a time, and never in the way of an answer; without an API server, or the right to
-write events, the metric and the log line of the denial are all there is.
+A background task writes a few events at a time and never delays an answer. Without an API server, or without the right
+to write events, only the metric and the log line report the denial.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from webhook.metrics import Metrics
 _log: Final = structlog.get_logger()
 
 REASON: Final = "AssignmentWriteDenied"
-# Who has no business with assignments, and the device plugin that writes other nodes' pods.
+# Accounts that must not write assignments, and a device plugin that writes to pods of other nodes.
 _CODES: Final = frozenset({"CS301", "CS315"})
 _ACCOUNTS: Final = "system:serviceaccount:"
-# An account that tries again is told of again only after a while.
+# Minimum interval between events about the same account.
 _SAME_S: Final = 300.0
 _WAITING_MAX: Final = 64
 _KNOWN_MAX: Final = 1024
@@ -43,7 +43,7 @@ class _Denial(NamedTuple):
 
 
 class Denials:
-    """What is still to be told, and what was told not long ago."""
+    """The events that wait to be written, and the recent ones."""
 
     def __init__(
         self, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
@@ -57,8 +57,8 @@ class Denials:
         self._failing = False
 
     def note(self, review: Review, verdict: Verdict) -> None:
-        """Tell soon of *verdict*, which denies *review*, if it is one that operators should hear of."""
-        # A Binding may tell its pod's uid.
+        """Queue an event for *verdict*, which denies *review*, if operators need to know of it."""
+        # A Binding may carry the uid of its pod.
         found = review.object if review.is_binding else review.old_object
         denied = [one for one in verdict.violations if one.code in _CODES]
         if found is None or not denied or review.dry_run or not review.user_name.startswith(_ACCOUNTS):
@@ -87,7 +87,7 @@ class Denials:
             self._told_s.popitem(last=False)
 
     async def run(self, opened: Callable[[AsyncExitStack], Awaitable[Calls]]) -> None:
-        """Write until cancelled; *opened* is called when there is something to write, and again after a failure."""
+        """Write until cancelled. Calls *opened* when there is an event to write, and again after a failure."""
         while True:
             await self._filled.wait()
             async with AsyncExitStack() as stack:
@@ -125,10 +125,10 @@ class Denials:
 
 
 async def connect(stack: AsyncExitStack, kubeconfig: str, environ: Mapping[str, str]) -> Calls:
-    """A way to the API server that *kubeconfig* or *environ* names, until *stack* is closed.
+    """Connect to the API server that *kubeconfig* or *environ* names; closing *stack* closes the connection.
 
     Raises:
-        CredentialsError: none is named, or what is named cannot be read.
+        CredentialsError: no API server is named, or its credentials cannot be read.
     """
     source = choose_source(kubeconfig=kubeconfig, environ=environ)
     return Calls(await stack.enter_async_context(Transport(source, user_agent="cardshare-webhook")))

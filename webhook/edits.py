@@ -1,4 +1,4 @@
-"""Answers reviews of the ConfigMaps that are read as configuration, each as its reader would take it."""
+"""Answers reviews of the ConfigMaps that hold configuration, and judges each as its reader would."""
 
 import asyncio
 import time
@@ -25,15 +25,15 @@ _UNJUDGED: Final = "cardshare did not judge this in time, and lets it through; s
 
 
 class Edits:
-    """Judges what is written to ConfigMaps, one after the other and beside everything else.
+    """Judges edits of ConfigMaps, one at a time, in a thread of its own.
 
-    A ConfigMap may hold a mebibyte of YAML: whoever may write one must not hold up the reviews of pods.
+    A ConfigMap may hold 1 MiB of YAML, and its author must not be able to delay the reviews of pods.
     """
 
     def __init__(
         self, active: ActiveConfiguration, catalog: Catalog, trusted: frozenset[str], metrics: Metrics
     ) -> None:
-        """Judge beside what is *active*; *trusted*: namespaces of others whose ConfigMaps are believed."""
+        """Judge edits against the *active* configuration; *trusted*: third-party namespaces whose ConfigMaps count."""
         self._active = active
         self._catalog = catalog
         self._trusted = trusted
@@ -41,16 +41,16 @@ class Edits:
         self._one = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edits")
 
     async def answer(self, body: bytes | bytearray, deadline_s: float) -> bytes:
-        """The answer to the review in *body*; one that admits where there is none within *deadline_s*.
+        """Return the answer to the review in *body*; admit if there is no verdict within *deadline_s*.
 
         Raises:
-            InvalidRequestError: *body* is no review, so that there is no uid to answer to.
+            InvalidRequestError: *body* is not a review, so there is no uid to answer.
         """
         began = time.perf_counter()
         try:
             review = decode_review(body)
         except UnreadableObjectError as e:
-            # It is of something else.
+            # The object is not a ConfigMap.
             return encode_answer(e.uid, admit())
         now = InForce(parts=self._active.parts, settings=self._active.settings, trusted=self._trusted)
         judging = asyncio.get_running_loop().run_in_executor(self._one, self._verdict, review, body, now)
@@ -78,7 +78,7 @@ class Edits:
         try:
             new, old = decode_config_map_edit(body)
         except InvalidRequestError:
-            # The API server refuses what is no ConfigMap.
+            # The API server rejects an object that is not a ConfigMap.
             return NOTHING
         return NOTHING if new is None else judge_edit(review.namespace, new, old, now, self._catalog)
 

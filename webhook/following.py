@@ -1,4 +1,4 @@
-"""Follows what the API server shows for as long as the webhook lives; admission never depends on it."""
+"""Follows objects of the API server while the webhook runs. Admission never depends on it."""
 
 import asyncio
 import random
@@ -21,13 +21,13 @@ _AGAIN_S: Final = 30.0
 async def follow_once(
     what: str, follow: Callable[[Transport], Awaitable[None]], *, kubeconfig: str, environ: Mapping[str, str]
 ) -> None:
-    """Follow *what* by *follow* until that returns, or fails, which is logged, and a while after.
+    """Run *follow* once until it returns or fails, then wait before the next try; log a failure.
 
     Args:
-        what: for the log, in the plural.
-        follow: follows it by the way to the API server that it is given.
-        kubeconfig: the flag's, or "".
-        environ: where the API server may be named, as `kube.credentials.choose_source` has it.
+        what: plural noun for the log.
+        follow: follows the objects through the given connection to the API server.
+        kubeconfig: value of the flag, or "".
+        environ: environment that may name the API server, see `kube.credentials.choose_source`.
     """
     try:
         async with AsyncExitStack() as stack:
@@ -38,7 +38,7 @@ async def follow_once(
 
 
 async def _connected(stack: AsyncExitStack, kubeconfig: str, environ: Mapping[str, str]) -> Transport:
-    """A way to the API server, once there is one and until *stack* is closed."""
+    """Return a connection to the API server, and wait until there is one; closing *stack* closes it."""
     backoff, told = Backoff(first_s=1.0, cap_s=_AGAIN_S, jitter=random.random), ""
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What the TLS port shows and whom it lets in, kept up to date with the files: the pair, and the clients' authority."""
+"""Keeps the TLS port's certificate pair and the authority of its clients up to date with their files."""
 
 import asyncio
 import ssl
@@ -16,26 +16,26 @@ from webhook.metrics import Metrics
 
 _log: Final = structlog.get_logger()
 
-# Not ready so long before the end: who routes calls must have heard of it when it comes.
+# The webhook stops being ready this long before its certificate expires, so that routing can change in time.
 READY_MARGIN: Final = timedelta(minutes=1)
-# Not told earlier: it is renewed after two thirds of its life, and that may be tried for a while.
+# The warning comes late because the pair is renewed after two thirds of its life, with retries.
 _WARN_BEFORE: Final = timedelta(days=7)
 
 
 class Identity:
-    """The live context and what it was made of."""
+    """The live TLS context, and the files it was made from."""
 
     def __init__(self, directory: Path, client_ca: Path | None, metrics: Metrics) -> None:
         """Read the files.
 
         Raises:
-            ConfigError: with every problem.
+            ConfigError: lists every problem.
         """
         self._client_ca = client_ca
         self._metrics = metrics
         self._is_refusing = False
         self._has_warned = False
-        # What the file of the clients' authority held when it was refused last, and why.
+        # The content of the client authority's file at its last refusal, and the reason.
         self._clients_refused: tuple[bytes | None, str] | None = None
         problems: list[str] = []
         self._clients: bytes | None = None
@@ -64,7 +64,7 @@ class Identity:
         return is_taken
 
     def why_not_ready(self, now: datetime) -> str:
-        """Why nobody should be sent here, or ""."""
+        """Return why no calls should be routed here, or ""."""
         ends = self._pair.expires
         if now >= ends:
             return f"the certificate ended at {ends.isoformat()}"
@@ -73,7 +73,7 @@ class Identity:
         return ""
 
     async def look(self, now: datetime, renew: Callable[[ssl.SSLContext], None]) -> None:
-        """Take what changed in the files; *renew* is called with a context that has to replace the one in use."""
+        """Apply changes of the files; call *renew* with a context that must replace the current one."""
         await self._look_at_pair(now)
         if self._client_ca is not None:
             await self._look_at_clients(self._client_ca, renew)
@@ -98,7 +98,7 @@ class Identity:
             if clients == self._clients:
                 self._clients_refused = None
                 return
-            # A context can be told to trust more, never less: the next one trusts what the file says.
+            # A context can trust more authorities later but never fewer, so a change needs a new context.
             context = serving.server_context(clients)
             serving.use(context, self._pair.stored)
         except (ConfigError, ssl.SSLError, OSError) as e:

@@ -1,6 +1,6 @@
-"""The cluster's cards, watched by the webhook itself: read only, in memory, and forgotten as soon as they may be old.
+"""The webhook's own, read-only watch of the cluster's cards, kept in memory and dropped when it may be stale.
 
-Without it, or while it is not up to date, nothing is said about what can never fit; no review waits for it.
+Without current data, the webhook does not report which pods can never fit. No review waits for the data.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from webhook.following import follow_once
 _log: Final = structlog.get_logger()
 
 _NODES: Final = "/api/v1/nodes"
-# A watch is told something about once a minute; two without a word, and cards may have come that we do not know.
+# A watch delivers an event about once a minute. After two minutes without one, there may be unknown cards.
 STALE_S: Final = 120.0
 _LOOK_S: Final = 1.0
-# A node takes up to a third of a millisecond; reviews are not to wait for long behind a full list.
+# Reading a node takes up to 0.3 ms, and reviews must not wait long behind a full list.
 _NODES_PER_TURN: Final = 8
 
 
 class Cards:
-    """What the nodes offer by one rulebook: a sink of `kube.reflector`."""
+    """What the nodes offer under one rulebook: a sink of `kube.reflector`."""
 
     def __init__(self, book: Rulebook) -> None:
         self.book: Final = book
@@ -39,7 +39,7 @@ class Cards:
             self._put(node_of(kind))
 
     async def on_replace(self, objects: Sequence[Node], resource_version: str) -> None:
-        """These nodes, and no others, exist."""
+        """Replace all known nodes."""
         del resource_version
         self.inventory.keep(frozenset(node.name for node in objects))
         for at, node in enumerate(objects):
@@ -48,7 +48,7 @@ class Cards:
                 await asyncio.sleep(0)
 
     async def on_event(self, kind: EventKind, value: Node) -> None:
-        """One node appeared, changed or went."""
+        """Record that a node was added, changed or deleted."""
         if kind is EventKind.DELETED:
             self.inventory.remove(NodeName(value.name))
         else:
@@ -61,7 +61,7 @@ class Cards:
 
 
 class InventoryWatch:
-    """Keeps *tell* told of what the cluster offers: None while that is not known, or not any more."""
+    """Reports to *tell* what the cluster offers, or None while that is unknown or stale."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class InventoryWatch:
         stale_s: float = STALE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; nothing is sent before `run`.
+        """Prepare; `run` sends the first request.
 
         Args:
-            kubeconfig: the flag's, or "".
-            environ: where the API server may be named, as `kube.credentials.choose_source` has it.
-            book: the rulebook in force, by which cards are read.
-            tell: who wants to know.
-            stale_s: after so long without a word from the API server nothing is known.
+            kubeconfig: value of the flag, or "".
+            environ: environment that may name the API server, see `kube.credentials.choose_source`.
+            book: returns the rulebook in force, which defines how cards are read.
+            tell: receives each report.
+            stale_s: data is stale after this long without an event from the API server.
             clock: monotonic seconds.
         """
         self._kubeconfig = kubeconfig
@@ -93,12 +93,12 @@ class InventoryWatch:
         self._missed = False
 
     async def run(self) -> None:
-        """Watch until cancelled, whatever the world does."""
+        """Watch until cancelled, and retry after every failure."""
         while True:
             await follow_once("nodes", self.follow, kubeconfig=self._kubeconfig, environ=self._environ)
 
     async def follow(self, source: Source) -> None:
-        """As `run`, by *source*. What cards are is read anew when the configuration says so."""
+        """Watch once through *source*. A change of the configuration reads all cards again."""
         try:
             while True:
                 await self._follow_by(self._book(), source)
@@ -106,7 +106,7 @@ class InventoryWatch:
             self._know(None)
 
     async def _follow_by(self, book: Rulebook, source: Source) -> None:
-        """As `follow`, while *book* is in force."""
+        """Watch through *source* while *book* is in force."""
         cards = Cards(book)
         reflector: Reflector[Node] = Reflector(
             source,

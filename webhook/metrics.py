@@ -1,7 +1,7 @@
-"""What the webhook counts, and its text for Prometheus.
+"""The webhook's metrics, and their text for Prometheus.
 
-Reviews are counted in plain integers and only put into families when somebody scrapes: an increment costs a
-tenth of what a labelled counter of the client library does. One loop owns the counts.
+Reviews are counted in plain integers, which become families only at a scrape. An increment costs a tenth of that of a
+labelled counter of the client library. One event loop owns the counts.
 """
 
 import time
@@ -19,13 +19,13 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-# From a tenth of the usual time to the API server's longest patience.
+# From a tenth of the usual duration to the longest timeout of the API server.
 _LATENCIES_S: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0)
 _SIZES: Final = (128.0, 256.0, 512.0, 1024.0, 4096.0, 65536.0)
 
 
 class Histogram:
-    """Observations by upper bound."""
+    """Counts of observations by upper bound."""
 
     __slots__ = ("_bounds", "counts", "total")
 
@@ -40,7 +40,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """(upper bound, observations up to it), as the exposition wants it."""
+        """Return (upper bound, cumulative count) pairs for the exposition."""
         found: list[tuple[str, float]] = []
         seen = 0
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self.counts, strict=True):
@@ -50,7 +50,7 @@ class Histogram:
 
 
 class Metrics(Collector):
-    """All figures of one process."""
+    """All metrics of one process."""
 
     def __init__(self) -> None:
         self.reviews: Counter[tuple[str, str, str]] = Counter()
@@ -71,11 +71,11 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def exposition(self) -> bytes:
-        """The text that a scrape gets."""
+        """Return the text for a scrape."""
         return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The families; called by the registry."""
+        """Yield the families; the registry calls this."""
         yield _counter(
             "cardshare_webhook_reviews",
             "Reviews answered, by path, operation and verdict.",

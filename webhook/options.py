@@ -1,4 +1,4 @@
-"""What a run of ``python -m webhook`` is to do, read from flags and environment and checked whole."""
+"""The options of ``python -m webhook``, read from flags and environment and validated together."""
 
 import argparse
 import re
@@ -16,21 +16,23 @@ _LISTEN: Final = "0.0.0.0:8443"
 _METRICS_LISTEN: Final = ":8081"
 _DRAIN_S: Final = "5"
 _MAX_CONNECTIONS: Final = "400"
-# What the environment may say of the API server: see kube.credentials.
+# Environment variables that may name the API server: see kube.credentials.
 _CLUSTER: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The flags, checked.
+    """The validated flags.
 
-    drain_s: how long to go on serving after SIGTERM, until no Service sends new calls. client_ca: who may call; None
-    = anybody. client_names: which of these; empty = all. cluster: of the environment, what names the API server.
-    preview_url: the controller's, or "" for none; preview_ca: whom to trust there; preview_token: what to show there.
-    last_good: where texts that were in force are kept, for a start with ones that cannot be used.
-    trusted: namespaces of others whose ConfigMaps are believed. hami_config: HAMi's, NAMESPACE/NAME; "" for what the
-    settings name.
+    drain_s: how long to keep serving after SIGTERM, until no Service routes calls here. client_ca: authority of the
+    callers; None = any caller.
+    client_names: certificate names that may call; empty = all. cluster: the environment variables that name the API
+    server.
+    preview_url: the controller's URL, or "" for none. preview_ca: its authority. preview_token: the token to send.
+    last_good: directory of the last usable texts, for a start with unusable ones.
+    trusted: namespaces whose third-party ConfigMaps are trusted.
+    hami_config: HAMi's ConfigMap as NAMESPACE/NAME; "" = the one that the settings name.
     """
 
     listen: Address
@@ -60,21 +62,21 @@ class Options:
 
     @property
     def knows_callers(self) -> bool:
-        """Whether who calls has proved to be the API server: an authority alone may vouch for others too."""
+        """Whether callers prove that they are the API server. An authority alone may also vouch for others."""
         return self.client_ca is not None and bool(self.client_names)
 
     @property
     def names_a_kubeconfig(self) -> bool:
-        """Whether somebody said where the API server is; without, an inventory is done without."""
+        """Whether a kubeconfig is named. If not, the webhook may run without an inventory."""
         return bool(self.kubeconfig or self.cluster.get("KUBECONFIG"))
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
-    """Read flags, and ``CARDSHARE_<FLAG>`` for those not given.
+    """Read flags, and ``CARDSHARE_<FLAG>`` for the flags that are not given.
 
     Raises:
-        ConfigError: with every problem, not only the first.
-        SystemExit: ``--help``, or a flag that does not exist.
+        ConfigError: lists every problem.
+        SystemExit: ``--help``, or an unknown flag.
     """
     flags = _parser().parse_args(argv)
     problems: list[str] = []
@@ -97,7 +99,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         client_names=_names(flags, environ, problems),
         max_connections=_whole(flags, environ, "max_connections", (_MAX_CONNECTIONS, 8, 65_536), problems),
         preview_url=_url(flags, environ, "preview_url", problems),
-        # Both may come later than this process: the first certificate, and a token.
+        # The first certificate and the token may appear after this process starts.
         preview_ca=_later(flags, environ, "preview_ca"),
         preview_token=_later(flags, environ, "preview_token"),
         log_format=read_log_format(flags, environ, problems),
@@ -162,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def variable(flag: str) -> str:
-    """The environment variable of a flag."""
+    """Return the environment variable of a flag."""
     return f"CARDSHARE_{flag.upper()}"
 
 

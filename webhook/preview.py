@@ -1,4 +1,4 @@
-"""Where a pod of a dry run would go: asked of the controller, and told as a warning; in time, or not at all."""
+"""Asks the controller where the pod of a dry run would go, and adds a warning if the answer comes in time."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -16,15 +16,15 @@ from webhook.metrics import Metrics
 _log: Final = structlog.get_logger()
 
 PATH: Final = "/v1/preview"
-# A person waits for it, and so does their call.
+# A person waits for the answer.
 _PATIENCE_S: Final = 0.5
-# The controller works on no more of one caller.
+# The controller serves at most this many calls of one caller at a time.
 _AT_A_TIME: Final = 8
 _TELL_S: Final = 60.0
 
 
 class ControllerSource:
-    """The controller's address, its authority and the token to show, the files read again each time."""
+    """The controller's address, authority and token; every read loads the files again."""
 
     def __init__(self, url: str, ca: Path, token: Path | None) -> None:
         self._url = url
@@ -37,7 +37,7 @@ class ControllerSource:
         return await asyncio.to_thread(self._read)
 
     def why_not_readable(self) -> str:
-        """Why the files cannot be read now, or ""; they may come later."""
+        """Return why the files cannot be read now, or "". They may appear later."""
         try:
             self._read()
         except CredentialsError as e:
@@ -57,7 +57,7 @@ class ControllerSource:
 
 
 class Previewer:
-    """Asks the controller, with connections that are opened when first needed; to be closed."""
+    """Asks the controller, and opens connections on first use; the owner must close it."""
 
     def __init__(self, source: ControllerSource, metrics: Metrics) -> None:
         self._source = source
@@ -69,11 +69,11 @@ class Previewer:
         self._told_s = -_TELL_S
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self._stack.aclose()
 
     def is_wanted(self, body: bytes | bytearray) -> bool:
-        """See `Previews`: a look at the text, which nearly all reviews end with."""
+        """See `Previews`. A text search is enough to dismiss nearly all reviews."""
         return b'"dryRun":true' in body or b'"dryRun": true' in body
 
     async def completed(self, body: bytes | bytearray, answer: bytes, deadline_s: float) -> bytes:
@@ -83,7 +83,7 @@ class Previewer:
             return answer
         outcome = "failed"
         try:
-            # Waiting for a turn is part of the patience.
+            # The timeout includes the wait for a turn.
             async with asyncio.timeout(min(_PATIENCE_S, deadline_s)), self._turns:
                 text = await self._ask(pod)
             outcome = "told" if text else "nothing to tell"

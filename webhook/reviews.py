@@ -1,4 +1,4 @@
-"""One review in, one answer out: the core's verdict, put into words, counted and, where denied, logged."""
+"""Answers one review: applies the core's verdict, counts it, and logs a denial."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -27,21 +27,21 @@ _log: Final = structlog.get_logger()
 
 
 class Path(StrEnum):
-    """What is asked: change the object, or judge its final state."""
+    """The two kinds of review: change the object, or judge its final state."""
 
     MUTATE = "/mutate"
     VALIDATE = "/validate"
 
 
-# What is remembered is bounded in bytes of reviews: some thousand workloads, or few that were written to fill it.
+# The limit is in bytes of reviews: some thousand workloads, or a few that were written to fill it.
 _MAX_REMEMBERED_BYTES: Final = 16 * 2**20
 _MAX_REVIEW_BYTES: Final = 32 * 1024
-# Of workloads that were met a number each is kept, for as many as are remembered of the usual size.
+# For each known workload one number is kept; the limit matches the remembered reviews of usual size.
 _MAX_MET: Final = 4096
 
 
 class _Outcome(NamedTuple):
-    """All that is to be done about a review, its uid aside."""
+    """The complete result of a review, except for its uid."""
 
     word: str
     verdict: Verdict
@@ -50,10 +50,10 @@ class _Outcome(NamedTuple):
 
 
 class Reviewer:
-    """Answers reviews by the rulebook in force; `webhook.run` replaces that when the configuration changes.
+    """Answers reviews by the rulebook in force. `webhook.run` replaces the rulebook when the configuration changes.
 
-    What is done about new pods is remembered by fingerprint, from the second of a workload on: the thousand pods of a
-    Job are judged twice, and a pod that stays the only one of its kind costs neither a fingerprint nor memory.
+    Outcomes for new pods are remembered by fingerprint, from the second pod of a workload on. So the thousand pods of a
+    Job are judged twice, and a single pod costs neither a fingerprint nor memory.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Reviewer:
 
         Args:
             book: the rulebook in force.
-            metrics: where reviews are counted.
-            denied: hears of denials.
-            quotas_of: the ResourceQuotas of a namespace, as far as they are known.
+            metrics: counts reviews.
+            denied: receives denials.
+            quotas_of: returns the known ResourceQuotas of a namespace.
         """
         self.metrics = metrics
         self._denied = denied
@@ -86,13 +86,13 @@ class Reviewer:
         return self._book
 
     def obey(self, book: Rulebook) -> None:
-        """Judge by *book* from now on; what cards there are is not known again before they were read by it, too."""
+        """Judge by *book* from now on. If it changes, the cards are unknown until they are read under it."""
         before, self._book = self._book, book
         as_before = book.tables is before.tables and book.settings is before.settings
         self.know(before.stock if as_before else None)
 
     def know(self, stock: Stock | None) -> None:
-        """The cluster offers *stock*; None = nobody knows."""
+        """Record that the cluster offers *stock*; None = unknown."""
         self._book = self._book.with_stock(stock)
         self.metrics.inventory_known = int(stock is not None)
         self._forget()
@@ -103,10 +103,10 @@ class Reviewer:
         self._remembered_bytes = 0
 
     def answer(self, path: Path, body: bytes | bytearray) -> bytes:
-        """The answer to the review in *body*: always one with its uid, whatever happens while judging.
+        """Return the answer to the review in *body*; it carries the review's uid even if judging fails.
 
         Raises:
-            InvalidRequestError: *body* is no review, so there is no uid to answer to.
+            InvalidRequestError: *body* is not a review, so there is no uid to answer.
         """
         metrics = self.metrics
         try:
@@ -122,7 +122,8 @@ class Reviewer:
             if path is Path.VALIDATE and self._quotas_of is not None and outcome.verdict.allowed:
                 outcome = _told_more(outcome, self._left(review, self._quotas_of(review.namespace), body))
         except Exception:  # noqa: BLE001 (the last frame that knows the uid to answer to)
-            # The API server takes a broken answer for an outage; a well-formed one keeps our own policy in force.
+            # The API server treats a malformed answer as an outage. A well-formed one keeps cardshare's own failure
+            # policy.
             _log.exception("review failed", review_uid=review.uid, pod=f"{review.namespace}/{review.name}")
             metrics.failures += 1
             outcome = self._failed()
@@ -150,13 +151,13 @@ class Reviewer:
             return known
         values = values_read(found)
         if values:
-            # None of them is known by its fingerprint alone, for values are read of each.
+            # The fingerprint omits values that the rules read, so they are added to the key.
             like += values
             known = outcomes.get(like)
         return known or self._remembered(outcomes, like, self._outcome(path, review), size)
 
     def _meet(self, path: Path, review: Review, found: PodObject) -> bool:
-        """Whether a pod of the workload of *found* was met before; from now on one was."""
+        """Return whether a pod of the same workload as *found* was seen before, and record this one."""
         met, maker = self._met[path], hash((review.namespace, maker_of(found)))
         if maker in met:
             return True
@@ -174,20 +175,20 @@ class Reviewer:
         return outcome
 
     def _workload(self, path: Path, review: Review, body: bytes | bytearray) -> _Outcome:
-        """Of a workload nothing is changed, and its final state is what counts."""
+        """Judge the final state of a workload; workloads are never changed."""
         if path is Path.MUTATE:
             return _outcome(NOTHING, b"")
         try:
             workload = decode_workload(body)
         except InvalidRequestError:
-            # The API server has validated it, so that this is a kind we do not know: its pods are judged anyway.
+            # The API server has validated it, so this is an unknown kind. Its pods are judged later anyway.
             return _outcome(NOTHING, b"")
         return _outcome(judge_workload(workload, review.namespace, self._book), b"")
 
     def _left(
         self, review: Review, quotas: Sequence[ResourceQuota], body: bytes | bytearray
     ) -> tuple[AdmissionWarning, ...]:
-        """What *quotas* leave of the cards that a person's new pod or workload asks for."""
+        """Return warnings with the remaining quota for the cards that a user's new pod or workload requests."""
         if not quotas:
             return ()
         found = review.object
@@ -235,7 +236,7 @@ class Reviewer:
 
 
 def _told_more(outcome: _Outcome, warnings: tuple[AdmissionWarning, ...]) -> _Outcome:
-    """*outcome* of something that is admitted and not changed, with more to tell."""
+    """Add *warnings* to *outcome*, which admits its object unchanged."""
     if not warnings:
         return outcome
     verdict = outcome.verdict
@@ -246,6 +247,6 @@ def _outcome(verdict: Verdict, patch: bytes) -> _Outcome:
     told = [str(one) for one in verdict.warnings]
     if not verdict.allowed:
         return _Outcome("denied", verdict, 0, deny(verdict.message, warnings=told))
-    # A verdict without findings is not worth a look each time.
+    # A verdict without warnings needs no further reading.
     shown = verdict if verdict.warnings else NOTHING
     return _Outcome("patched" if patch else "allowed", shown, len(patch), admit(patch, told))

@@ -1,4 +1,4 @@
-"""The process: two ports, the files watched beside them, and an end that loses no call."""
+"""The webhook process: two ports, the files it watches, and a shutdown that loses no call."""
 
 import asyncio
 import gc
@@ -38,21 +38,21 @@ _log: Final = structlog.get_logger()
 
 _WATCH_S: Final = 1.0
 _SHUTDOWN_S: Final = 10.0
-# How long a start waits for the configuration's ConfigMaps: admission must not depend on whether they can be read.
+# Time limit for the first read of the configuration's ConfigMaps; admission must not depend on them.
 _LISTING_S: Final = 10.0
 _CONFIGURATION: Final = "configuration"
-# Judging a review leaves hardly any garbage with cycles; a full collection would stall the loop for nothing.
+# Judging a review creates hardly any cyclic garbage. A full collection would stall the loop for no gain.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 
 class Webhook:
-    """What one process holds: the rulebook in force, what it shows to callers, and whether it is ready."""
+    """The state of the process: the rulebook in force, its ports, and its readiness."""
 
     def __init__(self, options: Options) -> None:
         """Read all files.
 
         Raises:
-            ConfigError: with every problem of every file.
+            ConfigError: lists every problem of every file.
         """
         self._options = options
         self._catalog: Catalog = standard_catalog()
@@ -65,10 +65,10 @@ class Webhook:
         )
         self._started_s = time.monotonic()
         self._denials = Denials(self._metrics)
-        # Who else calls could have anybody blamed in events, and the controller asked in our name.
+        # Any other caller could get an account blamed in events, or query the controller through the webhook.
         self._is_told = options.inventory and options.knows_callers
         heard = self._denials.note if self._is_told else None
-        # As with previews: whoever may reach the port is not told what a namespace has left.
+        # Unknown callers must not learn the remaining quota of a namespace, nor see previews.
         self._budgets = Budgets(kubeconfig=options.kubeconfig, environ=options.cluster) if self._is_told else None
         quotas_of = self._budgets.of if self._budgets is not None else None
         self._reviewer = Reviewer(self._rulebook(), self._metrics, heard, quotas_of)
@@ -98,7 +98,7 @@ class Webhook:
         """Serve until SIGTERM or SIGINT, then drain.
 
         Raises:
-            ConfigError: an address cannot be had.
+            ConfigError: an address is unavailable.
         """
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -138,7 +138,7 @@ class Webhook:
             if self._is_told:
                 watching.append(tasks.create_task(self._denials.run(self._calls), name="denials"))
             await stop.wait()
-            # Whoever routes calls to us hears of it only after a while: until then they are still answered.
+            # Endpoints change with a delay, so calls still arrive and are answered during the drain.
             self._draining = True
             self._reviews.drain()
             _log.info("webhook draining", drain_s=self._options.drain_s)
@@ -183,10 +183,10 @@ class Webhook:
     # ------------------------------------------------------------------ configuration
 
     async def _follow_config_maps(self) -> None:
-        """Follow those of namespaces that are believed, whatever the world does."""
+        """Follow the ConfigMaps of trusted namespaces, and retry after every failure."""
         options, configuration = self._options, self._configuration
         while True:
-            while not configuration.wants_config_maps:  # noqa: ASYNC110 (nobody tells of it)
+            while not configuration.wants_config_maps:  # noqa: ASYNC110 (there is no event to wait for)
                 await asyncio.sleep(_WATCH_S)
             await follow_once(
                 "ConfigMaps",
