@@ -1,1 +1,1 @@
-"""What every long-running process of ours needs: its start, its options, and one way to serve HTTP."""
+"""What every long-running process needs: startup, options, and one HTTP server."""

@@ -1,7 +1,7 @@
-"""A call and its answer: the one way in which our ports speak HTTP, over ASGI, so that the server beneath is a library.
+"""HTTP calls and replies over ASGI, the only HTTP interface of the ports, so that the server is a replaceable library.
 
-A port's answers are a function of the whole call. What is no call for it is raised as `RefusedCallError`, which is
-counted by status; a `Reply` is an answer, whatever its status.
+A port's answer is a function of the whole call. An invalid call raises `RefusedCallError`, which is counted by status.
+A `Reply` is an answer, with any status.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ _log: Final = structlog.get_logger()
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
-# How many bodies over this size are taken in at a time; the next waits, inside its deadline, and nothing more is read
-# of it meanwhile. So memory is bounded by what is being read, not by who connects.
+# At most six bodies over this size are read at a time. The next one waits within its deadline, and no more of it is
+# read. So memory is bounded by the bodies in progress, not by the number of connections.
 LARGE_BYTES: Final = 64 * 1024
 _LARGE_AT_A_TIME: Final = 6
-# With those that are read; of each that waits there is a packet or two.
+# Includes the bodies that are being read. Each waiting one occupies a packet or two.
 _MAX_WAITING: Final = 64
 
-# The three of ASGI; what their keys mean: https://asgi.readthedocs.io/en/latest/specs/www.html
+# The three types of ASGI; their keys: https://asgi.readthedocs.io/en/latest/specs/www.html
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class RefusedCallError(Exception):
-    """The call is answered with *status* and a line of text; *allow* lists the methods of a 405."""
+    """Answers the call with *status* and a line of text; *allow* lists the methods for a 405."""
 
     def __init__(self, status: int, text: str, *, allow: str = "") -> None:
         super().__init__(text)
@@ -40,11 +40,11 @@ class RefusedCallError(Exception):
 
 
 class _GoneError(Exception):
-    """Whoever called is gone, or was refused while the body came: there is nobody to answer."""
+    """The caller is gone, or its body was refused. No one waits for an answer."""
 
 
 class Reply(NamedTuple):
-    """What is answered: text in one piece, or in pieces that are made while they are sent; allow: methods, of a 405."""
+    """An answer; body: one piece of text, or pieces generated while they are sent; allow: methods, for a 405."""
 
     body: bytes | AsyncIterator[bytes]
     status: int = 200
@@ -53,7 +53,7 @@ class Reply(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call, whole. headers by name in lower case; stranger: why who calls may not, "" for everybody who may."""
+    """One complete call. headers: names in lower case; stranger: why the caller may not call, "" if it may."""
 
     method: str
     path: str
@@ -63,7 +63,7 @@ class Call(NamedTuple):
     stranger: str
 
     def header(self, name: bytes) -> bytes | None:
-        """The first of the headers called *name*; None without."""
+        """Return the first header called *name*, or None."""
         for found, value in self.headers:
             if found == name:
                 return value
@@ -74,7 +74,7 @@ Answer = Callable[[Call], Reply | Awaitable[Reply]]
 
 
 class App:
-    """An ASGI application around a port's *answer*; refused: calls that were none, by status."""
+    """An ASGI application around a port's *answer*; refused: number of refused calls, by status."""
 
     def __init__(self, answer: Answer, refused: Counter[int]) -> None:
         self._answer = answer
@@ -99,7 +99,7 @@ class App:
             await self.finish(self.reply(scope, body), scope, send)
 
     def reply(self, scope: Scope, body: bytes | bytearray) -> Reply | Awaitable[Reply]:
-        """The answer to a call that is there whole; what is awaited of it is for `finish`."""
+        """Return the answer to a complete call; `finish` awaits it if it is awaitable."""
         try:
             return self._answer(
                 Call(
@@ -115,7 +115,7 @@ class App:
             return self._refusal(e)
 
     async def finish(self, found: Reply | Awaitable[Reply], scope: Scope, send: Send) -> None:
-        """Send what `reply` gave, once it is there."""
+        """Wait for the result of `reply` and send it."""
         try:
             reply = found if isinstance(found, Reply) else await found
         except Exception as e:  # noqa: BLE001 (the outermost frame of a call)
@@ -131,7 +131,7 @@ class App:
         return Reply(b"cardshare failed; see its log\n", 500, TEXT)
 
     async def _gathered(self, body: bytearray, receive: Receive) -> bytearray:
-        """*body* and the rest of it; a large one waits for its turn."""
+        """Return the complete body that starts with *body*; a large one waits for a turn."""
         more = True
         while more and len(body) <= LARGE_BYTES:
             more = await _grow(body, receive)
@@ -166,7 +166,7 @@ async def _send(reply: Reply, scope: Scope, send: Send) -> None:
 async def _send_pieces(reply: Reply, pieces: AsyncIterator[bytes], scope: Scope, send: Send) -> None:
     headers = [_CONTENT_TYPES[reply.content_type]]
     if scope["http_version"] == "1.0":
-        # Which knows no pieces.
+        # HTTP/1.0 has no chunked transfer.
         whole = b"".join([piece async for piece in pieces])
         await send({"type": "http.response.start", "status": reply.status, "headers": [*headers, _length(whole)]})
         await send({"type": "http.response.body", "body": whole})
@@ -178,7 +178,7 @@ async def _send_pieces(reply: Reply, pieces: AsyncIterator[bytes], scope: Scope,
 
 
 def head_of(reply: Reply, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """The head of *reply* with *headers*, up to the number that is its length; an end of lines is still to come."""
+    """Return the head of *reply* with *headers*, up to the value of the content length, which the caller appends."""
     told = [*headers, _CONTENT_TYPES[reply.content_type]]
     if reply.allow:
         told.append((b"allow", reply.allow.encode()))
@@ -199,7 +199,7 @@ async def _grow(body: bytearray, receive: Receive) -> bool:
 
 
 class Plain:
-    """The answers of every plain port: liveness, readiness, figures."""
+    """The answers of every plain port: liveness, readiness, metrics."""
 
     def __init__(
         self,
@@ -210,9 +210,9 @@ class Plain:
         """Prepare.
 
         Args:
-            reasons: why nobody should be sent to this process, a line each.
-            exposition: the text for Prometheus.
-            notes: what else the answer about readiness tells, a line each, ready or not.
+            reasons: returns why no calls should be routed to this process, one line each.
+            exposition: returns the text for Prometheus.
+            notes: returns extra lines for the readiness answer, ready or not.
         """
         self._reasons = reasons
         self._notes = notes

@@ -1,4 +1,4 @@
-"""The rules of admission on files of manifests, offline: `core.admission.manifests`, told to people who write them."""
+"""Checks manifest files against the admission rules offline, and prints the findings of `core.admission.manifests`."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ from runtime.files import Files, read_once
 _OK, _DENIED, _UNUSABLE = 0, 1, 2
 _STDIN: Final = "-"
 EXIT_STATUS: Final = "0 all is admitted, 1 something is denied, 2 files or flags cannot be used"
-# Flag, its variable, and what it names.
+# The flag, its environment variable, and its value.
 SETTINGS: Final = (
     "--settings",
     "CARDSHARE_SETTINGS",
@@ -30,9 +30,9 @@ DEVICES: Final = ("--device-config", "CARDSHARE_DEVICE_CONFIG", "device-config.y
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Judge *files* by the configuration in two others, "" for the defaults.
+    """Judge *files* by the two configuration files; "" stands for the defaults.
 
-    namespace: of objects that name none.
+    namespace: used for objects that name none.
     """
 
     files: tuple[str, ...]
@@ -42,10 +42,10 @@ class Check:
 
 
 def check(options: Check, stdin: TextIO) -> int:
-    """Judge files; findings go to stdout, what keeps us from judging to stderr.
+    """Judge files. Print findings to stdout and errors to stderr.
 
     Returns:
-        0 where everything is admitted, 1 where something is denied, 2 where files or flags cannot be used.
+        0 if everything is admitted, 1 if something is denied, 2 if files or flags are unusable.
     """
     try:
         found = _configuration(options)
@@ -115,7 +115,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], prog: str) -> Check:
     """Read the command line of *prog*.
 
     Raises:
-        SystemExit: ``--help``, or what cannot be understood.
+        SystemExit: ``--help``, or invalid arguments.
     """
     parser = argparse.ArgumentParser(
         prog=prog,

@@ -1,7 +1,7 @@
-"""The configuration in force: every text as it was last good, and why a newer one is not taken.
+"""The configuration in force: the last usable version of every text, and why a newer one is refused.
 
-A text that cannot be used is refused whole; what it last said well stays in force, also over a restart. A refusal is
-told once in the log and to whoever asked to be told. What of a text has no effect is named once in the log.
+An unusable text is refused as a whole. Its last usable version stays in force, also after a restart. Each refusal is
+logged once and reported to the registered callback. Parts of a text that have no effect are logged once.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,13 +30,13 @@ LAST_GOOD: Final = "the last good configuration stays in force"
 
 
 class ActiveConfiguration:
-    """What is in force, and what is not and why.
+    """The configuration in force, and the refused edits with their reasons.
 
     Attributes:
         current: the configuration in force.
-        version: another one with every change of it.
-        refused: by the name of the object that was edited, why that edit is not in force.
-        good: the texts in force, by source, to be kept for a later start.
+        version: increases with every change of it.
+        refused: why an edit is not in force, by the name of the edited object.
+        good: the texts in force by source, to be saved for a later start.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class ActiveConfiguration:
 
         Args:
             files: where they are.
-            catalog: the dialects that there are.
-            scheduler_names: those of the command line, which win over those of all texts.
-            hami_config: HAMi's ConfigMap, NAMESPACE/NAME, likewise; "" for what the texts name.
+            catalog: the available dialects.
+            scheduler_names: names from the command line; they override those of all texts.
+            hami_config: HAMi's ConfigMap as NAMESPACE/NAME from the command line; "" = the one that the texts name.
 
         Raises:
-            ConfigError: with every problem of every file for which nothing good was kept.
+            ConfigError: lists every problem of every file without a saved usable version.
         """
         self._files: Final = files
         self._catalog: Final = catalog
@@ -94,29 +94,29 @@ class ActiveConfiguration:
 
     @property
     def parts(self) -> Mapping[Source, Decoded]:
-        """What each text that counts says, as of now."""
+        """The decoded texts that are in force now."""
         return dict(self._parts)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the configuration in force is unknown or has no effect here, each with its place."""
+        """Unknown or ineffective parts of the configuration in force, each with its location."""
         return self.current.notes
 
     @property
     def from_before(self) -> bool:
-        """Whether some of it was kept by an earlier process, because that text is refused from the start."""
+        """Whether part of it was saved by an earlier process because the current text was refused at the start."""
         return bool(self._from_before)
 
     def tell_refusals(self, tell: Callable[[str, str], None]) -> None:
-        """Call *tell* at every refusal from now on: with the name of what was edited, and why it is refused."""
+        """Call *tell* at every later refusal, with the name of the edited object and the reason."""
         self._tell = tell
 
     def decode(self, text: Text) -> Decoded:
-        """What *text* says, for `take`."""
+        """Decode *text* for `take`."""
         return decode(text, self._catalog)
 
     def take(self, found: Decoded) -> bool:
-        """A text is as it was *found*; whether something else is in force now."""
+        """Record *found* as the current text of its source; return whether the configuration in force changed."""
         source, is_new = found.text.source, found.text.source not in self._parts
         if not found.problems:
             self._problems.pop(source, None)
@@ -162,7 +162,7 @@ class ActiveConfiguration:
             _log.info("configuration is in force again", source=name)
 
     def _note(self) -> None:
-        """Name once what has no effect; what is gone may be named again when it comes back."""
+        """Log each ineffective part once; a part that disappears may be logged again when it returns."""
         for note in self.notes:
             if note not in self._noted:
                 _log.warning("configuration has no effect", note=note)
@@ -170,4 +170,4 @@ class ActiveConfiguration:
 
 
 def _nobody(name: str, why: str) -> None:
-    """Who is told while nobody asked to be."""
+    """The callback before one is registered."""

@@ -1,4 +1,4 @@
-"""What every port counts, for Prometheus: the same families in every process."""
+"""Metrics of every port for Prometheus, with the same families in every process."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,13 +9,13 @@ from runtime.serving import HttpListener
 
 
 class ServingFigures(Collector):
-    """The figures of some ports; a port that is not there yet has none."""
+    """The metrics of some ports; a port that has not started has none."""
 
     def __init__(self, ports: Sequence[HttpListener]) -> None:
         self._ports = ports
 
     def collect(self) -> Iterator[Metric]:
-        """The families; called by the registry."""
+        """Yield the families; the registry calls this."""
         yield self._gauge(
             "connections", "Open and arriving connections.", ((one, len(one.connections)) for one in self._ports)
         )

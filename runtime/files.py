@@ -1,4 +1,4 @@
-"""The files of the configuration, and a configuration that is read from them once."""
+"""The files of the configuration, and a one-time read of them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +19,17 @@ from core.configuration import (
 )
 from core.errors import ConfigError
 
-# A ConfigMap holds no more than 1 MiB altogether.
+# A ConfigMap holds at most 1 MiB in total.
 _MAX_FILE_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Where files are read from; a directory stands for the keys of a mounted ConfigMap.
+    """Locations of the files; a directory stands for a mounted ConfigMap.
 
     settings: cardshare.yaml, or a directory with it and volcano-scheduler.conf. devices: device-config.yaml, or a
-    directory with it. last_good: directory of what was in force last, for a start with texts that are refused.
+    directory with it.
+    last_good: directory of the texts last in force, for a start with refused texts.
     """
 
     settings: Path | None = None
@@ -36,7 +37,7 @@ class Files:
     last_good: Path | None = None
 
     def read(self) -> tuple[Text, ...]:
-        """Every text that may be there, with the problems of those that cannot be read."""
+        """Read every text that exists; a text that cannot be read carries its problems."""
         found: list[Text] = []
         own = self.settings
         if own is not None and own.is_dir():
@@ -51,7 +52,7 @@ class Files:
         return tuple(found)
 
     def kept(self, catalog: Catalog) -> dict[Source, Decoded]:
-        """What each source said when it was last good, as far as that was kept and can be used still."""
+        """Return the saved version of each source, if it exists and is still usable."""
         folder = self.last_good
         paths = {source: folder / source for source in Source} if folder is not None else {}
         found = [decode(_text(source, path), catalog) for source, path in paths.items() if path.exists()]
@@ -59,16 +60,16 @@ class Files:
 
     @property
     def lacks_settings(self) -> bool:
-        """Whether the settings are a directory in which there is no cardshare.yaml."""
+        """Whether the settings are a directory without cardshare.yaml."""
         own = self.settings
         return own is not None and own.is_dir() and not (own / SETTINGS_KEY).exists()
 
 
 def read_once(files: Files, catalog: Catalog) -> Configuration:
-    """What *files* say, and nothing else.
+    """Return the configuration that *files* define.
 
     Raises:
-        ConfigError: with every problem of every file.
+        ConfigError: lists every problem of every file.
     """
     found = [decode(text, catalog) for text in files.read()]
     if problems := [problem for one in found for problem in one.problems]:
@@ -77,7 +78,7 @@ def read_once(files: Files, catalog: Catalog) -> Configuration:
 
 
 def _text(source: Source, path: Path, config_map: str = "", *, optional: bool = False) -> Text:
-    """The file at *path*, which may be missing where it is *optional*."""
+    """Read the file at *path*, which may be missing if it is *optional*."""
     content, problem = "", ""
     try:
         with path.open("rb") as file:

@@ -1,8 +1,8 @@
-"""What stands between a connection and the server: how much of it may come, how fast, and how much ahead.
+"""Limits what a connection passes to the server: size, time, and the data sent ahead of an answer.
 
-The server is uvicorn's protocol on httptools (llhttp): what is a call, a length or an answer is decided by code that
-the world has tried. It bounds neither heads nor bodies nor time, and parses every call that a packet holds before the
-first is answered. So it is given no more than one head, then that call's body, then nothing until the answer is out.
+The server is uvicorn's protocol on httptools (llhttp), so proven code decides what is a call, a length or an answer. It
+limits neither heads, bodies nor time, and it parses every call in a packet before it answers the first. So the guard
+passes on one head, then that call's body, then nothing until the answer is sent.
 """
 
 import asyncio
@@ -20,32 +20,32 @@ from uvicorn.server import ServerState
 from runtime.calls import LARGE_BYTES, App, Reply
 
 MAX_HEAD_BYTES: Final = 8 * 1024
-# What may wait behind a call that is being answered; a client that sends more ahead gets that answer and an end.
+# Limit for data behind a call in progress. A client that sends more gets its answer, then the connection ends.
 _MAX_AHEAD_BYTES: Final = 64 * 1024
-# A head is a few hundred bytes; whoever takes longer holds a connection and means nothing by it.
+# A head has a few hundred bytes. A client that needs longer only occupies a connection.
 _HEAD_S: Final = 10.0
 _LINGER_S: Final = 5.0
 _BRIEFLY_S: Final = 0.2
 _WRITE_S: Final = 30.0
-# Said on a connection before it is ended, for a call may be on its way, and HTTP/1.1 has no way to warn a client.
-# client-go, by which the API server calls webhooks, takes it for the answer to that call, and sends the call again,
-# with its body, on another connection (k8s.io/client-go/rest/with_retry.go). Without it the call fails with EOF, for
-# Go's client repeats no POST (net/http, `shouldRetryRequest`). Where no call is on its way, it closes the connection.
+# Sent before a connection ends, because a call may be on its way and HTTP/1.1 has no other warning. client-go, through
+# which the API server calls webhooks, takes it as the answer to that call and sends the call again, with its body, on
+# another connection (k8s.io/client-go/rest/with_retry.go). Without it the call fails with EOF, because Go's client
+# repeats no POST (net/http, `shouldRetryRequest`). If no call is on its way, the client closes the connection.
 _ASK_AGAIN: Final = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
-# For so long such a call is taken in, so that it meets no reset before the answer arrives.
+# How long such a call is read, so that no reset arrives before the answer.
 _FAREWELL_S: Final = 1.0
 _HEAD_END: Final = b"\r\n\r\n"
 _BLANK: Final = b"\r\n"
 _CLOSE: Final = b"\r\nconnection: close" + _HEAD_END
 _DIRECT: Final = ("GET", "POST")
-# Of what is not 100 Continue.
+# Status lines other than 100 Continue.
 _FINAL_HEADS: Final = tuple(b"HTTP/1.1 %d" % first for first in range(2, 6))
 
 
 class Place(Protocol):
-    """What a connection knows of its port."""
+    """A connection's view of its port."""
 
     app: App
     config: Config
@@ -55,33 +55,33 @@ class Place(Protocol):
     max_body_bytes: int
 
     def head(self, reply: Reply) -> bytes:
-        """The head of *reply*, up to the number that is its length."""
+        """Return the head of *reply*, up to the value of the content length."""
 
     def why_not(self, certificate: Mapping[str, Any]) -> str:
-        """Why the owner of a TLS certificate may not call, or ""."""
+        """Return why the owner of a TLS certificate may not call, or ""."""
 
     def deadline_s(self, query: bytes) -> float:
-        """How long a body may take to arrive."""
+        """Return the time limit for the arrival of a body."""
 
     def ended(self, one: "Guarded") -> None:
-        """The call is answered."""
+        """Record that a call was answered."""
 
     def lost(self, one: "Guarded") -> None:
-        """The connection is gone."""
+        """Record that the connection is gone."""
 
     def refuse(self, status: int) -> None:
-        """Count what was no call."""
+        """Count a refused call."""
 
 
 class _Session(Protocol):
-    """What transports of TLS sessions have besides."""
+    """The extra methods of TLS transports."""
 
     def set_read_buffer_limits(self, *, high: int) -> None:
-        """How much may have come that was not read, until nothing more is taken in."""
+        """Set how many unread bytes may arrive before the transport stops reading."""
 
 
 class Guarded(HttpToolsProtocol):
-    """One connection. has_begun: whether a call is under way; since_s: since when it is so, by the loop's clock."""
+    """One connection. has_begun: whether a call is in progress; since_s: time of that state, by the loop's clock."""
 
     transport: asyncio.Transport
 
@@ -105,11 +105,11 @@ class Guarded(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
-        # uvloop's transports are of the interface and not of the class.
+        # uvloop's transports implement the interface without inheriting from the class.
         self._out = _Out(cast(asyncio.Transport, transport), self._linger)
         super().connection_made(cast(asyncio.Transport, self._out))
         if not self._out.lingers:
-            # Of TLS, what is taken in although nothing is read; the library's own limit is four times as much.
+            # TLS buffers this much even while reading is paused; the library's default is four times as large.
             cast(_Session, transport).set_read_buffer_limits(high=_MAX_AHEAD_BYTES)
         self.app_state["stranger"] = self._place.why_not(transport.get_extra_info("peercert") or {})
 
@@ -136,7 +136,7 @@ class Guarded(HttpToolsProtocol):
         if self._is_over or not self.has_begun:
             return None
         if self._is_answering:
-            # Who sends no more may still read.
+            # A client that has closed its sending side may still read.
             self.cycle.keep_alive, self._saw_eof = False, True
             return self._out.lingers
         self._refuse(400, "the call ends before its body does")
@@ -155,14 +155,14 @@ class Guarded(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete and cycle.more_body
 
     def _go_on(self) -> None:
-        """Give the parser one call of what is held, and hold the rest until that is answered."""
+        """Give the parser one call of the held data, and keep the rest until that call is answered."""
         if self._is_over or not self._held or self._is_answering or self._out.is_closing():
             return
         data, cycle, at = self._held, self.cycle, 0
         if not self.has_begun:
             self.has_begun, self.since_s = True, self.loop.time()
         if cycle is None or cycle.response_complete:
-            # Blank lines before a call are none.
+            # Blank lines before a call are not calls.
             self._held = data = data.lstrip(_BLANK)
             found = data.find(_HEAD_END)
             at = found + len(_HEAD_END) if found >= 0 else len(data)
@@ -193,13 +193,13 @@ class Guarded(HttpToolsProtocol):
         elif not self._left and self._timer is not None:
             self._stop_timer()
         if self._is_direct and self._is_answering:
-            # Not at once: over TLS this is in the midst of the loop's reading, where a write costs more than the wait.
+            # Not at once: over TLS, this runs inside the loop's read, where a write costs more than the delay.
             self._is_direct = False
             self.loop.call_soon(self._answer)
         self._bound()
 
     def _bound(self) -> None:
-        """Read nothing more while a call is being answered."""
+        """Stop reading while a call is being answered."""
         if self._held and self._is_answering:
             self.flow.pause_reading()
             if len(self._held) > _MAX_AHEAD_BYTES:
@@ -207,10 +207,10 @@ class Guarded(HttpToolsProtocol):
                 self.cycle.keep_alive = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """In place of the library's, which makes a task for every call: `_go_on` says when it is answered, and how."""
+        """Replaces the library's method, which creates a task for every call; `_go_on` decides when to answer."""
 
     def _hand_over(self, app: ASGI3Application) -> None:
-        """Have the connection's task answer the call by *app*."""
+        """Let the connection's task answer the call with *app*."""
         self._call = self.cycle, app
         self._wake()
 
@@ -219,7 +219,7 @@ class Guarded(HttpToolsProtocol):
             self._called.set_result(None)
 
     def _may_be_direct(self) -> bool:
-        """Whether the call can be answered in one go once it is whole; all others are answered over ASGI."""
+        """Whether the complete call can be answered at once; all others are answered over ASGI."""
         cycle = self.cycle
         return (
             self._left <= LARGE_BYTES
@@ -229,20 +229,20 @@ class Guarded(HttpToolsProtocol):
         )
 
     def _answer(self) -> None:
-        """Answer without a task and in one write: most calls are whole at once, and so are their answers."""
+        """Answer without a task and in one write, because most calls and answers are complete at once."""
         cycle = self.cycle
         if self._is_gone or cycle.disconnected:
             return
         found = self._place.app.reply(cycle.scope, cycle.body)
         if isinstance(found, Reply) and isinstance(found.body, bytes):
-            # Not at once: calls that came together are all judged before any of them is encrypted and sent, so that
-            # the processor's caches hold one kind of work at a time.
+            # Not at once: calls that arrive together are all judged before any answer is encrypted and sent. So the
+            # processor's caches hold one kind of work at a time.
             self.loop.call_soon(self._send, found, found.body)
         else:
             self._hand_over(partial(self._finish, found))
 
     def _send(self, reply: Reply, body: bytes) -> None:
-        """Write *reply*, which has *body*, in one piece."""
+        """Write *reply* with *body* in one piece."""
         cycle = self.cycle
         if self._is_gone or cycle.disconnected:
             return
@@ -261,7 +261,7 @@ class Guarded(HttpToolsProtocol):
         await self._place.app.finish(found, scope, send)
 
     async def work(self) -> None:
-        """Answer the connection's calls, one after the other, until it is gone."""
+        """Answer the connection's calls one at a time until it is gone."""
         while not self._is_gone:
             if self._call is None:
                 self._called = self.loop.create_future()
@@ -277,7 +277,7 @@ class Guarded(HttpToolsProtocol):
             self._refuse(400, "this is not HTTP/1.1")
 
     def _look_at_head(self) -> None:
-        """Judge the length that was announced before any of it is taken."""
+        """Check the announced length before any of the body is read."""
         if self.cycle is None or self.cycle.response_complete or self._is_over:
             return
         if self._place.draining:
@@ -294,12 +294,12 @@ class Guarded(HttpToolsProtocol):
             self._refuse(413, f"send at most {self._place.max_body_bytes} bytes")
 
     def on_response_complete(self) -> None:
-        """Go on with what came meanwhile; in place of the library's, which keeps a timer for every call."""
+        """Continue with the held data. Replaces the library's method, which keeps a timer for every call."""
         self._out.flush()
         if self._out.is_closing() or self._is_over:
             return
         if self.cycle.more_body:
-            # Answered before it was whole, because there are too many such: its buffers are wanted back soon.
+            # Answered before the body was complete because too many large calls wait; free its buffers soon.
             self._linger()
             self._stop_timer()
             self._timer = self.loop.call_later(_BRIEFLY_S, self.abort)
@@ -312,7 +312,7 @@ class Guarded(HttpToolsProtocol):
             self._go_on()
 
     def _refuse(self, status: int, text: str) -> None:
-        """Answer what is no call, or not a whole one; nothing can follow it on this connection."""
+        """Refuse an invalid or incomplete call; nothing can follow it on this connection."""
         cycle = self.cycle
         started = False
         if cycle is not None and not cycle.response_complete:
@@ -327,7 +327,7 @@ class Guarded(HttpToolsProtocol):
         self._linger()
 
     def _linger(self, seconds: float = _LINGER_S) -> None:
-        """End the connection so that the answer arrives: who is still sending would meet a reset before it."""
+        """End the connection after the answer has arrived; an immediate close would reset a client that still sends."""
         self._give_up()
         if self._saw_eof:
             self.end()
@@ -338,7 +338,7 @@ class Guarded(HttpToolsProtocol):
         self._timer = self.loop.call_later(seconds, self.end)
 
     def _give_up(self) -> None:
-        """Take nothing more."""
+        """Read nothing more."""
         self._is_over, self._held = True, b""
         self._stop_timer()
 
@@ -350,7 +350,7 @@ class Guarded(HttpToolsProtocol):
     # ------------------------------------------------------------------ what the port does
 
     def look(self, now_s: float, keepalive_s: float) -> None:
-        """End what idles too long, has not its head for too long, or has an answer that nobody reads."""
+        """End a connection that idles too long, whose head is late, or whose answer is not read."""
         age_s = now_s - self.since_s
         if self.transport is None or self._is_over:
             return
@@ -363,7 +363,7 @@ class Guarded(HttpToolsProtocol):
             self._refuse(408, "the call did not arrive in time")
 
     def retire(self) -> None:
-        """Answer the call that is under way, if there is one, and end."""
+        """Answer the call in progress, if any, then end."""
         if self.transport is None:
             self.abort()
         elif self._is_answering or self._is_in_body:
@@ -372,7 +372,7 @@ class Guarded(HttpToolsProtocol):
             self._part()
 
     def _part(self) -> None:
-        """End, with no call under way; who may be sending one is told to send it again."""
+        """End a connection without a call in progress; a client that is about to send one is asked to send it again."""
         if self._place.asks_again and not self._is_over and not self._out.is_closing():
             self._out.inner.write(_ASK_AGAIN)
             self._linger(_FAREWELL_S)
@@ -380,7 +380,7 @@ class Guarded(HttpToolsProtocol):
             self.end()
 
     def give_way(self) -> None:
-        """End as soon as may be, whatever is under way; who called, or may be calling, is told to call again."""
+        """End as soon as possible, even with a call in progress; ask the client to send its call again."""
         if self.transport is None or not self._place.asks_again or self._is_over or self._out.is_closing():
             self.abort()
             return
@@ -388,19 +388,19 @@ class Guarded(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or not cycle.response_started:
             self._out.inner.write(_ASK_AGAIN)
         if cycle is not None:
-            # Nothing else is answered.
+            # Answer nothing else.
             cycle.disconnected = True
             cycle.message_event.set()
         self._give_up()
-        # A loop writes what it was given before it comes to this.
+        # The loop writes pending data before it runs this callback.
         self.loop.call_soon(self.abort)
 
     def end(self) -> None:
-        """Close after what was written."""
+        """Close after all pending data is written."""
         self._out.inner.close()
 
     def abort(self) -> None:
-        """Close at once, also while the session is only being made."""
+        """Close at once, even during the TLS handshake."""
         if self.transport is not None:
             self._out.inner.abort()
         elif self.task is not None:
@@ -408,9 +408,9 @@ class Guarded(HttpToolsProtocol):
 
 
 class _Out:
-    """The transport as the library sees it: the head of an answer leaves together with the body, in one TLS record.
+    """The transport as the library sees it. It sends the head of an answer together with the body, in one TLS record.
 
-    A plain connection does not end before its last words have arrived; TLS has a farewell of its own.
+    A plain connection stays open until its last data has arrived; TLS has its own closing message.
     """
 
     def __init__(self, inner: asyncio.Transport, linger: Callable[[], None]) -> None:
@@ -434,7 +434,7 @@ class _Out:
         self._write(data)
 
     def flush(self) -> None:
-        """Write a head that no body follows."""
+        """Write a head that has no body."""
         if self._head:
             self.write(b"")
 

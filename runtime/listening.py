@@ -1,4 +1,4 @@
-"""Addresses to listen on, and what kept a process from it: the flag, the address, why, and what to do."""
+"""Addresses to listen on, and the message for a failure: the flag, the address, the reason and the remedy."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where to listen; an empty host is every address of the machine."""
+    """An address to listen on; an empty host means every address of the machine."""
 
     host: str
     port: int
@@ -26,7 +26,7 @@ class Address:
 
 
 def read_address(text: str) -> Address | None:
-    """host:port, [host]:port or :port; None for anything else."""
+    """Parse host:port, [host]:port or :port; return None for anything else."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65_535:
         return None
@@ -34,10 +34,10 @@ def read_address(text: str) -> Address | None:
 
 
 def bound(address: Address) -> socket.socket:
-    """A socket bound to *address*, on which nobody listens yet; of no host, every address of the machine.
+    """Return a socket that is bound to *address* but does not listen yet; no host means every address of the machine.
 
     Raises:
-        OSError: the address cannot be had.
+        OSError: the address is unavailable.
     """
     host, family = address.host, socket.AF_INET6 if ":" in address.host else socket.AF_INET
     if not host and socket.has_dualstack_ipv6():
@@ -56,7 +56,7 @@ def bound(address: Address) -> socket.socket:
 
 
 def cannot_listen(flag: str, address: object, error: OSError) -> str:
-    """Why nobody can be served on *address*, which *flag* named."""
+    """Return why the process cannot listen on *address*, which *flag* named."""
     if isinstance(error, socket.gaierror):
         return f"{flag}: cannot listen on {address}: there is no such host; choose an address of this machine"
     why = os.strerror(error.errno).lower() if error.errno else str(error)

@@ -1,4 +1,4 @@
-"""Flags that more than one process takes, read alike."""
+"""Flags that several processes share."""
 
 import argparse
 import re
@@ -15,14 +15,14 @@ _LOG_FORMAT_VARIABLE: Final = "CARDSHARE_LOG_FORMAT"
 
 
 class LogFormat(StrEnum):
-    """How a process writes its log lines."""
+    """The format of a process's log lines."""
 
     JSON = "json"
     LOGFMT = "logfmt"
 
 
 def add_log_format(parser: argparse.ArgumentParser) -> None:
-    """Let *parser* take ``--log-format``."""
+    """Add ``--log-format`` to *parser*."""
     parser.add_argument(
         _LOG_FORMAT,
         metavar=" | ".join(LogFormat),
@@ -31,7 +31,7 @@ def add_log_format(parser: argparse.ArgumentParser) -> None:
 
 
 def read_log_format(flags: argparse.Namespace, environ: Mapping[str, str], problems: list[str]) -> LogFormat:
-    """What *flags* or the environment say of it; what is none is added to *problems*."""
+    """Return the log format from *flags* or the environment; an invalid one is added to *problems*."""
     text = flags.log_format if flags.log_format is not None else environ.get(_LOG_FORMAT_VARIABLE) or LogFormat.JSON
     if text in list(LogFormat):
         return LogFormat(text)
@@ -42,7 +42,7 @@ def read_log_format(flags: argparse.Namespace, environ: Mapping[str, str], probl
 
 
 def read_config_map(text: str, flag: str, problems: list[str]) -> str:
-    """The ConfigMap that *text* names, NAMESPACE/NAME, or ""; what names none is added to *problems* of *flag*."""
+    """Return the ConfigMap NAMESPACE/NAME in *text*, or ""; an invalid one is added to *problems* with *flag*."""
     namespace, _, name = text.partition("/")
     if text and not (_NAMESPACE.fullmatch(namespace) and _NAME.fullmatch(name)):
         problems.append(f"{flag}: found {quoted(text, 256)}; write NAMESPACE/NAME")
@@ -51,7 +51,7 @@ def read_config_map(text: str, flag: str, problems: list[str]) -> str:
 
 
 def read_namespaces(text: str, flag: str, problems: list[str]) -> frozenset[str]:
-    """The namespaces that *text* lists, separated by commas; what is none is added to *problems* of *flag*."""
+    """Return the comma-separated namespaces in *text*; invalid ones are added to *problems* with *flag*."""
     found = frozenset(text.replace(",", " ").split())
     problems += [
         f"{flag}: found {quoted(name, 256)}; write names of namespaces, separated by commas"

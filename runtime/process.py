@@ -1,4 +1,4 @@
-"""What every long-running process begins with: how it writes log lines, its event loop, how many files it may open."""
+"""The start of every long-running process: log format, event loop, and limit of open files."""
 
 import asyncio
 import json
@@ -13,21 +13,21 @@ import structlog
 
 from runtime.options import LogFormat
 
-# More than any port is to hold; some systems say a billion, and a table of the kernel is made that long.
+# More than any port may hold. Some systems allow a billion files, and the kernel would make a table of that size.
 _MAX_FILES: Final = 65_536
-# Logs, the loop, the plain port's connections, those to the API server, and what comes while others are being closed.
+# For logs, the loop, the plain port, the API server, and new connections while others close.
 _OTHER_FILES: Final = 256
 _LEAST_CONNECTIONS: Final = 8
-# With which a line begins.
+# The first keys of a line.
 _FIRST: Final = ("timestamp", "level", "msg")
 _WORD: Final = re.compile(r"[A-Za-z0-9_./:@%+-]+", re.ASCII)
 _FIGURES: Final = frozenset({bool, int, float})
 
 
 def configure_log(form: LogFormat = LogFormat.LOGFMT) -> None:
-    """Write log lines to stderr, one each, in ASCII: whatever they quote, none controls a terminal or ends early.
+    """Write one ASCII log line per event to stderr; quoted text cannot control a terminal or break a line.
 
-    What libraries say by way of `logging`, from warnings on, is written alike.
+    Library messages that go through `logging`, from warnings on, have the same format.
     """
     render = structlog.processors.JSONRenderer() if form is LogFormat.JSON else logfmt
     structlog.configure(
@@ -47,9 +47,9 @@ def configure_log(form: LogFormat = LogFormat.LOGFMT) -> None:
 
 
 def plain_values(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Time, level and message first; figures and None as they are, all else as text, several as ``a, b``.
+    """Put time, level and message first, and join the items of collections as ``a, b``.
 
-    A processor of structlog.
+    Figures and None stay as they are; other values become text. A processor of structlog.
     """
     del logger, method
     first = {key: event.pop(key) for key in _FIRST if key in event}
@@ -63,7 +63,7 @@ def _plain(value: object) -> object:
 
 
 def logfmt(logger: object, method: str, event: MutableMapping[str, Any]) -> str:
-    """The line ``key=value``; a processor of structlog, behind `plain_values`."""
+    """Format the line as ``key=value`` pairs; a structlog processor that runs after `plain_values`."""
     del logger, method
     return " ".join(f"{key}={_logfmt_value(value)}" for key, value in event.items())
 
@@ -71,12 +71,12 @@ def logfmt(logger: object, method: str, event: MutableMapping[str, Any]) -> str:
 def _logfmt_value(value: object) -> str:
     if value is None:
         return ""
-    # JSON's figures and strings are those of logfmt, which needs no quotes around a plain word.
+    # logfmt writes figures and strings as JSON does, but a plain word needs no quotes.
     return value if isinstance(value, str) and _WORD.fullmatch(value) else json.dumps(value)
 
 
 class _ToLog(logging.Handler):
-    """Hands the records of `logging` to structlog."""
+    """Passes records of `logging` to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger().log(
@@ -85,7 +85,7 @@ class _ToLog(logging.Handler):
 
 
 def raise_file_limit() -> int:
-    """Take as many files as the process may have, and say how many: a soft limit is usually 1,024."""
+    """Raise the limit of open files to the maximum allowed, and return it; the soft limit is usually 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft == resource.RLIM_INFINITY or soft >= most:
@@ -95,12 +95,12 @@ def raise_file_limit() -> int:
 
 
 def connections_of(wanted: int, files: int) -> int:
-    """How many connections a port may hold where the process has *files*, the rest of it needing some too."""
+    """Return how many connections a port may hold with *files* open files; the process needs some files itself."""
     return max(_LEAST_CONNECTIONS, min(wanted, files - _OTHER_FILES))
 
 
 def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The loop of the extra ``speed`` where that is installed; None stands for the library's own."""
+    """Return the event loop of the extra ``speed`` if it is installed; None = the default loop."""
     try:
         import uvloop  # noqa: PLC0415 (an extra that may be absent)
     except ImportError:

@@ -1,7 +1,7 @@
-"""A port: connections accepted, counted and bounded; what is said over them is uvicorn's and the guard's.
+"""A port: accepts, counts and limits connections. uvicorn and the guard handle what is sent over them.
 
-Connections are accepted here and not by the loop, so that their number is bounded from the first packet on: a flood of
-silent ones, which never come as far as a call, ends the oldest of them and nobody else.
+The port accepts connections itself, so that their number is limited from the first packet on. A flood of silent
+connections, which never send a call, closes only the oldest of them.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from runtime.listening import Address, bound, cannot_listen
 
 _log: Final = structlog.get_logger()
 
-# The API server takes writes of up to 3 MiB; a review holds at most two objects and an envelope under 1 MiB.
+# The API server accepts writes of up to 3 MiB. A review holds at most two objects and an envelope under 1 MiB.
 MAX_BODY_BYTES: Final = 7 * 2**20
-# The API server's client keeps idle connections for 90 s; closing first would race with its next call.
+# The API server's client keeps idle connections for 90 s. A shorter limit here would race with its next call.
 KEEPALIVE_S: Final = 120.0
 BODY_S: Final = 5.0
-# Of a plain port: probes and scrapes.
+# A plain port serves probes and scrapes.
 MAX_PLAIN_CONNECTIONS: Final = 64
 _HANDSHAKE_S: Final = 10.0
 _LINGER_S: Final = 5.0
 _SWEEP_S: Final = 1.0
 _BACKLOG: Final = 1024
 _AT_A_TIME: Final = 16
-# Without a descriptor left there is nothing to accept with, and asking again at once would be all that is done.
+# Without a free descriptor, accept fails at once; an immediate retry would loop.
 _PAUSE_S: Final = 0.2
 
 
@@ -44,10 +44,11 @@ class HttpListener:
     """Listens from `start` to `stop`.
 
     Attributes:
-        name: of the port, in figures and in the log.
-        connections: all of them, those that only arrive too; the one whose last call ended longest ago first.
-        dropped_connections: those that were closed to make room; failed_handshakes: sessions that never stood.
-        refused: what was no call, by status.
+        name: name of the port, in metrics and in the log.
+        connections: all connections, including arriving ones, ordered by the end of their last call, oldest first.
+        dropped_connections: number of connections closed to make room.
+        failed_handshakes: number of TLS sessions that were never established.
+        refused: number of refused calls, by status.
     """
 
     def __init__(
@@ -66,17 +67,18 @@ class HttpListener:
         """Prepare.
 
         Args:
-            name: of the port.
-            answer: what to say.
+            name: name of the port.
+            answer: answers a call.
             context: for TLS; None for plain text. `renew` replaces it.
-            max_connections: with one more, the one that has been idle longest is closed.
-            max_body_bytes: more is refused before it is read.
-            deadline_s: how long a body may take to arrive, by the call's query.
-            why_not: why the owner of a TLS certificate may not call, or "".
+            max_connections: one more closes the connection that has been idle longest.
+            max_body_bytes: a larger body is refused before it is read.
+            deadline_s: returns the time limit for the arrival of a body, from the call's query.
+            why_not: returns why the owner of a TLS certificate may not call, or "".
             keepalive_s: how long a connection may idle.
-            asks_again: whether callers send a call again that is answered 429, and none of which the connection ends
-                without an answer. They get that answer on each idle connection before it is ended, for a call may be on
-                its way. Not for probes and scrapes: their clients repeat a GET after an end, and not after 429.
+            asks_again: whether callers repeat a call that is answered with 429, but not one whose connection ends
+                without an answer. If so, each idle connection gets that answer before it ends, because a call may be on
+                its way. Not for probes and scrapes: their clients repeat a GET after the connection ends, and not after
+                429.
         """
         self.name = name
         self.connections: OrderedDict[Guarded, None] = OrderedDict()
@@ -98,7 +100,7 @@ class HttpListener:
             lifespan="off",
             interface="asgi3",
             log_config=None,
-            # What it would say is answered, counted or logged by us.
+            # The port answers, counts or logs these events itself.
             log_level="critical",
             access_log=False,
             proxy_headers=False,
@@ -115,14 +117,14 @@ class HttpListener:
 
     @property
     def busy(self) -> int:
-        """How many connections have a call under way."""
+        """The number of connections with a call in progress."""
         return sum(one.has_begun for one in self.connections)
 
     async def start(self, address: Address, flag: str) -> Address:
-        """Listen on *address*, which *flag* named, and say where: of port 0 the one that was given.
+        """Listen on *address*, which *flag* named, and return the address; for port 0, with the assigned port.
 
         Raises:
-            ConfigError: the address cannot be had.
+            ConfigError: the address is unavailable.
         """
         try:
             self._socket = bound(address)
@@ -135,15 +137,15 @@ class HttpListener:
         return Address(host=address.host, port=self._socket.getsockname()[1])
 
     def renew(self, context: ssl.SSLContext) -> None:
-        """Make sessions of new connections by *context*."""
+        """Use *context* for the TLS sessions of new connections."""
         self._context = context
 
     def drain(self) -> None:
-        """Go on serving, and have every connection that is used turn over to somebody else."""
+        """Keep serving, but ask every client in use to open a new connection elsewhere."""
         self.draining = True
 
     async def stop(self, patience_s: float) -> None:
-        """Take no new connection, let calls that are under way end, close the rest."""
+        """Accept no new connections, wait for calls in progress, then close the rest."""
         self.draining = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -186,7 +188,7 @@ class HttpListener:
             one.task = loop.create_task(self._serve(one, found), name="connection")
 
     def _make_room(self, most: int) -> None:
-        """Close connections until there are *most*: first those that are idle, the longest first."""
+        """Close connections until *most* are left: idle ones first, the longest idle first."""
         while len(self.connections) > max(most, 0):
             one = next((one for one in self.connections if not one.has_begun), None) or next(iter(self.connections))
             self.dropped_connections += 1
@@ -205,7 +207,7 @@ class HttpListener:
                 ssl_shutdown_timeout=_LINGER_S if self._context else None,
             )
         except OSError:
-            # Also what came to nothing within the time: the world tries it all day, so it is counted and not told.
+            # Includes timeouts. Such failures are common, so they are counted and not logged.
             self.failed_handshakes += 1
             found.close()
             self.lost(one)
@@ -232,7 +234,7 @@ class HttpListener:
     # ------------------------------------------------------------------ what a connection says, see `guard.Place`
 
     def head(self, reply: Reply) -> bytes:
-        """See `Place`; all of a second that differ in their length alone have one."""
+        """See `Place`. Within one second, replies that differ only in length share a head."""
         key = reply.status, reply.content_type, reply.allow
         found = self._heads.get(key)
         if found is None:
