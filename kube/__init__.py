@@ -1,1 +1,1 @@
-"""The API server, typed: credentials, calls, list and watch; no rule of ours belongs here."""
+"""A typed client of the API server: credentials, calls, lists and watches. It contains no rules of cardshare."""

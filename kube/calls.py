@@ -1,7 +1,7 @@
-"""The calls we make, by name: what is sent, with which precondition and deadline, and what comes back.
+"""The named calls to the API server: what each sends, its precondition and deadline, and what it returns.
 
-Objects come back as the bytes they were; decoding them is for whoever knows their kind. Every call raises
-`kube.errors.ApiError` and nothing else for what the world does; its subclass says whether something was written.
+Calls return objects as the received bytes; callers that know the kind decode them. For every failure outside the
+process, a call raises `kube.errors.ApiError` and nothing else; the subclass says whether something was written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
-# Kinds that make pods by a template: their API and collection. Source: Kubernetes API reference, "Workload Resources".
+# Kinds with a pod template: their API and collection. Source: Kubernetes API reference, "Workload Resources".
 OWNERS: Final[Mapping[str, tuple[str, str]]] = {
     "ReplicaSet": ("apps/v1", "replicasets"),
     "DaemonSet": ("apps/v1", "daemonsets"),
@@ -31,8 +31,8 @@ OWNERS: Final[Mapping[str, tuple[str, str]]] = {
     "Job": ("batch/v1", "jobs"),
 }
 
-# The API server gives up after the first and says so within the second: a Binding is never in flight for longer, which
-# leases and hand-overs count on.
+# The API server gives up after 5 s and answers within the next second, so a Binding is never in flight for longer.
+# Leases and hand-overs rely on that.
 BIND_SERVER_TIMEOUT: Final = "5s"
 BIND_DEADLINE_S: Final = 6.0
 
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 class Requester(Protocol):
-    """What of `kube.transport.Transport` is needed here."""
+    """The part of `kube.transport.Transport` that calls need."""
 
     async def request(
         self,
@@ -72,7 +72,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whom a token belongs to, as the API server sees it; *authenticated* is `False` for a token it does not know."""
+    """The owner of a token, as the API server sees it; *authenticated* is `False` for an unknown token."""
 
     authenticated: bool
     username: str = ""
@@ -83,7 +83,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What somebody wants to do: a verb on a resource, or on a path outside the resources."""
+    """A requested action: a verb on a resource, or on a non-resource path."""
 
     verb: str
     group: str = ""
@@ -124,7 +124,7 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 
 class Calls:
-    """Calls over one transport. Holds nothing of its own."""
+    """Calls over one transport; stateless."""
 
     def __init__(self, requester: Requester, *, deadline_s: float = 10.0) -> None:
         self._requester = requester
@@ -142,17 +142,17 @@ class Calls:
         node: str,
         annotations: Mapping[str, str],
     ) -> None:
-        """Bind a pod to *node* and give it *annotations*, in one write that holds for this pod in this version only.
+        """Bind a pod to *node* and add *annotations*, in one write that is valid only for this version of this pod.
 
-        Never waits out a pause of the whole client: by then the decision, and the lease it was taken under, are old.
+        It never waits out a pause of the client, because the decision and its lease would then be old.
 
         Args:
-            namespace: the pod's.
-            name: the pod's.
-            uid: of the very pod decided on, not of a namesake.
-            resource_version: the one decided from; "" gives up that guard.
-            node: must exist; the API server does not check [facts 2.1].
-            annotations: added to the pod's own; keys and sizes are not checked by the API server either.
+            namespace: namespace of the pod.
+            name: name of the pod.
+            uid: uid of the pod, so that another pod of the same name is never bound.
+            resource_version: the version that the decision used; "" disables this check.
+            node: must exist, because the API server does not check it [facts 2.1].
+            annotations: added to the pod's own; the API server checks neither keys nor sizes.
 
         Raises:
             ApiConflictError: the pod is bound, gated, being deleted, another, or changed: see its `kind`.
@@ -179,7 +179,7 @@ class Calls:
         )
 
     async def get_pod(self, namespace: str, name: str) -> bytes:
-        """The pod as JSON, read from etcd, not from a cache."""
+        """Return the pod as JSON, read from etcd and not from a cache."""
         return await self.get_raw(pod_path(namespace, name))
 
     async def patch_pod_annotations(
@@ -191,14 +191,14 @@ class Calls:
         uid: str = "",
         resource_version: str = "",
     ) -> str:
-        """Set annotations of a pod; `None` removes one. Returns the new resourceVersion.
+        """Set annotations of a pod; `None` removes one. Return the new resourceVersion.
 
         Args:
-            namespace: the pod's.
-            name: the pod's.
-            annotations: those to change; the others stay.
-            uid: refuse (409) if the pod is another; "" for any.
-            resource_version: refuse (409) if it changed since; "" for any.
+            namespace: namespace of the pod.
+            name: name of the pod.
+            annotations: the changes; other annotations stay.
+            uid: expected uid, else 409; "" for any.
+            resource_version: expected version, else 409; "" for any.
         """
         body = _annotation_patch(annotations, uid=uid, resource_version=resource_version)
         return await self._patch_for_version(pod_path(namespace, name), body, MERGE_PATCH)
@@ -206,13 +206,13 @@ class Calls:
     async def patch_pod_status(
         self, namespace: str, name: str, conditions: Sequence[Condition], *, uid: str = ""
     ) -> str:
-        """Set conditions of a pod, each replacing the one of its type. Returns the new resourceVersion.
+        """Set conditions of a pod; each replaces the one of its type. Return the new resourceVersion.
 
         Args:
-            namespace: the pod's.
-            name: the pod's.
-            conditions: those to set; the others stay.
-            uid: refuse (409) if the pod is another; "" for any.
+            namespace: namespace of the pod.
+            name: name of the pod.
+            conditions: the conditions to set; others stay.
+            uid: expected uid, else 409; "" for any.
         """
         body: dict[str, Any] = {"status": {"conditions": [_condition(one) for one in conditions]}}
         if uid:
@@ -220,24 +220,24 @@ class Calls:
         return await self._patch_for_version(pod_path(namespace, name) + "/status", body, STRATEGIC_PATCH)
 
     async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> str:
-        """Say of a pod on which node room is being made for it, "" for none. Returns the new resourceVersion.
+        """Set a pod's nominated node, "" for none. Return the new resourceVersion.
 
-        409 if the pod is another than *uid*.
+        The API server answers 409 if the pod's uid is not *uid*.
         """
         body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}}
         return await self._patch_for_version(pod_path(namespace, name) + "/status", body, MERGE_PATCH)
 
     async def evict(self, namespace: str, name: str, *, uid: str, dry_run: bool = False) -> None:
-        """Ask a pod to leave.
+        """Evict a pod.
 
         Args:
-            namespace: the pod's.
-            name: the pod's.
-            uid: refuse (409) if the pod is another.
-            dry_run: only say whether that would be granted.
+            namespace: namespace of the pod.
+            name: name of the pod.
+            uid: expected uid, else 409.
+            dry_run: only check whether the eviction would be granted.
 
         Raises:
-            ApiThrottledError: a disruption budget forbids it for now.
+            ApiThrottledError: a disruption budget currently forbids it.
         """
         body = {
             "apiVersion": "policy/v1",
@@ -250,44 +250,45 @@ class Calls:
     # -- nodes and configuration --------------------------------------------------------------------------------
 
     async def get_node(self, name: str) -> bytes:
-        """The node as JSON."""
+        """Return the node as JSON."""
         return await self.get_raw(node_path(name))
 
     async def patch_node_annotations(
         self, name: str, annotations: Mapping[str, str | None], *, resource_version: str
     ) -> str:
-        """Set annotations of a node if it is still in *resource_version* (409 otherwise); `None` removes one.
+        """Set annotations of a node that is still at *resource_version* (otherwise 409); `None` removes one.
 
-        Returns the new resourceVersion. Heartbeats change a node's version often: read, judge and try again.
+        Return the new resourceVersion. Heartbeats often change a node's version: on a conflict read, decide and try
+        again.
         """
         body = _annotation_patch(annotations, uid="", resource_version=resource_version)
         return await self._patch_for_version(node_path(name), body, MERGE_PATCH)
 
     async def get_config_map(self, namespace: str, name: str) -> bytes:
-        """The ConfigMap as JSON."""
+        """Return the ConfigMap as JSON."""
         return await self.get_raw(f"{namespace_path(namespace)}/configmaps/{_quoted(name)}")
 
     # -- events -------------------------------------------------------------------------------------------------
 
     async def create_event(self, namespace: str, event: Body) -> str:
-        """Write a core/v1 Event. Returns its resourceVersion."""
+        """Create a core/v1 Event. Return its resourceVersion."""
         answer = await self.create(f"{namespace_path(namespace)}/events", event)
         return _version("POST", f"{namespace_path(namespace)}/events", answer)
 
     async def patch_event(self, namespace: str, name: str, changes: Body) -> str:
-        """Merge *changes* (`count`, `lastTimestamp`, ...) into an Event; 404 once it has aged out."""
+        """Merge *changes* (`count`, `lastTimestamp`, ...) into an Event; 404 if it has expired."""
         path = f"{namespace_path(namespace)}/events/{_quoted(name)}"
         return _version("PATCH", path, await self.patch(path, changes))
 
     # -- who may ------------------------------------------------------------------------------------------------
 
     async def token_review(self, token: str, *, audiences: Sequence[str] = ()) -> Identity:
-        """Whom *token* belongs to. With *audiences*, it must have been made for one of them."""
+        """Return the owner of *token*. With *audiences*, the token must be valid for one of them."""
         spec = {"token": token, "audiences": list(audiences)}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         path = "/apis/authentication.k8s.io/v1/tokenreviews"
         status = _decoded(_token_review_decoder, "POST", path, await self.create(path, body)).status
-        # A server that knows no audiences answers without any, and has not checked them.
+        # A server that does not support audiences returns none and has not checked them.
         meant_for_us = not audiences or bool(set(audiences) & set(status.audiences or ()))
         return Identity(
             authenticated=bool(status.authenticated) and meant_for_us,
@@ -298,7 +299,7 @@ class Calls:
         )
 
     async def subject_access_review(self, identity: Identity, access: Access) -> bool:
-        """Whether *identity* may do what *access* says."""
+        """Return whether *identity* is authorized for *access*."""
         spec: dict[str, Any] = {
             "user": identity.username,
             "uid": identity.uid,
@@ -323,31 +324,31 @@ class Calls:
     # -- any kind -----------------------------------------------------------------------------------------------
 
     async def get_raw(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """Whatever is at *path*, percent-encoded already."""
+        """Return the object at *path*, which is already percent-encoded."""
         answer = await self._requester.request("GET", path, params=params, deadline_s=self._deadline_s)
         return answer.body
 
     async def create(self, path: str, value: Body, *, dry_run: bool = False) -> bytes:
-        """POST *value* to a collection; the object as stored. 409 `AlreadyExists` if there is one of that name."""
+        """POST *value* to a collection. Return the stored object; 409 `AlreadyExists` if the name exists."""
         return await self._write("POST", path, value, JSON, params=_dry(dry_run))
 
     async def replace(self, path: str, value: Body, *, dry_run: bool = False) -> bytes:
-        """PUT *value* in place of the object at *path*; with a resourceVersion in it, only of that version."""
+        """Replace the object at *path* with *value* by PUT; a resourceVersion in *value* must match."""
         return await self._write("PUT", path, value, JSON, params=_dry(dry_run))
 
     async def patch(self, path: str, changes: Body, *, content_type: str = MERGE_PATCH, dry_run: bool = False) -> bytes:
-        """Apply *changes* to the object at *path*; the object as stored."""
+        """Apply *changes* to the object at *path*. Return the stored object."""
         return await self._write("PATCH", path, changes, content_type, params=_dry(dry_run))
 
     async def apply(self, path: str, value: Body, *, manager: str) -> bytes:
-        """Server-side apply *value* as *manager*, creating the object if there is none; the object as stored.
+        """Server-side apply *value* as *manager*; this creates a missing object. Return the stored object.
 
-        Unlike a POST, a creation by this call is held to the `resourceNames` of the right `create`.
+        Unlike a POST, this call is subject to the `resourceNames` of the right `create` when it creates an object.
         """
         return await self._write("PATCH", path, value, APPLY_PATCH, params={"fieldManager": manager})
 
     async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bytes:
-        """Delete the object at *path*: only the one with *uid* if given, after *grace_s* seconds if given."""
+        """Delete the object at *path*: only with uid *uid* if given, and after *grace_s* seconds if given."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -381,39 +382,39 @@ _access_review_decoder: Final = msgspec.json.Decoder(_AccessReview)
 
 
 def namespace_path(namespace: str) -> str:
-    """Where the core/v1 objects of *namespace* are."""
+    """Return the path of the core/v1 objects of *namespace*."""
     return f"/api/v1/namespaces/{_quoted(namespace)}"
 
 
 def pod_path(namespace: str, name: str) -> str:
-    """Where a pod is."""
+    """Return the path of a pod."""
     return f"{namespace_path(namespace)}/pods/{_quoted(name)}"
 
 
 def owner_path(namespace: str, kind: str, name: str) -> str:
-    """Where an owner of pods is, of one of the kinds in OWNERS."""
+    """Return the path of an owner of pods; *kind* is in OWNERS."""
     api, collection = OWNERS[kind]
     return f"/apis/{api}/namespaces/{_quoted(namespace)}/{collection}/{_quoted(name)}"
 
 
 def claim_path(namespace: str, name: str) -> str:
-    """Where a PersistentVolumeClaim is."""
+    """Return the path of a PersistentVolumeClaim."""
     return f"{namespace_path(namespace)}/persistentvolumeclaims/{_quoted(name)}"
 
 
 def volume_path(name: str) -> str:
-    """Where a PersistentVolume is."""
+    """Return the path of a PersistentVolume."""
     return f"/api/v1/persistentvolumes/{_quoted(name)}"
 
 
 def node_path(name: str) -> str:
-    """Where a node is."""
+    """Return the path of a node."""
     return f"/api/v1/nodes/{_quoted(name)}"
 
 
 def _quoted(name: str) -> str:
     if name in ("", ".", ".."):
-        # Out of somebody's request, such a name would reach another object, or all of them.
+        # In a path, such a name from a request would address another object or the whole collection.
         raise InvalidRequestError("name", name, "write the name of one object")
     return quote(name, safe="")
 
@@ -445,7 +446,7 @@ def _version(verb: str, path: str, answer: bytes) -> str:
     try:
         return read_version(answer)
     except UndecodableError as e:
-        # It said 200, so it was written; but as what, only a read can tell.
+        # Status 200 means that it was written; only a read shows in which version.
         raise ApiUnknownError(verb=verb, path=path, status=200, message=str(e)) from e
 
 

@@ -1,4 +1,4 @@
-"""What went wrong on the way to a server, in plain words: the library's own name objects and their addresses."""
+"""Describes connection failures in plain words; the library's own messages name objects and their addresses."""
 
 import os
 import re
@@ -7,13 +7,13 @@ from typing import Final
 
 import aiohttp
 
-# What a library's text has of an object: of no use to people, and another one with every run.
+# An object's representation in a library's text: useless to readers, and different in every run.
 _OBJECT: Final = re.compile(r"\s*(?:ssl:)?<[^<>]* at 0x[0-9a-fA-F]+>")
 _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 
 
 def cause_of(error: Exception) -> str:
-    """Which host and port, where the error knows them, and what happened there."""
+    """Return what failed, with host and port if the error has them."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             return (
@@ -40,13 +40,13 @@ def _place(host: str, port: int | None) -> str:
 
 
 def _plain(error: BaseException) -> str:
-    """The operating system's words, or the error's own without what only its author can read."""
+    """Return the operating system's message, or the error's own without internals."""
     text = str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message.rstrip(".")
     if isinstance(error, ssl.SSLError):
         return (error.reason or "it failed").lower().replace("_", " ")
-    # Of several addresses that were tried, the first tells.
+    # If several addresses were tried, the first error represents them.
     found = _ERRNO.search(text)
     number = getattr(error, "errno", None) or (int(found[1]) if found else None)
     if isinstance(number, int) and number > 0:

@@ -1,6 +1,6 @@
-"""A condition of the pod that a process runs in, kept as that process is.
+"""Keeps a condition on the pod of this process up to date.
 
-A ConfigMap has no status to say it in, and an event is gone after an hour; a pod's condition stays.
+A ConfigMap has no status, and an event expires after an hour; a pod's condition stays.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from runtime.backoff import Backoff
 
 _log: Final = structlog.get_logger()
 
-# What kubectl shows in one go; the log has all of it.
+# The limit keeps the output of kubectl readable; the log has the full text.
 _MESSAGE_MAX: Final = 8192
 _LOOK_S: Final = 1.0
 
 
 class Verdict(Protocol):
-    """What is said: whether it is so, in one word and for people."""
+    """The state to publish: true or false, a one-word reason, and a message."""
 
     @property
     def accepted(self) -> bool:
@@ -38,7 +38,7 @@ class Verdict(Protocol):
 
     @property
     def message(self) -> str:
-        """For people."""
+        """The text for people."""
         ...
 
 
@@ -67,7 +67,7 @@ _decoder: Final = msgspec.json.Decoder(_Pod)
 
 
 class OwnCondition:
-    """Keeps one condition of one pod as it should be."""
+    """Keeps one condition of one pod up to date."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class OwnCondition:
         """Prepare.
 
         Args:
-            calls: to the API server.
+            calls: connection to the API server.
             pod: namespace and name.
             kind: the condition's type.
-            verdict: asked again and again.
-            failed: called when it could not be written.
-            wall: the time, in Unix seconds.
-            sleep: how to wait.
+            verdict: returns the current state; called repeatedly.
+            failed: called after a failed write.
+            wall: returns Unix seconds.
+            sleep: waits.
         """
         self._calls = calls
         self._pod = pod
@@ -102,7 +102,7 @@ class OwnCondition:
         self._before: _Found | None = None
 
     async def run(self) -> None:
-        """Write whenever there is something else to say, until cancelled."""
+        """Write the condition whenever it changes, until cancelled."""
         backoff = Backoff(first_s=1.0, cap_s=60.0, jitter=lambda: 0.0)
         written: Verdict | None = None
         told = ""
@@ -141,7 +141,7 @@ class OwnCondition:
         self._before = _Found(self._kind, status, changed_at)
 
     async def _read(self) -> None:
-        """What an earlier process of the same pod wrote: since when it is so, is kept."""
+        """Read what an earlier process of the same pod wrote, to keep its transition time."""
         try:
             found = _decoder.decode(await self._calls.get_pod(*self._pod))
         except msgspec.MsgspecError as e:

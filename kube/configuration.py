@@ -1,4 +1,4 @@
-"""Follows the texts of the configuration: files, and ConfigMaps of namespaces that are believed."""
+"""Follows the texts of the configuration: files, and ConfigMaps of trusted namespaces."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +19,7 @@ from runtime.files import Files
 _log: Final = structlog.get_logger()
 
 _LOOK_S: Final = 1.0
-# Words of metrics and of /readyz: no quotes or blanks, which those who query would have to escape.
+# Names for metrics and /readyz; without quotes and blanks, which queries would have to escape.
 _KINDS: Final = {
     Source.SCHEDULER_MAP: "scheduler-config",
     Source.CHIPS_MAP: "chip-config",
@@ -29,11 +29,11 @@ KINDS: Final = tuple(_KINDS.values())
 
 
 class Follower:
-    """Keeps an `ActiveConfiguration` as its texts are.
+    """Keeps an `ActiveConfiguration` in step with its texts.
 
     Attributes:
-        reflectors: those of ConfigMaps, by what they follow.
-        listed: set once every ConfigMap that is believed was listed, and is in force where it can be.
+        reflectors: the ConfigMap reflectors, by kind of configuration.
+        listed: set once every trusted ConfigMap was listed and, if usable, is in force.
     """
 
     def __init__(
@@ -47,10 +47,11 @@ class Follower:
         """Prepare.
 
         Args:
-            active: takes the texts.
-            files: are read once a second.
-            trusted: namespaces of others whose ConfigMaps are believed.
-            changed: called when something else is in force; nothing more of that text is read before it returns.
+            active: receives the texts.
+            files: read once a second.
+            trusted: namespaces whose third-party ConfigMaps are trusted.
+            changed: called after a change of the configuration in force; reading of that text continues when it
+                returns.
         """
         self.reflectors: Final[dict[str, Reflector[ConfigMap]]] = {}
         self.listed: Final = asyncio.Event()
@@ -60,20 +61,20 @@ class Follower:
         self._changed: Final = changed
         self._seen: dict[Source, Text] = {}
         self._api: tuple[asyncio.TaskGroup, ApiSource] | None = None
-        # The ConfigMaps of the devices that are followed, and by which task each.
+        # The followed device ConfigMaps, and the task of each.
         self._devices: dict[Source, tuple[str, asyncio.Task[None] | None]] = {}
 
     @property
     def wants_config_maps(self) -> bool:
-        """Whether any ConfigMap is believed, so that there is something to follow."""
+        """Whether there are trusted ConfigMaps to follow."""
         names = (SCHEDULER_MAP, *filter(None, device_maps(self._active.settings).values()))
         return any(believes(name.partition("/")[0], self._trusted) for name in names)
 
     async def follow_files(self) -> None:
-        """Read the files again and again, until cancelled."""
+        """Read the files repeatedly until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            # What was edited together is in force together.
+            # Files that are edited together take effect together.
             await self._take(*await asyncio.to_thread(self._files.read))
 
     async def follow_config_maps(self, api: ApiSource) -> None:
@@ -81,7 +82,7 @@ class Follower:
         async with asyncio.TaskGroup() as tasks:
             self._api, self._devices = (tasks, api), {}
             try:
-                # First the one that says where the devices are read from.
+                # Start with the ConfigMap that names the device configurations.
                 found = self._reflector(api, Source.SCHEDULER_MAP, SCHEDULER_MAP)
                 if found is not None:
                     tasks.create_task(found.run(), name=f"reflect {_KINDS[Source.SCHEDULER_MAP]}")
@@ -94,12 +95,12 @@ class Follower:
                 self._api = None
 
     def reasons(self) -> list[str]:
-        """What of the ConfigMaps cannot be read, or was not yet, a line each."""
+        """Return which ConfigMaps cannot be read or were not yet listed, one line each."""
         found: list[str] = []
         for name in KINDS:
             reflector = self.reflectors.get(name)
             if reflector is None:
-                # Once all were listed, it is in a namespace that is not believed.
+                # After the first lists, a missing reflector means that the namespace is not trusted.
                 found += [] if self.listed.is_set() else [f"{name}: not listed yet"]
             elif reflector.state:
                 found.append(reflector.state)
@@ -108,7 +109,7 @@ class Follower:
         return found
 
     async def _follow_devices(self) -> list[Reflector[ConfigMap]]:
-        """Follow the ConfigMaps that settings name now, and no others any more; those that are new."""
+        """Follow exactly the ConfigMaps that the settings name now; return the new reflectors."""
         found: list[Reflector[ConfigMap]] = []
         for source, name in device_maps(self._active.settings).items():
             followed, running = self._devices.get(source, (None, None))
@@ -127,7 +128,7 @@ class Follower:
         return found
 
     def _reflector(self, api: ApiSource, source: Source, name: str) -> Reflector[ConfigMap] | None:
-        """Follows one ConfigMap by its name, so that the right to read that one is enough."""
+        """Return a reflector of one ConfigMap by name, so the right to read that one is enough; None if untrusted."""
         kind, (namespace, _, own_name) = _KINDS[source], name.partition("/")
         if not name or not believes(namespace, self._trusted):
             self.reflectors.pop(kind, None)
@@ -146,9 +147,9 @@ class Follower:
 
     async def _take(self, *texts: Text) -> None:
         new = [text for text in texts if self._seen.get(text.source) != text]
-        # Remembered although they may be refused: one bad edit is told once.
+        # Refused texts are remembered too, so that a bad edit is reported once.
         self._seen |= {text.source: text for text in new}
-        # Work for a whole ConfigMap: it holds up nothing else.
+        # Decoding a full ConfigMap takes long, so it runs in a thread.
         decoded = await asyncio.to_thread(lambda: [self._active.decode(text) for text in new])
         changed = [found.text for found in decoded if self._active.take(found)]
         if changed:
@@ -159,23 +160,23 @@ class Follower:
 
 
 def text_of(source: Source, name: str, found: ConfigMap | None) -> Text:
-    """What the ConfigMap *name* says, or that there is none."""
+    """Return the content of ConfigMap *name*; empty if there is none."""
     return Text(source=source, config_map=name, content=found.texts.get(source.key, "") if found is not None else "")
 
 
 class _Sink:
-    """Tells of one ConfigMap, or that there is none."""
+    """Reports the state of one ConfigMap, or None if it does not exist."""
 
     def __init__(self, name: str, tell: Callable[[ConfigMap | None], Awaitable[None]]) -> None:
         self._name = name
         self._tell = tell
 
     async def on_replace(self, objects: Sequence[ConfigMap], resource_version: str) -> None:
-        """These, and no others, exist."""
+        """Report the one ConfigMap from a complete list."""
         del resource_version
         await self._tell(next((one for one in objects if one.name == self._name), None))
 
     async def on_event(self, kind: EventKind, value: ConfigMap) -> None:
-        """One appeared, changed or went."""
+        """Report a change of the ConfigMap."""
         if value.name == self._name:
             await self._tell(None if kind is EventKind.DELETED else value)

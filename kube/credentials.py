@@ -1,7 +1,7 @@
-"""Where the API server is and what to show it: in-cluster files or a kubeconfig, read again while they may change.
+"""Finds the API server's address and credentials in in-cluster files or a kubeconfig, and reads them again over time.
 
-In a pod the service account's files are read here; a kubeconfig goes through kubernetes_asyncio's loader, imported only
-then, for it costs a quarter of a second and 40 MiB. What to do with the credentials is `login.py`'s.
+This module reads a service account's files itself. A kubeconfig goes through kubernetes_asyncio's loader, which is
+imported only then because it costs 0.25 s and 40 MiB. `login.py` decides when credentials are read again.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from kube.errors import CredentialsError, printable
 from kube.kubeconfig import problem_of
 
 SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# An exec plugin may ask a person or a cloud; longer than this it is taken to hang.
+# An exec plugin may prompt a person or call a cloud; after this long it is considered hung.
 KUBECONFIG_DEADLINE_S: Final = 30.0
-# How the loader begins to say that it misses something; it goes on with a part of the file, secrets and all.
+# The start of the loader's message about a missing part; the rest quotes the file, including secrets.
 _MISSING: Final = re.compile(r"Invalid kube-config file\.(?: Expected key (\S+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How to prove who the server is, and who we are.
+    """How to verify the server, and the client's own certificate.
 
     Attributes:
-        ca_pem: certificates to trust; empty for those of the system.
+        ca_pem: trusted certificates; empty for those of the system.
         cert_file, key_file: the client's own pair, or "".
-        pair_digest: of the pair's content, so that a pair renewed in place compares unequal.
+        pair_digest: digest of the pair's content, so that a pair renewed in place compares unequal.
         server_name: the name to verify instead of the URL's host, or "".
-        verify: `False` only where a kubeconfig says `insecure-skip-tls-verify`.
+        verify: `False` only if a kubeconfig sets `insecure-skip-tls-verify`.
     """
 
     ca_pem: str = field(default="", repr=False)
@@ -48,14 +48,14 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """A server's address and what to show it. Equal values need no new connection.
+    """A server's address and the credentials for it. Equal values need no new connection.
 
     Attributes:
-        server: the URL, without a slash at its end.
+        server: the URL, without a trailing slash.
         authorization: the whole header (`Bearer ...`), or ""; never logged.
         tls: certificates.
         proxy_url: the kubeconfig's own proxy, or "". The environment's is never used.
-        namespace: the one that the credentials belong to, or "".
+        namespace: the namespace of the credentials, or "".
     """
 
     server: str
@@ -66,13 +66,13 @@ class Credentials:
 
 
 class CredentialSource(Protocol):
-    """Where credentials come from."""
+    """A source of credentials."""
 
     async def read(self, *, rejected: bool = False) -> Credentials:
-        """What is true now; off the loop, since files and plugins block.
+        """Read the current credentials outside the event loop, because files and plugins block.
 
         Args:
-            rejected: the server refused the last ones, so nothing remembered may be answered.
+            rejected: the server rejected the last credentials, so cached ones must not be returned.
 
         Raises:
             CredentialsError: nothing usable; one line that names the file.
@@ -82,7 +82,7 @@ class CredentialSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedSource:
-    """Credentials that never change: handed in by someone who made the server too."""
+    """Credentials that never change, for callers that created the server too."""
 
     credentials: Credentials
 
@@ -94,14 +94,14 @@ class FixedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InClusterSource:
-    """A pod's service account: `token`, `ca.crt` and `namespace` in one directory, rotated by the kubelet."""
+    """A pod's service account: `token`, `ca.crt` and `namespace` in one directory; the kubelet rotates them."""
 
     server: str
     directory: Path = SERVICE_ACCOUNT_DIR
 
     async def read(self, *, rejected: bool = False) -> Credentials:
         """See `CredentialSource`."""
-        del rejected  # nothing is remembered
+        del rejected  # nothing is cached
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> Credentials:
@@ -118,9 +118,9 @@ class InClusterSource:
 
 
 class KubeconfigSource:
-    """One kubeconfig, or several joined by colons; tokens, token files, client certificates, exec plugins.
+    """One kubeconfig, or several joined by colons, with tokens, token files, client certificates or exec plugins.
 
-    A plugin is run again only when what it answered expires or was rejected; files are read each time.
+    A plugin runs again only when its answer expires or is rejected; files are read each time.
     """
 
     def __init__(self, paths: str, *, context: str = "") -> None:
@@ -131,15 +131,15 @@ class KubeconfigSource:
 
     async def read(self, *, rejected: bool = False) -> Credentials:
         """See `CredentialSource`."""
-        # A loop of its own in a thread: the loader reads files, and its import alone stalls for a quarter of a second.
+        # In a thread with its own loop, because the loader reads files and its import alone takes 0.25 s.
         return await asyncio.to_thread(asyncio.run, self._read(rejected=rejected))
 
     def mistake(self) -> str:
-        """Why these files can never be used as they are, or ""."""
+        """Return why these files can never be used as they are, or ""."""
         return problem_of(self._paths, self._context)
 
     async def _read(self, *, rejected: bool) -> Credentials:
-        # Lazy: see the module's docstring.
+        # Imported lazily; the module docstring gives the reason.
         from kubernetes_asyncio.config import ConfigException, kube_config  # noqa: PLC0415
         from yaml import YAMLError  # noqa: PLC0415
 
@@ -147,7 +147,7 @@ class KubeconfigSource:
             return self._from_plugin
         if problem := self.mistake():
             raise CredentialsError(problem)
-        # What the loader logs it raises as well, or it is told below.
+        # The loader also raises what it logs, or the code below reports it.
         logging.getLogger(kube_config.__name__).disabled = True
         landing = SimpleNamespace(api_key={})
         try:
@@ -174,11 +174,11 @@ class KubeconfigSource:
             AttributeError,
             AssertionError,
         ) as e:
-            # The loader walks the file as it finds it: a list where a mapping belongs is an AttributeError. What it
-            # says may hold a token, and is no cause of what is told.
+            # The loader does not validate the file: a list in place of a mapping raises AttributeError. Its message may
+            # hold a token, so it is not chained as the cause.
             named = f", context {quoted(self._context)}" if self._context else ""
             raise CredentialsError(f"kubeconfig {self._paths}{named}: {_told(e)}; correct the kubeconfig") from None
-        user = getattr(loader, "_user", None)  # the loader tells in no other way whether it used a plugin
+        user = getattr(loader, "_user", None)  # the loader shows in no other way whether it used a plugin
         uses_plugin = user is not None and "exec" in user
         if uses_plugin and not (found.authorization or found.tls.cert_file):
             raise CredentialsError(
@@ -197,16 +197,16 @@ def choose_source(
     environ: Mapping[str, str],
     service_account_dir: Path = SERVICE_ACCOUNT_DIR,
 ) -> CredentialSource:
-    """The source to use: *kubeconfig* if named, else the pod's own, else what `KUBECONFIG` names.
+    """Return the source to use: *kubeconfig* if given, else the pod's service account, else `KUBECONFIG`.
 
     Args:
-        kubeconfig: what `--kubeconfig` said, or "".
+        kubeconfig: value of `--kubeconfig`, or "".
         context: a context in it other than the current one, or "".
-        environ: the process's environment; only `KUBERNETES_SERVICE_*` and `KUBECONFIG` are looked at.
-        service_account_dir: where the kubelet puts the service account's files.
+        environ: the process's environment; only `KUBERNETES_SERVICE_*` and `KUBECONFIG` are read.
+        service_account_dir: directory of the service account's files.
 
     Raises:
-        CredentialsError: none of the three is there.
+        CredentialsError: none of the three exists.
     """
     if kubeconfig:
         return KubeconfigSource(kubeconfig, context=context)
@@ -232,9 +232,9 @@ def mistake_in(
     environ: Mapping[str, str],
     service_account_dir: Path = SERVICE_ACCOUNT_DIR,
 ) -> str:
-    """Why nobody can log in by what `choose_source` is told, until a person changes that; "" if it may be waited for.
+    """Return why the source that `choose_source` picks needs a person's correction; "" if waiting may help.
 
-    A pod's token may come later, and a server may come back: those are no mistakes.
+    A missing pod token or an unreachable server may recover, so neither is a mistake.
     """
     try:
         source = choose_source(
@@ -256,7 +256,7 @@ def _from_landing(landing: SimpleNamespace, loader: object) -> Credentials:
     inner = context.get("context") if isinstance(context, dict) else None
     return Credentials(
         server=str(server).rstrip("/"),
-        # A token file ends with a line break, which a header may not hold.
+        # A token file ends with a line break, which is invalid in a header.
         authorization=" ".join(str(landing.api_key.get("BearerToken", "")).split()),
         tls=Tls(
             ca_pem=_text(Path(ca_file)) if ca_file else "",
@@ -272,7 +272,7 @@ def _from_landing(landing: SimpleNamespace, loader: object) -> Credentials:
 
 
 def _told(error: Exception) -> str:
-    """What the loader says, without any value of the file."""
+    """Return the loader's message without any value of the file."""
     text = str(error) or type(error).__name__
     if missing := _MISSING.match(text):
         return f"{missing[1]} has no value" if missing[1] else "it is no kubeconfig"
@@ -280,7 +280,7 @@ def _told(error: Exception) -> str:
 
 
 def _expires_soon(expiry: datetime | None) -> bool:
-    # Without an expiry the answer holds until it is rejected, as in client-go.
+    # Without an expiry, the answer is valid until it is rejected, as in client-go.
     return expiry is not None and expiry - datetime.now(UTC) < timedelta(minutes=1)
 
 

@@ -1,7 +1,7 @@
-"""What the API server, or the way to it, answered when it did not do what was asked.
+"""Errors of calls to the API server, from the server or from the connection.
 
-The split that matters is what became of a write: `ApiRefusedError` and everything below it were certainly not
-written, `ApiUnknownError` perhaps was. A read may be repeated after either. What to do next is the caller's choice.
+The classes differ by the fate of a write: `ApiRefusedError` and its subclasses were certainly not written;
+`ApiUnknownError` was perhaps written. A read may be repeated after either. The caller decides what to do next.
 """
 
 import re
@@ -11,13 +11,13 @@ from typing import ClassVar, Final
 
 import msgspec
 
-# What an error quotes of a body that is not the API server's: enough to recognise a proxy's page, never a whole one.
+# An error quotes this much of a foreign body: enough to recognise a proxy's page, never a whole one.
 MAX_QUOTED_CHARACTERS: Final = 256
 MAX_MESSAGE_CHARACTERS: Final = 1_024
 
 
 class ConflictKind(StrEnum):
-    """Which precondition a 409 speaks of; told by the message, because the reason is the same for all."""
+    """The precondition that a 409 reports, taken from the message because the reason is the same for all."""
 
     ALREADY_BOUND = "already-bound"
     ALREADY_EXISTS = "already-exists"
@@ -29,23 +29,23 @@ class ConflictKind(StrEnum):
 
 
 class CredentialsError(Exception):
-    """Nothing to log in with: a file, a context or a plugin is wrong. The text is one line that says which."""
+    """No usable credentials: a file, a context or a plugin is wrong. The text is one line that names it."""
 
 
 class UndecodableError(Exception):
-    """A list, an event or an object is not what its kind should look like; raised by decoders."""
+    """A list, an event or an object does not have the form of its kind; raised by decoders."""
 
 
 class ApiError(Exception):
-    """A call that did not succeed, with the facts of it.
+    """A failed call.
 
     Attributes:
         verb: the HTTP method, upper case.
-        path: the path asked for, without server and query.
-        status: the HTTP status, or 0 where no answer came.
-        reason: the API server's word for it (`Conflict`, `Expired`, ...), or "" where it gave none.
-        message: what happened, for people, at most 1,024 characters.
-        retry_after_s: seconds after which the server wants to be asked again, or `None`.
+        path: the requested path, without server and query.
+        status: the HTTP status, or 0 without an answer.
+        reason: the API server's reason (`Conflict`, `Expired`, ...), or "" if it gave none.
+        message: the failure in words, at most 1,024 characters.
+        retry_after_s: seconds after which the server accepts another try, or `None`.
     """
 
     advice: ClassVar[str] = ""
@@ -76,15 +76,15 @@ class ApiError(Exception):
 
 
 class ApiRefusedError(ApiError):
-    """Certainly not written: the server said no, or was never reached."""
+    """Certainly not written: the server refused, or was never reached."""
 
 
 class ApiForbiddenError(ApiRefusedError):
-    """403, or 401: these credentials may not do this, or somebody else forbids it for this object."""
+    """403 or 401: these credentials lack the right, or another component forbids the call for this object."""
 
     @property
     def is_missing_right(self) -> bool:
-        """Whether the API server's authorizer says so, and not, for one object, its admission or a webhook."""
+        """Whether the API server's authorizer refused, and not admission or a webhook for one object."""
         return _FORBIDDEN.search(self.message) is not None and "denied the request" not in self.message
 
     def __str__(self) -> str:
@@ -97,11 +97,11 @@ class ApiForbiddenError(ApiRefusedError):
 
 
 class ApiUnauthorizedError(ApiForbiddenError):
-    """401: the server does not know who asks."""
+    """401: the server does not recognize the credentials."""
 
     @property
     def is_missing_right(self) -> bool:
-        """Whoever is not known has no right to anything."""
+        """Always true: an unknown caller has no rights."""
         return True
 
     def __str__(self) -> str:
@@ -110,26 +110,26 @@ class ApiUnauthorizedError(ApiForbiddenError):
 
 
 class ApiNotFoundError(ApiRefusedError):
-    """404: there is no such object, or no such kind in this cluster."""
+    """404: the object or its kind does not exist in this cluster."""
 
 
 class ApiConflictError(ApiRefusedError):
-    """409: the object is not, or no longer, what the call assumed."""
+    """409: the object differs from what the call assumed."""
 
     @property
     def kind(self) -> ConflictKind:
-        """Which assumption failed."""
+        """The assumption that failed."""
         return conflict_kind(self.reason, self.message)
 
 
 class ApiGoneError(ApiRefusedError):
-    """410: the version or page asked for is no longer kept; list again."""
+    """410: the requested version or page is no longer kept; list again."""
 
     retryable = True
 
 
 class ApiThrottledError(ApiRefusedError):
-    """429, or 503 with `Retry-After`: not now; not before `retry_after_s`."""
+    """429, or 503 with `Retry-After`: do not try again before `retry_after_s`."""
 
     retryable = True
 
@@ -142,13 +142,13 @@ class ApiUnreachableError(ApiRefusedError):
 
 
 class ApiUnknownError(ApiError):
-    """Perhaps written: the connection ended, the time ran out or the server failed after the call was sent."""
+    """Perhaps written: the connection ended, time ran out, or the server failed after the call was sent."""
 
     retryable = True
 
 
 class ApiUnreadableError(ApiError):
-    """The answer to a read came but cannot be used: cut off, too long, or not what was asked for."""
+    """The answer to a read is unusable: cut off, too long, or of another form."""
 
     retryable = True
 
@@ -183,13 +183,13 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 
 
 def from_answer(verb: str, path: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """The error that an answer stands for; *body* may be anything at all.
+    """Return the error for an answer; *body* may be anything.
 
     Args:
         verb: the HTTP method.
-        path: the path asked for.
+        path: the requested path.
         status: the HTTP status, 300 or above.
-        headers: the answer's, found whatever their case (`CIMultiDict` and the like).
+        headers: the answer's headers, with case-insensitive keys (`CIMultiDict` and the like).
         body: a meta/v1 Status, or a proxy's page.
     """
     told = _read_status(body)
@@ -206,13 +206,13 @@ def from_answer(verb: str, path: str, status: int, headers: Mapping[str, str], b
 
 
 def from_event(verb: str, path: str, code: int, reason: str, message: str) -> ApiError:
-    """The error that an `ERROR` event inside a watch stands for; its HTTP status was 200."""
+    """Return the error for an `ERROR` event inside a watch, whose HTTP status was 200."""
     kind = ApiGoneError if reason in ("Expired", "Gone") else _class_of(code or 500, None)
     return kind(verb=verb, path=path, status=code, reason=printable(reason, 64), message=message)
 
 
 def conflict_kind(reason: str, message: str) -> ConflictKind:
-    """Which precondition a 409 with this *reason* and *message* speaks of.
+    """Return the precondition that a 409 with this *reason* and *message* reports.
 
     Source: kube-apiserver v1.36, pkg/registry/core/pod/storage (assignPod) and apiserver's precondition checks.
     """
@@ -231,7 +231,7 @@ def conflict_kind(reason: str, message: str) -> ConflictKind:
 
 
 def printable(text: str, limit: int) -> str:
-    """*text* on one line, without control characters, at most *limit* characters: fit for logs and events."""
+    """Return *text* on one line, without control characters, cut to *limit* characters, for logs and events."""
     cut = text[: limit + 1]
     line = "".join(c if c.isprintable() else " " for c in cut)
     return line if len(line) <= limit else line[: limit - 3] + "..."
@@ -254,7 +254,7 @@ def _read_status(body: bytes) -> _Status | None:
 
 def _retry_after_s(headers: Mapping[str, str], told: _Status | None) -> float | None:
     text = headers.get("Retry-After", "")
-    # The other form, a date, would compare the server's clock with ours; the API server never sends it.
+    # The other form, a date, would compare two clocks; the API server never sends it.
     if text.isascii() and text.isdigit() and len(text) <= 6:
         return float(text)
     if told and told.details and told.details.retry_after_seconds > 0:

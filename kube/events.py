@@ -1,4 +1,4 @@
-"""core/v1 events as they are written: one form for everybody who tells users of an object."""
+"""Builds core/v1 Events; every process that writes events uses this form."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ _NAME_MAX: Final = 200
 
 
 class About(NamedTuple):
-    """The object that an event is about; namespace "" where it has none."""
+    """The object of an event; namespace is "" if it has none."""
 
     kind: str
     name: str
@@ -22,7 +22,7 @@ class About(NamedTuple):
 
 
 class EventBody(NamedTuple):
-    """What an event says: a word for machines and a sentence for people, by which process."""
+    """The content of an event: a reason for machines, a message for people, and the reporting process."""
 
     reason: str
     message: str
@@ -31,7 +31,7 @@ class EventBody(NamedTuple):
 
 
 def event(about: About, body: EventBody, *, name: str, namespace: str, at_s: float, count: int = 1) -> dict[str, Any]:
-    """The body of an event *name* in *namespace*, which happened *count* times up to *at_s*."""
+    """Return the body of event *name* in *namespace*, which happened *count* times, last at *at_s* (Unix seconds)."""
     now = time_text(at_s)
     return {
         "apiVersion": "v1",
@@ -57,16 +57,16 @@ def event(about: About, body: EventBody, *, name: str, namespace: str, at_s: flo
 
 
 def event_name(about: str, *parts: str) -> str:
-    """A name for an event about the object *about*: the same for the same *parts*, also after a restart."""
+    """Return a name for an event on the object *about*: the same for equal *parts*, also after a restart."""
     digest = hashlib.blake2s("\n".join(parts).encode(), digest_size=8).hexdigest()
     return f"{about[:_NAME_MAX].rstrip('.-')}.{digest}"
 
 
 def message_text(text: str) -> str:
-    """*text* as an event may have it."""
+    """Return *text* in the form that an event's message allows."""
     return printable(text, _MESSAGE_MAX)
 
 
 def time_text(at_s: float) -> str:
-    """Unix seconds as an event has them."""
+    """Return Unix seconds in the format of events."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

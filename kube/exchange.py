@@ -1,4 +1,4 @@
-"""One request and its answer: how far it came, and therefore what its failure means for a write."""
+"""One request and its answer. How much was sent determines what a failure means for a write."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from kube.errors import (
     from_answer,
 )
 
-# A page of 500 pods with managedFields is 5 MB [facts 2.2]; nothing we ask for is several times that.
+# A page of 500 pods with managedFields has 5 MB [facts 2.2]; no expected answer is several times that size.
 MAX_BODY_BYTES: Final = 64 * 2**20
 MAX_ERROR_BYTES: Final = 2**20
 NOT_PERMITTED: Final = "held back: this process may not write now"
 
 
 class Purpose(StrEnum):
-    """Which connections a call travels on: watches must not use up those of calls, nor either those of the lease."""
+    """The connection pool of a call. Watches, calls and the lease must not use up each other's connections."""
 
     CALLS = "calls"
     WATCHES = "watches"
@@ -34,7 +34,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """An answer of status 200 to 299, whole. *headers* are found whatever their case."""
+    """A complete answer with status 200 to 299; *headers* have case-insensitive keys."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,9 +43,9 @@ class Response:
 
 @dataclass(slots=True, kw_only=True)
 class Exchange:
-    """One request, and how far it came. More than one *sending*: aiohttp repeated it on a new connection.
+    """One request and its progress. If *sendings* is above 1, aiohttp repeated it on a new connection.
 
-    permit: asked right before the first byte is sent; what it forbids is not sent.
+    permit: called right before the first byte is sent; if it returns False, nothing is sent.
     """
 
     verb: str
@@ -60,24 +60,24 @@ class Exchange:
 
     @property
     def target(self) -> str:
-        """Path and query, as the request line has them."""
+        """Return path and query as in the request line."""
         return f"{self.path}?{urlencode(self.params)}" if self.params else self.path
 
     def begin_sending(self) -> None:
-        """The first byte is to be sent now.
+        """Record that the first byte is about to be sent.
 
         Raises:
-            ApiThrottledError: it is not, because that is not permitted any more.
+            ApiThrottledError: sending is no longer permitted, so nothing is sent.
         """
         if self.permit is not None and not self.permit():
             raise ApiThrottledError(verb=self.verb, path=self.path, message=NOT_PERMITTED, retry_after_s=1.0)
         self.sendings += 1
 
     async def read(self, answer: aiohttp.ClientResponse) -> Response:
-        """The whole of *answer*, which its caller closes.
+        """Read the whole of *answer*, which the caller closes.
 
         Raises:
-            ApiError: it is no success, too long, or was cut off.
+            ApiError: the status is not a success, or the body is too long or cut off.
         """
         if not 200 <= answer.status < 300:
             raise await self.refusal(answer)
@@ -90,17 +90,17 @@ class Exchange:
         return Response(status=answer.status, headers=answer.headers, body=content)
 
     async def refusal(self, answer: aiohttp.ClientResponse) -> ApiError:
-        """What *answer*, which is no success, says about the request."""
+        """Return the error for *answer*, whose status is not a success."""
         try:
             content, _ = await _read(answer, min(self.max_bytes, MAX_ERROR_BYTES))
         except (aiohttp.ClientError, OSError) as e:
             if not 300 <= answer.status < 500:
                 return self._unreadable(answer, f"the answer was cut off: {cause_of(e)}")
-            content = b""  # why was lost, but the head has told that nothing was written
+            content = b""  # the reason is lost, but the status shows that nothing was written
         error = from_answer(self.verb, self.path, answer.status, answer.headers, content)
         if self.sendings < 2 or self.verb == "GET":
             return error
-        # aiohttp sent it twice: the first may be what the second was refused for.
+        # aiohttp sent it twice, and the second may be refused because the first succeeded.
         return ApiUnknownError(
             verb=error.verb,
             path=error.path,
@@ -111,7 +111,7 @@ class Exchange:
         )
 
     def lost(self, text: str) -> ApiError:
-        """No answer came."""
+        """Return the error for a request without an answer."""
         kind = ApiUnknownError if self.sendings else ApiUnreachableError
         return kind(verb=self.verb, path=self.path, message=text)
 
@@ -121,7 +121,7 @@ class Exchange:
 
 
 async def _read(answer: aiohttp.ClientResponse, max_bytes: int) -> tuple[bytes, bool]:
-    """The body, and whether that is all of it."""
+    """Return the body, and whether it is complete."""
     parts: list[bytes] = []
     size = 0
     async for chunk in answer.content.iter_any():

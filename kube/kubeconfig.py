@@ -1,7 +1,7 @@
-"""Whether a kubeconfig can be used at all, before anybody waits for a server: its files, and the context in them.
+"""Checks whether a kubeconfig is usable, its files and its context, before a process waits for a server.
 
-Reading credentials out of it is left to the client library, which says less of what is wrong. Source: Kubernetes
-documentation, "Organizing Cluster Access Using kubeconfig Files"; the first file wins that names something.
+The client library reads the credentials, but its errors say less. Source: Kubernetes documentation, "Organizing Cluster
+Access Using kubeconfig Files"; the first file that sets a value wins.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,11 +17,11 @@ _SHOWN: Final = 8
 
 
 def problem_of(paths: str, context: str = "") -> str:
-    """Why the files in *paths*, joined by colons, have no usable context; "" if they have one.
+    """Return why the files in *paths*, joined by colons, have no usable context; "" if they have one.
 
     Args:
-        paths: of several files, those that are missing are passed over, as kubectl does.
-        context: the one to use; "" for the current one.
+        paths: if there are several files, missing ones are skipped, as kubectl does.
+        context: the context to use; "" for the current one.
     """
     try:
         found = _merged([Path(path).expanduser() for path in paths.split(":") if path])
@@ -32,7 +32,7 @@ def problem_of(paths: str, context: str = "") -> str:
 
 
 class _UnusableError(ValueError):
-    """What is wrong, and what to do."""
+    """The problem and its remedy."""
 
 
 def _merged(files: Iterable[Path]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     except OSError as e:
         raise _UnusableError(f"it cannot be read: {(e.strerror or str(e)).lower()}; check who may read it") from e
-    # A tag that its value does not keep (`!!bool x`) breaks the loader in other ways.
+    # A YAML tag that does not match its value (`!!bool x`) makes the loader raise these other errors.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as e:
         raise _UnusableError(f"it is not YAML{_line_of(e)}; correct the file") from e
     if not isinstance(found, dict):
@@ -72,12 +72,12 @@ def _named(found: object, kind: str) -> dict[str, Any]:
     entries = found or []
     if not isinstance(entries, list) or not all(isinstance(one, dict) and _text(one.get("name")) for one in entries):
         raise _UnusableError(f"{kind}: write a list of entries with a name each")
-    # Of two entries with one name the first counts.
+    # If two entries have the same name, the first counts.
     return {_text(one["name"]): one.get(kind.removesuffix("s")) for one in reversed(entries)}
 
 
 def _text(found: object) -> str:
-    """A name; a mapping or list that stands in its place, out of line by a blank, may hold a token."""
+    """Return *found* if it is a name. A misindented mapping or list in its place may hold a token."""
     return str(found) if isinstance(found, str | int) else ""
 
 
@@ -96,7 +96,7 @@ def _check(found: Mapping[str, Any], wanted: str) -> None:
 
 
 def _entry(name: str, context: object, kind: str, entries: Mapping[str, object]) -> str:
-    """The name of the cluster or user that the *context* called *name* uses."""
+    """Return the cluster or user that the context *name* uses."""
     named = _text(context.get(kind)) if isinstance(context, dict) else ""
     if named in entries:
         return named

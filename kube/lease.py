@@ -1,8 +1,8 @@
-"""A Lease (coordination.k8s.io/v1) that one of several processes holds; after client-go's shape.
+"""A Lease (coordination.k8s.io/v1) for leader election among processes, modelled on client-go.
 
-Every attempt ends inside the renew deadline. Only intervals that this process itself saw pass count: the times inside
-the Lease are compared as text, never read. What a person does to the Lease by hand is waited out or mended, and never
-more than that: whoever held it before may go on until its own time is over.
+Every attempt ends inside the renew deadline. Only intervals that this process has measured itself count; the times in
+the Lease are compared as text and never interpreted. A manual change of the Lease is waited out or repaired, never
+trusted: the previous holder may continue until its own time is over.
 """
 
 import asyncio
@@ -28,36 +28,36 @@ from kube.errors import (
 from kube.exchange import Purpose, Response
 
 _GROUP: Final = "/apis/coordination.k8s.io/v1"
-# A longer duration in a Lease is a slip of somebody's hand, and would keep everybody out for as long.
+# A longer duration in a Lease is a mistake and would exclude all candidates for that time.
 MAX_DURATION_S: Final = 60.0
-# What client-go writes when it gives a Lease up: an empty holder alone may be a person's edit.
+# client-go writes this duration when it releases a Lease; an empty holder alone may be a manual edit.
 _RELEASED_S: Final = 1
 
 
 class Instant(NamedTuple):
-    """One moment by two clocks: seconds since boot, suspended time included, and Unix seconds.
+    """One moment on two clocks: seconds since boot including suspended time, and Unix seconds.
 
-    The first goes on while the process is stopped or the machine sleeps. The second shows what a paused virtual
-    machine hides from the first; it may jump, and so may only ever shorten what is believed.
+    The first continues while the process is stopped or the machine sleeps. The second also shows the pause of a virtual
+    machine, which the first misses. It may jump, so it may only shorten the time for which a lease is trusted.
     """
 
     boot_s: float
     wall_s: float
 
     def since_s(self, earlier: "Instant") -> float:
-        """The seconds since *earlier*, by the clock that counted more."""
+        """Return the seconds since *earlier*, by the clock with the larger difference."""
         return max(self.boot_s - earlier.boot_s, self.wall_s - earlier.wall_s)
 
 
 def read_clocks() -> Instant:
-    """Now. Where there is no clock that counts suspended time, the monotonic one stands in for it."""
+    """Return the current time. Without a clock that includes suspended time, the monotonic clock replaces it."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return Instant(time.clock_gettime(clock), time.time())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long a Lease is good for, how long renewing it is tried, and how often, in seconds."""
+    """Seconds: how long a Lease is valid, how long renewal is tried, and how often."""
 
     duration_s: float = 15.0
     renew_deadline_s: float = 10.0
@@ -65,15 +65,15 @@ class Timing:
 
     @property
     def attempt_s(self) -> float:
-        """For one attempt: a connection that swallows everything leaves time for another one."""
+        """The limit for one attempt; a dead connection leaves time for a second attempt."""
         return self.renew_deadline_s / 2.0
 
 
 class How(StrEnum):
-    """In what state a Lease was when it was taken.
+    """The state of a Lease when it was acquired.
 
-    NEW: there was none, or one that nobody ever held, which says nothing about who may still be at work.
-    EXPIRED: its holder let its time pass. RELEASED: its holder had ended its work.
+    NEW: it did not exist or never had a holder, so it does not show whether another process is still working.
+    EXPIRED: its holder let it expire. RELEASED: its holder had ended its work.
     """
 
     NEW = "new"
@@ -82,11 +82,11 @@ class How(StrEnum):
 
 
 class LeaseLostError(Exception):
-    """This process may not go on as the holder; the text is one line that says why."""
+    """This process must stop acting as the holder; the text is one line with the reason."""
 
 
 class Requester(Protocol):
-    """What of `kube.transport.Transport` is needed here."""
+    """The part of `kube.transport.Transport` that a Lease needs."""
 
     async def request(
         self,
@@ -126,15 +126,16 @@ _decoder: Final = msgspec.json.Decoder(_Lease)
 
 
 class Lease:
-    """One Lease, as one candidate for it sees it.
+    """One Lease, as one candidate sees it.
 
     Attributes:
         name: namespace/name, for people.
-        identity: who we are in it.
-        holder: whom it named when it was last read, or "".
+        identity: this candidate's identity in the Lease.
+        holder: the holder at the last read, or "".
         problem: why the last attempt failed, or "".
         is_forbidden: whether these credentials may not read it.
-        is_known, is_there: whether the API server has said if there is one, and if so, whether there is.
+        is_known: whether the API server has said if the Lease exists.
+        is_there: whether it exists, if that is known.
     """
 
     def __init__(
@@ -154,14 +155,14 @@ class Lease:
 
         Args:
             requester: the transport.
-            namespace: the Lease's.
-            name: the Lease's.
-            identity: another one for every process, also for the next in the same pod.
+            namespace: namespace of the Lease.
+            name: name of the Lease.
+            identity: unique for every process, also for the next one in the same pod.
             timing: the same for all candidates.
-            makes: whether to make one where there is none; else one that somebody makes is waited for.
-            clocks: now.
+            makes: whether to create a missing Lease; if not, wait until another process creates it.
+            clocks: returns the current time.
             sleep: waits.
-            jitter: a number from 0 to 1.
+            jitter: returns a number from 0 to 1.
         """
         self.name: Final = f"{namespace}/{name}"
         self.identity: Final = identity
@@ -180,32 +181,33 @@ class Lease:
         self._clocks: Final = clocks
         self._sleep: Final = sleep
         self._jitter: Final = jitter
-        # What was read last, and when we first saw it so.
+        # The last state read, and when this process first saw it.
         self._seen: _Spec | None = None
         self._seen_at: Instant | None = None
-        # When we held it for certain: right before the last renewal that was written was sent. None: we do not hold it.
+        # When this process certainly held the Lease: the time just before the last successful renewal was sent. None:
+        # not held.
         self._renewed_at: Instant | None = None
         self._version = ""
-        # What was sent and never answered.
+        # The write whose outcome is unknown.
         self._unsure: tuple[_Spec, Instant] | None = None
 
-    # ------------------------------------------------------------------ what is asked of it
+    # ------------------------------------------------------------------ questions
 
     def left_s(self) -> float:
-        """For how long nobody else can take it, seen from the worst of our clocks; 0 or less if that is over."""
+        """Return for how many seconds no other process can acquire it, by the worse clock; 0 or less if none."""
         if self._renewed_at is None:
             return 0.0
         return self._timing.duration_s - self._clocks().since_s(self._renewed_at)
 
     def is_failing(self) -> bool:
-        """Whether it could be neither read nor written for as long as a holder may go on without."""
+        """Return whether reads and writes have failed for as long as a holder may continue without them."""
         if not self.problem:
             return False
         answered_at = self._answered_at
         return answered_at is None or self._clocks().boot_s - answered_at.boot_s >= self._timing.renew_deadline_s
 
     async def acquire(self) -> How:
-        """Wait until it is ours, however long that takes."""
+        """Wait without limit until this process holds the Lease."""
         while True:
             try:
                 how = await self._try_to_acquire()
@@ -218,10 +220,10 @@ class Lease:
             await self._sleep(self._next_look_s())
 
     async def keep(self) -> NoReturn:
-        """Renew it until that fails for too long.
+        """Renew the Lease until that fails for too long.
 
         Raises:
-            LeaseLostError: another has it, or it could not be renewed inside the renew deadline.
+            LeaseLostError: another process holds it, or it was not renewed inside the renew deadline.
         """
         while True:
             wait_s = self._timing.retry_s * (1.0 - 0.25 * self._jitter())
@@ -239,7 +241,7 @@ class Lease:
                 self.problem = ""
 
     async def release(self, limit_s: float) -> bool:
-        """Give it up, so that the next one need not wait; whether that was written within *limit_s*.
+        """Release the Lease so that the next holder need not wait; return whether that was written within *limit_s*.
 
         Only for a holder whose last write has ended.
         """
@@ -265,8 +267,8 @@ class Lease:
     # ------------------------------------------------------------------ acquiring
 
     def _next_look_s(self) -> float:
-        """Until a candidate looks again: the sooner it sees a renewal, the sooner it knows that none follows."""
-        # Up to a quarter shorter, so that candidates do not come in step, and never later than promised.
+        """Return the seconds until a candidate reads again; frequent reads detect the last renewal early."""
+        # Up to a quarter shorter, so that candidates do not synchronize, and never later than promised.
         look_s = 0.5 * self._timing.retry_s * (1.0 - 0.25 * self._jitter())
         over_s = self._over_in_s()
         return min(look_s, over_s) if over_s > 0.0 else look_s
@@ -280,7 +282,7 @@ class Lease:
             return await self._create() if self._makes and self._is_over() else None
         if self._unsure is not None and self._unsure[0] == seen:
             self._renewed_at, self._unsure = self._unsure[1], None
-            return How.NEW  # how it was before is not known any more
+            return How.NEW  # the earlier state is no longer known
         if not self._is_over():
             return None
         how = How.NEW if self._seen is None else How.RELEASED if _is_released(seen) else How.EXPIRED
@@ -288,7 +290,7 @@ class Lease:
         try:
             await self._write(spec, lambda: self._patch(spec))
         except ApiConflictError:
-            return None  # somebody was faster
+            return None  # another candidate was faster
         return how
 
     async def _create(self) -> How | None:
@@ -300,13 +302,14 @@ class Lease:
         return How.NEW
 
     def _is_over(self) -> bool:
-        """Whether nobody can be the holder: what was read last is released, or stands unchanged for long enough."""
+        """Return whether no process can hold it: it was released, or has not changed for long enough."""
         return self._over_in_s() <= 0.0
 
     def _over_in_s(self) -> float:
         if self._seen is None or self._seen_at is None or _is_released(self._seen):
-            return 0.0  # there never was one that we know of, or its holder has gone
-        # As long as we would believe in our own, whatever was written there by hand: its holder may not have noticed.
+            return 0.0  # no holder is known, or it has released the Lease
+        # At least as long as this process would trust its own renewal, whatever was written by hand, because the holder
+        # may not have noticed the change.
         wished_s = float(self._seen.lease_duration_seconds or 0)
         good_s = min(max(wished_s, self._timing.duration_s), MAX_DURATION_S)
         return good_s - (self._clocks().boot_s - self._seen_at.boot_s)
@@ -320,7 +323,7 @@ class Lease:
         left_s = self._deadline_left_s(renewed_at)
         try:
             if left_s <= 0.0:
-                raise TimeoutError  # nothing is sent any more: who was stopped for a while must not come back as holder
+                raise TimeoutError  # send nothing: a process that was stopped for a while must not return as holder
             async with asyncio.timeout(left_s):
                 await self._renew_once()
         except TimeoutError as e:
@@ -340,13 +343,13 @@ class Lease:
             if not self._makes:
                 self.is_there = False
                 raise LeaseLostError(f"lease {self.name} is gone") from None
-            # Deleted under us: whoever saw it before waits for as long as it was good.
+            # The Lease was deleted while held; candidates that saw it before wait until it would have expired.
             await self._write(spec, lambda: self._post(spec))
         except ApiConflictError:
             await self._renew_changed(spec)
 
     async def _renew_changed(self, spec: _Spec) -> None:
-        """Somebody wrote to it: mend what a person did, and give way to another holder."""
+        """Handle a write by another party: repair a manual edit, or give way to another holder."""
         found = await self._read()
         if found.holder_identity not in (self.identity, "", None) or _is_released(found):
             raise LeaseLostError(f"lease {self.name} is held by {quoted_identity(found.holder_identity or '')}")
@@ -361,7 +364,7 @@ class Lease:
     # ------------------------------------------------------------------ calls
 
     async def _write(self, spec: _Spec, write: Callable[[], Awaitable[_Lease]]) -> None:
-        """Write *spec*; it counts from before it was sent, however long the answer takes."""
+        """Write *spec*; it is valid from before it was sent, however long the answer takes."""
         sent_at = self._clocks()
         try:
             found = await write()
@@ -373,7 +376,7 @@ class Lease:
 
     def _note(self, found: _Lease) -> _Spec:
         spec = found.spec or _Spec()
-        # One that is applied with everything else has no holder yet: it is like none, as long as none was seen in it.
+        # A Lease that was applied without a holder counts as missing, as long as no holder was seen in it.
         if spec != self._seen and not (self._seen is None and _is_unheld(spec)):
             self._seen, self._seen_at = spec, self._clocks()
         self.is_known = self.is_there = True
@@ -411,13 +414,13 @@ class Lease:
         try:
             return _decoder.decode(answer.body)
         except (msgspec.MsgspecError, ValueError) as e:
-            # What was written is known by the next read.
+            # The next read shows what was written.
             text = f"the Lease cannot be read: {e}"
             raise ApiUnknownError(verb=verb, path=path, status=answer.status, message=text) from e
 
 
 def quoted_identity(text: str) -> str:
-    """A holder as people may be shown it."""
+    """Return a holder's identity in printable form."""
     return repr(printable(text, 128)) if text else "nobody"
 
 
@@ -426,7 +429,7 @@ def _is_released(spec: _Spec) -> bool:
 
 
 def _is_unheld(spec: _Spec) -> bool:
-    """Whether nothing in it says that anybody ever held it."""
+    """Return whether nothing in it shows that it ever had a holder."""
     return not any((spec.holder_identity, spec.lease_duration_seconds, spec.acquire_time, spec.renew_time))
 
 

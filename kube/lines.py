@@ -1,4 +1,4 @@
-"""The lines of an answer that goes on, as a watch is."""
+"""Splits a streaming answer, such as a watch, into lines."""
 
 import asyncio
 from collections import deque
@@ -10,12 +10,12 @@ from kube.causes import cause_of
 from kube.errors import ApiUnreadableError
 from kube.exchange import Exchange
 
-# etcd stores objects of up to 1.5 MiB, the API server sends up to 3 MiB; an event holds one.
+# etcd stores objects of up to 1.5 MiB and the API server sends up to 3 MiB; an event holds one object.
 MAX_LINE_BYTES: Final = 16 * 2**20
 
 
 class Lines:
-    """The lines of a body; linear also in a line of many chunks. A slow reader slows the server down."""
+    """The lines of a body, in linear time even for a line of many chunks. A slow reader slows the server down."""
 
     def __init__(self, answer: aiohttp.ClientResponse, exchange: Exchange, silence_s: float, max_bytes: int) -> None:
         self._answer = answer

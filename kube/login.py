@@ -1,4 +1,4 @@
-"""The credentials in use: read once for all who need them, and anew when they are old or the server rejects them."""
+"""The current credentials, read once for all callers and again when they are old or the server rejects them."""
 
 import asyncio
 import ssl
@@ -14,7 +14,7 @@ CREDENTIALS_AGE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Credentials, and what was made of them."""
+    """Credentials, and the TLS context made from them."""
 
     credentials: Credentials
     context: ssl.SSLContext
@@ -22,46 +22,46 @@ class Login:
 
 
 class Logins:
-    """The login of now."""
+    """Holds the current login."""
 
     def __init__(self, source: CredentialSource, clock: Callable[[], float]) -> None:
         self._source = source
         self._clock = clock
         self._login: Login | None = None
-        # Single flight: a hundred calls answered 401 in one instant read the token once.
+        # Single flight: if a hundred calls get 401 at once, the token is read once.
         self._reading = asyncio.Lock()
 
     async def begin(self) -> None:
         """Read the credentials for the first time.
 
         Raises:
-            CredentialsError: there are none to begin with.
+            CredentialsError: there are no usable credentials.
         """
         self._login = await self._read(None, rejected=False)
 
     @property
     def known(self) -> Login:
-        """The login as it was read last, however old."""
+        """The login from the last read, however old."""
         if self._login is None:
             raise RuntimeError("the transport is used outside its `async with`")
         return self._login
 
     async def current(self) -> Login:
-        """The login, read again if it is more than a minute old."""
+        """Return the login; read it again if it is more than a minute old."""
         login = self.known
         if self._clock() - login.read_at_s < CREDENTIALS_AGE_S:
             return login
         return await self.renewed(login, rejected=False) or self.known
 
     async def renewed(self, old: Login, *, rejected: bool) -> Login | None:
-        """What to use instead of *old*; `None`, and the old one stays, if it cannot be read just now."""
+        """Return a replacement for *old*, or `None` if it cannot be read now; the old login then stays."""
         async with self._reading:
             if self.known is not old:
-                return self.known  # somebody else read it while we waited
+                return self.known  # another task read it in the meantime
             try:
                 self._login = await self._read(old, rejected=rejected)
             except CredentialsError:
-                # Files are replaced one after the other; the next call after a minute, or the next 401, tries again.
+                # Files are replaced one at a time; the next call after a minute, or the next 401, tries again.
                 self._login = replace(old, read_at_s=self._clock())
                 return None
             return self._login
@@ -84,7 +84,7 @@ def _make_context(tls: Tls) -> ssl.SSLContext:
         what = f"client certificate {tls.cert_file}, or the certificate authority" if tls.cert_file else "ca.crt"
         raise CredentialsError(f"{what}: cannot be used ({e}); check that it is PEM") from e
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Strict checks, the default from Python 3.13 on, refuse authorities that clusters have used for years.
+    # Strict checks, the default since Python 3.13, reject authorities that clusters have used for years.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not tls.verify:
         context.check_hostname = False

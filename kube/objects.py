@@ -1,6 +1,6 @@
-"""The envelopes of lists, watch events and reviews: what surrounds an object, whatever its kind.
+"""The envelopes of lists, watch events and reviews for objects of any kind.
 
-What is inside is decoded by the function that the caller hands in; kinds of objects belong to `core/wire`.
+A function from the caller decodes the object itself; kinds of objects belong to `core/wire`.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPage(Generic[_T]):
-    """One page of a list; *continue_token* is "" on the last."""
+    """One page of a list; *continue_token* is "" on the last page."""
 
     items: tuple[_T, ...]
     resource_version: str
@@ -33,7 +33,7 @@ class ListPage(Generic[_T]):
 
 
 class Changed(NamedTuple, Generic[_T]):
-    """An object appeared, changed or went; *value* is it, as it last was."""
+    """An object was added, changed or deleted; *value* is its last state."""
 
     kind: EventKind
     value: _T
@@ -42,14 +42,14 @@ class Changed(NamedTuple, Generic[_T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bookmark:
-    """Nothing happened up to this version."""
+    """No change up to this version."""
 
     resource_version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchFailed:
-    """The server ends the watch and says why, inside an answer of status 200."""
+    """The server ends the watch with a reason, inside an answer with status 200."""
 
     code: int
     reason: str
@@ -65,7 +65,7 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _List(msgspec.Struct, frozen=True):
-    """Source: Kubernetes API reference, meta/v1 ListMeta. A list without objects may say `null`."""
+    """Source: Kubernetes API reference, meta/v1 ListMeta. An empty list may be `null`."""
 
     metadata: _ListMeta
     items: list[msgspec.Raw] | None = None
@@ -77,7 +77,7 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Head(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
-    # Of a Status only:
+    # Only in a Status:
     code: int | None = 0
     reason: str | None = ""
     message: str | None = ""
@@ -97,10 +97,10 @@ _KINDS: Final = {kind.value: kind for kind in EventKind}
 
 
 def page_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], ListPage[_T]]:
-    """A decoder of lists whose objects *decode* reads; it raises `UndecodableError` and nothing else.
+    """Return a decoder of lists whose objects *decode* reads; it raises only `UndecodableError`.
 
     Args:
-        decode: one object's JSON to a value; may raise `ValueError` or msgspec's errors.
+        decode: converts one object's JSON to a value; may raise `ValueError` or msgspec's errors.
     """
 
     def decode_page(text: bytes) -> ListPage[_T]:
@@ -118,10 +118,10 @@ def page_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], ListPage[_T
 
 
 def event_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], WatchEvent[_T]]:
-    """A decoder of watch events whose objects *decode* reads; it raises `UndecodableError` and nothing else.
+    """Return a decoder of watch events whose objects *decode* reads; it raises only `UndecodableError`.
 
     Args:
-        decode: one object's JSON to a value; may raise `ValueError` or msgspec's errors.
+        decode: converts one object's JSON to a value; may raise `ValueError` or msgspec's errors.
     """
 
     def decode_event(line: bytes) -> WatchEvent[_T]:
@@ -134,10 +134,10 @@ def event_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], WatchEvent
 
 
 def read_version(text: bytes) -> str:
-    """The `resourceVersion` of the object in *text*.
+    """Return the `resourceVersion` of the object in *text*.
 
     Raises:
-        UndecodableError: it is no object.
+        UndecodableError: *text* is not an object.
     """
     try:
         return _head_decoder.decode(text).metadata.resource_version

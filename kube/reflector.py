@@ -1,7 +1,7 @@
-"""List and watch of one kind: whatever the server and the network do, the consumer's picture becomes true again.
+"""Lists and watches one kind, and restores the consumer's view after every failure of server or network.
 
-The decoders and the consumer are handed in; nothing is kept here but a resourceVersion. What was deleted while nobody
-watched the consumer finds by comparing: each full list arrives whole.
+The caller passes the decoders and the consumer; the reflector keeps only a resourceVersion. Every full list arrives as
+a whole, so the consumer finds missed deletions by comparison.
 """
 
 import asyncio
@@ -30,38 +30,38 @@ from runtime.backoff import Backoff
 _T = TypeVar("_T")
 _T_contra = TypeVar("_T_contra", contravariant=True)
 
-# A watch that told anything, or lived this long before it ended or broke, was a good one: go on at once.
+# A watch that delivered an event, or lived this long before it ended or broke, was good: continue at once.
 _GOOD_WATCH_S: Final = 0.5
 _GOOD_BROKEN_WATCH_S: Final = 10.0
-# A server that closes every watch at once after one event is asked five times a second, not five thousand.
+# If a server closes every watch after one event, this limits the requests to five a second.
 _REST_S: Final = 0.2
 _NO_REST_AFTER_S: Final = 5.0
-# A watch that lived for so much of its time has ended as planned.
+# A watch that lived for this share of its time ended as planned.
 _PLANNED_SHARE: Final = 0.8
-# After so many failures in a row the version may be what the server cannot serve (etcd restored from a backup).
+# After this many failures in a row, the server may be unable to serve the version (etcd restored from a backup).
 _FAILURES_BEFORE_LIST: Final = 5
-# A list younger than this that is needed again makes the next one wait: a full list is the dearest call there is.
+# If a list younger than this must be repeated, the next one waits, because a full list is the most expensive call.
 _GOOD_LIST_S: Final = 30.0
 _EVENTS_PER_TURN: Final = 64
 
 
 class Sink(Protocol[_T_contra]):
-    """Who wants to know. Slow answers slow the server down; nothing is queued in between.
+    """The consumer. Slow handlers slow the server down, because nothing is queued in between.
 
-    An `ApiError` that leaves it would be taken for the watch's own; anything else ends the run.
+    An `ApiError` raised by a handler would count as the watch's own; any other exception ends the run.
     """
 
     async def on_replace(self, objects: Sequence[_T_contra], resource_version: str) -> None:
-        """These, and no others, exist."""
+        """Replace all known objects."""
         ...
 
     async def on_event(self, kind: EventKind, value: _T_contra) -> None:
-        """One object appeared, changed or went. May be told twice."""
+        """Record that one object was added, changed or deleted. The same event may arrive twice."""
         ...
 
 
 class Source(Protocol):
-    """What of `kube.transport.Transport` is needed here."""
+    """The part of `kube.transport.Transport` that a reflector needs."""
 
     async def request(
         self, verb: str, path: str, *, params: Mapping[str, str], deadline_s: float, purpose: Purpose
@@ -78,13 +78,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How patient a reflector is.
+    """Timeouts and waits of a reflector.
 
     Attributes:
-        page_limit: objects in one page of a list; 500 pods are decoded in less than 20 ms.
-        list_deadline_s: for one page.
-        watch_s: after which the server ends a watch, at least; up to a quarter more is added at random.
-        silence_s: without an event or a bookmark (sent about once a minute) a connection is taken for dead.
+        page_limit: objects in one page of a list; decoding 500 pods takes less than 20 ms.
+        list_deadline_s: limit for one page.
+        watch_s: minimum time after which the server ends a watch; up to a quarter is added at random.
+        silence_s: a connection counts as dead after this long without an event or bookmark (sent about once a minute).
         first_wait_s, last_wait_s: the back-off between failing requests.
         last_list_wait_s: the longest wait between full lists that do not help.
     """
@@ -100,7 +100,7 @@ class Pace:
 
 @dataclass(slots=True, kw_only=True)
 class Counters:
-    """What happened so far; lists that were begun, and those of them that were handed over."""
+    """Event counts; lists: started lists, replaced: lists that reached the consumer."""
 
     lists: int = 0
     replaced: int = 0
@@ -112,30 +112,30 @@ class Counters:
 
 @dataclass(slots=True, kw_only=True)
 class _Progress:
-    """How far one watch came."""
+    """The progress of one watch."""
 
     version: str
     started_s: float
     opened: bool = False
 
     def good(self, first_version: str, now_s: float, *, broken: bool) -> bool:
-        """Whether it told anything, or lived long enough to count as one that works."""
+        """Return whether it delivered an event, or lived long enough to count as working."""
         enough_s = _GOOD_BROKEN_WATCH_S if broken else _GOOD_WATCH_S
         return self.version != first_version or (self.opened and now_s - self.started_s >= enough_s)
 
 
 class Reflector(Generic[_T]):
-    """Keeps *sink* told about the objects under *path*.
+    """Keeps *sink* informed about the objects under *path*.
 
     Attributes:
-        state: why the picture may be old, for readiness ("forbidden: list nodes: ..."), or "".
-        path: where they are, as the last list found it.
-        synced: set once a full list was handed over; stays set.
-        last_seen_monotonic: when the server last said anything, by the clock handed in; 0.0 before.
-        version: the resourceVersion up to which everything was handed over, or "".
-        current_s: by the same clock, when the picture was last known to be complete: an event or a bookmark came, a
-            watch ended as planned, or a list was begun that has been handed over. That a watch was opened shows
-            nothing of what may be held back in it. 0.0 before.
+        state: why the view may be stale, for readiness ("forbidden: list nodes: ..."), or "".
+        path: the path that the last list used.
+        synced: set once a full list was delivered; stays set.
+        last_seen_monotonic: when the server last sent anything, by the given clock; 0.0 before.
+        version: the resourceVersion up to which everything was delivered, or "".
+        current_s: by the same clock, when the view was last known to be complete: an event or a bookmark arrived, a
+            watch ended as planned, or a list started that was later delivered. Opening a watch does not count, because
+            events may be held back in it. 0.0 before.
         counters: what happened so far.
     """
 
@@ -154,20 +154,20 @@ class Reflector(Generic[_T]):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Prepare; nothing is sent before `run`.
+        """Prepare; `run` sends the first request.
 
         Args:
             source: the transport.
-            path: of the collection, such as `/api/v1/pods`.
-            decode: one object's JSON to a value; may raise `ValueError` or msgspec's errors.
-            sink: who is told.
+            path: path of the collection, such as `/api/v1/pods`.
+            decode: converts one object's JSON to a value; may raise `ValueError` or msgspec's errors.
+            sink: the consumer.
             selectors: `labelSelector`, `fieldSelector`.
             pace: limits and waits.
-            absent_is_empty: a 404 of the list means that the kind is not installed, so that there are no objects.
-            older: where the same objects may be where *path* is not served, the first that is served counts.
+            absent_is_empty: a 404 of the list means that the kind is not installed, so there are no objects.
+            older: alternative paths if *path* is not served; the first one served counts.
             clock: monotonic seconds.
             sleep: waits.
-            jitter: a number from 0 to 1.
+            jitter: returns a number from 0 to 1.
         """
         self.state = ""
         self.synced = asyncio.Event()
@@ -191,7 +191,7 @@ class Reflector(Generic[_T]):
         self._requests = Backoff(first_s=self._pace.first_wait_s, cap_s=self._pace.last_wait_s, jitter=jitter)
         self._lists = Backoff(first_s=self._pace.first_wait_s, cap_s=self._pace.last_list_wait_s, jitter=jitter)
         self._listed_at_s: float | None = None
-        self._waited = False  # since the last request, because that one failed
+        self._waited = False  # whether it waited since the last request, because that one failed
         self._scope: asyncio.Timeout | None = None
         self._wants_list = False
 
@@ -202,7 +202,7 @@ class Reflector(Generic[_T]):
             await self._watch(version)
 
     def list_again(self) -> None:
-        """Leave the watch, now if one is open, and list anew."""
+        """End the current watch, if any, and list again."""
         self._wants_list = True
         if self._scope is not None:
             self._scope.reschedule(0.0)
@@ -210,7 +210,7 @@ class Reflector(Generic[_T]):
     # -- list ---------------------------------------------------------------------------------------------------
 
     async def _list(self) -> str:
-        """Hand over one full list, however long that takes; the version it is of."""
+        """Deliver one full list, however long that takes; return its version."""
         while True:
             await self._rest_before_list()
             try:
@@ -230,7 +230,7 @@ class Reflector(Generic[_T]):
             return version
 
     async def _find(self) -> tuple[list[_T], str]:
-        """A full list from the first path that is served."""
+        """Return a full list from the first path that is served."""
         *newer, last = self._paths
         for self.path in newer:
             try:
@@ -259,7 +259,7 @@ class Reflector(Generic[_T]):
             if not page.continue_token:
                 return objects, page.resource_version
             params["continue"] = page.continue_token
-            # Decoding a page is the longest that the loop is held; others get their turn between two.
+            # Decoding a page blocks the loop longest, so other tasks run between pages.
             await self._sleep(0)
 
     async def _rest_before_list(self) -> None:
@@ -282,7 +282,7 @@ class Reflector(Generic[_T]):
     # -- watch --------------------------------------------------------------------------------------------------
 
     async def _watch(self, version: str) -> None:
-        """Follow from *version* on, over as many watches as it takes, until only a list can help."""
+        """Follow from *version* on, over several watches if needed, until only a list can help."""
         failures = 0
         while True:
             if self._wants_list:
@@ -308,7 +308,7 @@ class Reflector(Generic[_T]):
             as_planned = error is None and lived_s >= _PLANNED_SHARE * self._pace.watch_s
             self.counters.watch_restarts += not as_planned
             if progress.good(version, self._clock(), broken=error is not None):
-                # Only this ends the back-off: a list that succeeds says nothing of watches that never do.
+                # Only a good watch resets the back-off; a successful list does not show that watches work.
                 self._requests.reset()
                 failures = 0
                 await self._sleep(_REST_S if lived_s < _NO_REST_AFTER_S else 0.0)
@@ -320,12 +320,12 @@ class Reflector(Generic[_T]):
             version = progress.version
 
     async def _follow(self, progress: _Progress) -> None:
-        """One watch, to its end; *progress* tells how far it came, also when it raises."""
+        """Run one watch to its end; *progress* shows how far it came, also after an exception."""
         try:
             async with asyncio.timeout(None) as self._scope:
                 await self._read_lines(progress)
         except TimeoutError:
-            pass  # a list is wanted instead
+            pass  # a list is requested instead
         finally:
             self._scope = None
 
@@ -343,12 +343,12 @@ class Reflector(Generic[_T]):
                 self.current_s = came_s
                 turn += 1
                 if turn % _EVENTS_PER_TURN == 0:
-                    await self._sleep(0)  # a burst is read without ever waiting: let others in
+                    await self._sleep(0)  # reading a burst never waits, so yield to other tasks
             if self._clock() - progress.started_s >= _GOOD_WATCH_S:
-                self.current_s = self._clock()  # the server's own end comes after all that it had to say
+                self.current_s = self._clock()  # when the server ends a watch, it has sent all its events
 
     async def _take(self, line: bytes) -> str:
-        """Pass one event on; its version."""
+        """Deliver one event; return its version."""
         try:
             event = self._decode_event(line)
         except ValueError as e:
@@ -365,7 +365,7 @@ class Reflector(Generic[_T]):
                 assert_never(event)
 
     def _watch_params(self, version: str) -> dict[str, str]:
-        # Spread, so that the watches of all kinds, opened together, do not end together for ever after.
+        # Randomized, so that the watches of all kinds, opened together, do not always end together.
         seconds = round(self._pace.watch_s * (1.0 + 0.25 * self._jitter()))
         return {
             **self._selectors,
@@ -378,7 +378,7 @@ class Reflector(Generic[_T]):
     # -- failure ------------------------------------------------------------------------------------------------
 
     async def _fail(self, doing: str, error: Exception | None) -> None:
-        """Say what is wrong, then wait: longer each time, and as long as the server asks."""
+        """Report the failure, then wait: longer each time, and as long as the server asks."""
         self._waited = True
         self.counters.failures += 1
         wait_s = self._requests.next_s()

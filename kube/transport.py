@@ -1,7 +1,7 @@
-"""Bytes to and from the API server: connections, deadlines, throttling, and one retry with fresh credentials.
+"""The HTTP client of the API server: connections, deadlines, throttling, and one retry with fresh credentials.
 
-It knows no kinds of objects; `calls.py` and `reflector.py` do. Only it, `exchange.py` and `lines.py` know the aiohttp
-client.
+It knows no kinds of objects; `calls.py` and `reflector.py` do. Only this module, `exchange.py` and `lines.py` use the
+aiohttp client.
 """
 
 import asyncio
@@ -24,30 +24,30 @@ from kube.exchange import MAX_BODY_BYTES, Exchange, Purpose, Response
 from kube.lines import MAX_LINE_BYTES, Lines
 from kube.login import Login, Logins
 
-# A `Retry-After` beyond this is a mistake or an attack; asking once a minute hurts nobody.
+# A longer `Retry-After` is a mistake or an attack; one request a minute is harmless.
 MAX_PAUSE_S: Final = 60.0
 _READ_BUFFER_BYTES: Final = 2**18
-# What the API server says of an eviction that a PodDisruptionBudget does not allow now, with 429 and `Retry-After`.
+# The API server's message for an eviction that a PodDisruptionBudget forbids now, with 429 and `Retry-After`.
 _BUDGET: Final = "disruption budget"
 
 _T = TypeVar("_T")
 
-# Linux has it; elsewhere what was sent may be delivered long after its call has ended.
+# Linux only. Elsewhere, sent data may be delivered long after the call has ended.
 _USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
-# Calls: what is lost on the way arrives within a second or never, so that a Binding, which the API server ends 5 s
-# after its arrival, has ended with its own deadline (`kube.calls.BIND_DEADLINE_S`).
+# Calls: lost data arrives within a second or never. The API server ends a Binding 5 s after its arrival, so the Binding
+# has ended with its own deadline (`kube.calls.BIND_DEADLINE_S`).
 _DELIVERY_MS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 1000, Purpose.WATCHES: 15_000, Purpose.LEASE: 5000}
 _KEEPALIVE_S: Final = 5
 
 _CONNECTIONS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 72, Purpose.WATCHES: 32, Purpose.LEASE: 2}
 
 
-# What the running task has on the way.
+# The exchange of the running task.
 _exchange: Final[ContextVar[Exchange]] = ContextVar("exchange")
 
 
 class _CountedRequest(aiohttp.ClientRequest):
-    """Tells its exchange right before the first byte: what is not counted was certainly not sent."""
+    """Notifies its exchange right before the first byte; a request that is not counted was certainly not sent."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         """Send over *conn*."""
@@ -56,7 +56,7 @@ class _CountedRequest(aiohttp.ClientRequest):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Makes the connections of one purpose."""
+    """Creates the connections of one purpose."""
 
     def __init__(self, purpose: Purpose) -> None:
         super().__init__(limit=_CONNECTIONS[purpose], keepalive_timeout=30.0)
@@ -74,11 +74,11 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _bound_delivery(transport: asyncio.Transport | None, purpose: Purpose) -> None:
-    """Have the kernel give up on what the other end does not acknowledge, also after this process has."""
+    """Let the kernel give up on data that the peer does not acknowledge, even after this process has given up."""
     found = transport.get_extra_info("socket") if transport is not None else None
     if found is None or _USER_TIMEOUT is None:
         return
-    with contextlib.suppress(OSError):  # closed meanwhile, or no TCP
+    with contextlib.suppress(OSError):  # closed in the meantime, or not TCP
         found.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, _DELIVERY_MS[purpose])
         if purpose is Purpose.WATCHES:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -87,7 +87,7 @@ def _bound_delivery(transport: asyncio.Transport | None, purpose: Purpose) -> No
 
 
 class Transport:
-    """Calls to one API server. Make it inside a running loop with `async with`; share it among tasks."""
+    """Calls to one API server. Create it inside a running loop with `async with`, and share it among tasks."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Transport:
         """Read the credentials and open the sessions; nothing is sent yet.
 
         Raises:
-            CredentialsError: there are none to begin with.
+            CredentialsError: there are no usable credentials.
         """
         await self._logins.begin()
         for purpose in Purpose:
@@ -124,17 +124,17 @@ class Transport:
 
     @property
     def server(self) -> str:
-        """The API server's URL."""
+        """The URL of the API server."""
         return self._logins.known.credentials.server
 
     @property
     def namespace(self) -> str:
-        """The namespace that the credentials belong to, or ""."""
+        """The namespace of the credentials, or ""."""
         return self._logins.known.credentials.namespace
 
     @property
     def pause_s(self) -> float:
-        """For how many seconds more the server wants to be left alone; the lease is exempt."""
+        """How many more seconds the server asks clients to wait; the lease is exempt."""
         return max(0.0, self._slow_until_s - self._clock())
 
     async def request(
@@ -153,23 +153,24 @@ class Transport:
     ) -> Response:
         """Send one request and read its whole answer.
 
-        After a 401, or when the server's certificate is not trusted, the credentials are read again and the request
-        is sent once more: neither was written.
+        After a 401, or if the server's certificate is not trusted, the credentials are read again and the request is
+        sent once more, because neither attempt was written.
 
         Args:
             verb: GET, POST, PUT, PATCH or DELETE.
-            path: percent-encoded already, from the root.
+            path: from the root, already percent-encoded.
             params: the query.
-            body: what to send, or `None`.
-            content_type: of *body*; for PATCH it names the kind of patch.
-            deadline_s: for everything, pauses included; the transport's own if `None`.
+            body: the content to send, or `None`.
+            content_type: type of *body*; for PATCH it names the kind of patch.
+            deadline_s: limit for the whole call including pauses; `None` = the transport's own.
             max_bytes: a longer answer is refused.
-            purpose: the connections to use.
-            wait_out_pause: `False` to be told of a pause at once instead of waiting in it.
-            permit: asked once more right before the first byte is sent; `False`: held back (`ApiThrottledError`).
+            purpose: selects the connections.
+            wait_out_pause: `False` raises at once during a pause instead of waiting.
+            permit: called right before the first byte is sent; if it returns `False`, nothing is sent
+                (`ApiThrottledError`).
 
         Raises:
-            ApiError: see `kube.errors` for which says what about a write.
+            ApiError: `kube.errors` describes what each subclass means for a write.
         """
         limit_s = self._deadline_s if deadline_s is None else deadline_s
         exchange = Exchange(
@@ -198,19 +199,19 @@ class Transport:
         start_s: float | None = None,
         max_line_bytes: int = MAX_LINE_BYTES,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A GET that goes on: entered once the server has said 200, then the lines as they come, without their breaks.
+        """Open a streaming GET: enter after status 200, then yield lines as they arrive, without line breaks.
 
         Args:
             path: as for `request`.
             params: the query.
-            silence_s: without a byte for so long, the connection is taken for dead.
-            start_s: within which the answer's head must come; the transport's deadline if `None`.
+            silence_s: the connection counts as dead after this long without a byte.
+            start_s: limit for the head of the answer; `None` = the transport's deadline.
             max_line_bytes: a longer line ends the stream.
 
         Raises:
             ApiUnknownError: the connection broke or fell silent.
             ApiUnreadableError: a line was too long, or the last one was cut off.
-            ApiError: the server answered something else than 200.
+            ApiError: the status was not 200.
         """
         limit_s = self._deadline_s if start_s is None else start_s
         exchange = Exchange(verb="GET", path=path, purpose=Purpose.WATCHES, params=params)
@@ -223,7 +224,7 @@ class Transport:
             raise
         finally:
             if answer is not None:
-                # Not released into the pool: what is left of a watch would be read before the next answer.
+                # Not returned to the pool: the rest of the watch would be read before the next answer.
                 answer.close()
 
     # -- one request --------------------------------------------------------------------------------------------
@@ -260,7 +261,7 @@ class Transport:
         try:
             return await exchange.read(answer)
         finally:
-            answer.release()  # which closes the connection if something of the answer is left in it
+            answer.release()  # this closes the connection if part of the answer is unread
 
     async def _open(self, login: Login, exchange: Exchange) -> aiohttp.ClientResponse:
         answer = await self._send(login, exchange)
@@ -272,7 +273,7 @@ class Transport:
             answer.close()
 
     async def _send(self, login: Login, exchange: Exchange) -> aiohttp.ClientResponse:
-        exchange.sendings = 0  # what went before was answered 401, or never left: not written
+        exchange.sendings = 0  # the earlier attempt was answered 401 or never sent, so nothing was written
         _exchange.set(exchange)
         credentials = login.credentials
         headers = {"Content-Type": exchange.content_type} if exchange.body is not None else {}
@@ -290,7 +291,7 @@ class Transport:
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError, ValueError) as e:
-            # ValueError: a server, proxy or token out of a file that cannot be put into a request at all.
+            # ValueError: a server, proxy or token from a file that cannot be part of a request.
             why = cause_of(e)
             if credentials.server.startswith("http:") and isinstance(e, aiohttp.ServerDisconnectedError):
                 why += "; the address begins with http:, and an API server speaks https: write that into the kubeconfig"
@@ -299,11 +300,12 @@ class Transport:
     def _open_session(self, purpose: Purpose) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=_Connector(purpose),
-            # Every bound is ours (`asyncio.timeout`); aiohttp's would blur what was sent and what was not.
+            # Every limit is set here with `asyncio.timeout`; aiohttp's limits would hide what was sent and what was
+            # not.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             headers={
                 "Accept": "application/json",
-                # Compressing costs the API server more CPU than the bytes cost a cluster's network.
+                # Compression costs the API server more CPU than the traffic costs the network.
                 "Accept-Encoding": "identity",
                 "User-Agent": self._user_agent,
             },
@@ -317,7 +319,7 @@ class Transport:
 
     async def _pass_pause(self, exchange: Exchange, patience_s: float) -> None:
         if exchange.purpose is Purpose.LEASE:
-            return  # a lease not renewed would cost more than one call does
+            return  # a lease that is not renewed costs more than one call
         while (left_s := self.pause_s) > 0:
             if left_s >= patience_s:
                 raise ApiThrottledError(
@@ -330,9 +332,9 @@ class Transport:
 
     def _note(self, error: ApiError, purpose: Purpose) -> None:
         if not isinstance(error, ApiThrottledError) or error.status == 0:
-            return  # status 0: held back by ourselves, which is no news
+            return  # status 0: this process held the call back
         if error.path.endswith("/eviction") and _BUDGET in error.message:
-            return  # it is that pod's disruption budget that asks for time, not the API server
+            return  # the pod's disruption budget asks for time, not the API server
         if error.retry_after_s and purpose is not Purpose.LEASE:
             until_s = self._clock() + min(error.retry_after_s, MAX_PAUSE_S)
             self._slow_until_s = max(self._slow_until_s, until_s)

@@ -1,13 +1,13 @@
 """The order of resourceVersions of one object.
 
-Source: Kubernetes documentation, API concepts, resource versions: from 1.35 on they are decimal numbers that only grow,
-and may be compared for order. What every API server on etcd has answered before is the same, without the promise. A
-version that is no such number has no order here: whoever asks has to do without one.
+Source: Kubernetes documentation, API concepts, resource versions: since 1.35 they are increasing decimal numbers that
+may be compared for order. Earlier API servers on etcd behave the same without the promise. A version that is not such a
+number has no order here, and callers must do without one.
 """
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Whether *version* was certainly made after *than*; False where that cannot be told."""
+    """Return whether *version* is certainly later than *than*; False if that is unknown."""
     if version == than or not (_is_number(version) and _is_number(than)):
         return False
     return (len(version), version) > (len(than), than)
