@@ -1,1 +1,1 @@
-"""Makes, stores and renews the webhook's certificates."""
+"""Creates, stores and renews the webhook's certificates."""

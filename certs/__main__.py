@@ -1,4 +1,4 @@
-"""``python -m certs ensure|rotate|run|status``: the webhook's certificate files, made, kept and judged."""
+"""``python -m certs ensure|rotate|run|status``: creates, renews and checks the webhook's certificates."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from runtime.figures import ServingFigures
 from runtime.process import configure_log
 from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
 
-# What a shell shows of a process that SIGINT ended.
+# The exit status that a shell reports after SIGINT.
 _INTERRUPTED: Final = 128 + 2
 _log: Final = structlog.get_logger()
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str], now: datetime) -> int:
-    """Do what the flags say; 0 where all is well, 1 where it is not, 2 where the flags are wrong."""
+    """Run the command in *argv*; 0 on success, 1 on failure, 2 for invalid flags."""
     try:
         options = parse(argv, environ)
     except ConfigError as e:
@@ -121,7 +121,7 @@ def _run(options: Run, environ: Mapping[str, str]) -> int:
 
 
 async def _keep_on(options: Run, environ: Mapping[str, str]) -> None:
-    """Keep until SIGTERM or SIGINT."""
+    """Run the keeper until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,7 @@
-"""Makes a certificate authority and the serving certificates that it signs.
+"""Creates a certificate authority and the serving certificates that it signs.
 
-Pure functions of their inputs, keys aside: the clock comes in as ``now`` and nothing is read or written.
-Where certificates live on disk, and when they are renewed, is left to `certs.files`.
+Except for the keys, these are pure functions of their inputs: the clock is passed as ``now``, and nothing is read or
+written. `certs.files` decides where certificates are stored and when they are renewed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-# The clocks of nodes differ by seconds; a certificate that begins "now" is refused where the clock is behind.
+# The clocks of nodes differ by seconds, and a slow clock would reject a certificate that starts "now".
 BACKDATING: Final = timedelta(minutes=5)
 
-# RFC 5280, upper bound of a common name (ub-common-name). Clients look at the SAN; the name is for people.
+# RFC 5280, upper bound of a common name (ub-common-name). Clients check the SAN; the name is for people.
 _MAX_COMMON_NAME: Final = 64
 
 
@@ -40,9 +40,9 @@ class Leaf:
 
 
 def new_authority(common_name: str, days: int, now: datetime) -> Authority:
-    """Make an authority of its own key, EC P-256, valid for *days* from *now* (which has a time zone).
+    """Create an authority with a new EC P-256 key, valid for *days* from *now* (with a time zone).
 
-    Carries what `ssl.VERIFY_X509_STRICT`, the default of Python 3.13, asks of an authority.
+    It has the extensions that `ssl.VERIFY_X509_STRICT`, the default of Python 3.13, requires of an authority.
 
     Raises:
         ValueError: *common_name* is empty or over 64 characters, or *days* is below 1.
@@ -68,13 +68,13 @@ def issue(
     *,
     for_client: bool = False,
 ) -> Leaf:
-    """Sign a serving certificate for *dns_names* and *ip_addresses*, valid for *days* from *now*; or a client's.
+    """Sign a serving or client certificate for *dns_names* and *ip_addresses*, valid for *days* from *now*.
 
-    It ends no later than the authority: a leaf that outlives its signer looks valid and is refused.
+    It ends no later than the authority, because clients reject a leaf whose signer has expired.
 
     Raises:
-        ValueError: no name at all, a name that is no ASCII, an address that is none, *days* below 1, or
-            *authority* cannot be read.
+        ValueError: there is no name, a name is not ASCII, an address is invalid, *days* is below 1, or *authority* is
+            unreadable.
     """
     if not dns_names and not ip_addresses:
         raise ValueError("a serving certificate needs at least one DNS name or IP address")
@@ -140,7 +140,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _authority_key_id(signer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """The signer's own key identifier: it tells two authorities of one name apart during a rotation."""
+    """Return the signer's key identifier, which distinguishes two authorities of one name during a rotation."""
     try:
         identifier = signer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound as e:

@@ -1,4 +1,4 @@
-"""The bundles by which webhook configurations trust an authority: read, judged, and completed."""
+"""The CA bundles of webhook configurations: reads, checks and completes them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _KINDS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfiguratio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callee:
-    """Whom entries of webhook configurations call, if they are ours.
+    """Identifies the webhook entries that call this webhook.
 
-    namespace, service: as entries name a Service; service is "" where they name URLs only. hosts: of such URLs.
+    namespace, service: the Service that entries name; service is "" if they use only URLs. hosts: the hosts of such
+    URLs.
     """
 
     namespace: str
@@ -34,7 +35,7 @@ class Callee:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trusted:
-    """What `trust` left: configurations that were changed, by kind and name; and why one cannot trust, by its name."""
+    """The result of `trust`. patched: changed configurations by kind and name; problems: failures by configuration."""
 
     patched: tuple[str, ...]
     problems: dict[str, str]
@@ -68,11 +69,11 @@ _decoder: Final = msgspec.json.Decoder(_Configuration)
 
 
 async def trust(calls: ClusterCalls, names: tuple[str, ...], callee: Callee, ca_pem: bytes, now: datetime) -> Trusted:
-    """Let the entries that call *callee*, in all configurations of *names*, trust *ca_pem*.
+    """Add *ca_pem* to the bundles of all entries in *names* that call *callee*.
 
     Raises:
-        ApiError: the API server refuses, or cannot be made to answer.
-        UndecodableError: a configuration is not what it should look like.
+        ApiError: the API server refuses or does not answer.
+        UndecodableError: a configuration has an unexpected form.
     """
     patched: list[str] = []
     problems: dict[str, str] = {}
@@ -119,7 +120,7 @@ def _changes(configuration: _Configuration, callee: Callee, ca_pem: bytes, now: 
             changes.append({"op": "add", "path": path, "value": base64.b64encode(bundle).decode()})
     if not changes:
         return []
-    # The index is only right in the version that was read.
+    # The index is correct only in the version that was read.
     version = configuration.metadata.resource_version
     return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *changes]
 

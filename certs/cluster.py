@@ -1,9 +1,9 @@
-"""Keeps authority and pairs in Secrets, and the webhook configurations' caBundle trusting them, through the API server.
+"""Keeps authority and pairs in Secrets, and makes webhook configurations trust them, through the API server.
 
-The authority, with the key that signs, has a Secret of its own, and so has each pair: who serves reads its pair alone.
-The order is what keeps admission calls from failing: the authority is stored, then every bundle trusts the old and the
-new one, then the leaves change. Any number may run this at a time, and each may die anywhere: the next run goes on from
-what is there.
+The authority, with its signing key, has its own Secret, and so has each pair: a server reads only its own pair. The
+order of steps keeps admission calls working: store the authority, let every bundle trust the old and the new one, then
+replace the leaves. Several processes may run this at once, and each may die at any point; the next run continues from
+the current state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kube.errors import ApiConflictError, ApiError
 _ATTEMPTS: Final = 6
 _FIRST_PAUSE_S: Final = 0.2
 
-# An API server learns of a changed bundle by watch, and several servers do so one after the other.
+# An API server learns of a changed bundle through a watch, and several servers do so at different times.
 SETTLE_S: Final = 3.0
 
 _UNPROCESSABLE: Final = 422
@@ -43,7 +43,7 @@ _UNPROCESSABLE: Final = 422
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A Secret with a serving pair, and what that is to be."""
+    """The Secret of a serving pair, and the pair's specification."""
 
     secret: str
     wanted: Wanted
@@ -51,13 +51,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where authority and pairs are kept, and who is to trust them.
+    """Where authority and pairs are stored, and which configurations must trust them.
 
     Attributes:
-        namespace: the Secrets', and the Service's.
+        namespace: namespace of the Secrets and the Service.
         authority: name of the Secret with the authority and its key.
-        pairs: those that the authority signs, at least one; the webhook's first.
-        service: the webhook's Service, as webhook configurations name it; "" where they name URLs only.
+        pairs: the pairs that the authority signs, at least one; the webhook's first.
+        service: the webhook's Service, as webhook configurations name it; "" if they use only URLs.
         webhooks: names of webhook configurations, mutating, validating or both.
     """
 
@@ -74,7 +74,7 @@ class Place:
 
 
 class Done(StrEnum):
-    """What was done with a Secret."""
+    """The action taken on a Secret."""
 
     KEPT = "kept"
     MADE = "made"
@@ -85,7 +85,7 @@ class Done(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A Secret: how it was found, what it holds now, and what was done with it."""
+    """A Secret: its state before, its content now, and the action taken."""
 
     secret: str
     found: PairVerdict
@@ -95,14 +95,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What `keep` found and left.
+    """The result of `keep`.
 
     Attributes:
         authority: the authority's Secret.
         pairs: the pairs' Secrets, in the order of the place.
-        webhooks: webhook configurations that were looked at.
+        webhooks: the webhook configurations that were checked.
         patched: webhook configurations whose bundle was changed.
-        problems: why a webhook configuration cannot be made to trust the authority, by its name.
+        problems: why a webhook configuration cannot trust the authority, by its name.
     """
 
     authority: Held
@@ -113,17 +113,17 @@ class Kept:
 
     @property
     def secrets(self) -> tuple[Held, ...]:
-        """All of them, the authority's first."""
+        """All Secrets, the authority's first."""
         return (self.authority, *self.pairs)
 
 
-# What Secrets held, by their names.
+# Content of Secrets by name.
 Remembered = dict[str, Stored]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What all attempts share. made: what this run made, so that it is not made once more after an answer was lost."""
+    """State shared by all attempts. made: what this run created, so that a lost answer does not create it twice."""
 
     calls: ClusterCalls
     place: Place
@@ -145,17 +145,17 @@ async def keep(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     tell: Callable[[str], object] = lambda line: None,
 ) -> Kept:
-    """Keep a good authority and good pairs in their Secrets, or make them; and let every bundle trust them before.
+    """Ensure that the Secrets hold a valid authority and valid pairs, and that every bundle trusts them first.
 
-    With *rotate* authority and pairs are made anew, once, whatever is there. What is *remembered* and good is put back
-    where a Secret lost it: it is what is served, and trusted, still. An authority whose key lies beside a pair, as
-    it did in former versions, is taken over, and the key taken out there. What another writer changed meanwhile, or
-    what may have been written, is read again and judged anew; *tell* takes a line before each time.
+    With *rotate*, authority and pairs are replaced once in any case. If a Secret lost content that is *remembered* and
+    still valid, that content is restored, because it is still served and trusted. An authority whose key is stored
+    beside a pair, as in former versions, is moved to its own Secret. After a conflict or an unknown outcome, everything
+    is read and judged again; *tell* receives a line before each retry.
 
     Raises:
-        ApiError: the API server refuses, or cannot be made to answer.
-        UndecodableError: a webhook configuration is not what it should look like.
-        ValueError: what is wanted makes no certificate.
+        ApiError: the API server refuses or does not answer.
+        UndecodableError: a webhook configuration has an unexpected form.
+        ValueError: no certificate can be made from the specification.
     """
     run = _Run(
         calls=calls,
@@ -166,8 +166,8 @@ async def keep(
         settle=lambda: sleep(settle_s),
     )
 
-    # Made once for one state of the Secrets: a new authority with every attempt would push those that are still
-    # served out of the bundles.
+    # Created once for each state of the Secrets. A new authority at every attempt would push those still in use out of
+    # the bundles.
     @cache
     def successor(ca_pems: tuple[bytes, ...]) -> Stored:
         fresh = succeeded(ca_pems, place.pairs[0].wanted, now)
@@ -178,7 +178,7 @@ async def keep(
         try:
             return await _keep_once(run, successor)
         except ApiError as e:
-            # A failed `test` of a JSON patch is 422, not 409 (measured).
+            # A failed `test` of a JSON patch is answered with 422, not 409 (measured).
             again = e.retryable or isinstance(e, ApiConflictError) or e.status == _UNPROCESSABLE
             if not again or attempt == _ATTEMPTS - 1:
                 raise
@@ -211,7 +211,7 @@ async def _keep_once(run: _Run, successor: Callable[[tuple[bytes, ...]], Stored]
 
 
 def _authority(run: _Run, first: Found, rest: list[Found], successor: Callable[[tuple[bytes, ...]], Stored]) -> Held:
-    """The authority that is to sign: the one that is there, the one that was, one from beside a pair, or a new one."""
+    """Return the signing authority: the current one, the remembered one, one stored beside a pair, or a new one."""
     found = judge_authority(first.stored, run.now)
 
     def held(known: Stored, done: Done) -> Held:
@@ -226,15 +226,15 @@ def _authority(run: _Run, first: Found, rest: list[Found], successor: Callable[[
         beside = next((one.stored for one in rest if signer_of(one.stored, run.now) is not None), None)
         if beside is not None:
             return held(beside, Done.TAKEN_OVER)
-    # What is served comes first: of the authorities from before, one stays.
+    # Authorities in use come first, because one predecessor stays.
     return held(successor((*(one.stored.ca_pem for one in rest), first.stored.ca_pem)), Done.MADE)
 
 
 def _pair(run: _Run, pair: Pair, found: Found, authority: Stored) -> Held:
-    """The pair that is to be served: the one that is there, the one that was, or a new one."""
+    """Return the pair to serve: the current one, the remembered one, or a new one."""
 
     def is_good(stored: Stored) -> bool:
-        # Trusted is what the authority's Secret says; what lies beside the pair is a copy of that.
+        # The authority's Secret defines what is trusted; the bundle beside the pair is a copy.
         judged = replace(stored, ca_pem=authority.ca_pem)
         verdict = judge(judged, run.now, pair.wanted.dns_names, pair.wanted.ip_addresses)
         return verdict.state is State.GOOD and is_issued_by_signer(stored, authority, run.now)
@@ -260,7 +260,7 @@ def _pair_alone(stored: Stored, authority: Stored) -> Stored:
 
 
 def _changes_signer(run: _Run, found: Found, pair: Held, authority: Stored) -> bool:
-    """Whether callers that trust only who issued the pair before would refuse the one after."""
+    """Return whether callers that trust only the old pair's issuer would reject the new pair."""
     is_served = pair.done is not Done.KEPT and bool(found.stored.cert_pem)
     return is_served and not is_issued_by_signer(found.stored, authority, run.now)
 

@@ -1,4 +1,4 @@
-"""What ``python -m certs run`` shows of itself: figures for Prometheus, and whether all is well, in words."""
+"""Reports the state of ``python -m certs run``: metrics for Prometheus, and a condition in words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_YET: Final = "nothing was looked at yet"
 
 
 class Reason(StrEnum):
-    """What the condition says in one word."""
+    """The reason of the condition."""
 
     STARTING = "Starting"
     KEPT = "Kept"
@@ -32,7 +32,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptVerdict:
-    """Whether certificates are as they should be and trusted; for people, when they end or what is not well."""
+    """Whether certificates are valid and trusted; the message gives their expiry or the problem."""
 
     reason: Reason
     message: str
@@ -44,11 +44,11 @@ class KeptVerdict:
 
 
 class Figures(Collector):
-    """All figures of one process.
+    """All metrics of one process.
 
     Attributes:
-        registry: has them.
-        trouble: what is not well, for people; "" if all is.
+        registry: contains them.
+        trouble: the current problem in words; "" if there is none.
     """
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
@@ -67,7 +67,7 @@ class Figures(Collector):
         self._plain = Plain(lambda: [self.trouble] if self.trouble else [], lambda: generate_latest(self.registry))
 
     def looked(self, kept: Kept, now: datetime) -> None:
-        """Take what a look found and left."""
+        """Record the result of a check."""
         signer = signer_of(kept.authority.stored, now)
         for name, pem in (
             (kept.authority.secret, signer.cert_pem if signer else b""),
@@ -84,13 +84,13 @@ class Figures(Collector):
         self.trouble = "; ".join(kept.problems.values())
 
     def failed(self, why: str, now: datetime) -> None:
-        """Take why a look came to nothing."""
+        """Record why a check failed."""
         self._failures += 1
         self._failed_s, self._failing = now.timestamp(), True
         self.trouble = why
 
     def verdict(self) -> KeptVerdict:
-        """What the condition of the pod says."""
+        """Return the state for the pod's condition."""
         ends = "; ".join(f"{name} until {end:%Y-%m-%d}" for name, end in self._ends.items())
         if self._failing:
             reason = Reason.FAILING
@@ -101,11 +101,11 @@ class Figures(Collector):
         return KeptVerdict(reason=reason, message=self.trouble or ends)
 
     def answer(self, call: Call) -> Reply:
-        """Those of the plain port: see `runtime.calls.Plain`."""
+        """Answer a call on the plain port: see `runtime.calls.Plain`."""
         return self._plain.answer(call)
 
     def collect(self) -> Iterator[Metric]:
-        """The families; called by the registry."""
+        """Yield the families; the registry calls this."""
         now = self._clock()
         days = GaugeMetricFamily(
             "cardshare_certs_days_left",

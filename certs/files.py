@@ -1,6 +1,6 @@
-"""Certificate files in one directory: reads them, and replaces each at once and for its owner only.
+"""Reads certificate files in one directory, and replaces each atomically with access for its owner only.
 
-``tls.crt``, ``tls.key``, ``ca.crt`` and, beside them, ``ca.key``. Whether they will do is judged in `certs.pair`.
+The files are ``tls.crt``, ``tls.key``, ``ca.crt`` and ``ca.key``. `certs.pair` judges their content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY_FILE: Final = "tls.key"
 CA_FILE: Final = "ca.crt"
 CA_KEY_FILE: Final = "ca.key"
 
-# A bundle of a few certificates is some KiB; what is larger is no such file and is not read into memory.
+# A bundle of a few certificates has some KiB; a larger file is not a bundle and is not read.
 MAX_FILE_BYTES: Final = 2**20
 
 _OWNER_ONLY: Final = 0o600
@@ -30,7 +30,7 @@ _OWNER_ONLY: Final = 0o600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensured:
-    """What `ensure` found and what stands now; *written* is false where a good pair was kept."""
+    """The result of `ensure`: the state before and now; *written* is false if a good pair was kept."""
 
     found: PairVerdict
     stands: PairVerdict
@@ -39,27 +39,26 @@ class Ensured:
 
 
 def read(directory: Path) -> Stored:
-    """Read what lies in *directory*; a missing file is empty, one that cannot be read is a complaint."""
+    """Read the files in *directory*; a missing file is empty, an unreadable one is a complaint."""
     complaints: list[str] = []
     return Stored(
         cert_pem=_read(directory / CERT_FILE, complaints),
         key_pem=_read(directory / KEY_FILE, complaints),
         ca_pem=_read(directory / CA_FILE, complaints),
-        # Only signing needs it: a pair serves well beside an authority's key that is out of reach.
+        # Only signing needs this key, so an unreadable one does not stop a pair from serving.
         ca_key_pem=_read(directory / CA_KEY_FILE, []),
         complaints=tuple(complaints),
     )
 
 
 def write(directory: Path, stored: Stored) -> None:
-    """Replace the files, each at once, mode 0600, on disk when this returns; an empty part's file is left alone.
+    """Replace the files atomically with mode 0600, synced to disk on return; an empty part leaves its file unchanged.
 
-    The bundle goes first and the leaf last: at no moment is there a leaf that the bundle beside it does not
-    trust. Key and certificate are two files; a reader in between sees a pair that does not match and keeps the
-    one it has.
+    The bundle is written first and the leaf last, so the bundle always trusts the leaf beside it. Key and certificate
+    are two files; a reader between the two writes sees a mismatch and keeps its current pair.
 
     Raises:
-        OSError: a file cannot be written; those before it are, and running again mends the rest.
+        OSError: a file cannot be written; earlier ones are written, and another run repairs the rest.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, pem in (
@@ -73,13 +72,13 @@ def write(directory: Path, stored: Stored) -> None:
 
 
 def ensure(directory: Path, wanted: Wanted, now: datetime, *, rotate: bool = False) -> Ensured:
-    """Keep a good pair, or make what is missing, broken or due. Twice is once, also when run twice at a time.
+    """Keep a good pair, or replace what is missing, broken or due. Idempotent and safe to run concurrently.
 
-    With *rotate* the authority and the pair are made anew whatever is there.
+    With *rotate*, authority and pair are replaced in any case.
 
     Raises:
-        OSError: *directory* cannot be made, locked or written.
-        ValueError: *wanted* makes no certificate.
+        OSError: *directory* cannot be created, locked or written.
+        ValueError: no certificate can be made from *wanted*.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(directory):
@@ -96,12 +95,12 @@ def ensure(directory: Path, wanted: Wanted, now: datetime, *, rotate: bool = Fal
 
 
 def publish(directory: Path, stored: Stored) -> bool:
-    """Bring the pair and its bundle, kept elsewhere, into *directory*; whether anything differed.
+    """Copy a pair and its bundle into *directory*; return whether anything differed.
 
-    The authority's key stays where it is kept: who serves has no need to sign.
+    The authority's key is not copied, because servers do not sign.
 
     Raises:
-        OSError: *directory* cannot be made, locked or written.
+        OSError: *directory* cannot be created, locked or written.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     pair = replace(stored, ca_key_pem=b"")
@@ -114,7 +113,7 @@ def publish(directory: Path, stored: Stored) -> bool:
 
 
 def why_not_written(directory: Path, error: OSError) -> str:
-    """What keeps files from being written to *directory*, and what to do, in one line."""
+    """Return why files cannot be written to *directory*, and the remedy, in one line."""
     if isinstance(error, FileExistsError | NotADirectoryError):
         return f"{directory}: it is no directory; name one"
     why = (error.strerror or str(error)).lower()
@@ -152,7 +151,7 @@ def _replace(path: Path, pem: bytes) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Make the rename outlive a power cut: the name lives in the directory, not in the file."""
+    """Sync the directory, which holds the name, so that the rename survives a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -171,14 +170,14 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove what a killed process left half-written; under the lock nobody else writes."""
+    """Remove partial files of a killed process; the lock excludes other writers."""
     for name in (CERT_FILE, KEY_FILE, CA_FILE, CA_KEY_FILE):
         for left in directory.glob(f".{name}.*.tmp"):
             left.unlink(missing_ok=True)
 
 
 def _tighten(directory: Path) -> None:
-    """Close keys that others on the machine may read."""
+    """Remove access for others from the keys."""
     for name in (KEY_FILE, CA_KEY_FILE):
         with suppress(FileNotFoundError):
             if (directory / name).stat().st_mode & 0o077:

@@ -1,6 +1,7 @@
-"""``python -m certs run``: looks at Secrets and bundles every few seconds, and puts right what somebody broke.
+"""``python -m certs run``: checks Secrets and bundles every few seconds, and repairs them.
 
-A Secret that is deleted comes back with what it held: webhooks serve that pair still, and its authority is trusted.
+A deleted Secret is restored with its former content, because webhooks still serve that pair and callers trust its
+authority.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from certs.figures import Figures
 from certs.secrets import ClusterCalls
 from kube.errors import ApiError, CredentialsError, UndecodableError
 
-# An API server that does not answer is asked again after this at the latest.
+# Maximum interval between tries while the API server does not answer.
 _MAX_PAUSE_S: Final = 30.0
 
 SAYS: Final = {
@@ -27,7 +28,7 @@ SAYS: Final = {
 
 
 class Keeper:
-    """Keeps the Secrets of one place and the bundles that trust them, for as long as it runs."""
+    """Maintains the Secrets of one place and the bundles that trust them while it runs."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Keeper:
         tell: Callable[[str], object],
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Prepare; *tell* takes a line for each change and each trouble, once."""
+        """Prepare; *tell* receives one line for each change and each problem."""
         self._calls: Final = calls
         self._place: Final = place
         self._figures: Final = figures
@@ -52,14 +53,14 @@ class Keeper:
         self._told = ""
 
     async def run(self) -> None:
-        """Look, put right and rest, until cancelled."""
+        """Check, repair and pause until cancelled."""
         pause_s = self._every_s
         while True:
             pause_s = self._every_s if await self.look() else min(2 * pause_s, max(_MAX_PAUSE_S, self._every_s))
             await self._sleep(pause_s)
 
     async def look(self) -> bool:
-        """Put right what is not as it should be; False if the API server does not let that be done."""
+        """Repair what is wrong; return False if the API server prevents it."""
         now = self._clock()
         try:
             kept = await keep(self._calls, self._place, now, remembered=self._remembered, sleep=self._sleep)
@@ -91,7 +92,7 @@ class Keeper:
 
 
 def told_of(one: Held, namespace: str) -> str:
-    """A line on what was done with a Secret, "" for nothing."""
+    """Return a line about the action on a Secret, or "" if there was none."""
     if one.done is Done.KEPT:
         return ""
     return f"Secret {namespace}/{one.secret}: was {one.found.text}; {SAYS[one.done]}"

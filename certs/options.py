@@ -1,4 +1,4 @@
-"""What a run of ``python -m certs`` is to do, read from flags and environment and checked whole."""
+"""The options of ``python -m certs``, read from flags and environment and validated together."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DEFAULT_EVERY_S: Final = 3.0
 DEFAULT_METRICS_LISTEN: Final = ":8081"
 _MAX_EVERY_S: Final = 3600.0
 
-# RFC 1123, as the API server takes it for the name of a namespace or Service.
+# RFC 1123, as the API server applies it to names of namespaces and Services.
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _MAX_DNS_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensure:
-    """Keep a good pair for *wanted* in *directory*, or make one; with *rotate*, make one whatever is there."""
+    """Keep or create a good pair for *wanted* in *directory*; with *rotate*, replace it in any case."""
 
     directory: Path
     wanted: Wanted
@@ -38,7 +38,7 @@ class Ensure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsureInCluster:
-    """Keep authority and pairs in Secrets, trusted by the webhook configurations; and copy the first to *directory*."""
+    """Keep authority and pairs in Secrets that webhook configurations trust; copy the first pair to *directory*."""
 
     place: Place
     directory: Path | None
@@ -48,10 +48,10 @@ class EnsureInCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Keep authority and pairs in Secrets, trusted by the webhook configurations, looking every *every_s*.
+    """Keep authority and pairs in Secrets that webhook configurations trust, and check every *every_s* seconds.
 
-    metrics_listen: where figures are shown. pod: the one that this runs in, namespace and name, whose condition says
-    how it goes; None for none.
+    metrics_listen: address of the metrics. pod: namespace and name of the pod whose condition shows the state; None for
+    none.
     """
 
     place: Place
@@ -64,7 +64,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Judge what lies in *directory*, for the names given."""
+    """Judge the pair in *directory* for the given names."""
 
     directory: Path
     dns_names: tuple[str, ...]
@@ -72,11 +72,11 @@ class Status:
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInCluster | Run | Status:
-    """Read flags, and ``CARDSHARE_<FLAG>`` for those not given; lists are separated by commas there.
+    """Read flags, and ``CARDSHARE_<FLAG>`` for the flags that are not given; variables separate list items by commas.
 
     Raises:
-        ConfigError: with every problem, not only the first.
-        SystemExit: ``--help``, or a flag that does not exist.
+        ConfigError: lists every problem.
+        SystemExit: ``--help``, or an unknown flag.
     """
     flags = _parser().parse_args(argv)
     problems: list[str] = []
@@ -155,7 +155,7 @@ def _place(flags: argparse.Namespace, environ: Mapping[str, str], wanted: Wanted
     authority = _one(flags, environ, "ca-secret")
     if webhooks and not secret:
         problems.append("--secret (CARDSHARE_SECRET): missing; name the Secret that --webhook is to trust")
-    if secret and not namespace and not service:  # with a Service it has been told already
+    if secret and not namespace and not service:  # with a Service, this problem is already listed
         problems.append("--namespace (CARDSHARE_NAMESPACE): missing; name the namespace of the Secret")
     if secret and not authority:
         problems.append("--ca-secret (CARDSHARE_CA_SECRET): missing; name the Secret of the authority and its key")
@@ -179,7 +179,7 @@ def _place(flags: argparse.Namespace, environ: Mapping[str, str], wanted: Wanted
 def _pairs(
     flags: argparse.Namespace, environ: Mapping[str, str], wanted: Wanted, problems: list[str]
 ) -> tuple[Pair, ...]:
-    """Pairs beside that of --secret, each for the names given to its Secret."""
+    """Return the pairs beside that of --secret, each with the names given to its Secret."""
     named: dict[str, list[str]] = {}
     for text in _many(flags, environ, "pair"):
         secret, _, name = text.partition("=")

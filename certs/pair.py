@@ -1,6 +1,6 @@
-"""Judges a stored certificate pair, and says what to store instead when it will not do.
+"""Judges a stored certificate pair, and makes a replacement if necessary.
 
-Pure: what is stored comes in as bytes, wherever it lies (`certs.files`, a Secret), and the clock as ``now``.
+Pure: stored content is passed as bytes, from files (`certs.files`) or a Secret, and the clock as ``now``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from certs.authority import Authority, issue, new_authority
 
 AUTHORITY_NAME: Final = "cardshare webhook CA"
 
-# Clients need both authorities only while leaves of both are in use; more than one predecessor is a leak of trust.
+# Clients need two authorities only while leaves of both are in use; more predecessors would be unnecessary trust.
 _KEPT_PREDECESSORS: Final = 1
 
-# Two replicas that start at once may each bring an authority; a third that nobody needs is one too many.
+# Two replicas that start at once may each add an authority; a third is unnecessary.
 _KEPT_FOREIGN: Final = 2
 
 _PUBLIC: Final = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -32,14 +32,14 @@ _PUBLIC: Final = (serialization.Encoding.DER, serialization.PublicFormat.Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What is stored, PEM; empty where nothing is.
+    """Stored PEM content; empty parts are missing.
 
     Attributes:
         cert_pem: the serving certificate (``tls.crt``).
         key_pem: its key (``tls.key``).
-        ca_pem: one or more authorities that clients are to trust, the signing one first (``ca.crt``).
+        ca_pem: one or more authorities that clients must trust, the signing one first (``ca.crt``).
         ca_key_pem: the signing authority's key (``ca.key``).
-        complaints: one line for each thing that is there and could not be read.
+        complaints: one line for each part that exists and cannot be read.
     """
 
     cert_pem: bytes = b""
@@ -51,7 +51,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a serving certificate is to be: its names, and how long it and its authority are to live."""
+    """The specification of a serving certificate: its names, and its own and its authority's lifetime in days."""
 
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Wanted:
 
 
 class State(StrEnum):
-    """How a stored pair stands; all but GOOD ask for another one."""
+    """The state of a stored pair; every state except GOOD requires a replacement."""
 
     GOOD = "good"
     DUE = "due"
@@ -75,21 +75,21 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairVerdict:
-    """How a stored pair stands, and a sentence for people that begins with it."""
+    """The state of a stored pair, and a sentence for people that starts with it."""
 
     state: State
     text: str
 
     @property
     def serves(self) -> bool:
-        """Whether clients accept it now, also if it should be renewed."""
+        """Whether clients accept it now, even if it should be renewed."""
         return self.state in {State.GOOD, State.DUE}
 
 
 def judge(
     stored: Stored, now: datetime, dns_names: tuple[str, ...] = (), ip_addresses: tuple[str, ...] = ()
 ) -> PairVerdict:
-    """How *stored* stands at *now* for the names given; the first obstacle is told, in the order of `State`."""
+    """Judge *stored* at *now* for the given names; report the first problem, in the order of `State`."""
     if stored.complaints:
         return _verdict(State.UNREADABLE, "; ".join(stored.complaints))
     parts = {"tls.crt": stored.cert_pem, "tls.key": stored.key_pem, "ca.crt": stored.ca_pem}
@@ -114,34 +114,34 @@ def judge(
 
 
 def renewal_time(cert: x509.Certificate) -> datetime:
-    """When a certificate has lived two thirds of its life, and another one should take its place."""
+    """Return the time for renewal, after two thirds of the certificate's life."""
     life = cert.not_valid_after_utc - cert.not_valid_before_utc
     return cert.not_valid_before_utc + life * 2 / 3
 
 
 def renewed(stored: Stored, wanted: Wanted, now: datetime, *, new_signer: bool = False) -> Stored:
-    """What to store in place of *stored*: a new pair, by the stored authority if that is good, else by a new one.
+    """Return a replacement for *stored*: a new pair, signed by the stored authority if it is good, else by a new one.
 
-    A new authority is put before its predecessor, so that clients trust leaves of both until all have changed.
+    A new authority precedes its predecessor in the bundle, so clients trust leaves of both until all have changed.
 
     Args:
-        stored: what is there.
-        wanted: what the pair is to be.
+        stored: the current content.
+        wanted: the specification of the pair.
         now: with a time zone.
-        new_signer: bring a new authority, also where the stored one is good.
+        new_signer: make a new authority even if the stored one is good.
 
     Raises:
-        ValueError: *wanted* makes no certificate (`certs.authority.issue`).
+        ValueError: no certificate can be made from *wanted* (`certs.authority.issue`).
     """
     known = succeeded((stored.ca_pem,), wanted, now) if new_signer or signer_of(stored, now) is None else stored
     return replace(signed(known, wanted, now), ca_key_pem=known.ca_key_pem)
 
 
 def succeeded(ca_pems: Iterable[bytes], wanted: Wanted, now: datetime) -> Stored:
-    """A new authority and its key, before the first of *ca_pems* that has not ended, and without a pair.
+    """Return a new authority with its key, followed by the first unexpired one of *ca_pems*, without a pair.
 
     Raises:
-        ValueError: *wanted* makes no certificate (`certs.authority.new_authority`).
+        ValueError: no authority can be made from *wanted* (`certs.authority.new_authority`).
     """
     signer = new_authority(AUTHORITY_NAME, wanted.ca_days, now)
     ca_pem = signer.cert_pem + b"".join(_predecessors(ca_pems, now))
@@ -149,10 +149,10 @@ def succeeded(ca_pems: Iterable[bytes], wanted: Wanted, now: datetime) -> Stored
 
 
 def signed(known: Stored, wanted: Wanted, now: datetime) -> Stored:
-    """A new pair by the authority of *known*, without the key that signed it.
+    """Return a new pair signed by the authority of *known*, without the signing key.
 
     Raises:
-        ValueError: *known* holds no authority that can sign, or *wanted* makes no certificate.
+        ValueError: *known* has no authority that can sign, or no certificate can be made from *wanted*.
     """
     signer = signer_of(known, now)
     if signer is None:
@@ -162,7 +162,7 @@ def signed(known: Stored, wanted: Wanted, now: datetime) -> Stored:
 
 
 def authority_due(stored: Stored, now: datetime) -> bool:
-    """Whether the authority that issued the stored leaf has lived two thirds of its life."""
+    """Return whether the issuer of the stored leaf has passed two thirds of its life."""
     try:
         leaf = _certificates("tls.crt", stored.cert_pem)[0]
         issuers = [cert for cert in _certificates("ca.crt", stored.ca_pem) if _issued(cert, leaf, now)]
@@ -172,14 +172,15 @@ def authority_due(stored: Stored, now: datetime) -> bool:
 
 
 def signer_of(stored: Stored, now: datetime) -> Authority | None:
-    """The stored authority that can still sign: its key is there and it has not lived two thirds of its life."""
+    """Return the stored authority if it can still sign: it has its key, and two thirds of its life are not over."""
     try:
         public_key = _public_key("ca.key", stored.ca_key_pem)
         certs = _certificates("ca.crt", stored.ca_pem)
     except ValueError:
         return None
     for cert in certs:
-        # Not the first in the file, but the one that the key fits: a crash may fall between the two files.
+        # The certificate that matches the key, and not the first in the file, because a crash may fall between two
+        # writes.
         matches = cert.public_key().public_bytes(*_PUBLIC) == public_key
         if matches and cert.not_valid_before_utc <= now < renewal_time(cert):
             return Authority(cert_pem=cert.public_bytes(serialization.Encoding.PEM), key_pem=stored.ca_key_pem)
@@ -187,7 +188,7 @@ def signer_of(stored: Stored, now: datetime) -> Authority | None:
 
 
 def judge_authority(stored: Stored, now: datetime) -> PairVerdict:
-    """How the stored authority stands at *now*; good while it can sign, which it does for two thirds of its life."""
+    """Judge the stored authority at *now*; it is good while it can sign, for two thirds of its life."""
     if stored.complaints:
         return _verdict(State.UNREADABLE, "; ".join(stored.complaints))
     absent = [name for name, pem in (("ca.crt", stored.ca_pem), ("ca.key", stored.ca_key_pem)) if not pem.strip()]
@@ -204,7 +205,7 @@ def judge_authority(stored: Stored, now: datetime) -> PairVerdict:
 
 
 def is_issued_by_signer(pair: Stored, known: Stored, now: datetime) -> bool:
-    """Whether the authority that signs now, and none before it, issued the stored pair."""
+    """Return whether the currently signing authority issued the stored pair."""
     signer = signer_of(known, now)
     if signer is None:
         return False
@@ -216,7 +217,7 @@ def is_issued_by_signer(pair: Stored, known: Stored, now: datetime) -> bool:
 
 
 def end_of(pem: bytes) -> datetime | None:
-    """When the first certificate of *pem* ends; None where there is none that can be read."""
+    """Return when the first certificate of *pem* expires; None without a readable one."""
     try:
         return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
     except ValueError:
@@ -224,10 +225,10 @@ def end_of(pem: bytes) -> datetime | None:
 
 
 def merged_bundle(needed_pem: bytes, current_pem: bytes, now: datetime) -> bytes:
-    """*needed_pem*, then authorities of *current_pem* that it lacks and that have not expired, at most two.
+    """Return *needed_pem*, followed by at most two unexpired authorities of *current_pem* that it lacks.
 
-    What a client trusts already stays trusted until it expires: somewhere a leaf of it may still be served. Equal to
-    *current_pem* where that holds no more and no less, in any order.
+    A trusted authority stays trusted until it expires, because one of its leaves may still be served. The result equals
+    *current_pem* if that has the same authorities in any order.
     """
     needed = x509.load_pem_x509_certificates(needed_pem)
     try:
@@ -241,7 +242,7 @@ def merged_bundle(needed_pem: bytes, current_pem: bytes, now: datetime) -> bytes
 
 
 def describe(cert_pem: bytes) -> str:
-    """One line on a certificate: its names and its end. Raises ValueError where it cannot be read."""
+    """Return one line on a certificate: its names and its expiry. Raises ValueError if it cannot be read."""
     leaf = _certificates("tls.crt", cert_pem)[0]
     dns_names, addresses = _names(leaf)
     return f"names {', '.join((*dns_names, *addresses)) or '(none)'}; until {leaf.not_valid_after_utc.isoformat()}"
@@ -312,6 +313,6 @@ def _public_key(name: str, key_pem: bytes) -> bytes:
     try:
         key = serialization.load_pem_private_key(key_pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        # The cause is not told: a parser's message may quote what it read.
+        # Not chained, because a parser's message may quote the key.
         raise ValueError(f"{name} holds no readable, unencrypted PEM key") from None
     return key.public_key().public_bytes(*_PUBLIC)

@@ -1,4 +1,4 @@
-"""Secrets of certificates: what one holds, and how it is written through the API server."""
+"""Reads and writes the Secrets of certificates through the API server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MANAGER: Final = "cardshare-certs"
 
 
 class ClusterCalls(Protocol):
-    """What of `kube.calls.Calls` is needed here."""
+    """The part of `kube.calls.Calls` that certificates need."""
 
     async def get_raw(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         """See `Calls.get_raw`."""
@@ -37,7 +37,7 @@ class ClusterCalls(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A Secret as it was read: its name, what it holds, and its resourceVersion."""
+    """A Secret as read: its name, content and resourceVersion."""
 
     name: str
     stored: Stored
@@ -57,13 +57,14 @@ _decoder: Final = msgspec.json.Decoder(_Secret)
 
 
 async def fetch(calls: ClusterCalls, namespace: str, name: str) -> Found:
-    """The Secret; where there is none, an empty one is made.
+    """Return the Secret; create an empty one if it does not exist.
 
-    By an apply: the right to create is held to the Secret's name then, and one that others made meanwhile stays.
+    It is created by an apply: then the right to create is limited to the Secret's name, and a Secret that another
+    process created in the meantime stays.
 
     Raises:
-        ApiError: the API server refuses, or cannot be made to answer.
-        UndecodableError: it is not what a Secret looks like.
+        ApiError: the API server refuses or does not answer.
+        UndecodableError: the object has an unexpected form.
     """
     path = _path(namespace, name)
     try:
@@ -90,12 +91,12 @@ async def fetch(calls: ClusterCalls, namespace: str, name: str) -> Found:
 
 
 async def store(calls: ClusterCalls, namespace: str, found: Found, wanted: Stored) -> None:
-    """Write what *wanted* has and take out what it has not, of the version that was found only.
+    """Write the parts of *wanted* and remove its missing parts, only in the version that was read.
 
-    Two that renew at once must not each leave half of a pair.
+    Two concurrent renewals must not each leave half of a pair.
 
     Raises:
-        ApiError: the API server refuses (409 if the Secret was changed since), or cannot be made to answer.
+        ApiError: the API server refuses (409 if the Secret changed in the meantime) or does not answer.
     """
     parts = (
         (CERT_FILE, found.stored.cert_pem, wanted.cert_pem),

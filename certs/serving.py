@@ -1,7 +1,7 @@
-"""The pair that a TLS port serves: loaded, watched, and replaced on the live context when a better one is there.
+"""The pair that a TLS port serves: loads it, watches it, and replaces it on the live context.
 
-Nothing is closed for it: connections that stand go on, the next handshake has the new pair. A pair that is half
-written, does not match or is not valid is left alone, and the one in use stays.
+No connection is closed: existing ones continue, and the next handshake uses the new pair. A pair that is half written,
+does not match or is invalid is ignored, and the current one stays.
 """
 
 import os
@@ -24,17 +24,17 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A pair that serves, until *expires*."""
+    """A usable pair, with its expiry."""
 
     stored: Stored
     expires: datetime
 
 
 class Source:
-    """The pair in a folder, as its files change: `look` for another one, then `serve` it."""
+    """The pair in a directory whose files may change: `look` for another one, then `serve` it."""
 
     def __init__(self, directory: Path) -> None:
-        """Know nothing of what is in *directory*."""
+        """Start without reading *directory*."""
         self._directory: Final = directory
         self._looked: Signature | None = None
         self._taken: Signature | None = None
@@ -43,26 +43,26 @@ class Source:
 
     @property
     def is_serving(self) -> bool:
-        """Whether there is a pair that serves."""
+        """Whether a pair is being served."""
         return self._serving is not None
 
     @property
     def serving(self) -> Loaded:
-        """The pair that serves.
+        """The pair being served.
 
         Raises:
-            InvariantError: none does yet.
+            InvariantError: there is none yet.
         """
         if self._serving is None:
             raise InvariantError(f"no pair of {self._directory} serves yet")
         return self._serving
 
     def look(self, now: datetime) -> Loaded | None:
-        """The pair that is there, if it is another than the one that serves; reads files.
+        """Return the pair in the files if it differs from the one being served; reads files.
 
         Raises:
-            ConfigError: it will not do, with the reason: once for the same files and reason. It is looked at again
-                though they stay, for its issuer's clock may be ahead of ours.
+            ConfigError: the pair is unusable; raised once for the same files and reason. Unchanged files are read
+                again, because the issuer's clock may be ahead.
         """
         self._looked = signature(self._directory)
         if self._looked == self._taken:
@@ -78,10 +78,10 @@ class Source:
         return pair
 
     def serve(self, context: ssl.SSLContext, pair: Loaded) -> bool:
-        """Have *context* serve *pair*, which was found by the last `look`; False if it was refused for that before.
+        """Make *context* serve *pair* from the last `look`; return False if that was refused before.
 
         Raises:
-            ConfigError: it cannot, once for the same files and reason.
+            ConfigError: it cannot; raised once for the same files and reason.
         """
         try:
             use(context, pair.stored)
@@ -92,17 +92,17 @@ class Source:
         return True
 
     def _refuse(self, error: ConfigError) -> None:
-        """Raise *error*, unless that was done for these files."""
+        """Raise *error*, unless it was raised for these files before."""
         if self._refused != (self._looked, str(error)):
             self._refused = self._looked, str(error)
             raise error
 
 
 def server_context(client_ca: bytes | None = None) -> ssl.SSLContext:
-    """A context for TLS 1.2 and later, without a certificate yet; with *client_ca* for its clients alone.
+    """Return a context for TLS 1.2 and later, still without a certificate; with *client_ca*, only for its clients.
 
     Raises:
-        ConfigError: *client_ca* is no PEM of certificates.
+        ConfigError: *client_ca* is not a PEM of certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -117,8 +117,8 @@ def server_context(client_ca: bytes | None = None) -> ssl.SSLContext:
 
 
 def refuse_handshakes(context: ssl.SSLContext) -> None:
-    """Begin no new session: a client would be shown a certificate that is over, and tell its user of an attack."""
-    # The library's types know the argument as a plain context only.
+    """Refuse new TLS sessions, because clients would report an expired certificate as an attack."""
+    # The library's type hints accept only a plain context.
     context.sni_callback = _refuse_handshake
 
 
@@ -133,10 +133,10 @@ def _refuse_handshake(session: object, name: str, context: object) -> int:
 
 
 def read_client_ca(path: Path) -> bytes:
-    """The authorities of clients, at most 1 MiB.
+    """Read the authorities of clients, at most 1 MiB.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -146,10 +146,10 @@ def read_client_ca(path: Path) -> bytes:
 
 
 def load(directory: Path, now: datetime) -> Loaded:
-    """Read the pair in *directory* and try it out, off the live context.
+    """Read the pair in *directory* and test it outside the live context.
 
     Raises:
-        ConfigError: it will not do, with the reason.
+        ConfigError: the pair is unusable, with the reason.
     """
     stored = read(directory)
     verdict = judge(stored, now)
@@ -164,17 +164,17 @@ def load(directory: Path, now: datetime) -> Loaded:
 
 
 def use(context: ssl.SSLContext, stored: Stored) -> None:
-    """Have *context* serve the pair, from exactly the bytes that were judged.
+    """Make *context* serve the pair, from exactly the bytes that were judged.
 
     Raises:
-        ssl.SSLError, OSError: it cannot; a context that was serving before may be left without a pair.
+        ssl.SSLError, OSError: it cannot; a context that served before may be left without a pair.
     """
     with _as_file(stored.cert_pem.rstrip() + b"\n" + stored.key_pem) as path:
         context.load_cert_chain(path)
 
 
 def signature(directory: Path) -> Signature:
-    """What changes when the files do: of each its inode, size and time of change, None where it is missing."""
+    """Return inode, size and modification time of each file, None for a missing one; changes with the files."""
     return tuple(_signature(directory / name) for name in (CERT_FILE, KEY_FILE, CA_FILE))
 
 
@@ -191,7 +191,7 @@ _MEMORY_FLAGS: Final = getattr(os, "MFD_CLOEXEC", 0)
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """*content* as a file that lies in memory alone: the ssl module reads pairs from paths only."""
+    """Provide *content* as an in-memory file, because the ssl module reads pairs only from paths."""
     descriptor = os.memfd_create("pair", _MEMORY_FLAGS)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
