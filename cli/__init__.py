@@ -1,1 +1,1 @@
-"""kubectl cards: what the cards hold and why a pod waits; reads only what the API and the controller tell."""
+"""kubectl cards: shows what the cards hold and why a pod waits, only from the Kubernetes API and the controller."""

@@ -1,4 +1,4 @@
-"""The commands of ``kubectl cards``: each fetches, shows, and says in its exit status whether it could."""
+"""The commands of ``kubectl cards``: each fetches and prints, and its exit status shows whether that succeeded."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ from kube.transport import Transport
 from runtime.check import Check, check
 
 _OK, _NOT_TOLD, _WRONG, _AT_RISK, _FAULTY = 0, 1, 2, 3, 4
-# What a shell shows of a process that SIGPIPE or SIGINT ended.
+# The exit status that a shell reports after SIGPIPE or SIGINT.
 _BROKEN_PIPE: Final = 128 + 13
 _INTERRUPTED: Final = 128 + 2
 _USER_AGENT: Final = "kubectl-cards"
 
 
 async def run(options: Options, environ: Mapping[str, str]) -> int:
-    """Do what is asked.
+    """Run the requested command.
 
     Returns:
-        0 if it could be answered, 1 if there is no such thing or a server does not tell, 2 for a wrong kubeconfig; of
-        ``doctor`` 3 if something is at risk or not known, 4 if something does not work; of ``check`` its own.
+        0 on success, 1 if the object does not exist or a server does not answer, 2 for an unusable kubeconfig.
+        ``doctor`` returns 3 for a risk or an unknown state, and 4 for a problem. ``check`` has its own.
     """
     if isinstance(options, Version):
         print(TOLD_VERSION)
@@ -135,15 +135,15 @@ async def _snapshot(transport: Transport, options: Snapshot) -> int:
 
 
 async def fetch_names(kind: str, flags: Mapping[str, str], environ: Mapping[str, str]) -> Sequence[str]:
-    """The names of all "nodes" or "namespaces", or of the "pods" of one namespace, for completion.
+    """Return the names of all "nodes" or "namespaces", or of the "pods" of one namespace, for completion.
 
     Args:
         kind: "nodes", "namespaces" or "pods".
-        flags: those that were named, by their long names.
+        flags: the given flags by long name.
         environ: the environment.
 
     Raises:
-        ApiError, CredentialsError, UndecodableError: they cannot be had.
+        ApiError, CredentialsError, UndecodableError: the names are unavailable.
     """
     kubeconfig = flags.get("--kubeconfig", "") or _kubectls(environ)
     source = choose_source(kubeconfig=kubeconfig, context=flags.get("--context", ""), environ=environ)
@@ -155,7 +155,7 @@ async def fetch_names(kind: str, flags: Mapping[str, str], environ: Mapping[str,
 
 
 def _kubectls(environ: Mapping[str, str]) -> str:
-    """The kubeconfig that kubectl would take of itself; "" if there is none, and it would go by the pod's account."""
+    """Return the kubeconfig that kubectl would use; "" if there is none and it would use the pod's service account."""
     if named := environ.get("KUBECONFIG", ""):
         return named
     home = environ.get("HOME", "")
@@ -176,7 +176,7 @@ async def _get(transport: Reads, options: Get) -> int:
 
 
 async def _watch(transport: Transport, options: Get) -> int:
-    """Print all, then what changes, until somebody interrupts."""
+    """Print all cards, then every change, until interrupted."""
     holdings = await cluster.empty_holdings(transport)
     first = True
     async for names in watching.changes(transport, holdings.ledger, options.selector, _note_if_any):
@@ -191,7 +191,7 @@ async def _watch(transport: Transport, options: Get) -> int:
 
 
 async def _web(transport: Transport, options: Web) -> int:
-    from cli.web.server import serve  # noqa: PLC0415 (a server, which no other command waits for)
+    from cli.web.server import serve  # noqa: PLC0415 (a server, whose import would slow the other commands)
 
     try:
         await serve(transport, options, lambda address: print(f"{address}\nCtrl-C ends it.", flush=True))
@@ -222,7 +222,7 @@ async def _explain(transport: Reads, options: Explain, namespace: str) -> int:
 
 
 async def _explain_one(transport: Reads, options: Explain, namespace: str, name: str) -> Explained | str | None:
-    """What is said of one pod, as text if that is asked for; None if it is gone."""
+    """Return the explanation of one pod, as text if requested; None if the pod is gone."""
     try:
         pod = await cluster.fetch_pod(Calls(transport), namespace, name)
     except ApiNotFoundError:
@@ -290,7 +290,7 @@ async def _shadow(options: Shadow) -> int:
 
 
 async def _ask_controller(named: Controller | None, namespace: str, pod: str) -> Mapping[str, Any] | None:
-    """The controller's answer; None, with a note, if it cannot be had: what the API tells is an answer too."""
+    """Return the controller's answer, or None with a note if it is unavailable; the API's data is enough then."""
     if named is None:
         return None
     try:
@@ -313,7 +313,7 @@ def _shown(found: Cards, options: Get, *, more: bool = False) -> str:
 
 
 def _for_scripts(found: object, output: Output) -> str:
-    # ASCII alone: what a device plugin wrote is not to reach a terminal from here either.
+    # ASCII only, so that text from a device plugin cannot control a terminal.
     values = msgspec.to_builtins(found)
     if output is Output.YAML:
         return str(yaml.safe_dump(values, sort_keys=False, explicit_start=True)).rstrip("\n")
@@ -343,7 +343,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads (head, less) has seen enough.
+        # The reader (head, less) has closed the pipe.
         _drop_output()
         return _BROKEN_PIPE
     except OSError as e:
@@ -354,7 +354,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """What is still buffered must not fail once more at the end."""
+    """Discard buffered output, so that the flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

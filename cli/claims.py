@@ -1,4 +1,4 @@
-"""Which cards take nothing new because pods use them through resource claims, for what ``kubectl cards get`` shows."""
+"""Finds cards that are unavailable because pods use them through resource claims, for ``kubectl cards get``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class _Keeping(Generic[_T]):
-    """`kube.reflector.Sink` of one kind, all at once; *changed* is called after each change."""
+    """A `kube.reflector.Sink` that stores objects of one kind; calls *changed* after each change."""
 
     def __init__(self, store: Store[_T], changed: Callable[[], None]) -> None:
         self._store: Final = store
@@ -46,7 +46,7 @@ async def read_claims(transport: Reads, ledger: Ledger) -> tuple[str, ...]:
     """Tell *ledger* what pods use through resource claims; notes on why that is not known, none where it is.
 
     Raises:
-        ApiError: nobody answers.
+        ApiError: the server does not answer.
     """
     uses = Uses(ledger)
     try:
@@ -64,14 +64,14 @@ async def read_claims(transport: Reads, ledger: Ledger) -> tuple[str, ...]:
 
 
 def unread(why: str) -> str:
-    """What is not known if resource claims cannot be read."""
+    """Return the note that resource claims cannot be read."""
     return f"resource claims are not read ({why}); cards that they close are shown as others"
 
 
 def following(
     transport: Transport, ledger: Ledger, changed: Callable[[], None]
 ) -> tuple[Reflector[ResourceClaim], Reflector[ResourceSlice]]:
-    """What keeps *ledger* told of the same; *changed* is called after each change."""
+    """Return reflectors that keep the same data in *ledger* up to date; *changed* is called after each change."""
     uses = Uses(ledger)
     claims, slices = _Keeping(uses.claims, changed), _Keeping(uses.slices, changed)
     return (

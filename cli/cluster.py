@@ -1,4 +1,4 @@
-"""Fetches what the commands show: nodes, pods, events, resource claims, and the device plugins' configuration."""
+"""Fetches the data of the commands: nodes, pods, events, resource claims, and the device plugins' configuration."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ BOUND: Final = {"fieldSelector": "spec.nodeName!="}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """The cluster's cards, counted: *ledger* as promised by the API objects, *notes* on what could not be read.
+    """The cluster's cards: *ledger* from the API objects, and *notes* on what could not be read.
 
-    node_unread: why the node of the one pod that was asked for is not in *ledger*, or "". pods: all that were
-    counted, if all were asked for.
+    node_unread: why the requested pod's node is missing from *ledger*, or "". pods: all counted pods, if all were
+    requested.
     """
 
     ledger: Ledger
@@ -52,9 +52,9 @@ class _Series(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _EventObject(msgspec.Struct, frozen=True, rename="camel"):
-    """A core/v1 Event as far as it is shown. Source: Kubernetes API reference, core/v1 and events.k8s.io/v1 Event.
+    """The displayed part of a core/v1 Event. Source: Kubernetes API reference, core/v1 and events.k8s.io/v1 Event.
 
-    Who writes by the newer API, as kube-scheduler does, tells no count and no lastTimestamp.
+    Writers of the newer API, such as kube-scheduler, set neither count nor lastTimestamp.
     """
 
     reason: str = ""
@@ -65,7 +65,7 @@ class _EventObject(msgspec.Struct, frozen=True, rename="camel"):
     series: _Series | None = None
 
     def event(self) -> Event:
-        """It, as it is shown."""
+        """Return the event in displayed form."""
         return Event(time=self._time(), reason=self.reason, message=self.message or "", count=self._times())
 
     def _time(self) -> str:
@@ -87,7 +87,7 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class Events(NamedTuple):
-    """Events, oldest first; unread: why they could not be had, or ""."""
+    """Events, oldest first; unread: why they are unavailable, or ""."""
 
     items: tuple[Event, ...]
     unread: str = ""
@@ -119,7 +119,7 @@ async def empty_holdings(transport: Reads) -> Holdings:
     """A ledger of no node yet, under the configuration that the cluster's ConfigMaps hold.
 
     Raises:
-        ApiError: nobody answers.
+        ApiError: the server does not answer.
     """
     catalog = standard_catalog()
     found, notes = await _fetch_configuration(Calls(transport), catalog)
@@ -130,11 +130,11 @@ async def fetch_holdings(transport: Reads, selector: str = "") -> Holdings:
     """List nodes, bound pods and resource claims, and count who holds what.
 
     Args:
-        transport: to the API server.
+        transport: connection to the API server.
         selector: a label selector of nodes, "" for all.
 
     Raises:
-        ApiError: a list is refused or does not come.
+        ApiError: a list is refused or does not arrive.
     """
     holdings = await empty_holdings(transport)
     ledger = holdings.ledger
@@ -152,7 +152,7 @@ async def fetch_holdings(transport: Reads, selector: str = "") -> Holdings:
 
 
 def selecting(selector: str) -> dict[str, str]:
-    """The parameter that selects by labels."""
+    """Return the query parameter for a label selector."""
     return {"labelSelector": selector} if selector else {}
 
 
@@ -160,7 +160,7 @@ async def fetch_holding(transport: Reads, pod: Pod) -> Holdings:
     """What bound *pod* alone holds; of its node only what may be read.
 
     Raises:
-        ApiError: nobody answers.
+        ApiError: the server does not answer.
     """
     calls = Calls(transport)
     holdings = await empty_holdings(transport)
@@ -176,10 +176,10 @@ async def fetch_holding(transport: Reads, pod: Pod) -> Holdings:
 
 
 async def fetch_pod(calls: Calls, namespace: str, name: str) -> Pod:
-    """The pod.
+    """Return the pod.
 
     Raises:
-        ApiNotFoundError: there is none of that name.
+        ApiNotFoundError: there is no pod of that name.
         ApiError: any other refusal.
     """
     return decode_pod(await calls.get_pod(namespace, name))
@@ -189,7 +189,7 @@ async def fetch_events(transport: Reads, pod: Pod) -> Events:
     """The events about *pod*, and about no other that had its name; oldest first.
 
     Raises:
-        ApiError: nobody answers.
+        ApiError: the server does not answer.
     """
     path = f"/api/v1/namespaces/{quote(pod.namespace)}/events"
     selector = f"involvedObject.kind=Pod,involvedObject.name={pod.name},involvedObject.uid={pod.uid}"
@@ -204,7 +204,7 @@ async def fetch_names(transport: Reads, path: str) -> tuple[str, ...]:
     """The names of all objects under *path*.
 
     Raises:
-        ApiError: they cannot be had.
+        ApiError: the list is unavailable.
     """
     return tuple(one.metadata.name for one in (await list_all(transport, path, _NAMES)).items)
 
@@ -212,16 +212,16 @@ async def fetch_names(transport: Reads, path: str) -> tuple[str, ...]:
 async def fetch_pods_of(transport: Reads, namespace: str, kind: str, name: str) -> tuple[tuple[str, str], ...]:
     """Namespace and name of the pods that workload *name* of *kind* made, or of those of that name if *kind* is "".
 
-    A Deployment's pods are known by their ReplicaSet's name, so that no workload has to be read.
+    A Deployment's pods are recognized by their ReplicaSet's name, so no workload has to be read.
 
     Args:
-        transport: to the API server.
-        namespace: where, "" for all.
+        transport: connection to the API server.
+        namespace: the namespace, "" for all.
         kind: ``Deployment``, ``Job`` and others, or "".
-        name: of the workload, or of the pod.
+        name: name of the workload or of the pod.
 
     Raises:
-        ApiError: pods may not be listed, or nobody answers.
+        ApiError: pods may not be listed, or the server does not answer.
     """
     path = f"{namespace_path(namespace)}/pods" if namespace else PODS
     selectors = {} if kind else {"fieldSelector": f"metadata.name={name}"}
@@ -240,7 +240,7 @@ def _is_of(pod: _OwnedMeta, kind: str, name: str) -> bool:
 
 
 async def _fetch_configuration(calls: Calls, catalog: Catalog) -> tuple[Configuration, tuple[str, ...]]:
-    """The configuration in the cluster, and notes on what of it cannot be read: the defaults stand for that."""
+    """Return the configuration in the cluster, and notes on unreadable parts, for which the defaults apply."""
     unread: dict[str, ApiError | ConfigError] = {}
 
     async def texts(config_map: str) -> Mapping[str, str]:
@@ -251,7 +251,7 @@ async def _fetch_configuration(calls: Calls, catalog: Catalog) -> tuple[Configur
             return {}
         except (ApiError, ConfigError) as e:
             if isinstance(e, ApiError) and not e.status:
-                raise  # nobody answers: asking for the nodes would wait as long again
+                raise  # the server does not answer, and the next request would wait as long again
             unread[config_map] = e
             return {}
 

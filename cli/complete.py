@@ -1,6 +1,6 @@
-"""Completion in a shell: what may stand next on the command line of ``kubectl cards``.
+"""Shell completion for ``kubectl cards``.
 
-kubectl asks a plugin's ``kubectl_complete-NAME`` for it. Source: `kubectl plugin --help`.
+kubectl runs a plugin's ``kubectl_complete-NAME`` for it. Source: `kubectl plugin --help`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from cli.__main__ import fetch_names
 from cli.options import COMMON, FLAGS, OUTPUTS
 from kube.errors import ApiError, CredentialsError, UndecodableError
 
-# Cobra's directive NoFileComp: file names are no answer.
+# Cobra's directive NoFileComp: do not offer file names.
 _NO_FILES: Final = ":4"
-# Somebody waits with a finger on the key.
+# A person waits at the prompt.
 _DEADLINE_S: Final = 3.0
 
 Names = Callable[[str, Mapping[str, str]], Awaitable[Sequence[str]]]
 
 
 async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
-    """What may stand in place of the last of *words*, which may be begun already.
+    """Return the completions of the last of *words*, which may be partial.
 
     Args:
-        words: those behind ``kubectl cards``, the last one as far as it is typed.
-        fetch_names: the names of the cluster's "nodes", "namespaces" or "pods", given the flags that were named so far.
+        words: the words after ``kubectl cards``, the last one as typed so far.
+        fetch_names: returns the names of "nodes", "namespaces" or "pods" for the given flags.
     """
     *before, begun = words or [""]
     flags, plain = _read(before)
@@ -51,7 +51,7 @@ async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
 
 
 def _read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The values of flags by their long name, and the words that are neither flag nor value."""
+    """Return the flags' values by long name, and the words that are neither flag nor value."""
     by_name = {name: flag for flag in (*COMMON, *(f for of in FLAGS.values() for f in of)) for name in flag.names}
     values: dict[str, str] = {}
     plain: list[str] = []
@@ -67,7 +67,7 @@ def _read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def main() -> int:
-    """Entry point of ``kubectl_complete-cards``: whatever goes wrong, a shell is told nothing but names."""
+    """Entry point of ``kubectl_complete-cards``: after any failure it prints nothing, because a shell expects names."""
 
     async def within(words: Sequence[str]) -> list[str]:
         return await asyncio.wait_for(

@@ -1,4 +1,4 @@
-"""The configuration as the cluster's ConfigMaps say it, for commands that read it once."""
+"""Reads the configuration in the cluster's ConfigMaps once."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -20,10 +20,10 @@ from core.configuration import (
 async def fetch_parts(
     texts: Callable[[str], Awaitable[Mapping[str, str]]], catalog: Catalog, own_map: str = OWN_MAP
 ) -> Mapping[Source, Decoded]:
-    """What each text of the configuration says, for `core.configuration.merge`; those of others are believed.
+    """Return the decoded texts of the configuration for `core.configuration.merge`; third-party texts are trusted.
 
     Args:
-        texts: fetches what a ConfigMap (NAMESPACE/NAME) holds by key, nothing of one that is not there.
+        texts: fetches the content of a ConfigMap (NAMESPACE/NAME) by key; empty if it does not exist.
         catalog: the dialects.
         own_map: the ConfigMap of cardshare's own settings.
     """

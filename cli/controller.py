@@ -1,4 +1,4 @@
-"""Asks the controller over TLS, with a token that was made for it: why a pod waits, and what a shadow found."""
+"""Queries the controller over TLS with an audience-bound token: why a pod waits, and what shadow mode found."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from core.errors import escaped
 from kube.causes import cause_of
 
 _DEADLINE_S: Final = 5.0
-# An answer names a few nodes and their cards.
+# An answer lists a few nodes and their cards.
 _MAX_BYTES: Final = 4 * 2**20
 _SHADOW: Final = "/v1/shadow"
-# What it refuses before it looks at the caller, it refuses in a line of text (`runtime.calls`).
+# Calls that the controller refuses before it identifies the caller are answered with one line (`runtime.calls`).
 _LINE_MAX: Final = 300
 _NO_PAGE: Final = "there is nothing here; ask /"
 _decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class NoAnswerError(Exception):
-    """The controller does not tell; the text says why, in one line."""
+    """The controller gives no answer; the text is one line with the reason."""
 
 
 async def ask(controller: Controller, namespace: str, pod: str) -> Mapping[str, Any]:
-    """Why a pod waits, or where it is, as the controller has it.
+    """Return the controller's view of a pod: its node, or why it waits.
 
     Raises:
-        NoAnswerError: it does not tell.
+        NoAnswerError: the controller gives no answer.
     """
     return await _ask(controller, f"/v1/explain/{quote(namespace, safe='')}/{quote(pod, safe='')}")
 
 
 async def ask_shadow(controller: Controller) -> Mapping[str, Any]:
-    """What a controller that only looks on found.
+    """Return the findings of a controller in shadow mode.
 
     Raises:
-        NoAnswerError: it does not tell, or is no shadow.
+        NoAnswerError: the controller gives no answer, or is not in shadow mode.
     """
     return await _ask(controller, _SHADOW)
 
 
 async def ask_held(controller: Controller) -> Sequence[Mapping[str, Any]]:
-    """What pods that were removed by force still hold, each as the controller's ``/v1/held`` has it.
+    """Return what force-deleted pods still hold, in the form of the controller's ``/v1/held``.
 
     Raises:
-        NoAnswerError: it does not tell.
+        NoAnswerError: the controller gives no answer.
     """
     found = (await _ask(controller, "/v1/held")).get("held", ())
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else ()
@@ -75,7 +75,7 @@ async def _ask(controller: Controller, path: str) -> Mapping[str, Any]:
 
 
 def _unread(status: int, body: bytes, path: str, url: str) -> str:
-    """What an answer means that is no JSON: a refusal in a line of text, or none of a controller."""
+    """Return the meaning of an answer that is not JSON: a one-line refusal, or another server."""
     line = body.decode("utf-8", "replace").strip()
     if status == 200 or not line or len(line) > _LINE_MAX or "\n" in line or line.startswith("<"):
         return f"what answers {status} at {url} is not the controller"

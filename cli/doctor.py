@@ -1,4 +1,4 @@
-"""Fetches what `kubectl cards doctor` judges: everything by get and list, and what may not be read is said."""
+"""Fetches the facts for `kubectl cards doctor`, only by get and list, and records what may not be read."""
 
 import re
 import ssl
@@ -37,7 +37,7 @@ _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 _HAMI_MAP: Final = "hami-device-plugin"
 _HAMI_KEY: Final = "config.json"
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
-# The policy that says who assigns cards, and its lists of accounts; an entry of the last one is SCHEDULER=ACCOUNT.
+# The policy that defines who assigns cards, and its lists of accounts; the last list has entries SCHEDULER=ACCOUNT.
 _POLICY: Final = "pods.cardshare.io"
 _ACCOUNTS: Final = ("trustedAccounts", "pluginAccounts", "schedulerAccounts")
 _QUOTED: Final = re.compile(r"'([^']*)'")
@@ -194,7 +194,7 @@ class _HamiNode(msgspec.Struct, frozen=True):
 
 
 class _HamiNodes(msgspec.Struct, frozen=True):
-    """What HAMi's device plugin reads of its nodes. Source: protocol reference, hami 1.7."""
+    """The nodes' configuration of HAMi's device plugin. Source: protocol reference, hami 1.7."""
 
     nodeconfig: tuple[_HamiNode, ...] = ()
 
@@ -208,12 +208,12 @@ async def diagnose(transport: Transport, options: Doctor, now_s: float) -> Repor
     """Read the cluster and judge it.
 
     Args:
-        transport: to the API server.
+        transport: connection to the API server.
         options: where cardshare is installed.
         now_s: Unix seconds.
 
     Raises:
-        ApiError: nobody answers, or nodes or pods may not be listed: nothing could be said then.
+        ApiError: the server does not answer, or nodes or pods may not be listed, so nothing can be judged.
         UndecodableError: a list cannot be read.
     """
     return examine(await _Reader(transport, options, now_s).facts())
@@ -231,11 +231,11 @@ class _Reader:
         self._unread: Final[list[tuple[str, str]]] = []
 
     async def facts(self) -> Facts:
-        """All that is judged."""
+        """Read everything that the checks need."""
         name, namespace = self._options.name, self._options.namespace
         nodes = (await list_all(self._transport, NODES, page_decoder(decode_node))).items
         pods = (await list_all(self._transport, PODS, page_decoder(_pod_twice))).items
-        # Volcano's scheduler configuration counts where its name is ours, for it is believed then.
+        # Volcano's scheduler configuration applies if cardshare has its scheduler name, because it is trusted then.
         own_map = f"{namespace}/{name}-settings"
         parts = await fetch_parts(self._texts, self._catalog, own_map)
         merged = merge(parts, self._catalog)
@@ -275,9 +275,9 @@ class _Reader:
         )
 
     async def _unbinding(self, parts: Mapping[Source, Decoded], settings: Settings) -> tuple[str, str]:
-        """The account of HAMi's scheduler if its ConfigMap is there and it may not bind; and why that is not known.
+        """Return HAMi's scheduler account if it may not bind although HAMi's ConfigMap exists; and why that is unknown.
 
-        What may bind is what the conditions of the webhook ask, by the name that HAMi's chart gives both.
+        The conditions of the webhook check the right to bind, under the name that HAMi's chart gives to both.
         """
         found = parts.get(Source.CHIPS_MAP)
         if found is None or not found.text.content:
@@ -341,7 +341,7 @@ class _Reader:
         return {one.spec.extended_resource_name: one.metadata.name for one in found if one.spec.extended_resource_name}
 
     async def _swapping(self, running: Iterable[RunningPod]) -> Mapping[str, str]:
-        """The nodes on which HAMi's plugin gives out the cards that kubelet chose, and which ConfigMap says so."""
+        """Return the nodes on which HAMi's plugin allocates kubelet's choice of cards, and the ConfigMap for it."""
         found: dict[str, str] = {}
         for account in sorted({one.account for one in running if one.account.endswith(HAMI_PLUGIN)}):
             name = f"{account.split(':')[2]}/{_HAMI_MAP}"
@@ -355,7 +355,7 @@ class _Reader:
         return found
 
     async def _list(self, what: str, path: str, kind: type[_T]) -> tuple[_T, ...] | None:
-        """Every object of a kind; none of one that is not served, None of one that may not be listed."""
+        """Return every object of a kind; empty if the kind is not served, None if it may not be listed."""
         decoder = msgspec.json.Decoder(kind)
         before = len(self._unread)
         found = await self._read(what, list_all(self._transport, path, page_decoder(decoder.decode)))
@@ -364,7 +364,7 @@ class _Reader:
         return found.items
 
     async def _read(self, what: str, call: Awaitable[_T]) -> _T | None:
-        """What *call* gets; None for what is not there, and for what may not be read, which is noted."""
+        """Return the result of *call*; None if the object does not exist or may not be read; the latter is recorded."""
         try:
             return await call
         except ApiNotFoundError:
@@ -375,7 +375,7 @@ class _Reader:
 
 
 def _unlisting(pods: Iterable[tuple[Pod, RunningPod]], resources: frozenset[str]) -> frozenset[str]:
-    """Nodes on which a pod with cards runs and its status lists no device: kubelet's gate is off there."""
+    """Return nodes with a running pod whose status lists none of its devices: kubelet's feature gate is off."""
     return frozenset(
         pod.node_name
         for pod, told in pods
@@ -384,7 +384,7 @@ def _unlisting(pods: Iterable[tuple[Pod, RunningPod]], resources: frozenset[str]
 
 
 def _pod_twice(text: bytes) -> tuple[Pod, RunningPod]:
-    """A pod as the allocation core reads it, and as somebody looks at it who looks after it."""
+    """Return a pod as the allocation core reads it, and as the checks of running components read it."""
     found = _running_decoder.decode(text)
     meta, spec, status = found.metadata, found.spec, found.status
     conditions = {one.type: one for one in status.conditions or ()}
@@ -406,7 +406,7 @@ def _pod_twice(text: bytes) -> tuple[Pod, RunningPod]:
 
 
 def _why_waiting(status: _ContainerStatus) -> str:
-    """Why kubelet has not started a container, "" if it has."""
+    """Return why kubelet has not started a container, "" if it has."""
     waiting = status.state.waiting if status.state is not None else None
     return ": ".join(filter(None, (waiting.reason, waiting.message))) if waiting is not None else ""
 
@@ -434,7 +434,7 @@ def _requirements(selector: _Selector) -> Iterator[Requirement]:
 
 
 def _ends(bundle: str) -> Iterator[float]:
-    """When the certificates of a caBundle end, Unix seconds; none of one that is no bundle."""
+    """Yield when the certificates of a caBundle expire, in Unix seconds; nothing for an invalid bundle."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cadata=b64decode(bundle).decode("ascii"))

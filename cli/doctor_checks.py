@@ -1,6 +1,6 @@
-"""What in a cluster would not work, or is at risk: one finding each, with a code; pure.
+"""Finds problems and risks of a cluster, one finding with a code for each; pure.
 
-docs/operators/doctor.md lists the codes. A code never gets another meaning; `Facts` are fetched by `cli.doctor`.
+docs/operators/doctor.md lists the codes. A code never changes its meaning. `cli.doctor` fetches `Facts`.
 """
 
 import re
@@ -23,11 +23,12 @@ from core.units import counted
 
 VERSION: Final = 1
 _DAY_S: Final = 86_400
-# A third of the shortest life that `certs` gives a pair in the manifests is longer; what is left then was not renewed.
+# Renewal starts earlier: a third of the shortest lifetime that `certs` gives a pair in the manifests is longer. A
+# shorter remainder means that the renewal failed.
 _SOON_S: Final = 14 * _DAY_S
-# A pod that no scheduler has looked at for so long is one that none looks at.
+# A pod without any sign of a scheduler after this time has no scheduler.
 _UNSEEN_S: Final = 60
-# How entries of HAMi's webhook end, which names HAMi's scheduler on pods that ask for GPUs.
+# Suffix of the entries of HAMi's webhook, which names HAMi's scheduler on pods that request GPUs.
 _HAMI: Final = ".hami.io"
 _FEWER_DEVICES: Final = (
     "set gpuMemoryFactor in the device plugin's configuration, or switch the kubelet's gates ResourceHealthStatus and "
@@ -50,13 +51,13 @@ _VOLCANO_LEASE: Final = "volcano-system/volcano"
 _VOLCANO: Final = "volcano"
 _KUBE_SYSTEM: Final = "kube-system"
 _METADATA_NAME: Final = "kubernetes.io/metadata.name"
-# How the account of HAMi's device plugin ends, and the version in a tag of its image.
+# Suffix of the account of HAMi's device plugin, and the version in its image tag.
 HAMI_PLUGIN: Final = ":hami-device-plugin"
 _VERSION: Final = re.compile(r":v?(\d{1,4})\.(\d{1,4})[^/]*$", re.ASCII)
 
 
 class Level(StrEnum):
-    """How bad a finding is: it does not work, it works until something else happens, it is so, it is not known."""
+    """Severity: broken; works until something else happens; information; unknown."""
 
     PROBLEM = "problem"
     RISK = "risk"
@@ -101,7 +102,7 @@ CODES: Final[Mapping[str, Level]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was found. subject: the object it is about; text: what is wrong; remedy: what to do."""
+    """One finding. subject: the affected object; text: the problem; remedy: the action to take."""
 
     code: str
     level: Level
@@ -112,7 +113,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """Pods of a device plugin: the account they run as, the image with its version, and on which nodes."""
+    """Pods of a device plugin: their account, the image with its version, and their nodes."""
 
     account: str
     image: str
@@ -121,7 +122,7 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The answer of ``doctor``: findings in the order of their codes, and the device plugins there are."""
+    """The answer of ``doctor``: findings in the order of their codes, and the device plugins."""
 
     version: int = VERSION
     findings: tuple[Finding, ...]
@@ -129,7 +130,7 @@ class Report:
 
     @property
     def worst(self) -> Level | None:
-        """The worst level of all findings; None without any that asks for somebody."""
+        """The worst level of all findings; None if no finding needs attention."""
         order = (Level.PROBLEM, Level.RISK, Level.UNKNOWN)
         return next((level for level in order if any(one.level is level for one in self.findings)), None)
 
@@ -138,9 +139,9 @@ class Report:
 class Webhook:
     """One entry of a webhook configuration.
 
-    conditions: its CEL, all expressions. ends_s: when the authorities that it trusts end, Unix seconds; empty where
-    there is none. pods_created: whether it is called for new pods. namespaces: its namespaceSelector. by_url: it is
-    called at a URL, not through a Service.
+    conditions: all its CEL expressions. ends_s: when its trusted authorities expire, Unix seconds; empty without any.
+    pods_created: whether it is called for new pods. namespaces: its namespaceSelector.
+    by_url: whether it is called at a URL and not through a Service.
     """
 
     name: str
@@ -154,23 +155,23 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseHeld:
-    """Who holds a Lease, "" for nobody, renewed_s Unix seconds, for duration_s."""
+    """The holder of a Lease, "" for none; renewed_s in Unix seconds, valid for duration_s."""
 
     holder: str
     renewed_s: float
     duration_s: float
 
     def is_held(self, now_s: float) -> bool:
-        """Whether it has not run out."""
+        """Return whether it has a holder and has not expired."""
         return bool(self.holder) and now_s < self.renewed_s + self.duration_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningPod:
-    """A pod of a device plugin or of cardshare itself.
+    """A pod of a device plugin or of cardshare.
 
-    component: of cardshare, "" for others. refused: why its configuration is not in force, or "". waits: why kubelet
-    has not started a container of it, or "". lists_devices: whether its status lists devices.
+    component: cardshare's component, "" for others. refused: why its configuration is not in force, or "".
+    waits: why kubelet has not started one of its containers, or "". lists_devices: whether its status lists devices.
     """
 
     key: str
@@ -186,16 +187,16 @@ class RunningPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was read of the cluster; a field is None where it could not be read, and *unread* says why.
+    """Facts about the cluster; a field is None if it could not be read, and *unread* gives the reason.
 
-    name: with which the names of cardshare's objects begin, in *namespace*. refused: texts of the configuration that
-    cannot be used. mutating, validating, policies: by the configuration's name; policies: whether each denies.
-    accounts: user names that may write assignments. leases: NAMESPACE/NAME. namespaces: with their labels. classes:
-    DeviceClasses by the resource that each claims. swapping: nodes on which HAMi's plugin lets kubelet choose cards,
-    each with the ConfigMap that says so. unlisting: nodes whose kubelets list no devices in the status of pods. now_s:
-    Unix seconds.
-    unbinding: the account of HAMi's scheduler if it may not bind pods while HAMi's ConfigMap is there, or "". unasked:
-    why that is not known, or "".
+    name: prefix of the names of cardshare's objects in *namespace*. refused: unusable texts of the configuration.
+    mutating, validating, policies: by the configuration's name; policies: whether each denies.
+    accounts: user names that may write assignments. leases: by NAMESPACE/NAME. namespaces: with their labels.
+    classes: DeviceClasses by the resource that each claims.
+    swapping: nodes on which HAMi's plugin lets kubelet choose cards, with the ConfigMap that sets this.
+    unlisting: nodes whose kubelets list no devices in the status of pods. now_s: Unix seconds.
+    unbinding: HAMi's scheduler account if it may not bind pods although HAMi's ConfigMap exists, or "".
+    unasked: why that is unknown, or "".
     """
 
     name: str
@@ -225,7 +226,7 @@ class Facts:
 
 
 def examine(facts: Facts) -> Report:
-    """Judge *facts* by every check."""
+    """Apply every check to *facts*."""
     found = [one for check in _CHECKS for one in check(facts)]
     nodes: dict[tuple[str, str], list[str]] = {}
     for pod in facts.plugins:
@@ -282,14 +283,14 @@ def _cards(facts: Facts) -> Iterator[Finding]:
 
 
 def _accounts_of_kubelet(facts: Facts) -> Iterator[Finding]:
-    """CS620: resources of which a device plugin advertises less than the cards have that it registers."""
+    """CS620: a device plugin advertises less of a resource than its registered cards have."""
     for name, state in facts.ledger.states.items():
         for which, cards in state.offers.items():
             dialect = facts.catalog.dialects[which]
             sold = dialect.sold(cards, facts.tables) if isinstance(dialect, Metering) else {}
             for resource, amount in sorted(sold.items()):
                 there = state.facts.allocatable.get(resource, 0)
-                # Of each card a part of a unit may be left over.
+                # Each card may have a remainder of less than one unit.
                 if 0 < there < amount - len(cards):
                     text = (
                         f"its device plugin advertises {there} {resource}, and the cards that it registers have "
@@ -299,7 +300,7 @@ def _accounts_of_kubelet(facts: Facts) -> Iterator[Finding]:
 
 
 def _hami_alone(facts: Facts) -> Iterator[Finding]:
-    """CS634, CS635, CS636: whether HAMi is what pods with GPUs mean, and serves the nodes that it has registered."""
+    """CS634, CS635, CS636: whether HAMi handles pods with GPUs, and serves the nodes that it has registered."""
     if facts.unbinding:
         text = "it may not bind, though HAMi's ConfigMap is there: pods with nvidia.com/gpu alone are not reviewed"
         yield _finding("CS634", facts.unbinding, text, _MAY_BIND)
@@ -317,7 +318,7 @@ def _hami_alone(facts: Facts) -> Iterator[Finding]:
 
 
 def _hami(facts: Facts) -> Iterator[Finding]:
-    """CS616, CS617: what HAMi's plugin does with cards that nobody but it learns of (hami HN-10, HN-27)."""
+    """CS616, CS617: actions of HAMi's plugin on cards that are visible only to the plugin (hami HN-10, HN-27)."""
     for node, where in facts.swapping.items():
         if node in facts.ledger.states:
             text = (
@@ -360,7 +361,7 @@ def _device_lists(facts: Facts) -> Iterator[Finding]:
 
 
 def _units_of_a_card(facts: Facts, node: Node, listed: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """The resources *listed* of which one card of *node* has more devices than a pod can have."""
+    """Yield the resources in *listed* for which one card of *node* has more devices than a pod can list."""
     for name, cards in facts.ledger.states[node.name].offers.items() if listed else ():
         for resource in sorted(listed & facts.catalog.dialects[name].resources(facts.tables)):
             units = amount_or_zero(node.allocatable[resource]) // max(len(cards), 1)
@@ -369,7 +370,7 @@ def _units_of_a_card(facts: Facts, node: Node, listed: frozenset[str]) -> Iterat
 
 
 def _is_old(image: str) -> bool:
-    """Whether the tag of *image* is a version of HAMi before v2.9; a tag that is none is not."""
+    """Return whether *image* has a version tag of HAMi before v2.9."""
     found = _VERSION.search(image)
     return found is not None and tuple(map(int, found.groups())) < (2, 9)
 
@@ -399,7 +400,7 @@ def _registrations(facts: Facts) -> Iterator[Finding]:
 
 
 def _meets_ours(entry: Webhook, facts: Facts) -> bool:
-    """Whether *entry* is called in a namespace whose pods are placed here, or in every one if there are none yet."""
+    """Return whether *entry* is called in a namespace with cardshare's pods, or if there are none, in every one."""
     known = facts.namespaces or {}
     ours = {pod.namespace for pod in facts.pods if pod.scheduler_name in facts.settings.scheduler_names}
     called = [
@@ -410,7 +411,7 @@ def _meets_ours(entry: Webhook, facts: Facts) -> bool:
 
 
 def _trust(subject: str, entries: tuple[Webhook, ...], facts: Facts) -> Iterator[Finding]:
-    """The certificates that entries trust, one finding for all of them."""
+    """Check the certificates that entries trust; one finding for all of them."""
     now_s = facts.now_s
     last = min((max(entry.ends_s, default=0.0) for entry in entries), default=now_s + _SOON_S)
     remedy = f"see the log of the Deployment {facts.name}-certs-keeper, or your certificate manager's"
@@ -424,7 +425,7 @@ def _trust(subject: str, entries: tuple[Webhook, ...], facts: Facts) -> Iterator
 
 
 def _renamed(facts: Facts) -> Iterator[Finding]:
-    """Resources that device-config.yaml gives other names, of which the conditions know nothing."""
+    """Find resources that device-config.yaml renames and the conditions do not match."""
     if facts.mutating is None or facts.validating is None:
         return
     usual = facts.catalog.resources(Tables())
@@ -457,7 +458,7 @@ def _processes(facts: Facts) -> Iterator[Finding]:
 
 
 def _webhook_pods(facts: Facts) -> Iterator[Finding]:
-    """CS624, CS629: too few ready pods of the webhook, unless it is called at a URL and so runs elsewhere."""
+    """CS624, CS629: too few ready pods of the webhook, unless it is called at a URL and runs elsewhere."""
     entries = (facts.mutating or {}).get(facts.name, ())
     if entries and all(one.by_url for one in entries):
         return
@@ -477,7 +478,7 @@ _CONTROLLERS: Final = "app.kubernetes.io/component=controller"
 
 
 def _two_schedulers(facts: Facts, ours: LeaseHeld | None) -> Iterator[Finding]:
-    """CS631: Volcano's scheduler runs while its name is ours."""
+    """CS631: Volcano's scheduler runs although cardshare has its scheduler name."""
     if _VOLCANO not in facts.settings.scheduler_names:
         return
     remedy = "kubectl -n volcano-system scale deployment volcano-scheduler --replicas=0"
@@ -493,7 +494,7 @@ def _two_schedulers(facts: Facts, ours: LeaseHeld | None) -> Iterator[Finding]:
 
 
 def _accounts(facts: Facts) -> Iterator[Finding]:
-    """CS633: whoever makes a namespace has all of its accounts."""
+    """CS633: a missing namespace whose future creator would control all its accounts."""
     for account in facts.accounts:
         kind, _, rest = account.partition(":serviceaccount:")
         namespace = rest.partition(":")[0]
@@ -533,7 +534,7 @@ def _wrong(pod: Pod, asked: tuple[Violation, ...] | None) -> Iterator[Finding]:
 
 
 def _unseen(pod: Pod, facts: Facts) -> Iterator[Finding]:
-    """CS642: nobody has said anything of a pod that asks for cards of another scheduler."""
+    """CS642: a pod that requests cards has another scheduler, which has not reported anything about it."""
     if not pod.scheduled_reason and facts.now_s - pod.created_s > _UNSEEN_S:
         names = ", ".join(facts.settings.scheduler_names)
         text = f"its scheduler '{pod.scheduler_name}' has not looked at it; those placed here are of: {names}"

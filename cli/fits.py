@@ -1,4 +1,4 @@
-"""Fetches what ``kubectl cards fits`` counts on, and reads the manifest that it is asked about."""
+"""Fetches the data for ``kubectl cards fits``, and reads the manifest."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _STDIN = "-"
 
 
 class UnusableFileError(Exception):
-    """The manifest cannot be used; the text says why, in one line."""
+    """The manifest is unusable; the text is one line with the reason."""
 
 
 async def fetch_fits(transport: Reads, options: Options, namespace: str) -> Fits:
     """How many such pods fit now in *namespace*.
 
     Raises:
-        ApiError: nodes or pods may not be listed, or nobody answers.
-        UnusableFileError: there is no pod in the manifest that asks for cards.
+        ApiError: nodes or pods may not be listed, or the server does not answer.
+        UnusableFileError: the manifest has no pod that requests cards.
     """
     holdings = await fetch_holdings(transport)
     ledger, notes = holdings.ledger, list(holdings.notes)
@@ -55,7 +55,7 @@ async def fetch_fits(transport: Reads, options: Options, namespace: str) -> Fits
 
 
 def _asked_in(file: str, ledger: Ledger, namespace: str) -> list[Pod]:
-    """The pods of *file* that ask for cards, one or more."""
+    """Return the pods of *file* that request cards, at least one."""
     try:
         text = sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:

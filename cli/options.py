@@ -1,4 +1,4 @@
-"""What ``kubectl cards`` is asked to do, read from the command line; the environment is handed in."""
+"""The options of ``kubectl cards``, read from the command line; the environment is an argument."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.port.cards import CardWish
 from runtime.check import DEVICES, SETTINGS, Check
 
 _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
-# What may stand before a name, as kubectl prints and takes it: ``pod/NAME``, ``deployment/NAME``.
+# Prefixes of a name, as kubectl prints and accepts them: ``pod/NAME``, ``deployment/NAME``.
 _PODS: Final = frozenset({"pod", "pods", "po"})
 _WORKLOADS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("deployment", "deployments", "deploy", "deployment.apps"), "Deployment"),
@@ -61,7 +61,7 @@ _EXAMPLES: Final = {
 
 
 class Output(StrEnum):
-    """In which form the answer is printed."""
+    """The output format."""
 
     TEXT = "text"
     WIDE = "wide"
@@ -71,9 +71,9 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """Where the controller answers, what proves it, and what to show it.
+    """How to reach the controller.
 
-    ca_file: PEM, "" = what the system trusts. server_name: in its certificate, "" = the host of the URL.
+    ca_file: PEM, "" = the system's authorities. server_name: name in its certificate, "" = the host of the URL.
     """
 
     url: str
@@ -84,11 +84,11 @@ class Controller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Get:
-    """Show the cards of *nodes* (all, if none is named) and who holds what.
+    """Show the cards of *nodes* (empty = all) and what each pod holds.
 
-    selector: a label selector of nodes as kubectl's. watch: print what changes, until it is interrupted. namespace:
-    only cards of which pods there hold some; "" for all. controller: is asked what pods that were removed by force
-    still hold; None = only what the API tells.
+    selector: a label selector of nodes, as in kubectl. watch: print changes until interrupted.
+    namespace: only cards that pods of this namespace hold; "" for all.
+    controller: reports what force-deleted pods still hold; None = only data of the API.
     """
 
     nodes: tuple[str, ...]
@@ -105,10 +105,10 @@ class Get:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain:
-    """Say where a pod, or each pod of a workload, stands; controller None = only what the API tells.
+    """Explain the state of a pod, or of each pod of a workload; controller None = only data of the API.
 
-    kind: of the workload that *name* is of, "" for a pod. namespace: "" is that of the kubeconfig; all_namespaces:
-    wherever there is one of that name.
+    kind: the kind of the workload *name*, "" for a pod. namespace: "" = the kubeconfig's.
+    all_namespaces: every namespace that has an object of that name.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Explain:
 
 
 class By(StrEnum):
-    """By what waiting pods are listed."""
+    """The grouping of waiting pods."""
 
     POD = "pod"
     REASON = "reason"
@@ -132,7 +132,7 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """List the pods that wait. namespace: "" is that of the kubeconfig."""
+    """List the waiting pods. namespace: "" = the kubeconfig's."""
 
     namespace: str
     all_namespaces: bool
@@ -145,9 +145,9 @@ class Waits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fits:
-    """Count the pods that fit now: those that ask *wish*, or if that is None those of the manifest *file*.
+    """Count the pods that fit now: pods that request *wish*, or the pods of the manifest *file* if *wish* is None.
 
-    namespace: whose quotas count; "" is that of the kubeconfig.
+    namespace: its quotas apply; "" = the kubeconfig's.
     """
 
     wish: CardWish | None
@@ -171,14 +171,14 @@ class Queues:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Say which version this is."""
+    """Print the version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doctor:
-    """Say what in the cluster would not work, or is at risk.
+    """Report problems and risks of the cluster.
 
-    namespace: where cardshare is installed. name: with which the names of its objects begin.
+    namespace: where cardshare is installed. name: object name prefix.
     """
 
     namespace: str
@@ -190,7 +190,7 @@ class Doctor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shadow:
-    """Say what a controller that only looks on would do with the pods of another scheduler."""
+    """Report how a controller in shadow mode would place the pods of another scheduler."""
 
     controller: Controller
     output: Output = Output.TEXT
@@ -198,9 +198,9 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Web:
-    """Serve a page of the cards and of the pods that wait, on this machine.
+    """Serve a page of cards and waiting pods on this machine.
 
-    port: 0 = any that is free. browser: open it. namespace: shown if the user may see no more; "" is the kubeconfig's.
+    port: 0 = any free one. browser: open it. namespace: shown if the user may not see more; "" = the kubeconfig's.
     """
 
     kubeconfig: str
@@ -212,7 +212,7 @@ class Web:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Write all that decides to *file*; with other names for everything if *redact*."""
+    """Write all scheduling input to *file*; with replaced names if *redact*."""
 
     file: str
     kubeconfig: str
@@ -220,13 +220,13 @@ class Snapshot:
     redact: bool = False
 
 
-# What a snapshot can answer too.
+# The commands that can also read a snapshot.
 Stored = Get | Explain | Waits | Fits | Queues
 Options = Stored | Snapshot | Web | Doctor | Shadow | Check | Version
 
 
 class Flag(NamedTuple):
-    """A flag; metavar "" for one that takes no value. choices: all values there are, the first is the default."""
+    """A flag; metavar is "" if it takes no value. choices: all allowed values, the first is the default."""
 
     names: tuple[str, ...]
     metavar: str
@@ -234,13 +234,13 @@ class Flag(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-# Where the API server is, in front of the command's name or behind it.
+# How to reach the API server; allowed before or after the command's name.
 COMMON: Final = (
     Flag(("--kubeconfig",), "FILE", "kubeconfig file; default as kubectl: KUBECONFIG, ~/.kube/config"),
     Flag(("--context",), "NAME", "context in the kubeconfig; default the current one"),
 )
 _SNAPSHOT: Final = Flag(("--snapshot",), "FILE", "read this file, written by kubectl cards snapshot, and no cluster")
-# Where the controller answers, and what proves it.
+# How to reach the controller and verify its certificate.
 _ASKING: Final = (
     Flag(
         ("--controller",),
@@ -329,7 +329,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     """Read the command line.
 
     Raises:
-        SystemExit: ``--help``, ``--version``, or what cannot be understood.
+        SystemExit: ``--help``, ``--version``, or invalid arguments.
     """
     found = _parser().parse_args(argv)
     command: argparse.ArgumentParser = found.parser
@@ -408,7 +408,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
 
 
 def _wish(command: argparse.ArgumentParser, found: argparse.Namespace) -> CardWish | None:
-    """What the flags of ``fits`` ask; None if a manifest does."""
+    """Return the request in the flags of ``fits``; None if a manifest is given."""
 
     def number(flag: str, most: int) -> int | None:
         text = getattr(found, flag)
@@ -428,7 +428,7 @@ def _wish(command: argparse.ArgumentParser, found: argparse.Namespace) -> CardWi
 
 
 def _asked(command: argparse.ArgumentParser, word: str) -> tuple[str, str, str]:
-    """(the kind of a workload or "", a namespace or "", the name) in ``NAME``, ``KIND/NAME`` or ``NAMESPACE/POD``."""
+    """Return (workload kind or "", namespace or "", name) from ``NAME``, ``KIND/NAME`` or ``NAMESPACE/POD``."""
     before, slash, name = word.rpartition("/")
     if not name or "/" in before or (slash and not before):
         command.error(f"POD: found {quoted(word, 256)}; write NAME, NAMESPACE/NAME, or KIND/NAME such as job/train")
@@ -456,7 +456,7 @@ def _port(command: argparse.ArgumentParser, text: str) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One that says in one line what is wrong."""
+    """A parser that reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {escaped(message)}; see {self.prog} --help\n")
@@ -469,7 +469,7 @@ def _controller(
         return str(getattr(found, flag) or environ.get(f"CARDSHARE_{flag.upper()}", ""))
 
     url = text("controller").rstrip("/")
-    # A token is not to be shown to whoever listens on the way.
+    # Only https, because plain HTTP would expose the token.
     if url and not _URL.fullmatch(url):
         command.error(f"--controller: found {quoted(url, 256)}; write https://host:port")
     if url:
@@ -528,7 +528,7 @@ def _command(commands: Any, name: str, told: str, more: str = "") -> argparse.Ar
         name, help=told, description=told, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     command.set_defaults(parser=command)
-    # What stood in front of the command's name stays unless it is named again.
+    # A value before the command's name stays unless it is given again.
     _add(command, COMMON, default=argparse.SUPPRESS)
     _add(command, FLAGS[name], default="", outputs=OUTPUTS[name])
     return command

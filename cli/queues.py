@@ -1,4 +1,4 @@
-"""Fetches what ``kubectl cards queues`` shows."""
+"""Fetches the data for ``kubectl cards queues``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def fetch_queues(transport: Reads) -> Queues:
     """The queues, what their pods hold, and who waits.
 
     Raises:
-        ApiError: queues, nodes or pods may not be listed, or nobody answers.
+        ApiError: queues, nodes or pods may not be listed, or the server does not answer.
     """
     specs = await _fetch_specs(transport)
     holdings = await fetch_holdings(transport)
@@ -35,7 +35,7 @@ async def fetch_queues(transport: Reads) -> Queues:
 
 
 async def _fetch_specs(transport: Reads) -> Sequence[QueueSpec]:
-    """All queues; none if Volcano's kinds are not installed."""
+    """Return all queues; none if Volcano's kinds are not installed."""
 
     def decode(text: bytes) -> QueueSpec:
         try:

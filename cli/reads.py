@@ -1,4 +1,4 @@
-"""What commands read from: an API server, or a snapshot of one."""
+"""The source that commands read: an API server, or a snapshot of one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kube.exchange import Purpose, Response
 
 
 class Reads(Protocol):
-    """What of `kube.transport.Transport` the commands need."""
+    """The part of `kube.transport.Transport` that the commands need."""
 
     @property
     def namespace(self) -> str:
-        """The namespace of the kubeconfig, or ""."""
+        """Return the namespace of the kubeconfig, or ""."""
         ...
 
     async def request(

@@ -1,4 +1,4 @@
-"""What a controller that only looks on found, as lines for a terminal; pure."""
+"""Formats the findings of shadow mode for a terminal; pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.errors import escaped
 
 
 def told(found: Mapping[str, Any]) -> str:
-    """The page /v1/shadow in lines; whatever the cluster says, no line controls the terminal."""
+    """Format the page /v1/shadow; text from the cluster is escaped, so that it cannot control the terminal."""
     lines = [*_head(found), *_pods(found), *_findings(found), *_bindings(found)]
     return "\n".join(map(escaped, lines))
 

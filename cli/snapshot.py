@@ -1,7 +1,7 @@
-"""``kubectl cards snapshot``: all that decides, in one compressed file; with other names if it leaves the house.
+"""``kubectl cards snapshot``: all scheduling input in one compressed file, on request with replaced names.
 
-A file holds the objects as the API server lists them, by the path of their list. What never decides, such as commands
-and environments of containers, is left out.
+A file holds the objects as the API server lists them, by the path of their list. Fields that never affect a decision,
+such as commands and environments of containers, are left out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LISTS: Final = (
 )
 _PAGE: Final = 500
 _DEADLINE_S: Final = 30.0
-# Fields that decide nothing, wherever they stand; some may hold secrets.
+# Fields that never affect a decision, at any depth; some may hold secrets.
 _DROPPED: Final = frozenset(
     {
         *("managedFields", "command", "args", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe"),
@@ -56,10 +56,10 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 async def take(reads: Reads) -> Json:
-    """The cluster as the user may see it; a list that is refused is noted with its status.
+    """Return the part of the cluster that the user may see; a refused list is recorded with its status.
 
     Raises:
-        ApiError: nobody answers.
+        ApiError: the server does not answer.
     """
     recorder = _ConfigMaps(reads)
     await empty_holdings(recorder)
@@ -93,7 +93,7 @@ async def _collection(reads: Reads, path: str) -> Json:
 
 
 class _ConfigMaps:
-    """`Reads` that keeps the ConfigMaps that were read through it."""
+    """A `Reads` that records the ConfigMaps read through it."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads: Final = reads
@@ -130,26 +130,26 @@ def _trimmed(value: Any) -> Any:
 
 
 def packed(snapshot: Json) -> bytes:
-    """*snapshot* as the bytes of its file."""
+    """Return *snapshot* as the bytes of its file."""
     return gzip.compress(json.dumps(snapshot, separators=(",", ":")).encode(), mtime=0)
 
 
 class UnusableSnapshotError(Exception):
-    """The file is no snapshot that can be read; the text says why, in one line."""
+    """The file is not a readable snapshot; the text is one line with the reason."""
 
 
 class Snapshot:
-    """`Reads` that answers from a snapshot, as the API server would have when it was taken.
+    """A `Reads` that answers from a snapshot, as the API server would have when it was taken.
 
     Attributes:
-        taken: when that was, RFC 3339.
+        taken: the time of the snapshot, RFC 3339.
     """
 
     def __init__(self, text: bytes) -> None:
         """Read the bytes of a file.
 
         Raises:
-            UnusableSnapshotError: they are no snapshot, or one of a later version.
+            UnusableSnapshotError: they are not a snapshot, or one of another version.
         """
         try:
             found = json.loads(gzip.decompress(text))
@@ -162,7 +162,7 @@ class Snapshot:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the kubeconfig with which it was taken."""
+        """Return the namespace of the kubeconfig with which the snapshot was taken."""
         return self._namespace
 
     async def request(
@@ -180,7 +180,7 @@ class Snapshot:
         """Answer a GET.
 
         Raises:
-            ApiError: as the server refused then; `ApiNotFoundError` for what is not in the snapshot.
+            ApiError: the server refused the list then; `ApiNotFoundError` for an object that is not in the snapshot.
         """
         del body, content_type, deadline_s, purpose, wait_out_pause
         collection, namespace, name = _split(path)
@@ -209,7 +209,7 @@ _PATH: Final = re.compile(
 
 
 def _split(path: str) -> tuple[str, str, str]:
-    """The list that holds what is at *path*, and the namespace and name that it has there, "" for any."""
+    """Return the list with the object at *path*, and the object's namespace and name, "" for any."""
     found = _PATH.fullmatch(path)
     if found is None:
         return path, "", ""
@@ -222,7 +222,7 @@ def _is_at(one: Json, namespace: str, name: str) -> bool:
 
 
 def _wanted(params: Mapping[str, str]) -> Iterator[Callable[[Json], bool]]:
-    """What selectors ask of an object: equal or not, as commands use them."""
+    """Yield the conditions of selectors; only ``=`` and ``!=`` are supported, because commands use no others."""
     for name, root in (("fieldSelector", ()), ("labelSelector", ("metadata", "labels"))):
         for term in filter(None, params.get(name, "").split(",")):
             key, operator, value = [*re.split(r"(!=|==?)", term, maxsplit=1), "", ""][:3]
@@ -239,15 +239,15 @@ def _has(keys: tuple[str, ...], value: str, equal: bool, one: Json) -> bool:
     return (str(found) == value) is equal
 
 
-# ---------------------------------------------------------------------- other names
+# ---------------------------------------------------------------------- replaced names
 
-# Labels and annotations under these domains say what cards and nodes are; under others, what their owners call things.
+# Labels and annotations under these domains describe cards and nodes; others contain names that owners chose.
 _VENDORS: Final = re.compile(r"(^|\.)(nvidia\.com|volcano\.sh|huawei\.com|hami\.io|cardshare\.io)/")
-# Annotations that decide, besides vendors'.
+# Annotations that affect decisions, besides vendors'.
 _DECISIVE: Final = re.compile(
     r"scheduling\.k8s\.io/|scheduling\.x-k8s\.io/|cluster-autoscaler\.kubernetes\.io/|(baseDeviceInfos|hami-vnpu-core|predicate-time)$"
 )
-# Labels without such a domain that decide which pods a node takes, and how a card is cut; MindCluster's among them.
+# Labels without such a domain that affect node selection or the partitioning of a card; some are MindCluster's.
 _PLAIN_LABELS: Final = frozenset(
     {
         *("kubernetes.io/arch", "kubernetes.io/os", "beta.kubernetes.io/arch", "beta.kubernetes.io/os"),
@@ -255,7 +255,7 @@ _PLAIN_LABELS: Final = frozenset(
         *("vnpu-level", "vnpu-dvpp"),
     }
 )
-# Names that every cluster has.
+# Names that are common to clusters.
 _COMMON: Final = frozenset(
     {"default", "root", "kube-system", "volcano", "volcano-system", "cardshare", "cardshare-system"}
 )
@@ -272,17 +272,17 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 def redacted(snapshot: Json, salt: bytes) -> Json:
-    """*snapshot* with other names for nodes, pods, namespaces, cards, label values and addresses, alike everywhere.
+    """Return *snapshot* with consistently replaced names of nodes, pods, namespaces, cards, label values and addresses.
 
-    Numbers, names that every cluster has, and what vendors' labels say of cards stay.
+    Numbers, names that are common to clusters, and the values of vendors' labels stay.
 
     Args:
-        snapshot: as `take` has it.
-        salt: makes the new names; whoever does not know it cannot try names out.
+        snapshot: the result of `take`.
+        salt: part of the hash of each name; without it, nobody can confirm a guessed name.
     """
     redactor = _Redactor(salt)
     for path, found in snapshot["collections"].items():
-        # ConfigMaps are found by their names.
+        # Names of ConfigMaps stay, because commands look ConfigMaps up by name.
         redactor.learn(found["items"] if path != CONFIG_MAPS else [one.get("data") for one in found["items"]])
     maps = snapshot["collections"].get(CONFIG_MAPS, {"items": []})["items"]
     redactor.keep_words_of(text for one in maps for text in (one.get("data") or {}).values())
@@ -295,12 +295,12 @@ def redacted(snapshot: Json, salt: bytes) -> Json:
 
 
 def _is_plain(label: str) -> bool:
-    """Whether the value of *label* says what a card or a node is, not what its owners call something."""
+    """Return whether the value of *label* describes a card or a node, and is not a name that its owner chose."""
     return label in _PLAIN_LABELS or _VENDORS.search(label) is not None
 
 
 def _decisive(annotations: Any) -> Any:
-    """Those of *annotations* that decide something: others say what their owners like."""
+    """Return the *annotations* that affect decisions; others may contain any text."""
     if not isinstance(annotations, dict):
         return annotations
     return {key: one for key, one in annotations.items() if _VENDORS.search(key) or _DECISIVE.match(key)}
@@ -313,7 +313,7 @@ class _Redactor:
         self._values: Final[set[str]] = set()
 
     def learn(self, value: Any, *, in_labels: bool = False) -> None:
-        """Take up the names in *value*."""
+        """Collect the names in *value*."""
         if isinstance(value, list):
             for one in value:
                 self.learn(one, in_labels=in_labels)
@@ -333,12 +333,12 @@ class _Redactor:
             to.add(name)
 
     def keep_words_of(self, texts: Iterable[str]) -> None:
-        """Values of labels that are words of the device plugins' configuration, such as a card's type, stay."""
+        """Keep label values that are words of the device plugins' configuration, such as a card's type."""
         for text in texts:
             self._values.difference_update(_TOKEN.findall(text))
 
     def of(self, value: Any) -> Any:
-        """*value* with other names."""
+        """Return *value* with replaced names."""
         if isinstance(value, dict):
             return {key: self.of(_decisive(one) if key == "annotations" else one) for key, one in value.items()}
         if isinstance(value, list):
@@ -346,7 +346,7 @@ class _Redactor:
         return self.text(value) if isinstance(value, str) else value
 
     def text(self, text: str) -> str:
-        """*text* with other names."""
+        """Return *text* with replaced names."""
         if text in self._names or text in self._values:
             return self._other(text)
         text = _CARD.sub(lambda found: f"{found[1]}-{self._other(found[0])}", text)
@@ -354,7 +354,7 @@ class _Redactor:
         return _TOKEN.sub(lambda found: self._other(found[0]) if self._is_secret(found[0]) else found[0], text)
 
     def _is_secret(self, word: str) -> bool:
-        # A value such as "no" is a word of every sentence.
+        # A short value such as "no" also occurs as an ordinary word.
         return word in self._names or (word in self._values and len(word) > _SHORT)
 
     def _other(self, name: str) -> str:

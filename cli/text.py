@@ -1,4 +1,4 @@
-"""What the commands show, as lines for a terminal; pure. Whatever the cluster says, no line controls the terminal."""
+"""Formats the commands' output for a terminal; pure. Text from the cluster cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from core.errors import escaped
 from core.view.cards import Card, Cards, Node, Total
 from core.view.explained import Event, Explained
 
-# What becomes of a column in a row that has no card.
+# The value of a column in a row without a card.
 NONE: Final = "-"
 UNKNOWN: Final = "unknown"
 
 
 class _Row(NamedTuple):
-    """One line of the table; the columns of ``-o wide`` in the middle."""
+    """One line of the table; the columns of ``-o wide`` are in the middle."""
 
     node: str = ""
     status: str = ""
@@ -35,17 +35,17 @@ _WIDE: Final = frozenset(map(_Row._fields.index, ("protocol", "mode", "health"))
 
 
 def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: bool = True, namespace: str = "") -> str:
-    """One line for each card: what is used of its total, percent of its cores, and who holds how much.
+    """Format one line per card: used and total memory, percent of its cores, and what each pod holds.
 
-    Whoever else holds a card stands on a line of their own below it. A node of several cards, and the cluster, have
-    their totals.
+    Further holders of a card have lines of their own below it. Nodes with several cards have totals, and so has the
+    cluster.
 
     Args:
         found: the cards.
-        all_nodes: no nodes were chosen.
-        wide: with protocol, mode and health.
-        headers: with the headings and the totals.
-        namespace: the one whose pods' cards alone are *found*, "" for all.
+        all_nodes: whether no nodes were selected.
+        wide: whether to show protocol, mode and health.
+        headers: whether to show headings and totals.
+        namespace: *found* has only cards of this namespace's pods; "" for all.
     """
     rows = [row for node in found.nodes for row in _rows(node, totals=headers)]
     if headers and len(found.nodes) > 1:
@@ -62,13 +62,13 @@ def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: b
 
 
 def explanation(found: Explained) -> str:
-    """Where a pod is, or why it waits; its events, oldest first."""
+    """Format a pod's placement or the reason why it waits, and its events, oldest first."""
     events = ["Events:", *map(_event, found.events)] if found.events else []
     return "\n".join(map(escaped, (found.text, *events)))
 
 
 def report(found: Report) -> str:
-    """The findings of doctor, a line each with what to do below it, then the device plugins."""
+    """Format the findings of doctor, each with its remedy on the next line, then the device plugins."""
     lines = [line for one in found.findings for line in _finding(one)]
     plugins = [f"plugin  {one.account} {one.image}: {len(one.nodes)} nodes" for one in found.plugins]
     asking = sum(one.level is not Level.NOTE for one in found.findings)
@@ -81,7 +81,7 @@ def _finding(one: Finding) -> Iterator[str]:
 
 
 def answer(pod: str, told: Mapping[str, Any]) -> str:
-    """The controller's own words on a pod, which are of several lines."""
+    """Format the controller's text about a pod, which has several lines."""
     code = f"{told['code']} " if told.get("code") else ""
     return "\n".join(escaped(line) for line in f"{pod}: {code}{told.get('text', '')}".split("\n"))
 
@@ -96,7 +96,7 @@ def _no_cards(asked: Sequence[Node], *, all_nodes: bool) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows of one length as lines, each column as wide as its widest cell."""
+    """Yield equally long rows as lines, with each column as wide as its widest cell."""
     shown = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:

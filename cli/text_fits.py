@@ -1,4 +1,4 @@
-"""How many pods fit, as lines for a terminal; pure."""
+"""Formats how many pods fit for a terminal; pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NO_WAY = "no node offers cards by a protocol in which a pod could ask so; see k
 
 
 def table(found: Fits, wish: CardWish | None) -> str:
-    """One line for each way to ask and type of card, then what is the largest that fits and what stops the next pod.
+    """Format one line per form of request and card type, then the largest fit and what blocks the next pod.
 
-    wish: what was asked; None for a manifest.
+    wish: the request; None for a manifest.
     """
     rows = [row for one in found.ways for row in _rows(one)]
     lines = [*aligned([_HEADER, *rows])] if rows else [_NO_WAY]

@@ -1,4 +1,4 @@
-"""The queues, as lines for a terminal; pure."""
+"""Formats the queues for a terminal; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_QUEUE = "there is no queue; pods without one are held to no limit of a queue
 
 
 def table(found: Queues) -> str:
-    """One line for each queue and resource."""
+    """Format one line per queue and resource."""
     rows = [row for queue in found.queues for row in _rows(queue)]
     lines = [*aligned([_HEADER, *rows])] if rows else [_NO_QUEUE]
     return "\n".join([*lines, *(escaped(f"note: {note}") for note in found.notes)])

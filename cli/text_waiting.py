@@ -1,4 +1,4 @@
-"""The pods that wait, as lines for a terminal; pure."""
+"""Formats the waiting pods for a terminal; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUEUES = ("QUEUE", "PODS", "OLDEST", "NEXT", "REASONS")
 
 
 def table(found: Waiting, by: By, namespace: str) -> str:
-    """*found* by pod, reason or queue, with a line of headings; *namespace*: of which, "" for all."""
+    """Format *found* by pod, reason or queue, with headings; *namespace*: the listed namespace, "" for all."""
     if not found.pods:
         where = f"in namespace {namespace}" if namespace else "in any namespace"
         lines = [escaped(f"no pod waits {where}")]

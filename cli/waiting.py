@@ -1,4 +1,4 @@
-"""Fetches what ``kubectl cards waiting`` shows: the pods that wait, and what decides their places in line."""
+"""Fetches the data for ``kubectl cards waiting``: the waiting pods, and what determines their order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def fetch_waiting(transport: Reads, namespace: str) -> Waiting:
     """The pods that wait in *namespace*, "" for all: those that cardshare decides, and others that ask for cards.
 
     Raises:
-        ApiError: pods may not be listed there, or nobody answers.
+        ApiError: pods may not be listed there, or the server does not answer.
     """
     holdings = await empty_holdings(transport)
     ledger, notes = holdings.ledger, [*holdings.notes]
@@ -58,12 +58,12 @@ async def fetch_waiting(transport: Reads, namespace: str) -> Waiting:
 
 
 def is_ours(pod: Pod, ledger: Ledger) -> bool:
-    """Whether cardshare decides *pod*."""
+    """Return whether cardshare schedules *pod*."""
     return pod.scheduler_name in ledger.settings.scheduler_names
 
 
 def is_shown(pod: Pod, ledger: Ledger) -> bool:
-    """Whether *pod* is listed if it waits: cardshare decides it, or it asks for cards."""
+    """Return whether *pod* is listed if it waits: cardshare schedules it, or it requests cards."""
     return is_ours(pod, ledger) or ledger.catalog.request_of(pod, ledger.tables, ledger.settings) is not None
 
 
@@ -76,7 +76,7 @@ async def fetch_lines(
     bound: Sequence[Pod] | None = None,
     placed: Collection[GroupKey] | None = None,
 ) -> Lines:
-    """What decides the places of *pods*, which are all that wait; in *namespace* alone if there is one.
+    """Return what determines the order of *pods*, which are all waiting pods, or those of *namespace* if given.
 
     bound: pods on nodes, whose groups are read too; None if they are still to be listed, for members alone.
     placed: the group of each pod that has a place (`placed_in`), if that is known already.
@@ -107,7 +107,7 @@ async def fetch_lines(
 
 
 async def _fetch_groups(transport: Reads, kind: GroupKind, namespace: str) -> Sequence[GroupSpec]:
-    """The groups of *kind*, none if that is not installed."""
+    """Return the groups of *kind*; none if the kind is not installed."""
 
     def decode(text: bytes) -> GroupSpec:
         try:
@@ -133,24 +133,24 @@ async def _fetch_classes(transport: Reads, groups: Iterable[GroupSpec]) -> Seque
 async def list_objects(
     transport: Reads, path: str, decode: Callable[[bytes], _T], selectors: Mapping[str, str] | None = None
 ) -> Sequence[_T]:
-    """All objects under *path*.
+    """Return all objects under *path*.
 
     Raises:
-        ApiError: they cannot be had.
+        ApiError: the list is unavailable.
     """
     return (await list_all(transport, path, page_decoder(decode), selectors=selectors)).items
 
 
 def placed_in(pod: Pod) -> GroupKey | None:
-    """The group for whose minimum *pod* counts."""
+    """Return the group whose minimum includes *pod*."""
     return group_of(pod) if has_place(pod) else None
 
 
 def _answered(error: ApiError) -> ApiError:
-    """*error*, if a server answered at all.
+    """Return *error* if a server answered.
 
     Raises:
-        ApiError: nobody answers; nor would they to the next question.
+        ApiError: no server answered, nor would it answer the next request.
     """
     if not error.status:
         raise error

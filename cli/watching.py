@@ -1,4 +1,4 @@
-"""Follows nodes and bound pods for ``kubectl cards get --watch``: which nodes have changed, again and again."""
+"""Follows nodes and bound pods for ``kubectl cards get --watch``, and reports repeatedly which nodes changed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from kube.reflector import Reflector
 from kube.transport import Transport
 
 _T = TypeVar("_T")
-# What may be followed.
+# The kinds of reflectors.
 _Reflecting = Reflector[Node] | Reflector[Pod] | Reflector[ResourceClaim] | Reflector[ResourceSlice]
 
-# A pod that is bound, and what its device plugin writes of it, are one change to whoever watches.
+# Combines a pod's binding and its device plugin's writes into one displayed change.
 _GATHER_S: Final = 0.5
 
 
@@ -96,11 +96,11 @@ async def changes(
     complain_of_claims: Callable[[str], None] | None = None,
     placed: dict[PodUid, GroupKey] | None = None,
 ) -> AsyncIterator[list[NodeName]]:
-    """Keep *ledger* as the cluster is; the nodes that changed, by name: at first all of them, then as it happens.
+    """Keep *ledger* up to date; yield the names of changed nodes, first of all nodes.
 
     Args:
-        transport: to the API server.
-        ledger: of no node yet.
+        transport: connection to the API server.
+        ledger: without nodes.
         selector: a label selector of nodes, "" for all.
         complain: gets why what is shown may be old, in one line, once for each reason, and "" when it is no more.
         complain_of_claims: gets the same of resource claims; without it, *complain* does.
@@ -111,7 +111,7 @@ async def changes(
     nodes = Reflector(transport, NODES, decode=decode_node, sink=_Nodes(ledger, changed), selectors=selecting(selector))
     pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed, placed), selectors=BOUND)
     async with asyncio.TaskGroup() as tasks:
-        # Resource claims need not be served, nor need whoever looks be let see them.
+        # Resource claims may be unserved, or the user may lack the right to see them.
         uses = following(transport, ledger, changed.set)
         running = [tasks.create_task(one.run()) for one in (nodes, pods, *uses)]
         running.append(tasks.create_task(complaints((nodes, pods), complain)))
@@ -136,7 +136,7 @@ async def changes(
 
 
 async def complaints(reflectors: Sequence[_Reflecting], complain: Callable[[str], None]) -> NoReturn:
-    """Tell *complain* why what *reflectors* show may be old, once for each reason, and "" when it is no more."""
+    """Call *complain* once with each reason why the data of *reflectors* may be old, and with "" when none is left."""
     said = ""
     while True:
         state = next((one.state for one in reflectors if one.state), "")

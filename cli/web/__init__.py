@@ -1,1 +1,1 @@
-"""``kubectl cards web``: one page of the cluster's cards, on this machine, by the user's own kubeconfig."""
+"""``kubectl cards web``: a local page of the cluster's cards, with the rights of the user's kubeconfig."""

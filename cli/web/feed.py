@@ -1,4 +1,4 @@
-"""Follows the cluster by watches, and says to every reader of the page what changed since it last looked."""
+"""Watches the cluster, and sends each reader of the page the changes since its last message."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from kube.objects import EventKind
 from kube.reflector import Reflector
 from kube.transport import Transport
 
-# What changes within this time is one message to a reader.
+# Changes within this time form one message.
 _GATHER_S: Final = 0.3
-# Places in line cost lists, which take a tenth of the time at most; with many pods that wait, not more often than this.
+# Computing the order of waiting pods needs lists: a tenth of the time at most, and with many pods at this interval.
 _REST_PER_LOOK: Final = 9.0
 _LINES_EVERY_S: Final = 5.0
 _FEW_PODS: Final = 200
@@ -37,7 +37,7 @@ _ONE: Final = {"limit": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sees:
-    """What the user may see. nodes: the cards. namespace: pods of this one alone, "" for all."""
+    """What the user may see. nodes: whether cards are visible. namespace: only its pods are visible, "" for all."""
 
     nodes: bool
     namespace: str
@@ -45,10 +45,11 @@ class Sees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What changed since a reader last looked; everything in the first one.
+    """The changes since the reader's last message; the first one has everything.
 
-    nodes: those that changed. gone: the names of those that are no more. totals, kinds: of all nodes. waiting: None if
-    no waiting pod changed. notes: what could not be read. stale: why this may be old, "" while all watches run.
+    nodes: the changed nodes. gone: names of removed nodes. totals, kinds: over all nodes.
+    waiting: None if no waiting pod changed. notes: what could not be read.
+    stale: why the data may be old, "" while all watches run.
     """
 
     version: int = VERSION
@@ -64,7 +65,7 @@ class Update:
 
 @dataclass(slots=True, kw_only=True)
 class _Reader:
-    """Which nodes one reader has not been sent yet, and whether the waiting pods changed; a slow one misses nothing."""
+    """The changes that one reader has not received; a slow reader misses nothing."""
 
     nodes: set[NodeName]
     has_waiting: bool = True
@@ -72,10 +73,10 @@ class _Reader:
 
 
 class Feed:
-    """The cluster as the user may see it."""
+    """The visible part of the cluster."""
 
     def __init__(self, transport: Transport, holdings: Holdings, sees: Sees) -> None:
-        """Follow what *sees* says; *holdings* has a ledger of no node yet."""
+        """Follow what *sees* allows; *holdings* has a ledger without nodes."""
         self._transport: Final = transport
         self._ledger: Final = holdings.ledger
         self._notes: Final = holdings.notes
@@ -102,9 +103,9 @@ class Feed:
                 await self._follow_nodes()
 
     async def updates(self) -> AsyncIterator[Update]:
-        """All that is known, and then what changes, gathered for a reader that is slow.
+        """Yield the whole state, and then changes, which are combined for a slow reader.
 
-        Nothing comes before all is known, except why it is not.
+        Before the state is complete, only the reasons for the delay are sent.
         """
         with self._reading() as reader:
             while True:
@@ -162,11 +163,11 @@ class Feed:
         )
         async for names in following:
             there = [name for name in names if name in self._ledger.states]
-            # Not by their names: of very many changes these are only the nodes that are there.
+            # Not taken from *names*: after very many changes it has only the existing nodes.
             gone = [name for name in self._nodes if name not in self._ledger.states]
             for name in gone:
                 del self._nodes[name]
-            # Without names it would be of all nodes.
+            # Without names, `cards_of` returns all nodes.
             if there:
                 self._nodes.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
             self._tell([*there, *gone])
@@ -237,10 +238,10 @@ class _Unbound:
 
 
 async def what_is_seen(transport: Transport, namespace: str) -> Sees:
-    """What the user may see: all cards if nodes and all pods may be listed, else the pods of *namespace*.
+    """Return what the user may see: all cards if nodes and all pods may be listed, else the pods of *namespace*.
 
     Raises:
-        ApiError: not even these may be listed, or nobody answers.
+        ApiError: not even these may be listed, or the server does not answer.
     """
     try:
         for path in (NODES, PODS):

@@ -1,4 +1,4 @@
-"""Serves the page on 127.0.0.1: its files to anybody there, what the cluster holds to who has the key."""
+"""Serves the page on 127.0.0.1: its files to every local client, the cluster's data only to clients with the key."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from kube.errors import ApiError, ApiNotFoundError, UndecodableError
 from kube.transport import Transport
 
 HOST: Final = "127.0.0.1"
-# A browser has read the file that leads to the page after this.
+# The redirecting file is removed after this time, when the browser has read it.
 _FILE_S: Final = 30.0
 _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-# Only these are served: a name in a request is looked up here and never becomes a path.
+# Only these files are served: a requested name is looked up here and never becomes a path.
 _FILES: Final = {one.name: one for one in (files("cli.web") / "page").iterdir() if PurePath(one.name).suffix in _TYPES}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -46,11 +46,11 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def serve(transport: Transport, options: Web, announce: Callable[[str], None]) -> None:
-    """Serve the page until cancelled; *announce* gets its address.
+    """Serve the page until cancelled; *announce* receives its address.
 
     Raises:
-        ApiError: neither cards nor pods may be seen, or nobody answers.
-        OSError: the port cannot be used.
+        ApiError: neither cards nor pods may be seen, or the server does not answer.
+        OSError: the port is unavailable.
     """
     namespace = options.namespace or transport.namespace or "default"
     sees = await what_is_seen(transport, namespace)
@@ -65,7 +65,7 @@ async def serve(transport: Transport, options: Web, announce: Callable[[str], No
         announce(address)
         with _file_to(address) if options.browser else nullcontext() as file:
             if file is not None:
-                # Some return once the browser is closed, and nobody is to wait for that, here or at the end.
+                # Some browsers block until they are closed; a daemon thread delays neither the server nor the exit.
                 Thread(target=webbrowser.open, args=(file,), daemon=True).start()
             await page.feed.run()
     finally:
@@ -74,9 +74,10 @@ async def serve(transport: Transport, options: Web, announce: Callable[[str], No
 
 @contextmanager
 def _file_to(address: str) -> Iterator[str | None]:
-    """The address of a file that leads to *address*, which all users of the machine would see in a browser's arguments.
+    """Yield the URL of a file that redirects to *address*; None if the file cannot be written.
 
-    It is in the home directory, because confined browsers read no other. None if it cannot be written.
+    The file hides *address* from other users, who can see the browser's arguments. It is in the home directory,
+    because confined browsers cannot read other directories.
     """
     with ExitStack() as stack:
         try:
@@ -86,18 +87,19 @@ def _file_to(address: str) -> Iterator[str | None]:
         except (OSError, RuntimeError):  # there is no home
             yield None
         else:
-            # Whatever ends this process: it is not left behind for long.
+            # Removes the file early, so that it seldom stays behind if the process is killed.
             stack.callback(asyncio.get_running_loop().call_later(_FILE_S, folder.cleanup).cancel)
             yield file.as_uri()
 
 
 @dataclass(slots=True)
 class Page:
-    """What is served.
+    """The served page.
 
     Attributes:
-        key: what the address has; the page shows it with each call.
-        port: where it is served; another Host is refused, lest a page elsewhere reads this one by a name of its own.
+        key: part of the address; the page sends it with each call.
+        port: the local port; requests with another Host are refused, so that no other site reaches the page by DNS
+            rebinding.
     """
 
     transport: Transport
@@ -106,7 +108,7 @@ class Page:
     port: int = 0
 
     def app(self) -> web.Application:
-        """The routes."""
+        """Return the routes."""
         app = web.Application(middlewares=[self._guarded])
         app.router.add_get("/", self._file)
         app.router.add_get("/page/{name}", self._file)
@@ -143,7 +145,7 @@ class Page:
         return web.Response(body=file.read_bytes(), content_type=_TYPES[PurePath(name).suffix], charset="utf-8")
 
     async def _feed(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events: each an `Update`."""
+        """Send server-sent events, each an `Update`."""
         answer = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
         await answer.prepare(request)
         async for update in self.feed.updates():
@@ -151,12 +153,12 @@ class Page:
         return answer
 
     async def _queues(self, request: web.Request) -> web.Response:
-        """The queues, as ``kubectl cards queues -o json`` has them."""
+        """Send the queues in the form of ``kubectl cards queues -o json``."""
         del request
         return _json(await fetch_queues(self.transport))
 
     async def _pod(self, request: web.Request) -> web.Response:
-        """One pod, as ``kubectl cards explain -o json`` has it."""
+        """Send one pod in the form of ``kubectl cards explain -o json``."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         try:
             pod = await fetch_pod(Calls(self.transport), namespace, name)
