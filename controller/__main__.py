@@ -17,7 +17,7 @@ _OK, _LEASE_LOST, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 1, 2, 3
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str], reached: Reached = go_on) -> int:
-    """Run until told to stop, or audit once; the exit code. *reached*: what a test has happen at fail points."""
+    """Run until a signal ends it, or audit once; return the exit code. *reached*: called at fail points, for tests."""
     if argv[:1] == ["audit"]:
         configure_log()
         answers: list[int] = []
@@ -35,11 +35,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str], reached: Reached = go_
 
 
 def exit_code(run: Callable[[], None]) -> int:
-    """Call *run*.
+    """Call *run*, and map its errors to an exit code.
 
     Returns:
-        0 after a clean end, 1 where another may lead now, 2 for a configuration that cannot be used, 3 for a mistake of
-        ours: to be started again.
+        0 after a clean end, 1 if another process may lead now, 2 for unusable configuration, 3 for a bug in cardshare,
+        after which the process should be restarted.
     """
     code = _OK
     try:

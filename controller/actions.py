@@ -1,4 +1,4 @@
-"""What the owner wants done outside: values that `act` takes apart; each answers with one call back to the owner."""
+"""The owner's requests to the outside, as values. `act` performs each and returns the outcome to the owner."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from core.waiting import Wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which pod is meant: its place, and its uid, so that a namesake is left alone."""
+    """Identifies a pod by its name and its uid, so that a new pod of the same name is not affected."""
 
     uid: PodUid
     namespace: str
@@ -27,7 +27,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
-    """Bind a pod in the version that was decided on. where: the node and its cards, for people."""
+    """Bind a pod in the version of the decision. where: the node and its cards, for people."""
 
     pod: Target
     attempt: int
@@ -39,9 +39,9 @@ class Bind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """Lock a node for a pod that is to be bound there; pod None: only put right what its lock says.
+    """Lock a node for a pod that will be bound there; pod None: only repair the lock.
 
-    facts, offers: what the node was, and offered, when the pod was judged; the ledger's own values.
+    facts, offers: the node's state and offers when the pod was judged; the ledger's own values.
     """
 
     node: NodeName
@@ -54,7 +54,7 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPod:
-    """Read a pod after *delay_s* and say what it is now; attempt: the Binding that this is to settle."""
+    """Read a pod after *delay_s* and report its state; attempt: the Binding whose outcome this settles."""
 
     pod: Target
     attempt: int
@@ -63,7 +63,7 @@ class ReadPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOwner:
-    """Read the *owner*, kind/name, of pods and say how many of them it wants placed together."""
+    """Read the *owner*, kind/name, of pods and report how many of them it wants placed together."""
 
     namespace: str
     owner: str
@@ -71,9 +71,9 @@ class ReadOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """Write a pod's condition, of this version only, so that nothing sent before can be written any more.
+    """Write a pod's condition in this version only, so that no earlier write can take effect any more.
 
-    wait: what the condition says; first: it says something else than that the pod waits, up to now.
+    wait: the condition's content; first: the condition does not yet say that the pod waits.
     """
 
     pod: Target
@@ -85,9 +85,9 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Move a waiting pod out of *version*, by its condition, so that no Binding that names it can be written any more.
+    """Change a waiting pod's *version* by writing its condition, so that no Binding for that version can take effect.
 
-    wait: what the condition says; None: it stays as it is but for its time.
+    wait: the condition's content; None: only the condition's time changes.
     """
 
     pod: Target
@@ -97,9 +97,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clear:
-    """Overwrite annotations of a pod that its device plugin will never serve, or is not to serve by them.
+    """Overwrite annotations of a pod that its device plugin will never serve, or must not serve by them.
 
-    version: of a pod on no node, which may be bound meanwhile, as it was seen; "" for any.
+    version: the version in which the pod was seen on no node, because it may be bound in the meantime; "" for any.
     """
 
     pod: Target
@@ -109,9 +109,9 @@ class Clear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt:
-    """Say of pods on which nodes room is being made for them, then ask others to leave: all of them, or none.
+    """Nominate nodes for pods, then evict other pods: all of them, or none.
 
-    nomination: of whose room this is. victims: with the node that each is on.
+    nomination: the pod for which capacity is freed. victims: each with its node.
     """
 
     nomination: PodUid
@@ -121,14 +121,14 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unnominate:
-    """Say no more of a pod that room is being made for it."""
+    """Remove a pod's nominated node."""
 
     pod: Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectNode:
-    """Say on which node the volume of a claim is to be made, "" for none, by compare-and-swap."""
+    """Set the node where the volume of a claim is provisioned, "" for none, by compare-and-swap."""
 
     claim: Claim
     node: str
@@ -146,7 +146,7 @@ class GiveVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The object that an event is about."""
+    """The object of an event."""
 
     kind: str
     name: str
@@ -157,7 +157,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announce:
-    """Write an event, if it can be done."""
+    """Write an event; best effort."""
 
     about: Subject
     reason: str
@@ -171,10 +171,10 @@ Action = (
 
 
 def target_of(pod: Pod) -> Target:
-    """Which pod is meant."""
+    """Return the target for *pod*."""
     return Target(uid=pod.uid, namespace=pod.namespace, name=pod.name)
 
 
 def about_pod(pod: Pod | Target) -> Subject:
-    """What an event about *pod* is about."""
+    """Return the subject of an event on *pod*."""
     return Subject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)

@@ -1,7 +1,7 @@
-"""``python -m controller audit``: what is wrong in a cluster, from the API server's objects alone.
+"""``python -m controller audit``: checks a cluster for faults, from the API server's objects alone.
 
-Needs no running controller: the configuration is read as the controller reads it, a ledger is made of all nodes and
-pods, and everything in it that must not be is printed, a line each.
+No controller needs to run. The command reads the configuration as the controller does, builds a ledger of all nodes and
+pods, and prints every violated invariant on a line.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ CANNOT_TELL: Final = 4
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str], out: TextIO = sys.stdout) -> int:
-    """Audit once; the exit code: 0 where nothing is wrong, 1 with findings, 4 where the cluster cannot be read.
+    """Audit once; return 0 without findings, 1 with findings, 4 if the cluster cannot be read.
 
     Raises:
-        ConfigError: with every problem of flags and files.
+        ConfigError: lists every problem of flags and files.
     """
     config = parse(argv, environ)
     mistake = mistake_in(kubeconfig=config.kubeconfig, environ=environ)
@@ -97,9 +97,9 @@ def _with_documents(node: Node, documents: Documents) -> Node:
 
 
 async def _config_map(transport: Transport, config: Config, place: str) -> ConfigMap | None:
-    """A ConfigMap, None where there is none, or where it may not be read or is not believed: so has the controller.
+    """Return a ConfigMap; None if it is missing, unreadable or not trusted, as in the controller.
 
-    Listed by its name, as the controller does, whose account needs no other right for it.
+    It is listed by name, as the controller does, whose account has no other right to it.
     """
     namespace, _, name = place.partition("/")
     if not believes(namespace, config.trusted):

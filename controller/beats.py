@@ -1,8 +1,8 @@
-"""What device plugins of some versions write to their node again and again: whether it is still being written.
+"""Heartbeats that some device plugin versions write to their nodes, and whether they are still being written.
 
-The vGPU plugin up to v1.12.0 rewrites a handshake every 30 s, main writes none and leaves what is there. So its
-presence says nothing, its age does: our own time since it was last seen to change, never the clock of whoever wrote it.
-Just after a start nothing is known to be old, and what is there counts as alive.
+The vGPU plugin up to v1.12.0 rewrites a handshake every 30 s; main writes none and leaves an old one in place. So its
+presence shows nothing, but its age does: the local time since its last observed change, never the writer's clock.
+Right after a start no age is known, so every heartbeat counts as current.
 Source: protocol reference, nvidia 7.2, 7.3; facts 3.3, case 41.
 """
 
@@ -14,7 +14,7 @@ from core.model import Node, NodeName
 from core.port.optional import Beating
 from core.settings import DialectName
 
-# Four times what the plugin takes between two of them, so that one or two may be lost.
+# Four heartbeat intervals of the plugin, so that one or two may be lost.
 STALE_S: Final = 120.0
 
 
@@ -24,10 +24,10 @@ class _Beat(NamedTuple):
 
 
 class Beats:
-    """The last beat of every node.
+    """The last heartbeat of every node.
 
     Attributes:
-        blind: told of every node shown: name, dialect, and whether its plugin tells no pod from another.
+        blind: called for every node shown: name, dialect, and whether its plugin cannot distinguish pods.
     """
 
     def __init__(self, catalog: Catalog, blind: Callable[[NodeName, DialectName, bool], None]) -> None:
@@ -36,7 +36,7 @@ class Beats:
         self._last: Final[dict[NodeName, dict[DialectName, _Beat]]] = {}
 
     def shown(self, node: Node, now_s: float) -> Node:
-        """*node* without the beats that nobody writes any more."""
+        """Return *node* without stale heartbeats."""
         for name, dialect in self._dialects.items():
             value = dialect.beat(node)
             known = self._last.get(node.name, {})
@@ -51,11 +51,11 @@ class Beats:
         return node
 
     def forget(self, name: NodeName) -> None:
-        """The node is gone."""
+        """Forget a removed node."""
         self._last.pop(name, None)
 
     def stale(self, nodes: Callable[[NodeName], Node | None], now_s: float) -> list[Node]:
-        """The nodes of *nodes* whose beat has become old since they were last shown, as they now count."""
+        """Return the nodes whose heartbeat became stale since they were last shown, in their current form."""
         found: list[Node] = []
         for name, beats in self._last.items():
             if any(now_s >= beat.since_s + STALE_S for beat in beats.values()):

@@ -1,6 +1,6 @@
-"""The series of cards that dialects have (`core.port.optional.Exposing`), written when they are asked for.
+"""The card metrics of dialects (`core.port.optional.Exposing`), generated at each scrape.
 
-A large cluster has 100,000 of them: they are written as text in slices, not kept as objects.
+A large cluster has 100,000 of them, so they are written as text in slices and not kept as objects.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,12 +16,12 @@ from core.port.optional import Exposing
 from core.settings import DialectName
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\""})
-# Ids are what device plugins write, and a register has room for one of a megabyte; those in the field have 40.
+# Device plugins write the ids; real ones have 40 characters, but a register could hold one of a megabyte.
 _LABEL_MAX: Final = 128
 
 
 def card_series(ledger: Ledger, *, per_pod: bool) -> Iterator[str]:
-    """The series in Prometheus' text format, in pieces of one node and one name."""
+    """Yield the series in Prometheus' text format, each piece for one node and one metric name."""
     states = tuple(ledger.states.values())
     for which, dialect in ledger.catalog.dialects.items():
         if not isinstance(dialect, Exposing):
@@ -45,7 +45,7 @@ def _of_cards(one: Series, at: int, state: NodeState, dialect: Exposing[Any, Any
     label, where = one.labels
     node = _escaped(state.facts.name)
     cards = [dialect.card_figures(card) for card in reversed(state.offers.get(which, ()))]
-    # A card that is named twice has one series, as every set of labels has.
+    # Prometheus allows one series per set of labels, so a card that is listed twice has one.
     told = {_escaped(card): figures[at] for card, figures in cards}
     return "".join(
         f'{one.name}{{{label}="{card}",{where}="{node}"}} {figure}\n' for card, figure in reversed(told.items())
@@ -69,11 +69,11 @@ def _of_pods(one: Series, at: int, on: NodeName, held: Iterable[Holding], dialec
 
 
 def _pod_labels(one: Series, key: str) -> str:
-    """Those of the pod *key*, namespace/name."""
+    """Return the labels for the pod *key*, namespace/name."""
     values = (key,) if len(one.pod_labels) == 1 else key.split("/", 1)
     return ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(one.pod_labels, values, strict=True))
 
 
 def _escaped(text: str) -> str:
-    """*text* as the value of a label: whatever it is, one line of printable characters."""
+    """Return *text* as a label value: one line of printable characters, with limited length."""
     return escaped(text if len(text) <= _LABEL_MAX else f"{text[:_LABEL_MAX]}…").translate(_ESCAPES)

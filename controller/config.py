@@ -1,4 +1,4 @@
-"""The controller's flags and environment, checked whole."""
+"""The controller's flags and environment, validated together."""
 
 import argparse
 import socket
@@ -23,7 +23,7 @@ _LEAST_RETRY_S: Final = 0.1
 
 
 class PodName(NamedTuple):
-    """The pod that a process runs in."""
+    """The pod of a process."""
 
     namespace: str
     name: str
@@ -41,18 +41,19 @@ class LeaseName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the command line says.
+    """The validated command line.
 
     settings_file: cardshare.yaml, or a directory with it and volcano-scheduler.conf, or "" for the defaults.
-    scheduler_names: those of the flags; empty = those of the settings. identity: who writes the events.
-    preview_listen: None = no previews are served; cert_dir: the pair that they are served with; audience: whom a
-    caller's token must have been made for. pod: the one that this process runs in, whose condition says whether the
-    configuration is in force; None = nowhere to say it. trusted: namespaces of others whose ConfigMaps are
-    believed. last_good: directory of the settings that were in force last, for a start with settings that are refused;
-    keep_in: the ConfigMap in which they are kept, which is mounted there. lease: None = no other process can run;
-    timing: of the lease. hami_config: HAMi's ConfigMap,
-    NAMESPACE/NAME; "" for what the settings name. shadow: nothing is decided or written; it is told what would be.
-    kueue: whether Kueue's admission checks are answered.
+    scheduler_names: those of the flags; empty = those of the settings. identity: the reporter in events.
+    preview_listen: None = no previews are served. cert_dir: the certificate pair of the previews' port.
+    audience: required audience of callers' tokens.
+    pod: the pod of this process, whose condition shows whether the configuration is in force; None = no such pod.
+    trusted: namespaces whose third-party ConfigMaps are trusted.
+    last_good: directory of the settings that were in force last, for a start with refused settings.
+    keep_in: the ConfigMap that stores them and is mounted there.
+    lease: None = no other process can run. timing: of the lease.
+    hami_config: HAMi's ConfigMap as NAMESPACE/NAME; "" for the one that the settings name.
+    shadow: decide and write nothing; report what would be done. kueue: whether to answer Kueue's admission checks.
     """
 
     listen: Address
@@ -81,11 +82,11 @@ class Config:
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
-    """Read *argv* over *environ* (CARDSHARE_<FLAG>).
+    """Read *argv*, and the environment (CARDSHARE_<FLAG>) for flags that are not given.
 
     Raises:
-        ConfigError: with every problem.
-        SystemExit: for --help and for flags that do not exist.
+        ConfigError: lists every problem.
+        SystemExit: --help, or an unknown flag.
     """
     given = _parser(environ).parse_args(argv)
     problems: list[str] = []

@@ -1,6 +1,6 @@
-"""What ConfigMaps say of nodes: each node's texts, and which nodes a change concerns.
+"""Documents about nodes in ConfigMaps: the texts for each node, and the nodes that a change affects.
 
-Where they are, and how they are read, say the dialects (`core.port.spec.NodeDocuments`).
+The dialects define where they are and how they are read (`core.port.spec.NodeDocuments`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,12 +20,12 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 def places(catalog: Catalog) -> tuple[Place, ...]:
-    """Where ConfigMaps speak of nodes."""
+    """Return the places of ConfigMaps about nodes."""
     return tuple(place for one in catalog.documents for place in one.places)
 
 
 class Documents:
-    """The texts of every node, by place and ConfigMap, so that what vanishes is dropped."""
+    """The texts of every node, by place and ConfigMap, so that texts of removed ConfigMaps are dropped."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._sources: Final = {place: one for one in catalog.documents for place in one.places}
@@ -33,7 +33,7 @@ class Documents:
         self._said: dict[Place, dict[str, dict[NodeName, dict[str, str]]]] = {}
 
     def of(self, node: NodeName) -> Mapping[str, str]:
-        """The documents of *node*, by name; of one that is there twice, the one read first counts."""
+        """Return the documents of *node* by name; if one exists twice, the first one read counts."""
         found: dict[str, str] = {}
         for maps in self._said.values():
             for nodes in maps.values():
@@ -41,7 +41,7 @@ class Documents:
         return found
 
     def replace(self, place: Place, maps: Iterable[ConfigMap]) -> set[NodeName]:
-        """These ConfigMaps, and no others, are at *place*; the nodes of which something else is said now."""
+        """Replace all ConfigMaps at *place*; return the nodes whose documents changed."""
         before = self._said.get(place, {})
         now = {one.name: said for one in maps if (said := _said(self._sources[place], one))}
         self._said[place] = now
@@ -51,7 +51,7 @@ class Documents:
         return changed
 
     def change(self, place: Place, found: ConfigMap, *, gone: bool) -> set[NodeName]:
-        """One ConfigMap at *place* appeared, changed, or is *gone*; the nodes of which something else is said now."""
+        """Add, change or (*gone*) remove one ConfigMap at *place*; return the nodes whose documents changed."""
         maps = self._said.setdefault(place, {})
         before = maps.pop(found.name, {})
         now = {} if gone else _said(self._sources[place], found)

@@ -1,7 +1,7 @@
-"""Named points at which a test lets a process die or stall.
+"""Named points at which a test can make a process die or stall.
 
-In service nothing happens there: no flag and no variable leads to anything else, only who constructs a
-`controller.run.Controller` can pass it.
+In production nothing happens there. No flag or variable changes that; only code that constructs a
+`controller.run.Controller` can.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Point(StrEnum):
-    """Where: before something is sent, and after the API server has carried it out, before the owner hears of it."""
+    """The points: before a write is sent, and after the API server has executed it but before the owner is notified."""
 
     BEFORE_BIND = "before-bind"
     AFTER_BIND = "after-bind"
@@ -29,5 +29,5 @@ Reached = Callable[[Point], None]
 
 
 def go_on(point: Point) -> None:
-    """What happens at every point in service."""
+    """Do nothing; the behaviour in production."""
     del point

@@ -1,10 +1,10 @@
-"""Collects garbage in small steps while the ledger changes, so that no collection holds the loop up for long.
+"""Collects garbage in small steps while the ledger changes, so that no collection blocks the loop for long.
 
-Python collects when it has made so many objects more than it has freed. A ledger frees about as many as it makes: by
-that count nothing is ever due, while all that is young piles up. After 10,000 placements on 5,000 nodes the collection
-that comes at last takes 120 ms. The longer it waits the more each object costs, which has left the caches by then: of
-decisions on 5,000 nodes with as many releases, collecting took 10 us each after every 500 changes, in steps of 2.6 ms
-on average, and 6 us after every 50, in steps of 0.15 ms.
+Python starts a collection when allocations exceed deallocations by a threshold. A ledger frees about as many objects as
+it makes, so by that count a collection is rarely due while young objects accumulate. After 10,000 placements on 5,000
+nodes, the eventual collection takes 120 ms. A longer wait also makes each object more expensive, because it has left
+the processor's caches. For decisions on 5,000 nodes with as many releases, collection cost 10 us per decision if run
+every 500 changes, in steps of 2.6 ms on average, and 6 us if run every 50 changes, in steps of 0.15 ms.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from typing import Final
 
 _LOOK_S: Final = 0.1
 _CHANGES: Final = 50
-# What survived so many collections is looked at once more, and then left alone.
+# Objects that survive this many collections are examined once more, and then left alone.
 _YOUNGEST_ONLY: Final = 5
-# Before the first sync nothing is collected, and without an API server that can be for days.
+# Before the first sync, collection is disabled, which lasts for days if there is no API server.
 _FAILURES: Final = 16
-# What was still in use in one of these rounds has grown old in it.
+# Objects that are in use during one of these rounds move to an older generation.
 _ROUNDS: Final = 8
 
 
 class Garbage:
-    """Knows when to collect: the youngest objects after every few dozen changes, at times the next older too."""
+    """Decides when to collect: the youngest objects after every few dozen changes, the next generation less often."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class Garbage:
         """Begin now.
 
         Args:
-            changes: how many there have been.
-            collector: takes the generation up to which to collect.
-            is_enabled: whether anything is to be collected now.
-            failures: how many calls have failed; each leaves cycles of some KiB behind, whatever is enabled.
+            changes: returns the number of changes so far.
+            collector: receives the generation up to which to collect.
+            is_enabled: whether collection is currently enabled.
+            failures: returns the number of failed calls; each leaves some KiB of cyclic garbage, even while disabled.
         """
         self._changes: Final = changes
         self._collector: Final = collector
@@ -66,7 +66,7 @@ class Garbage:
         self._collector(0 if self._times % _YOUNGEST_ONLY else 1)
 
     async def run(self) -> None:
-        """Look from time to time, until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             self.look()

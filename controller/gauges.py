@@ -1,4 +1,4 @@
-"""Brings the gauges up to date whenever somebody reads them."""
+"""Updates the gauges at each scrape."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from controller.watching.watches import age_s
 
 
 def fill(process: Process) -> None:
-    """Let the metrics say how all is now."""
+    """Set all gauges to the current state."""
     metrics, owner, planner = process.metrics, process.owner, process.owner.planner
     for stage, count in owner.life.counts().items():
         metrics.pods.labels(stage.value).set(count)
@@ -36,7 +36,7 @@ def fill(process: Process) -> None:
 
 
 def _fill_nodes(process: Process) -> None:
-    """Which nodes take nothing new, or not from everybody."""
+    """Set the gauges of nodes that take no new pods, or only some."""
     metrics, owner, barring = process.metrics, process.owner, process.owner.planner.barring
     dialects, rests = owner.ledger.catalog.dialects, owner.handoff.rests
     aside = dict.fromkeys(dialects, 0)

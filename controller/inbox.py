@@ -1,14 +1,14 @@
-"""What others tell the owner: a bounded line of calls, made by the owner's own task one after the other."""
+"""The bounded queue of calls to the owner; the owner's own task runs them one at a time."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-# One call of the owner. Work that is long is an iterator, driven step by step so that the loop is never held.
+# One call of the owner. Long work is an iterator, whose steps run separately so that the loop is never blocked.
 Message = Callable[[], Iterator[None] | None]
 
-# So many events wait at most; then the watches wait, and with them the API server.
+# Maximum number of waiting events. When it is reached, the watches wait, and the API server with them.
 _ROOM: Final = 4096
 
 
@@ -23,19 +23,19 @@ class Inbox:
         self._room: Final = asyncio.Event()
 
     def put(self, message: Message) -> None:
-        """Add what must not wait: the outcome of a call."""
+        """Add a call that must not wait, such as the outcome of an action."""
         self._messages.append(message)
         self.filled.set()
 
     async def put_in_time(self, message: Message) -> None:
-        """Add an event; waits while there is no room."""
+        """Add an event; wait while the queue is full."""
         while len(self._messages) >= _ROOM:
             self._room.clear()
             await self._room.wait()
         self.put(message)
 
     async def put_and_wait(self, message: Message) -> None:
-        """Add *message* and wait until the owner is through with it."""
+        """Add *message* and wait until the owner has completed it."""
         done = asyncio.Event()
 
         def steps() -> Iterator[None]:
@@ -49,16 +49,16 @@ class Inbox:
 
     @property
     def is_halfway(self) -> bool:
-        """Whether a long call has begun and not ended: what the owner knows is not consistent."""
+        """Whether a long call has begun and not ended, so that the owner's state is inconsistent."""
         return self._steps is not None
 
     async def settled(self) -> None:
-        """Wait until no long call is halfway."""
+        """Wait until no long call is in progress."""
         while self.is_halfway:
             await self.put_and_wait(lambda: None)
 
     def work(self, until_s: float) -> bool:
-        """Make the calls that wait, until *until_s* (monotonic); True if some are left."""
+        """Run waiting calls until *until_s* (monotonic); return True if some are left."""
         while True:
             if self._steps is not None:
                 try:

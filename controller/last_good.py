@@ -1,6 +1,6 @@
-"""Keeps the texts in force in a ConfigMap of our own, so that a start with texts that are refused has some.
+"""Saves the texts in force in a ConfigMap of cardshare, for a start whose current texts are refused.
 
-It is mounted where both processes look at such a start. Only who decides writes it.
+The ConfigMap is mounted where both processes read it at such a start. Only the leader writes it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _LOOK_S: Final = 1.0
 
 
 class LastGood:
-    """Writes whenever other texts are in force."""
+    """Writes the texts whenever they change."""
 
     def __init__(
         self,
@@ -30,14 +30,14 @@ class LastGood:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Prepare; *good* are the texts in force, and is looked at again and again."""
+        """Prepare; *good*: the texts in force, which is read repeatedly."""
         self._calls: Final = calls
         self._where: Final = where
         self._good: Final = good
         self._sleep: Final = sleep
 
     async def run(self) -> None:
-        """Keep until cancelled."""
+        """Keep the ConfigMap up to date until cancelled."""
         backoff = Backoff(first_s=1.0, cap_s=60.0, jitter=lambda: 0.0)
         kept: dict[Source, str] | None = None
         told = ""

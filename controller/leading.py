@@ -1,8 +1,8 @@
-"""The one gate: whether this process may decide now, and whether it may write at all.
+"""The one gate: whether this process may decide now, and whether it may write.
 
-Several replicas run and keep their mirrors warm; one holds the lease. It decides once everything that was written
-before is in its mirror, and only while that is current. Every write that changes the cluster goes through `Gated`,
-which asks again right before the first byte: a process that was stopped for a while wakes up without the lease.
+Several replicas run and keep their mirrors warm; one holds the lease. It decides once its mirror contains all earlier
+writes, and only while the mirror is current. Every write that changes the cluster goes through `Gated`, which checks
+again right before the first byte, because a process that was stopped for a while may have lost the lease.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from kube.lease import How, Lease
 
 _log: Final = structlog.get_logger()
 
-# A call has an answer, or is given up, after this: nothing is sent with less left of the lease.
+# A call ends within this time, so nothing is sent with less time left on the lease.
 WRITE_ENDS_S: Final = BIND_DEADLINE_S
 
 
 class Requester(Protocol):
-    """What of `kube.transport.Transport` is needed here."""
+    """The part of `kube.transport.Transport` that the gate needs."""
 
     async def request(
         self,
@@ -44,10 +44,10 @@ class Requester(Protocol):
 
 
 class Phase(StrEnum):
-    """Where a process stands; also the words of logs.
+    """The phase of a process; also a word in logs.
 
-    STANDBY: another may be the leader. SETTLING: this one is, and does not know yet all that was written before.
-    LEADING: it decides. STOPPING: it ends what is under way, and begins nothing.
+    STANDBY: another process may lead. SETTLING: this one leads, but does not yet know all earlier writes.
+    LEADING: it decides. STOPPING: it completes work in progress and starts nothing.
     """
 
     STANDBY = "standby"
@@ -57,10 +57,10 @@ class Phase(StrEnum):
 
 
 class Leading:
-    """Who may decide and write, and since when.
+    """Whether this process may decide and write.
 
     Attributes:
-        phase: where this process stands.
+        phase: the current phase.
         began: set once it decides; stays set.
     """
 
@@ -72,14 +72,14 @@ class Leading:
         take_over: Callable[[How], Awaitable[None]],
         changed: Callable[[], None],
     ) -> None:
-        """Prepare; nothing is asked before `run`.
+        """Prepare; `run` does the first call.
 
         Args:
-            lease: None where no other process can run: this one leads at once.
-            is_current: whether what the mirror shows is no older than a decision may be founded on.
-            take_over: returns once the mirror shows all that was written before it was called, and it is known which
-                Bindings of the leader before may still be written.
-            changed: called when the phase is another one.
+            lease: None if no other process can run; this one then leads at once.
+            is_current: whether the mirror is recent enough for decisions.
+            take_over: returns once the mirror contains everything that was written before the call, and it is known
+                which Bindings of the previous leader may still take effect.
+            changed: called after a change of the phase.
         """
         self.phase = Phase.STANDBY
         self.began: Final = asyncio.Event()
@@ -90,10 +90,10 @@ class Leading:
         self._closed = False
 
     async def run(self) -> NoReturn:
-        """Wait for the lease, settle, lead, until cancelled.
+        """Wait for the lease, settle, and lead, until cancelled.
 
         Raises:
-            ExceptionGroup: a `LeaseLostError`: nothing may be written any more.
+            ExceptionGroup: with a `LeaseLostError`: nothing may be written any more.
         """
         how = How.NEW if self._lease is None else await self._lease.acquire()
         _log.info("leader now", how=how.value, lease=self._lease.name if self._lease is not None else "none")
@@ -102,7 +102,7 @@ class Leading:
                 tasks.create_task(self._lease.keep(), name="keep lease")
             await self._settle(how)
             await asyncio.Event().wait()
-        raise AssertionError  # a holder ends by losing the lease, or cancelled
+        raise AssertionError  # a holder ends by losing the lease or by cancellation
 
     async def _settle(self, how: How) -> None:
         self._enter(Phase.SETTLING)
@@ -118,33 +118,33 @@ class Leading:
         self._changed()
 
     def may_decide(self) -> bool:
-        """Whether a pod may be given a place now."""
+        """Return whether a pod may be placed now."""
         return self.phase is Phase.LEADING and self._has_time() and self._is_current()
 
     def may_write(self) -> bool:
-        """Whether anything may be written now: it ends before another can be the leader."""
+        """Return whether a write is allowed now: it would end before another process can lead."""
         return self.phase in (Phase.LEADING, Phase.STOPPING) and not self._closed and self._has_time()
 
     def _has_time(self) -> bool:
         return self._lease is None or self._lease.left_s() >= WRITE_ENDS_S
 
     def reasons(self) -> list[str]:
-        """Why this process could not become or stay the leader, a line each; none in a standby that could."""
+        """Return why this process could not become or stay the leader, one line each; empty for a healthy standby."""
         lease = self._lease
         return [f"lease {lease.name}: {lease.problem}"] if lease is not None and lease.is_failing() else []
 
     def stop(self) -> None:
-        """Decide nothing any more; what is under way may end."""
+        """Stop deciding; writes in progress may end."""
         if self.phase is not Phase.LEADING:
             self._closed = True
         self._enter(Phase.STOPPING)
 
     def close(self) -> None:
-        """Write nothing any more either."""
+        """Also stop writing."""
         self._closed = True
 
     async def release(self, limit_s: float) -> None:
-        """Let another one lead at once; only after `close`, and once the last write has ended."""
+        """Let another process lead at once; only after `close` and after the end of the last write."""
         if self._lease is None:
             return
         if await self._lease.release(limit_s):
@@ -154,7 +154,7 @@ class Leading:
 
 
 class Gated:
-    """The way of all writes that change the cluster; reads pass."""
+    """The path of all writes that change the cluster; reads pass through."""
 
     def __init__(self, requester: Requester, permit: Callable[[], bool]) -> None:
         """Prepare; *permit*: `Leading.may_write`."""
@@ -176,11 +176,11 @@ class Gated:
         purpose: Purpose = Purpose.CALLS,
         wait_out_pause: bool = True,
     ) -> Response:
-        """See `kube.transport.Transport.request`; a write is bounded like a Binding.
+        """See `kube.transport.Transport.request`; a write has the time limit of a Binding.
 
         Raises:
             ApiThrottledError: not permitted, and not sent.
-            ApiError: see there.
+            ApiError: as in `Transport.request`.
         """
         if verb == "GET":
             return await self._requester.request(
@@ -208,5 +208,5 @@ class Gated:
                 self._idle.set()
 
     async def idle(self) -> None:
-        """Wait until no write is under way; each ends by its own deadline."""
+        """Wait until no write is in progress; each ends by its own deadline."""
         await self._idle.wait()

@@ -1,4 +1,4 @@
-"""The one task in which ledger, queue and hand-off change: news in, decisions, actions out."""
+"""The one task that changes ledger, queue and hand-off: it takes news in, decides, and starts actions."""
 
 import asyncio
 import time
@@ -16,9 +16,9 @@ from kube.transport import Transport
 
 _log: Final = structlog.get_logger()
 
-# The loop is given back after this long, so that watches and answers are read meanwhile.
+# The task yields the loop after this long, so that watches and answers are read in the meantime.
 _SLICE_S: Final = 0.01
-# How often a standby reads the nodes that changed, and how soon a leader looks again that may not decide now.
+# How often a standby reads the changed nodes, and how soon a leader that may not decide checks again.
 _KEEP_UP_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 0.1
 _NEVER: Final = float("inf")
@@ -41,13 +41,13 @@ class Loop:
         """Prepare.
 
         Args:
-            owner: whom this task alone calls.
-            inbox: what others tell it.
-            leading: whether it may decide.
-            actor: performs its actions.
-            transport: the way to the API server, which may ask for a pause.
-            pods_wait: set when there is something to tell of pods.
-            groups_wait: set when there is something to tell of groups.
+            owner: called only by this task.
+            inbox: the calls for the owner.
+            leading: whether the owner may decide.
+            actor: performs the owner's actions.
+            transport: connection to the API server, which may ask for a pause.
+            pods_wait: set when there is news to report on pods.
+            groups_wait: set when there is news to report on groups.
         """
         self._owner: Final = owner
         self._inbox: Final = inbox
@@ -60,7 +60,7 @@ class Loop:
         self._kept_up_s = 0.0
 
     async def run(self, tasks: asyncio.TaskGroup) -> NoReturn:
-        """Work until cancelled; actions are tasks of *tasks*."""
+        """Work until cancelled; actions become tasks of *tasks*."""
         inbox = self._inbox
         while True:
             inbox.filled.clear()
@@ -76,7 +76,7 @@ class Loop:
                 await _wait(inbox.filled, due_s)
 
     def _work(self) -> tuple[bool, float]:
-        """Take news in and decide, for a slice; whether there is more to do at once, and when again (monotonic)."""
+        """Take news in and decide, for one slice; return whether work is left, and when to continue (monotonic)."""
         inbox, planner = self._inbox, self._owner.planner
         due_s = time.monotonic()
         try:
@@ -92,7 +92,7 @@ class Loop:
         return more, due_s
 
     def _may_plan_s(self) -> float:
-        """From when on decisions may be taken, monotonic; infinite while something else must happen first."""
+        """Return the time from which decisions are allowed, monotonic; infinite while another event must come first."""
         if self._leading.phase is not Phase.LEADING:
             return _NEVER
         if not self._leading.may_decide():
@@ -101,14 +101,14 @@ class Loop:
         return time.monotonic() + pause_s if pause_s else 0.0
 
     def _act(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin all that is to be done outside."""
+        """Start all pending actions."""
         actions = self._owner.planner.actions
         actions.extend(self._kept.take())
         while actions:
             self._actor.perform(actions.popleft(), tasks)
 
     def _stand_by(self, tasks: asyncio.TaskGroup) -> float:
-        """Keep everything warm and write nothing; when to look again, monotonic."""
+        """Keep the state warm and write nothing; return when to check again, monotonic."""
         actions = self._owner.planner.actions
         while actions:
             now = self._kept.keep(actions.popleft())
@@ -122,7 +122,7 @@ class Loop:
         return self._kept_up_s + _KEEP_UP_S
 
     def _have_told(self) -> None:
-        """Wake those who tell users why their pods and groups wait."""
+        """Wake the tasks that report to users why their pods and groups wait."""
         if self._owner.wakes.unreported or self._owner.planner.unreported:
             self._pods_wait.set()
         if self._owner.groups.unreported:
@@ -130,7 +130,7 @@ class Loop:
 
 
 async def _wait(event: asyncio.Event, until_s: float) -> None:
-    """Wait until *event* is set, which it is at *until_s* (monotonic) at the latest."""
+    """Wait until *event* is set; set it at *until_s* (monotonic)."""
     if until_s == _NEVER:
         await event.wait()
         return

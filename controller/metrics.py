@@ -1,4 +1,4 @@
-"""What the controller counts, in a registry of its own."""
+"""The controller's metrics, in a registry of their own."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _LONG_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 3
 
 
 class Metrics:
-    """Counters and histograms that are written where things happen; gauges are filled when asked for."""
+    """Counters and histograms are updated as things happen; gauges are filled at each scrape."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -156,6 +156,6 @@ class Metrics:
 
 
 def show(counter: Counter, count: int) -> None:
-    """Let *counter* say what somebody else counted, who may have begun anew at 0."""
+    """Set *counter* to *count*, which is kept elsewhere and may have restarted at 0."""
     counter.reset()
     counter.inc(count)

@@ -1,4 +1,4 @@
-"""What one process holds: its configuration, what it knows of the cluster, and the parts that come as it starts."""
+"""The state of one process: its configuration, its view of the cluster, and the parts that are added as it starts."""
 
 import asyncio
 import gc
@@ -34,34 +34,34 @@ from runtime.configuration import ActiveConfiguration
 
 
 class Process:
-    """Shared by all that run in it; what is None is not there yet, or not in this kind of process.
+    """The shared state of a process; None: not created yet, or not part of this kind of process.
 
     Attributes:
         config: the options.
         active: the configuration in force.
-        metrics: where to count.
-        inbox: through which others tell the owner.
-        names: the schedulers' names that others may want too.
-        owner: who knows the cluster; its own task alone calls it.
-        configuration: what follows the files and documents of the configuration.
+        metrics: the process's metrics.
+        inbox: the calls for the owner.
+        names: scheduler names that other schedulers may use too.
+        owner: the state of the cluster; only its own task calls it.
+        configuration: follows the files and ConfigMaps of the configuration.
         watches: the mirror.
-        connection: why there is none, or "".
-        leading: whether it may decide and write.
-        callers: who judges those who ask.
+        connection: why there is no connection, or "".
+        leading: whether the process may decide and write.
+        callers: authenticates and authorizes callers.
         actor: performs actions.
-        status_writer: tells why pods wait.
-        audit: compares the ledger with the cluster; of a leader.
-        shadow: goes round; of a shadow.
-        share_seconds: counts to whom the time of cards goes.
+        status_writer: reports why pods wait.
+        audit: compares the ledger with the cluster, in a leader.
+        shadow: judges waiting pods, in shadow mode.
+        share_seconds: accounts the time of cards.
         synced: set once the cluster was listed.
-        is_stopping: nothing new is begun.
+        is_stopping: whether the process starts nothing new.
     """
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         """Read all files.
 
         Raises:
-            ConfigError: with every problem of every file.
+            ConfigError: lists every problem of every file.
         """
         self.config: Final = config
         self.active: Final = _load(config, environ)
@@ -95,26 +95,26 @@ class Process:
 
     @property
     def leads(self) -> bool:
-        """Whether it is this process that decides."""
+        """Whether this process decides."""
         return self.leading is not None and self.leading.phase is Phase.LEADING
 
     @property
     def given_up(self) -> dict[str, str]:
-        """Why this process, which leads, leaves pods alone that are ours by the settings; by their scheduler's name."""
+        """Why this leader does not place pods of the configured scheduler names, by scheduler name."""
         wanted = self.active.settings.scheduler_names if self.leads else ()
         return {name: why for name, why in self.names.given_up.items() if name in wanted}
 
     @property
     def reflectors(self) -> Mapping[str, Reflector[Any]]:
-        """All that is watched, by name."""
+        """All reflectors by name."""
         return {**self.configuration.reflectors, **self.watches.reflectors}
 
     # ------------------------------------------------------------------ configuration
 
     def _settings(self) -> Settings:
-        """Those in force, less the names that others place pods of."""
+        """Return the settings in force, without the names whose pods another scheduler places."""
         settings, given_up = self.active.settings, self.names.given_up
-        # A shadow judges pods that another places; it is there for that.
+        # In shadow mode, judging the pods of another scheduler is the purpose.
         if self.config.shadow or given_up.keys().isdisjoint(settings.scheduler_names):
             return settings
         return replace(settings, scheduler_names=tuple(one for one in settings.scheduler_names if one not in given_up))
@@ -141,7 +141,7 @@ class Process:
         return entry is not None and entry.attempt > 0
 
     async def _take_configuration(self) -> None:
-        """Another configuration is in force; returns once the owner has taken it."""
+        """Apply a changed configuration; return once the owner has taken it."""
         await self.inbox.put_and_wait(self._configure)
 
     def _configure(self) -> Iterator[None]:
@@ -156,7 +156,7 @@ class Process:
 
 
 def keep_all() -> None:
-    """Let all objects that there are be kept, and what comes after them be collected."""
+    """Exempt all existing objects from collection, and enable collection for new ones."""
     gc.freeze()
     gc.enable()
 

@@ -1,4 +1,4 @@
-"""The process: starts its tasks, in order, and ends what is under way when it is to stop.
+"""The controller process: starts its tasks in order, and lets work in progress end when it stops.
 
 Order of a start: the device plugins' configuration, nodes, pods; then the lease, and decisions.
 """
@@ -46,26 +46,26 @@ from runtime.backoff import Backoff
 
 _log: Final = structlog.get_logger()
 
-# To wake up at all costs a process that has nothing to do more than what it then does.
+# Waking an idle process always costs more than the work that it then does.
 _LAG_S: Final = 0.05
-# A pod is given 30 s to end in (deploy/base/controller.yaml): a Binding, before it the lock of its node, and the lease.
+# A pod has 30 s to end (deploy/base/controller.yaml): for a Binding, the node lock before it, and the lease.
 DRAIN_S: Final = 14.0
 _SETTLE_LOOK_S: Final = 0.02
 RELEASE_S: Final = 2.0
-# Until the first sync, and while another configuration is taken, nearly everything made is kept, and nothing is
-# collected; after it little leaves garbage with cycles, and what is kept for long is not looked through again: either
-# would hold the loop for too long.
+# Until the first sync, and during a change of the configuration, nearly all new objects are kept, so nothing is
+# collected. Later, little work leaves cyclic garbage, and long-lived objects are not examined again. Either would block
+# the loop for too long.
 _GC_THRESHOLDS: Final = (20_000, 10, 1000)
 
 
 class Controller:
-    """One process, from its start to its end."""
+    """One controller process, from start to end."""
 
     def __init__(self, config: Config, environ: Mapping[str, str], reached: Reached = go_on) -> None:
-        """Read all files. *reached*: what a test has happen at fail points.
+        """Read all files. *reached*: called at fail points, for tests.
 
         Raises:
-            ConfigError: with every problem of every file.
+            ConfigError: lists every problem of every file.
         """
         self._started_s: Final = time.monotonic()
         self._config: Final = config
@@ -74,15 +74,15 @@ class Controller:
         self._process: Final = Process(config, environ)
         self._serving: Final = Serving(self._process)
         self._gated: Gated | None = None
-        # Whether nothing that was sent can be written any more, so that the next leader has nothing to fence off.
+        # Whether nothing that was sent can take effect any more, so that the next leader has nothing to fence.
         self._has_ended = False
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT, then let what is in flight end.
+        """Work until SIGTERM or SIGINT, then let calls in progress end.
 
         Raises:
-            ConfigError: the address cannot be had.
-            ExceptionGroup: an `InvariantError` and whatever else ended a task.
+            ConfigError: the address is unavailable.
+            ExceptionGroup: an `InvariantError`, or another error that ended a task.
         """
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -126,9 +126,9 @@ class Controller:
         )
 
     async def _end_writes(self) -> None:
-        """Begin nothing more, and let what is under way end, within less than a pod is given to end in.
+        """Start nothing new and let calls in progress end, in less time than the pod has for its end.
 
-        A call that ended is no attempt that is settled: what was sent may be written at any later time.
+        The end of a call does not settle its attempt: a sent write may take effect at any later time.
         """
         leading, actor, gated = self._process.leading, self._process.actor, self._gated
         if leading is None or actor is None or gated is None:
@@ -148,7 +148,7 @@ class Controller:
             _log.warning("what was under way has not ended; the lease is not released", waited_s=DRAIN_S)
 
     async def _settle(self) -> None:
-        """Wait until no Binding may be written any more, of this leader or an earlier one."""
+        """Wait until no Binding of this leader or an earlier one can take effect any more."""
         is_settled = False
 
         def settle() -> None:
@@ -180,7 +180,7 @@ class Controller:
     # ------------------------------------------------------------------ work
 
     async def _work(self) -> None:
-        """Connect, then begin one task after the other, each once it has what it needs."""
+        """Connect, then start the tasks, each once it has what it needs."""
         config, process = self._config, self._process
         owner, inbox, metrics = process.owner, process.inbox, process.metrics
         async with AsyncExitStack() as stack:
@@ -203,13 +203,14 @@ class Controller:
                 pods_wait=status_writer.wake,
                 groups_wait=group_writes.wake,
             )
-            # Last of all, once nothing here can write any more.
+            # Last, once nothing here can write any more.
             stack.push_async_callback(self._release, leading)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(loop.run(tasks), name="own")
                 tasks.create_task(self._mirror(tasks, transport), name="mirror")
                 if isinstance(owner, Onlooker):
-                    # It stands by for ever: whoever stands by keeps everything warm, and its gate lets no write pass.
+                    # In shadow mode the process stays a standby for ever: it keeps everything warm, and its gate blocks
+                    # all writes.
                     await self._look_on(owner, status_writer)
                 tasks.create_task(self._lead(leading), name="lead")
                 await leading.began.wait()
@@ -258,7 +259,7 @@ class Controller:
         await checks.run()
 
     async def _look_on(self, owner: Onlooker, status_writer: StatusWriter) -> NoReturn:
-        """Tell what would be done, until cancelled."""
+        """Report what would be done, until cancelled."""
         process = self._process
         await process.synced.wait()
         shadow = process.shadow = Shadow(
@@ -267,7 +268,7 @@ class Controller:
         await shadow.run()
 
     def _may_lead(self, transport: Transport) -> Leading:
-        """The gate before all that this process decides and writes."""
+        """Return the gate for all decisions and writes of this process."""
         config, watches = self._config, self._process.watches
         return Leading(
             self._lease(transport, *config.lease) if config.lease is not None and not config.shadow else None,
@@ -277,7 +278,7 @@ class Controller:
         )
 
     async def _take_over(self, calls: Calls, how: How) -> None:
-        """Learn all that was written before, and what may still be: nothing, if the holder before ended in order."""
+        """Learn all earlier writes and those that may still take effect: none, if the last holder ended cleanly."""
         process = self._process
         await process.watches.catch_up(calls)
         if how is not How.NEW:
@@ -293,7 +294,7 @@ class Controller:
         return Lease(transport, namespace=namespace, name=name, identity=identity, timing=config.timing, makes=makes)
 
     async def _lead(self, leading: Leading) -> None:
-        """Compete once there is something to decide on: who cannot read the cluster must not keep others from it."""
+        """Compete once the cluster is listed, because a process that cannot read the cluster must not block others."""
         await self._process.synced.wait()
         await leading.run()
 
@@ -306,7 +307,7 @@ class Controller:
             await held.release(RELEASE_S)
 
     async def _connect(self, stack: AsyncExitStack) -> Transport:
-        """The transport, as soon as there are credentials to begin with."""
+        """Return the transport as soon as there are usable credentials."""
         backoff = Backoff(first_s=1.0, cap_s=15.0, jitter=lambda: 0.0)
         while True:
             try:

@@ -1,8 +1,9 @@
-"""Whether pods that name another's scheduler are ours to place: only while nobody else places them.
+"""Whether this process places pods that name another scheduler: only while no one else places them.
 
-Two schedulers for one name promise cards twice. So the leader holds Volcano's own Lease where there is one, and gives
-a name up while another renews its lease, while a pod of that scheduler runs, or somebody else binds such pods. That
-none of it is seen proves nothing: the operator says that the name is ours, and this only takes it back.
+Two schedulers for one name would assign cards twice. So the leader holds Volcano's own Lease if it exists. It gives a
+name up while another process renews the lease, while a pod of that scheduler runs, or when someone else binds such
+pods. The absence of these signs proves nothing: the operator assigns the name to cardshare, and this module can only
+revoke it.
 """
 
 import asyncio
@@ -24,10 +25,10 @@ _log: Final = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """A scheduler that cards have beside ours.
+    """Another scheduler for cards.
 
-    name: what its pods name. label, namespace: how its manifests and charts label its own pods, and where they put
-    them. lease: by which its replicas know who of them places, None where it has none that we could hold.
+    name: the schedulerName of its pods. label, namespace: the label of its own pods in its manifests and charts, and
+    their namespace. lease: the lease of its replicas; None if there is none that cardshare could hold.
     """
 
     name: str
@@ -48,17 +49,17 @@ HAMI: Final = Rival(
     namespace="kube-system",
 )
 RIVALS: Final = (VOLCANO, HAMI)
-# After somebody else bound such a pod, and did not again.
+# How long a name is given up after someone else bound such a pod.
 _FOREIGN_S: Final = 300.0
 _LOOK_S: Final = 0.5
 
 
 class SchedulerName:
-    """What is known of others that place pods of one name.
+    """Evidence that others place pods of one name.
 
     Attributes:
-        rival: whose name it is.
-        given_up: why these pods are left alone, or "".
+        rival: the other scheduler.
+        given_up: why its pods are left alone, or "".
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class SchedulerName:
         """Begin without the name.
 
         Args:
-            rival: whose it is.
-            is_wanted: whether the operator gives us the name.
-            is_sent: whether this process has sent a Binding of that pod.
+            rival: the other scheduler.
+            is_wanted: whether the operator assigns the name to cardshare.
+            is_sent: whether this process has sent a Binding of a pod.
             changed: called when the name is given up or taken.
-            tell: has an event written.
-            trusted: namespaces beside the rival's where a pod may be its scheduler; anybody labels their own.
+            tell: writes an event.
+            trusted: namespaces, besides the rival's, where a pod may be its scheduler; users can label pods elsewhere.
             clock: monotonic seconds.
         """
         self.rival: Final = rival
@@ -99,7 +100,7 @@ class SchedulerName:
     # ------------------------------------------------------------------ what the mirror shows
 
     def replaced(self, pods: Sequence[Pod]) -> None:
-        """These pods, and no others, exist."""
+        """Replace all known pods."""
         there = {pod.uid for pod in pods}
         for uid in [uid for uid in self._schedulers if uid not in there]:
             del self._schedulers[uid]
@@ -108,7 +109,7 @@ class SchedulerName:
             self.seen(pod)
 
     def seen(self, pod: Pod) -> None:
-        """A pod appeared or changed."""
+        """Record that a pod was added or changed."""
         label, value = self.rival.label
         if pod.labels.get(label) == value and pod.namespace in self._namespaces:
             if pod.finished:
@@ -125,19 +126,19 @@ class SchedulerName:
                 self._foreign = (pod.key, self._clock())
 
     def gone(self, uid: PodUid) -> None:
-        """A pod does not exist any more."""
+        """Record that a pod was deleted."""
         self._schedulers.pop(uid, None)
         self._waiting.discard(uid)
 
     # ------------------------------------------------------------------ judging
 
     async def run(self, lease: Lease | None, enough_s: float) -> NoReturn:
-        """Hold *lease* and judge, while this process leads; the name is given up with *enough_s* of the lease left.
+        """Hold *lease* and judge while this process leads; give the name up when *enough_s* of the lease is left.
 
         Pods must have been listed before.
         """
         self._leads = True
-        while not self._is_wanted():  # noqa: ASYNC110 (settings tell nobody)
+        while not self._is_wanted():  # noqa: ASYNC110 (there is no event for a change of the settings)
             await asyncio.sleep(_LOOK_S)
         async with asyncio.TaskGroup() as tasks:
             if lease is not None:
@@ -145,10 +146,10 @@ class SchedulerName:
             while True:
                 self.judge(lease, enough_s)
                 await asyncio.sleep(_LOOK_S)
-        raise AssertionError  # only cancelled
+        raise AssertionError  # ends only by cancellation
 
     def judge(self, lease: Lease | None, enough_s: float) -> None:
-        """Give the name up, or take it, by what is known now."""
+        """Give the name up or take it, by the current evidence."""
         why = self._why_not(lease, enough_s)
         if why == self.given_up:
             return
@@ -175,7 +176,7 @@ class SchedulerName:
         if lease is None:
             return ""
         if not lease.is_known:
-            # Where the right to read it was not given, there is nothing to hold: see the overlay volcano-name.
+            # Without the right to read the lease, there is nothing to hold: see the overlay volcano-name.
             return "" if lease.is_forbidden else self.given_up or "its lease cannot be read"
         if lease.is_there and lease.left_s() < enough_s:
             return f"lease {lease.name} is held by {quoted_identity(lease.holder)}"
@@ -183,30 +184,30 @@ class SchedulerName:
 
 
 class SchedulerNames:
-    """All such names together."""
+    """All shared scheduler names."""
 
     def __init__(self, names: Iterable[SchedulerName]) -> None:
-        """Know of *names*."""
+        """Combine *names*."""
         self.names: Final = tuple(names)
 
     def replaced(self, pods: Sequence[Pod]) -> None:
-        """These pods, and no others, exist."""
+        """Replace all known pods."""
         for one in self.names:
             one.replaced(pods)
 
     def seen(self, pod: Pod) -> None:
-        """A pod appeared or changed."""
+        """Record that a pod was added or changed."""
         for one in self.names:
             one.seen(pod)
 
     def gone(self, uid: PodUid) -> None:
-        """A pod does not exist any more."""
+        """Record that a pod was deleted."""
         for one in self.names:
             one.gone(uid)
 
     @property
     def given_up(self) -> dict[str, str]:
-        """Why, by the names whose pods are left alone."""
+        """The reasons by name, for names whose pods are left alone."""
         return {one.rival.name: one.given_up for one in self.names if one.given_up}
 
 

@@ -1,4 +1,4 @@
-"""What others ask of this process: whether it is ready, its metrics, and what it knows of pods, cards and itself."""
+"""The ports of the process: readiness, metrics, and answers about pods, cards and the process itself."""
 
 import asyncio
 import time
@@ -33,12 +33,12 @@ _log: Final = structlog.get_logger()
 _REPORT_S: Final = 1.0
 _CERTIFICATE_S: Final = 2.0
 _SHUTDOWN_S: Final = 2.0
-# Of the TLS port: webhooks, and people who ask.
+# The TLS port serves webhooks and people.
 _MAX_CALLERS: Final = 256
 
 
 class Serving:
-    """Two ports: one for probes and metrics, one with TLS for callers that prove who they are."""
+    """Two ports: one for probes and metrics, one with TLS for authenticated callers."""
 
     def __init__(self, process: Process) -> None:
         """Prepare."""
@@ -66,19 +66,19 @@ class Serving:
         process.metrics.registry.register(ServingFigures((self._plain, self._trusted)))
 
     async def start(self) -> str:
-        """Answer probes and metrics from now on; where.
+        """Start the port for probes and metrics; return its address.
 
         Raises:
-            ConfigError: the address cannot be had.
+            ConfigError: the address is unavailable.
         """
         return str(await self._plain.start(self._process.config.listen, "--listen"))
 
     async def stop(self) -> None:
-        """Answer them no more."""
+        """Stop the port for probes and metrics."""
         await self._plain.stop(_SHUTDOWN_S)
 
     async def run_trusted(self) -> None:
-        """Answer callers as soon as there is a pair to serve them with, and by the newest."""
+        """Serve authenticated callers as soon as there is a certificate pair, always with the newest one."""
         config, is_served = self._process.config, False
         if config.preview_listen is None:
             return
@@ -102,7 +102,7 @@ class Serving:
     # ------------------------------------------------------------------ probes and metrics
 
     def reasons(self) -> list[str]:
-        """Why this process is not ready, a line each."""
+        """Return why this process is not ready, one line each."""
         process = self._process
         found = [process.connection] if process.connection else []
         found += process.watches.reasons()
@@ -114,14 +114,14 @@ class Serving:
         return found
 
     def notes(self) -> list[str]:
-        """What whoever asks for readiness should know beside, a line each."""
+        """Return additional notes for the readiness answer, one line each."""
         process = self._process
         trouble = process.owner.preempting.trouble
         found = [f"pods with schedulerName {name} are left alone: {why}" for name, why in process.given_up.items()]
         return [*found, *process.watches.notes(), *([trouble] if trouble else [])]
 
     async def report(self) -> None:
-        """Say once, in one line, why nothing can be done, and when that is over."""
+        """Log once, in one line, why nothing can be done, and when that ends."""
         told: list[str] | None = None
         while True:
             reasons = [] if self._process.is_stopping else self.reasons()
@@ -163,7 +163,7 @@ class Serving:
         )
 
     def _idle(self) -> Wait | None:
-        """Why this process decides nothing at the moment; None if it does."""
+        """Return why this process currently decides nothing; None if it does."""
         config, leading = self._process.config, self._process.leading
         if config.shadow:
             return Wait(
@@ -192,7 +192,7 @@ class Serving:
 
 
 def _is_starting(reasons: list[str]) -> bool:
-    """Whether these are only what every start goes through."""
+    """Return whether *reasons* are only those of every start."""
     return bool(reasons) and all(
         reason.endswith(("not listed yet", "being listed", "not made yet")) for reason in reasons
     )

@@ -1,7 +1,7 @@
-"""What a standby keeps of the writes that are due, and what a new leader derives from its mirror.
+"""The writes that a standby remembers, and those that a new leader derives from its mirror.
 
-A standby sees all that its leader sees and writes nothing. An event that it did not write is found again in the state
-that called for it: so no edge is lost, and nothing is kept that is not true any more.
+A standby sees all that its leader sees and writes nothing. If an event was not written, the state that called for it
+still shows it. So no change is lost, and nothing outdated is kept.
 """
 
 from collections import OrderedDict
@@ -12,19 +12,19 @@ from controller.actions import Action, Announce, Clear, Lock, ReadOwner, ReadPod
 from controller.deciding.lifecycle import Told
 from controller.deciding.owner import Owner
 
-# After so many, others may have their turn.
+# The number of pods after which other tasks run.
 _SLICE: Final = 256
 _KEPT_MAX: Final = 4096
 
 
 class Kept:
-    """Actions of a standby that its leader does, in case it stops before they are done.
+    """Actions that the leader performs, remembered by a standby in case the leader stops before they are done.
 
-    Done twice, they are done once: a lock is put right only where it is wrong, and what is cleared stays clear.
+    The actions are idempotent: a lock is repaired only if it is wrong, and cleared annotations stay cleared.
     """
 
     def __init__(self, given_up: Callable[[Clear], None]) -> None:
-        """Begin with none; *given_up*: told of a clearing that there is no room for, so that it is asked for again."""
+        """Begin with none; *given_up*: called for a clearing without space, so that it is requested again."""
         self._given_up: Final = given_up
         self._actions: Final[OrderedDict[object, Action]] = OrderedDict()
 
@@ -32,7 +32,7 @@ class Kept:
         return len(self._actions)
 
     def keep(self, action: Action) -> Action | None:
-        """Keep *action*, or let it go if state tells of it; itself if it only reads and is to be done now."""
+        """Remember *action*, or drop it if the state shows the need for it; return it if it only reads."""
         match action:
             case ReadPod() | ReadOwner():
                 return action
@@ -47,7 +47,7 @@ class Kept:
         return None
 
     def take(self) -> list[Action]:
-        """All that is due now, oldest first."""
+        """Return and remove all remembered actions, oldest first."""
         actions = list(self._actions.values())
         self._actions.clear()
         return actions
@@ -61,10 +61,10 @@ class Kept:
 
 
 def derive(owner: Owner, announcements: Iterable[Announce], now_s: float) -> Iterator[None]:
-    """Have all written that is due by what the mirror shows now. Yields where others may have their turn."""
+    """Start all writes that the mirror shows to be due. Yields so that other tasks can run."""
     owner.planner.actions.extend(announcements)
     for at, entry in enumerate(list(owner.life)):
-        # What the leader before told stands in the pod; as it was when this process first saw it, it is old.
+        # The previous leader's message is in the pod; it is as old as this process's first sight of it.
         if entry.pod.scheduled_message:
             before = entry.told
             if before is None or before.text != entry.pod.scheduled_message:

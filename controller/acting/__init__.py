@@ -1,1 +1,1 @@
-"""What is written outside: Bindings, locks, the status of groups."""
+"""Writes to the cluster: Bindings, locks, the status of groups."""

@@ -1,6 +1,6 @@
-"""Does what the owner wants done: concurrent calls, each with one answer back to the owner.
+"""Performs the owner's actions as concurrent calls; each outcome returns to the owner.
 
-What an error says about a write decides the answer (kube.errors): refused is certainly not written, unknown perhaps is.
+The error of a write determines the outcome (kube.errors): refused is certainly not written, unknown is perhaps written.
 """
 
 import asyncio
@@ -57,24 +57,24 @@ from kube.errors import (
 
 _log = structlog.get_logger()
 
-# Reads and clean-ups at a time: they are rare, and must not take the Bindings' connections.
+# Limit of concurrent reads and clean-ups: they are rare, and must not use up the connections of Bindings.
 _OTHERS_AT_ONCE: Final = 8
 _READ_AGAIN_S: Final = 1.0
 _READ_AGAIN_MAX_S: Final = 15.0
 _LOCK_TRIES: Final = 8
 _FORBIDDEN_REST_S: Final = 10.0
-# While Bindings of other pods went through within this time, a right that is missing is one namespace's matter.
+# If Bindings of other pods succeeded within this time, a missing right affects only one namespace.
 _OTHERS_BOUND_S: Final = 60.0
 _UNREACHABLE_REST_S: Final = 1.0
-# A DNS subdomain, which is what names of objects are.
+# A DNS subdomain, the form of object names.
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 
 
 class Actor:
-    """Performs actions as tasks of the group it is given.
+    """Performs actions as tasks of the given group.
 
     Attributes:
-        state: why Bindings do not go through, for readiness, or "".
+        state: why Bindings fail, for readiness, or "".
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Actor:
         self._clock = clock
         self._wall = wall
         self._bound_s = float("-inf")
-        self._owner_unread = False  # which was said
+        self._owner_unread = False  # whether that is logged
         self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
         self._binding: set[asyncio.Task[None]] = set()
         self._evicting: Final = Evicting(
@@ -108,7 +108,7 @@ class Actor:
         self._turns: WeakValueDictionary[NodeName, asyncio.Lock] = WeakValueDictionary()
 
     def perform(self, action: Action, tasks: asyncio.TaskGroup) -> None:
-        """Begin *action*; its answer goes to the owner's inbox."""
+        """Start *action*; its outcome goes to the owner's inbox."""
         match action:
             case Bind():
                 task = tasks.create_task(self._bind(action), name=f"bind {action.pod.key}")
@@ -202,7 +202,7 @@ class Actor:
                 self._inbox.put(partial(self._owner.outcomes.lost, action.pod.uid, action.attempt, _shown(error)))
 
     def _is_ours(self, error: ApiForbiddenError) -> bool:
-        """Whether *error* says that this process may not bind pods, not only that this pod may not be bound."""
+        """Return whether *error* means that this process may not bind pods, not only that this pod may not be bound."""
         return error.is_missing_right and self._clock() >= self._bound_s + _OTHERS_BOUND_S
 
     def _say(self, state: str) -> None:
@@ -213,8 +213,8 @@ class Actor:
     # ------------------------------------------------------------------ locks of nodes
 
     async def _lock(self, action: Lock) -> None:
-        """Bring the lock of a node to what the owner says of it, by compare-and-swap."""
-        # One at a time for each node, so that what is sent is settled before the next is.
+        """Bring the lock of a node to the owner's desired state, by compare-and-swap."""
+        # One at a time for each node, so that each write is settled before the next.
         turn = self._turns.setdefault(action.node, asyncio.Lock())
         async with turn:
             await self._bring_lock(action)
@@ -239,7 +239,7 @@ class Actor:
         self._inbox.put(partial(self._owner.locks.not_locked, action, problem, rest_s))
 
     async def _look_at_lock(self, action: Lock) -> None:
-        """Read, ask, and write if anything is to be written."""
+        """Read the lock, ask the owner, and write if necessary."""
         locks = self._owner.locks
         node = decode_node(await self._calls.get_node(action.node))
         named = await self._named(action, locks.owner_of(action, node))
@@ -267,7 +267,7 @@ class Actor:
         self._inbox.put(partial(locks.written, action, step))
 
     async def _named(self, action: Lock, key: str) -> Pod | None:
-        """The pod *key* (namespace/name) that a lock names; None if it names none, or that is gone."""
+        """Return the pod *key* (namespace/name) that a lock names; None if it names none or the pod is gone."""
         namespace, _, name = key.partition("/")
         if not (_NAME.fullmatch(namespace) and _NAME.fullmatch(name)):
             return None
@@ -279,7 +279,7 @@ class Actor:
             return None
 
     async def _ask(self, question: Callable[[], LockStep | LockWait | None]) -> LockStep | LockWait | None:
-        """What the owner answers, in its turn."""
+        """Return the owner's answer to *question*, given in its turn."""
         answer: asyncio.Future[LockStep | LockWait | None] = asyncio.get_running_loop().create_future()
         self._inbox.put(lambda: answer.set_result(question()))
         return await answer
@@ -287,7 +287,7 @@ class Actor:
     # ------------------------------------------------------------------ volumes
 
     async def _prepare_volume(self, action: SelectNode | GiveVolume) -> None:
-        """Write what binds a claim; what came of it the mirror shows, and a write that failed is told."""
+        """Write what binds a claim. The mirror shows the result; a failed write is reported."""
         try:
             async with self._others:
                 self._reached(Point.BEFORE_VOLUME)
@@ -302,7 +302,7 @@ class Actor:
     # ------------------------------------------------------------------ other calls
 
     async def _read_pod(self, action: ReadPod) -> None:
-        """Read until the API server answers; what is reserved waits for it."""
+        """Read until the API server answers, because a reservation waits for it."""
         pod = action.pod
         delay_s, again_s = action.delay_s, _READ_AGAIN_S
         while True:
@@ -322,7 +322,7 @@ class Actor:
             return
 
     async def _read_owner(self, action: ReadOwner) -> None:
-        """Read once: whoever still wants to know asks again. One that may not be read says nothing of a group."""
+        """Read once; the owner repeats the request if needed. An unreadable object defines no group."""
         kind, _, name = action.owner.partition("/")
         try:
             async with self._others:
@@ -348,7 +348,7 @@ class Actor:
         self._inbox.put(partial(answered, action.namespace, action.owner, members))
 
     async def _fence(self, action: Fence) -> None:
-        """Have the version of a pod moved by a write of its condition, and its user told by the same."""
+        """Change the version of a pod by writing its condition, which also informs the user."""
         pod = action.pod
         try:
             async with self._others:
@@ -371,7 +371,7 @@ class Actor:
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=message))
 
     async def _move(self, action: Move) -> None:
-        """Have the version of a waiting pod moved."""
+        """Change the version of a waiting pod."""
         pod = action.pod
         try:
             found = decode_pod(await self._moved(action))
@@ -386,7 +386,7 @@ class Actor:
         self._inbox.put(partial(self._owner.moved, pod.uid, action.version, found))
 
     async def _moved(self, action: Move) -> bytes:
-        """The pod after a write of its condition; of an annotation if somebody forbids that: any write moves it."""
+        """Return the pod after a write of its condition, or if that is forbidden, of an annotation; both change it."""
         path, now_s = pod_path(action.pod.namespace, action.pod.name), self._wall()
         try:
             return await self._calls.patch(f"{path}/status", _moving(action, now_s), content_type=STRATEGIC_PATCH)
@@ -401,7 +401,7 @@ class Actor:
         return await self._calls.patch(path, {"metadata": metadata}, content_type=MERGE_PATCH)
 
     async def _clear(self, action: Clear) -> None:
-        """Clear until it is done: as long as it is not, the next pod could be given the cards that are named there."""
+        """Clear until it succeeds; before that, the next pod could be given the cards that are named there."""
         pod, again_s = action.pod, _READ_AGAIN_S
         while True:
             try:
@@ -413,10 +413,10 @@ class Actor:
                     self._reached(Point.AFTER_CLEAR)
             except (ApiNotFoundError, ApiConflictError) as e:
                 if action.version and isinstance(e, ApiConflictError):
-                    # It has changed: what is to be cleared of it now, the mirror's next word on it says.
+                    # It has changed; the mirror's next event shows what must be cleared now.
                     self._inbox.put(partial(self._owner.cleared, pod.uid, done=False))
                     return
-                # Gone, which clears it too; the mirror will say so.
+                # A deleted pod needs no clearing; the mirror will report it.
             except ApiError as e:
                 self._metrics.api_errors.labels("clear annotations").inc()
                 _log.warning("an assignment that serves nobody cannot be cleared", pod=pod.key, error=str(e))
@@ -429,7 +429,7 @@ class Actor:
 
 
 def _volume_write(action: SelectNode | GiveVolume) -> tuple[str, dict[str, Any]]:
-    """The path and the merge patch, which names the version that was seen."""
+    """Return the path and the merge patch, which requires the observed version."""
     namespace, _, name = action.claim.key.partition("/")
     if isinstance(action, SelectNode):
         meta = {"resourceVersion": action.claim.version, "uid": action.claim.uid}
@@ -447,12 +447,12 @@ def _volume_write(action: SelectNode | GiveVolume) -> tuple[str, dict[str, Any]]
 
 
 def _fence(action: Fence, now_s: float) -> dict[str, Any]:
-    """A condition that differs from every one before."""
+    """Return a condition that differs from every earlier one."""
     return _probed(action, action.wait, now_s, first=action.first)
 
 
 def _moving(action: Move, now_s: float) -> dict[str, Any]:
-    """The condition that the pod has, or its first, at another time."""
+    """Return the pod's condition, or its first, with a new time."""
     return _probed(action, action.wait, now_s, first=action.wait is not None)
 
 
@@ -470,7 +470,7 @@ def _probed(action: Fence | Move, wait: Wait | None, now_s: float, *, first: boo
 
 
 def _shown(error: ApiError) -> str:
-    """What happened to a Binding, for its user."""
+    """Return the failure of a Binding, for the user."""
     return f"{error.status} {error.message}" if error.status else error.message
 
 

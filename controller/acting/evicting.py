@@ -1,7 +1,7 @@
-"""Asks pods to leave for others, by evictions, which the API server weighs against disruption budgets.
+"""Evicts pods for others through evictions, which the API server checks against disruption budgets.
 
-The pods that the room is made for say so first (`status.nominatedNodeName`), so that another controller goes on keeping
-it. Where several are to leave, all are asked for trial before the first is in earnest: a gang leaves whole.
+The pods that get the capacity are nominated first (`status.nominatedNodeName`), so that another controller keeps it for
+them. If several pods must leave, all evictions are tried as a dry run first, because a gang is evicted as a whole.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _AGAIN_S: Final = 1.0
 
 
 class _RefusedError(Exception):
-    """One of the victims may not leave."""
+    """A victim may not be evicted."""
 
     def __init__(self, victim: Target, error: ApiError) -> None:
         super().__init__(victim, error)
@@ -43,7 +43,7 @@ class _RefusedError(Exception):
 
 
 class Evicting:
-    """Performs what preemption wants done."""
+    """Performs the actions of preemption."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Evicting:
         at_once: asyncio.Semaphore,
         reached: Reached,
     ) -> None:
-        """Prepare; *at_once*: how many such calls may be under way; *reached*: told of every point."""
+        """Prepare; *at_once*: limits concurrent calls; *reached*: called at every fail point."""
         self._calls: Final = calls
         self._preempting: Final = preempting
         self._inbox: Final = inbox
@@ -66,7 +66,7 @@ class Evicting:
         self._reached: Final = reached
 
     async def preempt(self, action: Preempt) -> None:
-        """Have all victims leave, or none where that is known before."""
+        """Evict all victims, or none if a dry run fails."""
         preempting = self._preempting
         try:
             for pod, node in action.nominated:
@@ -79,7 +79,7 @@ class Evicting:
                 await self._evict(victim)
                 self._reached(Point.AFTER_EVICT)
                 self._metrics.evictions.labels("evicted").inc()
-                # Who it was is known to those who may read that pod.
+                # The message gives only the uid; users with access to that pod can find it.
                 message = f"Preempted by pod {action.nomination} on node {node}"
                 self._recorder.note(
                     Announce(about=about_pod(victim), reason="Preempted", message=message, warning=False)
@@ -107,10 +107,10 @@ class Evicting:
         self._inbox.put(answer)
 
     async def _evict(self, victim: Target, *, dry_run: bool = False) -> None:
-        """Have one pod leave; who has gone already has left.
+        """Evict one pod; a pod that is gone counts as evicted.
 
         Raises:
-            _RefusedError: it may not leave, or it is not known that it does.
+            _RefusedError: it may not be evicted, or the outcome is unknown.
         """
         for left in reversed(range(_TRIES)):
             try:
@@ -121,14 +121,14 @@ class Evicting:
             except ApiUnknownError as e:
                 if not left:
                     raise _RefusedError(victim, e) from e
-                await asyncio.sleep(_AGAIN_S)  # who is leaving can be asked again
+                await asyncio.sleep(_AGAIN_S)  # evicting a terminating pod again is harmless
             except ApiError as e:
                 raise _RefusedError(victim, e) from e
             else:
                 return
 
     async def unnominate(self, action: Unnominate) -> None:
-        """Take back that room is being made for a pod; if that cannot be written, it ends by itself."""
+        """Remove a pod's nomination; without a successful write, it ends by itself."""
         try:
             await self._nominate(action.pod, NodeName(""))
         except ApiError as e:
@@ -136,13 +136,13 @@ class Evicting:
             _log.info("a pod stays nominated", pod=action.pod.key, error=str(e))
 
     async def _nominate(self, pod: Target, node: NodeName) -> None:
-        """Write on which node room is being made for a pod.
+        """Nominate a node for a pod.
 
         Raises:
-            ApiError: it was perhaps not written.
+            ApiError: the write perhaps failed.
         """
         try:
             async with self._at_once:
                 await self._calls.nominate(pod.namespace, pod.name, node, uid=pod.uid)
         except ApiNotFoundError:
-            pass  # the mirror will say so
+            pass  # the mirror will report it

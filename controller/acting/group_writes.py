@@ -1,7 +1,7 @@
-"""Writes the statuses of PodGroups and what queues hold, and makes the queues without which Volcano's Jobs fail.
+"""Writes the status of PodGroups and queues, and creates the queues that Volcano's Jobs require.
 
-One conditional merge patch for each status, of the version that was judged: whoever changed the group meanwhile wins,
-and it is judged again. Changes of one group that come together are one write. Source: groups 1.1.
+Each status is one conditional merge patch of the judged version. If the group changed in the meantime, that change wins
+and the group is judged again. Simultaneous changes of one group form one write. Source: groups 1.1.
 """
 
 import asyncio
@@ -36,17 +36,17 @@ from kube.groups import JOBS_VERSION, PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
 
 _log: Final = structlog.get_logger()
 
-# As Volcano's scheduler makes them at its start, for its job controller fails every Job without them (groups G1).
+# Volcano's scheduler creates them at its start, because its job controller fails every Job without them (groups G1).
 QUEUES: Final[Mapping[str, Mapping[str, Any]]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
     DEFAULT_QUEUE: {"weight": 1, "reclaimable": True},
 }
 _AT_ONCE: Final = 8
-# Between two writes of one group's status: what changes meanwhile goes with the next.
+# Minimum interval between writes of one group's status; changes in between go with the next write.
 _PAUSE_S: Final = 0.2
-# Pods of a Job come one by one: that some are missing is told only if it stays so.
+# The pods of a Job appear one at a time, so missing ones are reported only after this delay.
 _MISSING_S: Final = 1.0
-# Between two writes that only say the same in other words.
+# Minimum interval between writes that change only the wording.
 _WORDS_S: Final = 10.0
 _AGAIN_S: Final = 1.0
 _QUEUES_S: Final = 1.0
@@ -54,7 +54,7 @@ _LOOK_S: Final = 0.1
 
 
 class GroupWrites:
-    """Keeps in the API server what is known of groups and queues."""
+    """Keeps the status of groups and queues in the API server up to date."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class GroupWrites:
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._wall: Final = wall
-        # When each group may be written next.
+        # The earliest next write of each group.
         self._due: Final[dict[GroupKey, float]] = {}
         self._queues_s = 0.0
         self._failing: Final[set[str]] = set()
@@ -94,7 +94,7 @@ class GroupWrites:
             self._tell_jobs()
 
     async def _wait(self) -> None:
-        """Until something changed, or a write that was put off is due."""
+        """Wait for a change or for the next delayed write."""
         self.wake.clear()
         try:
             async with asyncio.timeout(_LOOK_S if self._due or self._groups.queues_unreported else _QUEUES_S):
@@ -141,7 +141,7 @@ class GroupWrites:
             answer = await self._calls.patch(path, patch)
             found = DECODERS[spec.key.kind](answer)
         except ApiNotFoundError:
-            self._due.pop(spec.key, None)  # gone; or its kind is, and the mirror will say so
+            self._due.pop(spec.key, None)  # the group or its kind is gone, and the mirror will report it
             return
         except (ApiError, InvalidRequestError) as e:
             self._failed("write podgroup", f"{spec.key}", e, is_race=isinstance(e, ApiConflictError))
@@ -152,7 +152,7 @@ class GroupWrites:
         self._announce(spec, status)
 
     def _is_fresh(self, spec: GroupSpec) -> bool:
-        """Whether what was said of it is too new to be said again in other words."""
+        """Return whether its conditions are too recent for a change of wording alone."""
         newest = max((one.changed_at for one in spec.status.conditions), default="")
         return bool(newest) and newest > time_text(self._wall() - _WORDS_S)
 
@@ -177,7 +177,7 @@ class GroupWrites:
             self._recorder.note(Announce(about=about, reason="Scheduled", message="pod group is ready", warning=False))
 
     def _tell_jobs(self) -> None:
-        """Say of Jobs that their queue does not exist, for nobody makes a group that could say it."""
+        """Write events for Jobs without a queue, because they have no group whose status could report it."""
         if not self._groups.governs:
             return
         for job in self._jobs.to_tell():
@@ -188,7 +188,7 @@ class GroupWrites:
     # ------------------------------------------------------------------ queues
 
     async def _make_queues(self) -> None:
-        """Make the queues that are missing, where Volcano's kinds are installed and its groups are ours."""
+        """Create missing queues if Volcano's kinds are installed and this process admits its groups."""
         groups = self._groups
         if not (groups.governs and groups.queues_served):
             return
@@ -206,7 +206,7 @@ class GroupWrites:
         try:
             found = decode_queue(await self._calls.create(QUEUES_PATH, body))
         except ApiConflictError:
-            return  # there already; the mirror will say so
+            return  # it exists already; the mirror will report it
         except (ApiError, InvalidRequestError) as e:
             self._failed("make queue", f"queue {name}", e)
             return
@@ -244,7 +244,7 @@ class GroupWrites:
         self._inbox.put(partial(self._groups.queue_changed, found))
 
     def _failed(self, doing: str, what: str, error: Exception, *, is_race: bool = False) -> None:
-        """Count it, and say it once until it goes well again."""
+        """Count a failure, and log it once until a success."""
         self._metrics.api_errors.labels(doing).inc()
         if not is_race and doing not in self._failing:
             self._failing.add(doing)
@@ -252,14 +252,14 @@ class GroupWrites:
 
 
 def _path(api: str, key: GroupKey) -> str:
-    """Where the status of a group is written; Volcano's has no subresource for it (groups 1.1)."""
+    """Return the path of a group's status; Volcano's has no status subresource (groups 1.1)."""
     name, namespace = quote(key.name, safe=""), quote(key.namespace, safe="")
     path = f"{api}/namespaces/{namespace}/{PODGROUPS}/{name}"
     return path if key.kind is GroupKind.VOLCANO else f"{path}/status"
 
 
 def _wanted(spec: GroupSpec, tally: Tally, verdict: GroupVerdict, api: str) -> GroupStatus | None:
-    """What *spec* should say; None if nothing is to be said."""
+    """Return the status of *spec*; None if there is nothing to write."""
     if spec.key.kind is GroupKind.VOLCANO:
         return group_status.status_of(spec, tally, verdict)
     condition = group_status.native_condition(spec, tally, verdict, api)

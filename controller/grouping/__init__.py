@@ -1,1 +1,1 @@
-"""Groups and queues: which gang may begin, and what a queue has left."""
+"""Groups and queues: which gangs may start, and what each queue has left."""

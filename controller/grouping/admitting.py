@@ -1,7 +1,7 @@
-"""Which PodGroups may have their pods made: a throttle on what waits, not a promise of a place. Pure.
+"""Decides which PodGroups may have their pods created: it limits the waiting pods and promises no place. Pure.
 
-A group is admitted where its queue exists and is open, and where its `minResources` would fit into what its queue may
-hold and into what the cluster has, some of it given twice (`overcommit-factor`). No group blocks another. Source:
+A group is admitted if its queue exists and is open, and if its `minResources` fit into the queue's capability and into
+the cluster's capacity. A part of that may be promised twice (`overcommit-factor`). No group blocks another. Source:
 Volcano, actions/enqueue, plugins/overcommit and capacity (groups 4.3), as one rule (groups G10).
 """
 
@@ -17,7 +17,7 @@ FACTOR_PCT: Final = 120
 
 
 def compared(amounts: Mapping[str, int]) -> dict[str, int]:
-    """What of *amounts* is asked of nodes, without what ResourceQuotas count of it."""
+    """Return the *amounts* that nodes provide, without those that only ResourceQuotas count."""
     return {
         name: amount
         for name, amount in amounts.items()
@@ -28,24 +28,25 @@ def compared(amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def add(sums: dict[str, int], more: Mapping[str, int], times: int = 1) -> None:
-    """Add *more* to *sums*, so many *times*."""
+    """Add *more* to *sums*, *times* times."""
     for name, amount in more.items():
         sums[name] = sums.get(name, 0) + times * amount
 
 
 def excess(asked: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
-    """What of *asked* is not *held* yet."""
+    """Return the part of *asked* that is not *held* yet."""
     return {name: amount - held.get(name, 0) for name, amount in asked.items() if amount > held.get(name, 0)}
 
 
 @dataclass(slots=True, kw_only=True)
 class Room:
-    """What admitted groups count against.
+    """The capacity for admitted groups, and what counts against it.
 
-    total: what ready nodes have allocatable. sold: what their cards have of resources that no node advertises; asked
-    only when a group names one. used: what their pods take of it; a resource that is not counted there is compared
-    with the total alone. waiting: what admitted groups ask beyond what they hold. queued: queue -> what its admitted
-    groups hold or ask, whichever is more. factor_pct: how much of the cluster may be promised; None = any.
+    total: allocatable of ready nodes. sold: capacity of their cards in resources that no node advertises; computed only
+    when a group names one. used: use by their pods; a resource without use is compared with the total alone. waiting:
+    requests of admitted groups beyond what they hold. queued: by queue, what its admitted groups hold or request,
+    whichever is more.
+    factor_pct: how much of the cluster may be promised; None = any.
     """
 
     total: Mapping[str, int]
@@ -56,7 +57,7 @@ class Room:
     factor_pct: int | None = FACTOR_PCT
 
     def count(self, queue: str, asked: Mapping[str, int], held: Mapping[str, int]) -> None:
-        """A group of *queue* is admitted, asks so much at least, and holds so much."""
+        """Count an admitted group of *queue* with its minimum request and its holdings."""
         more = excess(asked, held)
         add(self.waiting, more)
         sums = self.queued.setdefault(queue, {})
@@ -65,7 +66,7 @@ class Room:
 
 
 def refusal(spec: GroupSpec, queues: Mapping[str, QueueSpec], room: Room, held: Mapping[str, int]) -> str:
-    """Why *spec*, whose members hold *held* already, is not admitted now; "" if it is."""
+    """Return why *spec*, whose members already hold *held*, is not admitted now; "" if it is."""
     queue = queues.get(spec.queue)
     closed = queue_problem(spec.queue, queue)
     if closed or queue is None:
@@ -77,7 +78,7 @@ def refusal(spec: GroupSpec, queues: Mapping[str, QueueSpec], room: Room, held: 
 
 
 def queue_problem(name: str, queue: QueueSpec | None) -> str:
-    """Why nothing is admitted into a queue, or "": it is not there, is not open, or asks what is not honoured."""
+    """Return why a queue admits nothing: it is missing, closed, or has unsupported settings; "" if it is usable."""
     if queue is None:
         return f"queue {name} does not exist; create it, or name another in the job's spec.queue"
     if queue.problems:
@@ -104,9 +105,9 @@ def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
     for name, amount in sorted(asked.items()):
         total = room.total.get(name, 0)
         if name not in names.NATIVE_RESOURCES:
-            # Plugins advertise no memory or cores of HAMi's kind: their cards are counted instead.
+            # Plugins advertise no memory or cores of HAMi's kind, so their cards are counted instead.
             total = total or room.sold().get(name, 0)
-            # Of cards, which are not counted here, no more is known than that there are too few altogether.
+            # Free amounts of cards are not counted here; only the total is checked.
             if amount > total:
                 short.append(f"{shown(name, amount)} {name} asked, {shown(name, total)} there")
             continue
@@ -117,7 +118,7 @@ def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
 
 
 def order(specs: Iterable[GroupSpec], queues: Mapping[str, QueueSpec]) -> list[GroupSpec]:
-    """In which order groups are asked: by priority of their queue, then age, then name."""
+    """Return the groups in admission order: by priority of their queue, then age, then name."""
 
     def key(spec: GroupSpec) -> tuple[int, int, str, str]:
         queue = queues.get(spec.queue)

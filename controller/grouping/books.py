@@ -1,7 +1,7 @@
-"""What the pods of each queue and namespace hold, promised and bound, and what is left of what limits them.
+"""Accounts what the pods of each queue and namespace hold, promised and bound, and what remains of the limits.
 
-Kept change by change: an account is asked for every decision on one of its pods. Of namespaces without a quota on cards
-no sums are kept.
+The sums are updated with every change, because each decision asks for the account of its pod. There are no sums for
+namespaces without a quota on cards.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,30 +15,30 @@ from core.ledger import Ledger
 from core.model import Pod, PodUid
 from core.placing.fairness import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, budget
 
-# What is held by pods of no queue that is there is added up under this name, and all that is held under the other.
+# The name for pods without an existing queue, and the name for the sum of all pods.
 _LOOSE: Final = ""
 _ALL: Final = "*"
-# What may be left once nodes have more, or less is guaranteed, whoever asks.
+# The account for capacity that becomes available to everyone when nodes grow or guarantees shrink.
 _UNRESERVED: Final = Account(GUARANTEED, "")
 _KEPT_MAX: Final = 4096
 _NOTHING: Final[Mapping[str, int]] = {}
 
-# Whose pods are held to the same limits: a group, or the namespace of a pod of no group.
+# The unit with common limits: a group, or the namespace of a pod without a group.
 Spender = GroupKey | str
 
 
 def spender_of(pod: Pod) -> Spender:
-    """By which *pod* is counted."""
+    """Return the unit that accounts for *pod*."""
     return group_of(pod) or pod.namespace
 
 
 class Books:
-    """Who of which group and namespace holds what.
+    """What each group and namespace holds.
 
     Attributes:
-        quotas: what limits namespaces.
-        totals: what nodes have.
-        freed: accounts that may have more left than before; the reader takes them out.
+        quotas: limits of namespaces.
+        totals: capacity of nodes.
+        freed: accounts that may have more left than before; the reader removes them.
     """
 
     def __init__(self, groups: Groups, ledger: Ledger) -> None:
@@ -49,15 +49,15 @@ class Books:
         self._ledger: Final = ledger
         self._held: Final[dict[PodUid, tuple[Spender, Mapping[str, int]]]] = {}
         self._by_spender: Final[dict[Spender, dict[str, int]]] = {}
-        # What each namespace holds that has a quota, from when it was first asked.
+        # What each namespace with a quota holds, from its first query on.
         self._of_namespace: Final[dict[str, dict[str, int]]] = {}
-        # What is held is the same for many: it is kept once.
+        # Many pods hold the same amounts, so equal mappings are shared.
         self._kept: Final[dict[tuple[tuple[str, int], ...], Mapping[str, int]]] = {}
-        # What each queue holds with those below it, and as of which version of groups and queues.
+        # What each queue and its descendants hold.
         self._sums: dict[str, dict[str, int]] = {}
-        # The same without those below it.
+        # The same without descendants.
         self._own: dict[str, dict[str, int]] = {}
-        # What is guaranteed to each queue with those below it and not held by them, and the sums by parent.
+        # Unused guarantees of each queue and its descendants, and their sums by parent.
         self._unused: dict[str, Mapping[str, int]] = {}
         self._unused_below: dict[str, dict[str, int]] = {}
         self._tree = groups.tree
@@ -65,7 +65,7 @@ class Books:
         self.freed: Final[dict[Account, None]] = {}
 
     def note(self, uid: PodUid, spender: Spender, amounts: Mapping[str, int]) -> None:
-        """*uid*, one of *spender*'s, holds *amounts*, and nothing else."""
+        """Record that *uid*, which belongs to *spender*, holds exactly *amounts*."""
         known = self._held.get(uid)
         if known == (spender, amounts):
             return
@@ -77,14 +77,14 @@ class Books:
         self._add(spender, amounts, 1)
 
     def drop(self, uid: PodUid) -> None:
-        """*uid* holds nothing any more."""
+        """Record that *uid* holds nothing any more."""
         known = self._held.pop(uid, None)
         if known is not None:
             self._add(*known, -1)
             self.freed.update((one.freed_with, None) for one in self.limits(known[0]))
 
     def held(self, line: str) -> Mapping[str, int]:
-        """What pods of queue *line* hold, promised and bound; of `default`, those of no queue too."""
+        """Return what pods of queue *line* hold, promised and bound; `default` includes pods without a queue."""
         if self._version != self._groups.version:
             self._add_up()
         found = self._sums.get(line, _NOTHING)
@@ -96,7 +96,7 @@ class Books:
         return both
 
     def held_by_line(self, lines: Iterable[str]) -> dict[str, dict[str, int]]:
-        """What pods of each queue hold, those of queues below it not among them: of all that hold, and of *lines*."""
+        """Return what pods of each queue hold, without descendants: for all queues with holdings, and for *lines*."""
         if self._version != self._groups.version:
             self._add_up()
         found: dict[str, dict[str, int]] = {line: {} for line in lines}
@@ -105,27 +105,27 @@ class Books:
         return found
 
     def allocated(self) -> dict[str, dict[str, int]]:
-        """What pods of every queue hold, those of queues below it too, by resource; cards in their own units."""
+        """Return what pods of every queue and its descendants hold, by resource; cards in their own units."""
         if self._version != self._groups.version:
             self._add_up()
         sums = {name: self._sums.get(name, _NOTHING) for name in self._groups.queues}
         return {name: {one: amount for one, amount in held.items() if amount} for name, held in sums.items()}
 
     def hear(self) -> None:
-        """Take in whether nodes have more than before, or other guarantees are in force."""
+        """Check whether nodes have grown or the guarantees have changed."""
         tree = self._groups.tree
         if self._tree is not tree or (tree.guaranteed and self.totals.has_grown()):
             self._tree = tree
             self.freed[_UNRESERVED] = None
 
     def free_all(self) -> None:
-        """Any account that limits somebody may have more left, whatever was missed."""
+        """Mark all limiting accounts as possibly freed, after missed changes."""
         self.freed[_UNRESERVED] = None
         self.freed.update((Account(QUEUE, name), None) for name in self._groups.queues)
         self.freed.update((Account(QUOTA, *one), None) for one in self.quotas.names())
 
     def limits(self, spender: Spender) -> tuple[Account, ...]:
-        """The accounts that limit what pods of *spender* may take."""
+        """Return the accounts that limit the pods of *spender*."""
         queues = tuple(Account(QUEUE, one.name) for one in self._above(spender) if one.capability)
         if self._groups.tree.guaranteed:
             queues = (*queues, Account(GUARANTEED, self._line(spender)))
@@ -134,7 +134,7 @@ class Books:
         return (*queues, *(Account(QUOTA, name, namespace) for name in quotas)) if quotas else queues
 
     def budget(self, spender: Spender, *, without: Collection[PodUid] = ()) -> Budget | None:
-        """What pods of *spender* may still take, once those *without* have left; None where nothing limits them."""
+        """Return what pods of *spender* may still take after *without* have left; None if nothing limits them."""
         if not self.limits(spender):
             return None
         left_already = [self._held[uid] for uid in without if uid in self._held]
@@ -158,9 +158,9 @@ class Books:
             yield Limited(Account(QUOTA, name, namespace), counted, self._held_in(namespace))
 
     def _unreserved(self, spender: Spender) -> Limited:
-        """What pods of *spender* may hold where nothing is taken that is guaranteed to other queues.
+        """Return the limit for pods of *spender* that keeps the guarantees of other queues.
 
-        At each level of the tree what is guaranteed to the others, and not held by them, is left to them.
+        At each level of the tree, unused guarantees of the other queues are reserved for them.
         """
         tree, total, held = self._groups.tree, self.totals.amounts(), self._sums.get(_ALL, _NOTHING)
         limits = {one: total[one] for one in tree.sums[ROOT_QUEUE] if one in total}
@@ -180,18 +180,18 @@ class Books:
         return above[0].name if above else DEFAULT_QUEUE
 
     def queue_of(self, uid: PodUid) -> str | None:
-        """The queue on which is counted what *uid* holds; None of a pod of no queue, or that holds nothing."""
+        """Return the queue that accounts for *uid*; None for a pod without a queue or holdings."""
         known = self._held.get(uid)
         above = self._above(known[0]) if known is not None else ()
         return above[0].name if above else None
 
     def held_by(self, uid: PodUid) -> Mapping[str, int]:
-        """What *uid* holds, promised or bound."""
+        """Return what *uid* holds, promised or bound."""
         known = self._held.get(uid)
         return known[1] if known is not None else _NOTHING
 
     def _held_in(self, namespace: str) -> Mapping[str, int]:
-        """What pods of *namespace* hold, added up when that is first asked."""
+        """Return what pods of *namespace* hold; summed on the first query."""
         found = self._of_namespace.get(namespace)
         if found is None:
             found = self._of_namespace[namespace] = {}
@@ -228,7 +228,7 @@ class Books:
             self._count(spender, amounts, 1)
 
     def _count(self, spender: Spender, amounts: Mapping[str, int], times: int) -> None:
-        """Add to its queue, and to those above it, what pods of *spender* hold."""
+        """Add the holdings of *spender* to its queue and the ancestors."""
         names = [queue.name for queue in self._above(spender)] or [_LOOSE]
         _sum(self._own.setdefault(names[0], {}), amounts, times)
         for name in (*names, _ALL):
@@ -239,7 +239,7 @@ class Books:
                 self._note_unused(name)
 
     def _note_unused(self, name: str) -> None:
-        """Add up what is guaranteed to queue *name* and not held, once that is known of those below it."""
+        """Sum the unused guarantees of queue *name*; its descendants must be done before."""
         held, below = self.held(name), self._unused_below.get(name, _NOTHING)
         guaranteed = self._groups.tree.guaranteed.get(name, _NOTHING)
         now = {one: max(amount - held.get(one, 0), below.get(one, 0), 0) for one, amount in guaranteed.items()}
@@ -249,7 +249,7 @@ class Books:
         self._unused[name] = now
 
     def _above(self, spender: Spender) -> list[QueueSpec]:
-        """The queue of *spender*, and those above it; each once, whatever their parents say."""
+        """Return the queue of *spender* and its ancestors, each once even if their parents form a cycle."""
         spec = self._groups.spec(spender) if isinstance(spender, GroupKey) else None
         found: dict[str, QueueSpec] = {}
         name = spec.queue if spec is not None else ""

@@ -1,4 +1,4 @@
-"""Admits PodGroups that wait, when anything has changed that could help one; a chore of the planner."""
+"""Admits waiting PodGroups after changes that could help one; a task of the planner."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,15 +7,15 @@ from controller.grouping.admitting import add
 from controller.grouping.groups import Groups
 from core.ledger import Ledger
 
-# Between two looks at groups that wait while pods come and go; adding up 5,000 nodes takes some milliseconds.
+# Interval between checks while pods come and go; summing 5,000 nodes takes some milliseconds.
 _PAUSE_S: Final = 0.5
-# Between two looks when a group, or a queue, has just changed.
+# Interval between checks after a change of a group or queue.
 _SOON_S: Final = 0.05
 _NEVER: Final = float("inf")
 
 
 class Enqueue:
-    """Looks at waiting groups after they, their queues or the cluster have changed."""
+    """Checks waiting groups after changes of groups, queues or the cluster."""
 
     def __init__(self, groups: Groups, ledger: Ledger, clock: Callable[[], float]) -> None:
         self._groups: Final = groups
@@ -28,7 +28,7 @@ class Enqueue:
         self._sold: dict[str, int] | None = None
 
     def next_s(self) -> float:
-        """When it may look next, monotonic."""
+        """Return the earliest time of the next check, monotonic."""
         groups = self._groups
         if not groups.wanting or groups.queues_served is None:
             return _NEVER
@@ -37,7 +37,7 @@ class Enqueue:
         return self._looked_s + _PAUSE_S if self._ledger.cursor != self._cursor else _NEVER
 
     def look(self, now_s: float) -> None:
-        """Admit what can be."""
+        """Admit the groups that fit."""
         if now_s >= self._looked_s + _PAUSE_S or self._cursor < 0:
             self._cursor = self._ledger.cursor
             self._sums, self._sold = self._add_up(), None
@@ -54,7 +54,7 @@ class Enqueue:
         return total, used
 
     def _cards(self) -> dict[str, int]:
-        """What cards of nodes that take pods have of the resources that dialects meter; added up only if asked for."""
+        """Return the amounts of metered resources on cards of schedulable nodes; computed on demand."""
         if self._sold is None:
             self._sold = {}
             for state in self._ledger.states.values():

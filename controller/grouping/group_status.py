@@ -1,8 +1,8 @@
-"""What a PodGroup's status should say: a pure function of the group, its members and what was decided.
+"""Computes the status of a PodGroup: a pure function of the group, its members and the decisions.
 
-Phases are those of Volcano (groups 1.4, 4.8), less its way back to Pending: while a Job's group is Pending, Volcano's
-job controller neither makes pods nor counts them (groups 2.1, 11.6). `Unknown` is written only after members were
-tried and found no place, for policies of Jobs may restart them on it.
+Phases are Volcano's (groups 1.4, 4.8), without its return to Pending: while a Job's group is Pending, Volcano's job
+controller neither creates nor counts pods (groups 2.1, 11.6). `Unknown` is written only after a failed attempt to place
+members, because policies of Jobs may restart them on it.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from kube.groups import FIRST_NATIVE
 
 SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
-# Of Kubernetes' own groups: the name that 1.36 had for it, and the later one.
+# Condition types of Kubernetes' own groups: the one of 1.36, and the later one.
 FIRST_NATIVE_SCHEDULED: Final = "PodGroupScheduled"
 NATIVE_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 NATIVE_ERROR: Final = "SchedulerError"
-# Why a condition is what it is. The job controller reads the types, people the rest.
+# Reasons of conditions. The job controller reads the types; people read the rest.
 READY: Final = "tasks in gang are ready to be scheduled"
 NOT_SUPPORTED: Final = "NotSupported"
 NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
@@ -28,7 +28,7 @@ NOT_ENOUGH_PODS: Final = "NotEnoughTasks"
 
 
 class MemberState(StrEnum):
-    """Where a member stands; LEAVING is one that is being deleted, which is no member any more."""
+    """The state of a member; LEAVING is being deleted and no longer counts as a member."""
 
     WAITING = "waiting"
     GATED = "gated"
@@ -40,7 +40,7 @@ class MemberState(StrEnum):
 
 
 def state_of(pod: Pod) -> MemberState:
-    """Where *pod* stands in its group."""
+    """Return the state of *pod* in its group."""
     if pod.phase is Phase.SUCCEEDED:
         return MemberState.SUCCEEDED
     if pod.phase is Phase.FAILED:
@@ -54,11 +54,11 @@ def state_of(pod: Pod) -> MemberState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupVerdict:
-    """What was decided on a group.
+    """The decisions about a group.
 
-    admitted: its pods may be made and placed. why: why it is not admitted, or why its members found no place; "" where
-    neither is so. reason: a word for that. tried: its members were tried, and found no place. since_s: since when,
-    monotonic; None: it is told at once.
+    admitted: its pods may be created and placed. why: why it is not admitted, or why its members found no place; "" if
+    neither. reason: a word for that. tried: placing its members was attempted and failed. since_s: start of that state,
+    monotonic; None: report it at once.
     """
 
     admitted: bool
@@ -70,38 +70,38 @@ class GroupVerdict:
 
 @dataclass(slots=True)
 class Tally:
-    """How many members stand where."""
+    """Number of members by state."""
 
     counts: dict[MemberState, int] = field(default_factory=dict)
 
     def of(self, *states: MemberState) -> int:
-        """How many stand in one of *states*."""
+        """Return how many members are in one of *states*."""
         return sum(self.counts.get(state, 0) for state in states)
 
     def add(self, state: MemberState, count: int = 1) -> None:
-        """One more stands there, or with -1 one less."""
+        """Add *count* members to *state*; -1 removes one."""
         self.counts[state] = self.counts.get(state, 0) + count
 
     @property
     def running(self) -> int:
-        """Members that run."""
+        """Number of running members."""
         return self.of(MemberState.RUNNING)
 
     @property
     def finished(self) -> int:
-        """Members that have ended, either way."""
+        """Number of members that have ended, successfully or not."""
         return self.of(MemberState.SUCCEEDED, MemberState.FAILED)
 
     @property
     def placed(self) -> int:
-        """Members on a node, or finished."""
+        """Number of members on a node or finished."""
         return self.of(MemberState.BOUND, MemberState.RUNNING) + self.finished
 
 
 def status_of(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupStatus:
-    """The status that *spec* should have; times of conditions that did not change are kept, of others empty.
+    """Return the status that *spec* should have; unchanged conditions keep their times, other times are empty.
 
-    What is written of conditions of other types stays.
+    Conditions of other types stay.
     """
     wanted = _conditions(spec, tally, verdict)
     known = {one.type: one for one in spec.status.conditions}
@@ -130,7 +130,7 @@ def _phase(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupPhase:
 
 
 def _conditions(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> dict[str, GroupCondition]:
-    """What we say of the group, by type; nothing before there is anything to say."""
+    """Return cardshare's conditions of the group, by type; empty before there is news."""
     if verdict.why:
         return {
             UNSCHEDULABLE: GroupCondition(type=UNSCHEDULABLE, status=True, reason=verdict.reason, message=verdict.why),
@@ -142,7 +142,7 @@ def _conditions(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> dict[st
             UNSCHEDULABLE: GroupCondition(type=UNSCHEDULABLE, status=False, reason=READY),
         }
     if verdict.admitted:
-        # Its pods are being made, or placed: what kept it from that is over.
+        # Its pods are being created or placed, so the earlier obstacle is gone.
         return {UNSCHEDULABLE: GroupCondition(type=UNSCHEDULABLE, status=False, reason="Admitted")}
     return {}
 
@@ -154,7 +154,7 @@ def _dated(condition: GroupCondition, known: GroupCondition | None) -> GroupCond
 
 
 def native_condition(spec: GroupSpec, tally: Tally, verdict: GroupVerdict, api: str) -> GroupCondition | None:
-    """Whether a native group was placed, as one of *api* says it; never back from True. None: nothing to say."""
+    """Return the condition of a native group for *api*; never back from True. None: no condition."""
     name = FIRST_NATIVE_SCHEDULED if api == FIRST_NATIVE else NATIVE_SCHEDULED
     known = next((one for one in spec.status.conditions if one.type == name), None)
     if known is not None and known.status:
@@ -162,7 +162,7 @@ def native_condition(spec: GroupSpec, tally: Tally, verdict: GroupVerdict, api: 
     if tally.placed and tally.placed >= spec.min_member:
         found = GroupCondition(type=name, status=True, reason=SCHEDULED)
     elif verdict.why:
-        # No node that may come helps a group that asks for what is not honoured.
+        # A new node cannot help a group with unsupported requests.
         reason = NATIVE_ERROR if verdict.reason == NOT_SUPPORTED else UNSCHEDULABLE
         found = GroupCondition(type=name, status=False, reason=reason, message=verdict.why)
     else:
@@ -172,7 +172,7 @@ def native_condition(spec: GroupSpec, tally: Tally, verdict: GroupVerdict, api: 
 
 
 def is_news(spec: GroupSpec, status: GroupStatus) -> bool:
-    """Whether *status* says more than other words in the same conditions: what may not wait."""
+    """Return whether *status* changes more than the wording of conditions, so that the write is urgent."""
     before = spec.status
     if (before.phase, before.written, before.running, before.succeeded, before.failed) != (
         status.phase,
@@ -190,13 +190,13 @@ def _gist(status: GroupStatus) -> Mapping[str, tuple[bool, str]]:
 
 
 def rendered(spec: GroupSpec, status: GroupStatus, now: str, transition: str) -> dict[str, object]:
-    """The merge patch that makes *status* of *spec*'s, in just the version that was judged.
+    """Return the merge patch that writes *status* to exactly the judged version of *spec*.
 
     Args:
-        spec: the group as it was judged.
-        status: what it should say.
-        now: the time, as objects carry it.
-        transition: goes along with conditions that change, as in Volcano.
+        spec: the group as judged.
+        status: its new status.
+        now: the time in the format of objects.
+        transition: id of the transition for changed conditions, as in Volcano.
     """
     conditions = [
         {

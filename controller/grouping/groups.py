@@ -1,7 +1,7 @@
-"""What is known of PodGroups, Queues and the members of groups, and which groups are admitted.
+"""PodGroups, Queues and the members of groups, and which groups are admitted.
 
-The owner's alone to change. What should be written of it is found out by `group_status` and written by `group_writes`.
-A group is known by its uid: one that was made anew under its old name starts afresh.
+Only the owner changes this state. `group_status` computes what to write, and `group_writes` writes it. A group is
+identified by its uid: a group that is recreated under the same name starts again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -46,7 +46,7 @@ from core.wire.priority_classes import PriorityClass
 from kube.groups import APIS
 from kube.versions import is_newer
 
-# Members that hold what they ask of their node.
+# States in which a member holds its request on its node.
 _HOLDING: Final = frozenset({MemberState.BOUND, MemberState.RUNNING, MemberState.LEAVING})
 _NOTHING: Final[Mapping[PodUid, Pod]] = {}
 _SLICE: Final = 256
@@ -54,10 +54,11 @@ _SLICE: Final = 256
 
 @dataclass(slots=True)
 class _Members:
-    """The pods that name one group, how many stand where, and what those on nodes ask of them.
+    """The pods of one group, their states, and what those on nodes hold.
 
-    odd: of those that ask what is not honoured, name and what that is. said: how many are placed together, as members
-    say it themselves. implied: the group as they say it, made when somebody asks.
+    odd: name and unsupported request of members that have one. said: the member count that each pod states in its
+    annotation.
+    implied: the group according to these annotations, built on demand.
     """
 
     pods: dict[PodUid, Pod] = field(default_factory=dict)
@@ -70,10 +71,10 @@ class _Members:
 
 @dataclass(slots=True)
 class _Judged:
-    """What was decided on a group of *uid*.
+    """The decisions about the group with *uid*.
 
-    refused: why members that were tried found no place, or "". lacks: why they were not tried, for others are missing,
-    or "", and since when (monotonic); None where they were tried before.
+    refused: why a placement attempt failed, or "". lacks: why none was made because members are missing, or "";
+    lacks_s: since when (monotonic), None if an attempt was made before.
     """
 
     uid: str
@@ -85,19 +86,20 @@ class _Judged:
 
 
 class Groups:
-    """Groups, queues and members, as the mirror shows them.
+    """Groups, queues and members, as in the mirror.
 
     Attributes:
         queues: by name.
-        tree: how they stand below each other.
-        classes: PriorityClasses by name; groups name them, and often the pods of these groups name none.
-        served: whether each kind is installed; None while that is not known.
-        apis: where each kind is served, if it is.
-        governs: whether PodGroups of Volcano are admitted and written here: only while its scheduler's name is ours.
-        unreported: groups whose status may be another one now.
-        queues_unreported: whether what queues hold may be another amount now.
-        wanting: groups that wait to be admitted.
-        version: another one after every change that could help one of those.
+        tree: the hierarchy of queues.
+        classes: PriorityClasses by name; groups name them, and the pods of these groups often do not.
+        served: whether each kind is installed; None while unknown.
+        apis: API path of each kind, if served.
+        governs: whether PodGroups of Volcano are admitted and written here: only while cardshare has its scheduler
+            name.
+        unreported: groups whose status may have changed.
+        queues_unreported: whether the holdings of queues may have changed.
+        wanting: groups that wait for admission.
+        version: increases with every change that could help one of these.
     """
 
     def __init__(
@@ -106,9 +108,9 @@ class Groups:
         """Begin with nothing.
 
         Args:
-            changed: told of every group whose members may have to be read again.
-            parted: told of every group of which a member left, failed, or came back: others wait for it.
-            settings: the operator's.
+            changed: called for every group whose members may have to be read again.
+            parted: called for every group when a member leaves, fails or returns, because others wait for it.
+            settings: the operator's settings.
         """
         self.queues: Final[dict[str, QueueSpec]] = {}
         self.tree = QueueTree()
@@ -125,7 +127,7 @@ class Groups:
         self._changed: Final = changed
         self._parted: Final = parted
         self._hyper_nodes: Final[dict[str, HyperNode]] = {}
-        # The tiers of the operator's settings; those of HyperNodes are found when somebody asks.
+        # The tiers of the operator's settings; tiers of HyperNodes are computed on demand.
         self._labels: Network | None = None
         self._network: Network | None = None
         self._specs: Final[dict[GroupKey, GroupSpec]] = {}
@@ -136,9 +138,9 @@ class Groups:
     # ------------------------------------------------------------------ questions
 
     def spec(self, key: GroupKey) -> GroupSpec | None:
-        """What is asked of group *key*; None where there is no such group.
+        """Return the specification of group *key*; None if there is no such group.
 
-        Where its kind is not installed, its members may say it themselves.
+        If its kind is not installed, annotations of the members may define it.
         """
         found = self._specs.get(key)
         if found is None:
@@ -148,27 +150,27 @@ class Groups:
         return found
 
     def members(self, key: GroupKey) -> Mapping[PodUid, Pod]:
-        """The pods that name group *key*, as last seen, those on nodes and finished ones too."""
+        """Return the pods of group *key* as last seen, including bound and finished ones."""
         found = self._members.get(key)
         return found.pods if found is not None else _NOTHING
 
     def named(self) -> Iterable[GroupKey]:
-        """The groups that pods name."""
+        """Return the groups that pods name."""
         return self._members.keys()
 
     def queue(self, name: str) -> QueueSpec | None:
-        """The queue *name*."""
+        """Return the queue *name*."""
         return self.queues.get(name)
 
     def standing(self, pod: Pod) -> Standing:
-        """How important *pod* is: the larger of its own priority and the priority of its group's class counts."""
+        """Return the importance of *pod*: the larger of its own priority and that of its group's class."""
         key = group_of(pod)
         spec = self._specs.get(key) if key is not None else None
         surplus = key is not None and not pod.node_name and self._is_met(key)
         return standing_of(pod, spec, self.classes, surplus=surplus)
 
     def _is_met(self, key: GroupKey) -> bool:
-        """Whether as many members of *key* have their places, or ended well, as are wanted at least."""
+        """Return whether the minimum number of members of *key* is placed or has ended successfully."""
         spec, members = self._specs.get(key), self._members.get(key)
         if spec is None or members is None:
             return False
@@ -176,7 +178,7 @@ class Groups:
         return placed >= max(spec.min_member, 1)
 
     def is_admitted(self, key: GroupKey) -> bool:
-        """Whether members of *key* may be placed."""
+        """Return whether members of *key* may be placed."""
         spec = self._specs.get(key)
         if spec is None:
             return self.served[key.kind] is False
@@ -185,7 +187,7 @@ class Groups:
         return not self._is_ours(spec) or self._verdict(spec).admitted
 
     def wait(self, key: GroupKey) -> Wait | None:
-        """Why no member of *key* may be placed; None if they may."""
+        """Return why no member of *key* may be placed; None if they may."""
         spec = self._specs.get(key)
         if spec is None:
             return None if self.served[key.kind] is False and self._implied(key) is not None else self._missing(key)
@@ -201,17 +203,17 @@ class Groups:
         return Wait(Cause.WAITING_FOR_QUEUE if closed is None else closed.cause, text)
 
     def nameless(self, pod: Pod) -> Wait | None:
-        """Why *pod*, which names no group, is not placed: it says that several are placed together. None otherwise."""
+        """Return why *pod*, which names no group but requests several pods together, is not placed; None otherwise."""
         count = parse_int64(pod.annotations.get(MIN_MEMBER, ""))
         return nameless(count) if count is not None and count > 1 else None
 
     def may_be_given(self, pod: Pod) -> bool:
-        """Whether Volcano's PodGroup controller may yet give nameless *pod* a group of several pods (groups 3)."""
+        """Return whether Volcano's PodGroup controller may still assign *pod* to a group of several pods (groups 3)."""
         named = pod.scheduler_name == names.VOLCANO_SCHEDULER_NAME and bool(pod.owner)
         return named and bool(self.served[GroupKind.VOLCANO])
 
     def _closed(self, spec: GroupSpec) -> Wait | None:
-        """Why nothing of *spec*'s queue is placed, also of groups that were admitted; pods that run go on."""
+        """Return why the queue of *spec* places nothing, even for admitted groups; running pods continue."""
         if not self._is_ours(spec):
             return None
         if self.queues_served is None:
@@ -220,7 +222,7 @@ class Groups:
         return Wait(Cause.QUEUE_NOT_OPEN, f"waits because {problem}") if problem else None
 
     def _odd(self, key: GroupKey) -> str:
-        """What a member of *key* asks that is not honoured, as a sentence; ""."""
+        """Return the unsupported request of a member of *key*, as a sentence, or ""."""
         members = self._members.get(key)
         if members is None or not members.odd:
             return ""
@@ -247,7 +249,7 @@ class Groups:
                 return Wait(Cause.GROUP_NOT_FOUND, text)
 
     def _implied(self, key: GroupKey) -> GroupSpec | None:
-        """What the members of *key* say of it, where no object can."""
+        """Return the group according to its members' annotations, if there can be no object."""
         members = self._members.get(key)
         if members is None or not members.said:
             return None
@@ -256,15 +258,15 @@ class Groups:
         return members.implied
 
     def _is_ours(self, spec: GroupSpec) -> bool:
-        """Whether it is admitted and written here."""
+        """Return whether it is admitted and written here."""
         return self.governs and spec.key.kind is GroupKind.VOLCANO
 
     # ------------------------------------------------------------------ what the mirror shows
 
     def govern(self, governs: bool, settings: GroupSettings, tiers: tuple[str, ...] = ()) -> None:
-        """Admit and write Volcano's groups from now on, or leave that to another.
+        """Start or stop admitting and writing Volcano's groups.
 
-        *tiers*: the node labels that are tiers of the network; without any those are that HyperNodes make.
+        *tiers*: the node labels that define tiers of the network; if empty, HyperNodes define them.
         """
         labels = LabelTiers(tiers) if tiers else None
         if labels != self._labels:
@@ -279,7 +281,7 @@ class Groups:
         self.queues_unreported = True
 
     def replaced(self, kind: GroupKind, specs: Sequence[GroupSpec], *, served: bool, api: str = "") -> Iterator[None]:
-        """These groups of *kind*, and no others, exist; *api*: where. Yields where others may have their turn."""
+        """Replace all groups of *kind*; *api*: their path. Yields so that other tasks can run."""
         moved, self.apis[kind] = api not in ("", self.apis[kind]), api or self.apis[kind]
         was_known = self.served[kind] is not None
         changes = self.served[kind] is not served
@@ -289,7 +291,7 @@ class Groups:
         for at, spec in enumerate(specs):
             self.changed(spec)
             if moved:
-                self.unreported[spec.key] = None  # another version has another condition
+                self.unreported[spec.key] = None  # another API version has another condition
             if at % _SLICE == 0:
                 yield
         for key in gone:
@@ -299,7 +301,7 @@ class Groups:
                 self._changed(key)
 
     def changed(self, spec: GroupSpec) -> None:
-        """A group appeared or changed; told twice, or told late, it is nothing."""
+        """Record that a group was added or changed; repeated or late events are ignored."""
         known = self._specs.get(spec.key)
         if known is not None and known.uid == spec.uid:
             if known.resource_version == spec.resource_version:
@@ -315,7 +317,7 @@ class Groups:
             self._changed(spec.key)
 
     def gone(self, key: GroupKey) -> None:
-        """A group does not exist any more."""
+        """Record that a group was deleted."""
         if self._specs.pop(key, None) is not None:
             self._judged.pop(key, None)
             self.wanting.pop(key, None)
@@ -325,21 +327,21 @@ class Groups:
             self._changed(key)
 
     def queues_replaced(self, queues: Sequence[QueueSpec], *, served: bool) -> None:
-        """These queues, and no others, exist."""
+        """Replace all queues."""
         self.queues_served = served
         self.queues.clear()
         self.queues.update((queue.name, queue) for queue in queues)
         self._queues_changed(None)
 
     def queue_changed(self, queue: QueueSpec) -> None:
-        """A queue appeared or changed."""
+        """Record that a queue was added or changed."""
         before = self.queues.get(queue.name)
         self.queues[queue.name] = queue
         if before is None or _rules(before) != _rules(queue):
             self._queues_changed(queue.name)
 
     def queue_gone(self, name: str) -> None:
-        """A queue does not exist any more."""
+        """Record that a queue was deleted."""
         self.queues.pop(name, None)
         self._queues_changed(name)
 
@@ -355,7 +357,7 @@ class Groups:
     # ------------------------------------------------------------------ the network
 
     def near(self, asked: GroupSpec | SubGroups) -> Near | None:
-        """How near to each other the members of a group, or of a subgroup, are; None if they may be anywhere."""
+        """Return how close together the members of a group or subgroup must be; None if anywhere."""
         if isinstance(asked, GroupSpec) and asked.topology_key:
             return domains.by_label(asked.topology_key)
         if asked.network_topology is None:
@@ -365,7 +367,7 @@ class Groups:
         return domains.near(asked.network_topology, self._network)
 
     def hyper_nodes_replaced(self, hyper_nodes: Sequence[HyperNode]) -> None:
-        """These HyperNodes, and no others, exist."""
+        """Replace all HyperNodes."""
         found = {one.name: one for one in hyper_nodes}
         if found != self._hyper_nodes:
             self._hyper_nodes.clear()
@@ -373,13 +375,13 @@ class Groups:
             self._network_changed()
 
     def hyper_node_changed(self, found: HyperNode) -> None:
-        """A HyperNode appeared or changed."""
+        """Record that a HyperNode was added or changed."""
         if self._hyper_nodes.get(found.name) != found:
             self._hyper_nodes[found.name] = found
             self._network_changed()
 
     def hyper_node_gone(self, found: HyperNode) -> None:
-        """A HyperNode does not exist any more."""
+        """Record that a HyperNode was deleted."""
         if self._hyper_nodes.pop(found.name, None) is not None:
             self._network_changed()
 
@@ -392,7 +394,7 @@ class Groups:
     # ------------------------------------------------------------------ priority classes
 
     def classes_replaced(self, classes: Sequence[PriorityClass]) -> None:
-        """These PriorityClasses, and no others, exist."""
+        """Replace all PriorityClasses."""
         before = dict(self.classes)
         self.classes.clear()
         self.classes.update((one.name, one) for one in classes)
@@ -400,13 +402,13 @@ class Groups:
         self._classes_changed({name for name in names if before.get(name) != self.classes.get(name)})
 
     def class_changed(self, found: PriorityClass) -> None:
-        """A PriorityClass appeared or changed."""
+        """Record that a PriorityClass was added or changed."""
         if self.classes.get(found.name) != found:
             self.classes[found.name] = found
             self._classes_changed({found.name})
 
     def class_gone(self, found: PriorityClass) -> None:
-        """A PriorityClass is deleted."""
+        """Record that a PriorityClass was deleted."""
         if self.classes.pop(found.name, None) is not None:
             self._classes_changed({found.name})
 
@@ -417,7 +419,7 @@ class Groups:
     # ------------------------------------------------------------------ pods
 
     def pod_changed(self, pod: Pod, *, has_place: bool = False) -> None:
-        """A pod appeared or changed; has_place: it was seen before, and has its place or is promised one."""
+        """Record that a pod was added or changed; has_place: it was seen before, and is placed or promised a place."""
         key = group_of(pod)
         known = self._key_of.get(pod.uid)
         if known is not None and known != key:
@@ -437,14 +439,14 @@ class Groups:
         else:
             members.odd.pop(pod.uid, None)
         if was_odd is not bool(members.odd) or was_met is not self._is_met(key) or (has_place and known != key):
-            # Who has its place already, and names its group late (groups 3), counts for those that wait for it.
+            # A placed pod that names its group late (groups 3) counts for the waiting members.
             self._changed(key)
         if before is not None and _parts(state_of(before), state_of(pod)):
             self._parted(key)
         self._note(key)
 
     def pod_gone(self, uid: PodUid) -> None:
-        """A pod does not exist any more."""
+        """Record that a pod was deleted."""
         key = self._key_of.pop(uid, None)
         if key is None:
             return
@@ -464,7 +466,7 @@ class Groups:
         self._note(key)
 
     def _say(self, members: _Members, uid: PodUid, count: int | None) -> None:
-        """A member says that *count* are placed together; None: nothing that can be read."""
+        """Record that a member states *count* members in total; None: nothing readable."""
         before = members.said.pop(uid, None)
         if count is not None and count >= 0:
             members.said[uid] = count
@@ -485,7 +487,7 @@ class Groups:
             self.unreported[key] = None
 
     def _look_at(self, key: GroupKey) -> None:
-        """Something else is known of group *key*: it may be admitted now, and its status may be another one."""
+        """Group *key* has changed: check its admission and its status."""
         spec = self._specs[key]
         self.unreported[key] = None
         if self._is_ours(spec) and not spec.problems and not self._verdict(spec).admitted:
@@ -498,12 +500,12 @@ class Groups:
     def admit(
         self, total: Mapping[str, int], used: Mapping[str, int], sold: Callable[[], Mapping[str, int]] = dict
     ) -> int:
-        """Admit those that wait and can be; how many were.
+        """Admit the waiting groups that fit; return their number.
 
         Args:
-            total: what ready nodes have allocatable.
-            used: what their pods take of it.
-            sold: what their cards have of resources that no node advertises.
+            total: allocatable of ready nodes.
+            used: what their pods use of it.
+            sold: capacity of their cards in resources that no node advertises.
         """
         room = self._room(total, used, sold)
         found = 0
@@ -526,11 +528,11 @@ class Groups:
     def _refusal(self, spec: GroupSpec, room: admitting.Room, held: Mapping[str, int]) -> str:
         members = self._members.get(spec.key)
         if members is not None and members.tally.placed and members.tally.placed >= spec.min_member:
-            # Its pods have their places: the group was deleted, and made anew (groups G18). Its Job waits for it alone.
+            # Its pods are placed: the group was deleted and recreated (groups G18), and its Job waits only for it.
             return ""
         if self.settings.enqueue:
             return admitting.refusal(spec, self.queues, room, held)
-        # As in Volcano, where without this action no group is looked at before its pods are.
+        # As in Volcano, which without this action checks no group before its pods exist.
         return admitting.queue_problem(spec.queue, self.queues.get(spec.queue))
 
     def _room(
@@ -547,7 +549,7 @@ class Groups:
         return members.held if members is not None else {}
 
     def refused(self, key: GroupKey, why: str) -> None:
-        """The members of *key* were tried, and found no place."""
+        """Record that placing the members of *key* failed."""
         spec = self._specs.get(key)
         if spec is None:
             return
@@ -557,7 +559,7 @@ class Groups:
             self.unreported[key] = None
 
     def lacks(self, key: GroupKey, why: str, now_s: float) -> None:
-        """Members of *key* wait because others are missing (*now_s*: monotonic)."""
+        """Record that members of *key* wait because others are missing (*now_s*: monotonic)."""
         spec = self._specs.get(key)
         if spec is None:
             return
@@ -569,7 +571,7 @@ class Groups:
             self.unreported[key] = None
 
     def placed(self, key: GroupKey) -> None:
-        """The members of *key* that were tried have their places."""
+        """Record that placing the members of *key* succeeded."""
         self.refused(key, "")
 
     def _judgement(self, spec: GroupSpec) -> _Judged:
@@ -582,7 +584,7 @@ class Groups:
         judged = self._judged.get(spec.key)
         if spec.problems:
             return GroupVerdict(admitted=False, why=unsupported(spec), reason=NOT_SUPPORTED)
-        # What was written is what was decided before this process began.
+        # The written phase is an earlier process's decision.
         admitted = spec.status.phase is not GroupPhase.PENDING or (judged is not None and judged.admitted)
         if judged is None:
             return GroupVerdict(admitted=admitted)
@@ -593,7 +595,7 @@ class Groups:
         return GroupVerdict(admitted=True, why=judged.refused, tried=bool(judged.refused))
 
     def judged(self, key: GroupKey) -> tuple[GroupSpec, Tally, GroupVerdict] | None:
-        """What a status of group *key* is made of; None where none is to be written here."""
+        """Return the inputs of the status of group *key*; None if it is not written here."""
         spec = self._specs.get(key)
         if spec is None or not (self._is_ours(spec) or key.kind is GroupKind.NATIVE):
             return None
@@ -601,7 +603,7 @@ class Groups:
         return spec, members.tally if members is not None else Tally(), self._verdict(spec)
 
     def _ancestry(self, name: str) -> Iterable[str]:
-        """A queue and those above it; each once, whatever its parents say."""
+        """Yield a queue and its ancestors, each once even if their parents form a cycle."""
         seen: list[str] = []
         while name in self.queues and name not in seen:
             seen.append(name)
@@ -610,7 +612,7 @@ class Groups:
 
 
 def nameless(count: int, owner: str = "") -> Wait:
-    """Why a pod is not placed that names no group, while it or its *owner* says that *count* are placed together."""
+    """Return why a pod without a group waits while it or its *owner* requests *count* pods together."""
     whose = f"annotation {MIN_MEMBER} of its owner {quoted(owner, 300)}" if owner else f"its annotation {MIN_MEMBER}"
     text = (
         f"waits because {whose} asks for {count} pods together, but it names no group; wait "
@@ -627,23 +629,23 @@ def _amounts(pod: Pod) -> Amounts:
 
 
 def _parts(before: MemberState, now: MemberState) -> bool:
-    """Whether a member that stood at *before* counts for the others no more, or again."""
+    """Return whether a change from *before* to *now* means that the member stops counting, or counts again."""
     return before is not now and (now is MemberState.FAILED or MemberState.LEAVING in (before, now))
 
 
 def _quoted(key: GroupKey) -> str:
-    """As people are told of a group whose name is nothing but what a pod says."""
+    """Return the name of a group in printable form, because it may come from a pod."""
     return quoted(str(key), 300)
 
 
 def unsupported(spec: GroupSpec) -> str:
-    """That a group asks for what is not honoured, and what to do."""
+    """Return the message that a group has unsupported requests, and what to do."""
     what = ", ".join(spec.problems)
     return f"{spec.key} asks for {what}, which cardshare does not support; leave it out, or use Volcano's scheduler"
 
 
 def _asks(spec: GroupSpec) -> tuple[object, ...]:
-    """All of a group that its members' places depend on."""
+    """Return everything of a group that affects the places of its members."""
     return (
         spec.uid,
         spec.min_member,
@@ -663,7 +665,7 @@ def _asks(spec: GroupSpec) -> tuple[object, ...]:
 
 
 def _rules(queue: QueueSpec) -> tuple[object, ...]:
-    """All of a queue that its groups depend on."""
+    """Return everything of a queue that affects its groups."""
     return (
         queue.capability,
         queue.guarantee,

@@ -1,4 +1,4 @@
-"""Volcano's Jobs whose queue does not exist: its job controller makes no PodGroup for them, and says nothing (G1)."""
+"""Volcano's Jobs whose queue does not exist: its job controller creates no PodGroup and reports nothing (G1)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from core.wire.volcano_jobs import JobSpec
 
 # A queue that is applied together with its Jobs may be seen after them.
 _PATIENCE_S: Final = 2.0
-# Events are kept for an hour.
+# Events expire after an hour.
 _AGAIN_S: Final = 1800.0
-# Others are noticed when they change, or when all are listed again.
+# Further Jobs are recorded when they change, or at the next list.
 _MAX: Final = 1000
 
 
 @dataclass(slots=True)
 class _Noticed:
-    """due_s: when it is told next, monotonic."""
+    """due_s: time of the next report, monotonic."""
 
     job: JobSpec
     due_s: float
 
 
 class Jobs:
-    """Those that wait for their queue."""
+    """The Jobs that wait for their queue."""
 
     def __init__(self, groups: Groups, clock: Callable[[], float]) -> None:
-        """Begin with none; *groups* knows the queues."""
+        """Begin with none; *groups* has the queues."""
         self._groups: Final = groups
         self._clock: Final = clock
         self._noticed: Final[dict[str, _Noticed]] = {}
@@ -36,25 +36,25 @@ class Jobs:
         return len(self._noticed)
 
     def replaced(self, jobs: Sequence[JobSpec]) -> None:
-        """These Jobs, and no others, exist."""
+        """Replace all known Jobs."""
         for uid in self._noticed.keys() - {one.uid for one in jobs}:
             del self._noticed[uid]
         for one in jobs:
             self.changed(one)
 
     def changed(self, job: JobSpec) -> None:
-        """A Job appeared or changed."""
+        """Record that a Job was added or changed."""
         if job.begun or self._is_there(job):
             self._noticed.pop(job.uid, None)
         elif job.uid not in self._noticed and len(self._noticed) < _MAX:
             self._noticed[job.uid] = _Noticed(job, self._clock() + _PATIENCE_S)
 
     def gone(self, job: JobSpec) -> None:
-        """A Job is deleted."""
+        """Record that a Job was deleted."""
         self._noticed.pop(job.uid, None)
 
     def to_tell(self) -> Iterator[JobSpec]:
-        """Those that are to be told now that they wait for their queue."""
+        """Yield the Jobs whose missing queue must be reported now."""
         if not self._groups.queues_served:
             return
         now_s = self._clock()

@@ -1,6 +1,6 @@
-"""ResourceQuotas as far as they limit cards in HAMi's spelling, as the watch shows them (hami 5.4).
+"""ResourceQuotas that limit cards in HAMi's spelling, from the watch (hami 5.4).
 
-Quotas with scopes are passed over: HAMi counts all pods by them, and Kubernetes some.
+Quotas with scopes are ignored: HAMi counts all pods for them, Kubernetes only some.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,23 +14,23 @@ _NONE: Final[Mapping[str, Mapping[str, int]]] = {}
 
 
 class Quotas:
-    """What namespaces may have of cards' resources in all."""
+    """Limits of namespaces on the resources of cards."""
 
     def __init__(self, changed: Callable[[Account], None]) -> None:
-        """Begin with none; *changed* is told of every quota that limits something else than before, or nothing."""
+        """Begin with none; *changed*: called for every quota whose limits changed."""
         self._changed: Final = changed
         self._limits: Final[dict[str, dict[str, Mapping[str, int]]]] = {}
 
     def of(self, namespace: str) -> Mapping[str, Mapping[str, int]]:
-        """By quota of *namespace*, so much of each resource."""
+        """Return the limits by quota of *namespace*, by resource."""
         return self._limits.get(namespace, _NONE)
 
     def names(self) -> list[tuple[str, str]]:
-        """Name and namespace of all that limit something."""
+        """Return (name, namespace) of all quotas with limits."""
         return [(name, namespace) for namespace, names in self._limits.items() for name in names]
 
     def replaced(self, quotas: Sequence[ResourceQuota]) -> None:
-        """These quotas, and no others, exist."""
+        """Replace all quotas."""
         there = {(one.namespace, one.name) for one in quotas}
         for name, namespace in self.names():
             if (namespace, name) not in there:
@@ -39,7 +39,7 @@ class Quotas:
             self.changed(one)
 
     def changed(self, quota: ResourceQuota) -> None:
-        """A quota appeared or changed."""
+        """Record that a quota was added or changed."""
         limits = {
             key.removeprefix(_LIMITS): amount
             for key, amount in sorted(quota.hard.items())
@@ -48,7 +48,7 @@ class Quotas:
         self._put(quota.namespace, quota.name, limits)
 
     def gone(self, quota: ResourceQuota) -> None:
-        """A quota does not exist any more."""
+        """Record that a quota was deleted."""
         self._put(quota.namespace, quota.name, {})
 
     def _put(self, namespace: str, name: str, limits: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""What nodes have in all, as far as pods may take it or hold it."""
+"""The total capacity of nodes, as far as pods can use it."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -11,23 +11,23 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Totals:
-    """What nodes have that take pods, and of the others what is held there, so that the rest is what is free.
+    """The capacity of schedulable nodes, and the holdings on other nodes, so that total minus holdings is what is free.
 
-    Only nodes that changed are counted anew.
+    Only changed nodes are counted again.
     """
 
     def __init__(self, ledger: Ledger, held: Callable[[PodUid], Mapping[str, int]]) -> None:
-        """Begin with nothing; *held*: what a pod holds of its queue."""
+        """Begin with nothing; *held*: returns what a pod holds of its queue."""
         self._ledger: Final = ledger
         self._held: Final = held
         self._cursor = -1
-        # Of each node what is counted; the facts that it follows from, None where pods on it decide.
+        # The amounts of each node, and the facts that determine them; None if the node's pods determine them.
         self._nodes: Final[dict[NodeName, tuple[NodeFacts | None, Mapping[str, int]]]] = {}
         self._amounts: Final[dict[str, int]] = {}
         self._grew = False
 
     def amounts(self) -> Mapping[str, int]:
-        """By resource, as of now."""
+        """Return the current amounts by resource."""
         names = self._ledger.changes_since(self._cursor)
         self._cursor = self._ledger.cursor
         for name in dict.fromkeys((*self._nodes, *self._ledger.states) if names is None else names):
@@ -35,7 +35,7 @@ class Totals:
         return self._amounts
 
     def has_grown(self) -> bool:
-        """Whether there is more of something than when this was last asked."""
+        """Return whether any amount has grown since the last call."""
         self.amounts()
         grew, self._grew = self._grew, False
         return grew

@@ -1,1 +1,1 @@
-"""Kueue's admission check: whether the pods of Workloads that have quota fit now. Nothing here places a pod."""
+"""Kueue's admission check: whether the pods of Workloads with quota fit now. It places no pods."""

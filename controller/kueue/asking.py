@@ -1,7 +1,7 @@
-"""One round of answers: whether the pods of Workloads fit now, one Workload after the other, on a fork of the ledger.
+"""One round of Kueue's admission checks: whether the pods of each Workload fit now, on a fork of the ledger.
 
-What one Workload is told it may have counts before the next is asked. The ledger itself is not changed. Hand-off to
-device plugins has no part in it.
+Capacity promised to one Workload is counted before the next is judged. The ledger itself does not change. Hand-off to
+device plugins is left out.
 """
 
 from collections import Counter
@@ -29,22 +29,22 @@ from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 from core.wire.kueue import pod_in
 
-# Why no node of a ledger takes a shape, leaving out some; and the seconds of work that it was.
+# Returns why no node of a ledger, except some, takes a shape; and the seconds of work.
 ExplainOn = Callable[[Shape, Ledger, frozenset[NodeName]], Awaitable[tuple[Refused, float]]]
 
-# A Workload of more pods is not judged: all of them would be placed one by one.
+# A larger Workload is not judged, because its pods would be placed one at a time.
 PODS_MAX: Final = 10_000
-# Kueue takes 32,768 characters; nobody reads more than these.
+# Kueue accepts 32,768 characters; a shorter text is readable.
 _TEXT_MAX: Final = 2048
 _NAMED: Final = 5
 _NOTHING: Final = Answer(CheckState.READY, "asks for nothing that cardshare places")
 
 
 class Asking:
-    """Answers Workloads, in one round."""
+    """Answers Workloads in one round."""
 
     def __init__(self, owner: Owner, known: Known, explain_shape: ExplainOn, book: Rulebook, work: Work) -> None:
-        """Begin a round, with the ledger as it is now; *book*: by which pods are completed."""
+        """Begin a round with the current ledger; *book*: the rules that complete pods."""
         self._owner: Final = owner
         self._known: Final = known
         self._explain: Final = explain_shape
@@ -57,7 +57,7 @@ class Asking:
     async def answers(
         self, asking: Iterable[Workload], now_s: float
     ) -> AsyncGenerator[tuple[Workload, Answer | None], None]:
-        """Whether each of *asking* fits, beside all that were promised room; None: it waits on as it was told.
+        """Yield whether each of *asking* fits beside all promised capacity; None: its earlier answer stays.
 
         now_s: Unix seconds.
         """
@@ -68,18 +68,18 @@ class Asking:
     # ------------------------------------------------------------------ promised
 
     async def _count_promised(self, now_s: float) -> None:
-        """Take the room of the pods that are to come of Workloads which were told yes."""
+        """Reserve the capacity of expected pods of admitted Workloads."""
         promised = self._known.promised(now_s)
         there = await self._there(promised) if promised else {}
         for workload in promised:
             wants = self._wants(workload)
             if isinstance(wants, Wait):
-                continue  # its pods get what they find
+                continue  # its pods are placed without a promise
             left = {name: want.pods - there[workload.key, name] for name, want in wants.items()}
             await self._keep([want._replace(pods=left[name]) for name, want in wants.items() if left[name] > 0])
 
     async def _keep(self, wants: Sequence[Want]) -> None:
-        """Take the room of *wants*: of all in an order in which they fit, as the answer did, else of as many as do."""
+        """Reserve capacity for all *wants* in an order that fits, as the answer did, else for as many as fit."""
         barred = self._barred(wants)
         try:
             found = await self._work.result(place_all(self._candidates, wants, barred)) if wants else ()
@@ -96,13 +96,13 @@ class Asking:
                 self._set_aside(e)
 
     async def _there(self, promised: Sequence[Workload]) -> Mapping[tuple[str, str], int]:
-        """How many pods have, or had, their room, by Workload and the name of their pod set."""
+        """Return how many pods already have, or had, their capacity, by Workload and pod set."""
         arrived = self._known.arrived
         keys = {mark: one.key for one in promised for mark in one.marks}
         reserved = [one.pod for one in self._owner.life if one.placement is not None]
         for pod in (*reserved, *self._owner.carded.values()):
             key = next((keys[mark] for mark in marks_of(pod) if mark in keys), None)
-            # One that was placed after the ledger was forked has no room in the fork yet.
+            # A pod that was placed after the fork has no capacity in the fork yet.
             if key is not None and self._ledger.node_of(pod.uid) is not None:
                 arrived.setdefault(key, {})[pod.uid] = pod.labels.get(POD_SET, MAIN)
             await self._work.give_way()
@@ -127,7 +127,7 @@ class Asking:
             self._spend(found)
             return _fits(found)
         if self._waits_on(workload, now_s):
-            return None  # why is not worked out again
+            return None  # the reason is not computed again
         return self._no(workload, await self._short(asked, found, barred), now_s)
 
     def _no(self, workload: Workload, why: Wait, now_s: float) -> Answer | None:
@@ -137,12 +137,12 @@ class Asking:
         return Answer(CheckState.RETRY if is_due else CheckState.PENDING, _cut(why.message))
 
     def _waits_on(self, workload: Workload, now_s: float) -> bool:
-        """Whether it was told why it waits, and has to wait on before it is told no again."""
+        """Return whether its reason is already reported and it must wait before the next refusal."""
         names = self._known.checks
         return workload.is_told(names) and now_s < workload.refused_from_s(names)
 
     async def _short(self, asked: Sequence[Want], short: Short, barred: frozenset[NodeName]) -> Wait:
-        """Why not all of what is *asked* fits, and what keeps out the first that does not."""
+        """Return why not all of *asked* fits, and what blocks the first pod that does not."""
         if short.over:
             why = over_wait(short.over)
         else:
@@ -159,7 +159,7 @@ class Asking:
     # ------------------------------------------------------------------ what it asks
 
     def _wants(self, workload: Workload) -> Mapping[str, Want] | Wait:
-        """What its pods ask that are placed here, by the name of their pod set; or why that cannot be."""
+        """Return what its pods request here, by pod set; or why that is impossible."""
         wants: dict[str, Want] = {}
         for pod_set in workload.pod_sets:
             pod = self._pod(workload, pod_set)
@@ -178,7 +178,7 @@ class Asking:
         return wants
 
     def _pod(self, workload: Workload, pod_set: PodSet) -> Pod | Wait:
-        """A pod of *pod_set* as it will be created; or why it will not."""
+        """Return a pod of *pod_set* as it will be created; or why it will be rejected."""
         try:
             pod, reviewed, priority_class = pod_in(pod_set.template, workload.namespace)
         except InvalidRequestError as e:
@@ -202,7 +202,7 @@ class Asking:
     # ------------------------------------------------------------------ what is spent in this round
 
     def _budget(self, pod: Pod) -> Budget | None:
-        """What the queue or namespace of *pod* has left beside all that was answered before."""
+        """Return what the queue or namespace of *pod* has left after all earlier answers."""
         spender = spender_of(pod)
         if spender not in self._budgets:
             self._budgets[spender] = self._owner.planner.state.books.budget(spender)
@@ -215,11 +215,11 @@ class Asking:
                 budget.spend(taken(self._ledger, one.asked_by, one.dialect, one.assignment))
 
     def _barred(self, wants: Iterable[Want]) -> frozenset[NodeName]:
-        """The nodes that pods of *wants* would not be placed on were they created now."""
+        """Return the nodes that would take no pod of *wants* if it were created now."""
         return self._owner.planner.barring.to_new(max((want.pod.priority for want in wants), default=0))
 
     def _set_aside(self, error: NodeInvariantError) -> None:
-        """Place nothing more on a node about which we are wrong, in this round."""
+        """Place nothing more in this round on a node whose state is contradictory."""
         name = NodeName(error.node)
         if name in self._ledger.states and name not in self._ledger.aside:
             self._ledger.set_aside(name, error.problem)
@@ -237,7 +237,7 @@ def _fits(placements: Sequence[Placement]) -> Answer:
 
 
 def _of(pod_set: PodSet, wait: Wait) -> Wait:
-    """*wait*, and of which pods."""
+    """Add the pod set to *wait*."""
     return wait if pod_set.name == MAIN else Wait(wait.cause, f"pod set {quoted(pod_set.name)}: {wait.text}")
 
 

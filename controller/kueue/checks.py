@@ -1,7 +1,7 @@
-"""Kueue's admission checks: follows Workloads, answers them round by round, and says that the check is served.
+"""Kueue's admission checks: follows Workloads, answers them in rounds, and marks the checks as active.
 
-An answer is one conditional merge patch of the version that was judged: a Workload that changed meanwhile is judged
-again. A yes counts from before its write, because the outcome of a write may be unknown.
+An answer is one conditional merge patch of the judged version; a Workload that changed in the meantime is judged again.
+A positive answer counts from before its write, because the outcome of a write may be unknown.
 """
 
 import asyncio
@@ -37,33 +37,33 @@ _log: Final = structlog.get_logger()
 
 _T = TypeVar("_T")
 
-# By their API, the newest first.
+# API versions, newest first.
 _APIS: Final = ("/apis/kueue.x-k8s.io/v1beta2", "/apis/kueue.x-k8s.io/v1beta1")
 _PACE: Final = Pace(last_list_wait_s=10.0)
-# A round begins so often at most, ends after so much work, and takes a tenth of the time.
+# Minimum pause between rounds, maximum work of a round, and pause per work, which limits rounds to a tenth of the time.
 _PAUSE_S: Final = 0.1
 _ROUND_S: Final = 1.0
 _REST_PER_WORK: Final = 9.0
-# One that waits on is judged again after this.
+# A waiting Workload is judged again after this.
 _AGAIN_S: Final = 5.0
-# Why no node takes a shape costs more than all else: it is worked out once for all Workloads that ask the same.
+# Explaining a refusal costs more than everything else, so it is done once for all Workloads with the same request.
 _GOOD_FOR_S: Final = 30.0
 _REASONS_MAX: Final = 256
-# Without news: when what was promised may have lapsed, or a write is to be tried again.
+# The interval of checks without news: for lapsed promises, and for writes to repeat.
 _LOOK_S: Final = 2.0
 
 
 def _reflector(source: Source, kind: str, decode: Callable[[bytes], _T], sink: Kind[_T]) -> Reflector[_T]:
-    """Follows Kueue's objects of *kind*, which need not be installed, wherever they are served."""
+    """Return a reflector of Kueue's objects of *kind*, which may not be installed, at any served version."""
     newest, *older = (f"{api}/{kind}" for api in _APIS)
     return Reflector(source, newest, decode=decode, sink=sink, pace=_PACE, absent_is_empty=True, older=older)
 
 
 def _read_workload(text: bytes) -> Workload:
-    """The Workload in *text*, as far as it can be read: it keeps no other from being answered.
+    """Return the readable part of the Workload in *text*, so that it does not block the answers to others.
 
     Raises:
-        InvalidRequestError: not even its name can be read.
+        InvalidRequestError: even its name is unreadable.
     """
     try:
         return decode_workload(text)
@@ -78,10 +78,10 @@ def _quoted(name: str) -> str:
 
 
 class AdmissionChecks:
-    """Answers for as long as this process leads.
+    """Answers while this process leads.
 
     Attributes:
-        reflectors: what is followed, by name.
+        reflectors: the reflectors by name.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class AdmissionChecks:
         """Prepare.
 
         Args:
-            owner: who knows the cluster.
-            inbox: through which others tell it.
-            source: where Kueue's objects are followed.
-            calls: what answers are written with.
-            metrics: where to count.
-            explain_shape: why no node takes a shape.
-            may_answer: whether answers may be founded on what is known.
+            owner: the state of the cluster.
+            inbox: the calls for the owner.
+            source: follows Kueue's objects.
+            calls: writes the answers.
+            metrics: the process's metrics.
+            explain_shape: returns why no node takes a shape.
+            may_answer: whether the state is recent enough for answers.
             clock: monotonic seconds.
             wall: Unix seconds.
         """
@@ -151,7 +151,7 @@ class AdmissionChecks:
         raise AssertionError  # the tasks never end
 
     async def _listed(self) -> None:
-        """Wait until all is known; what keeps that from being so is said once."""
+        """Wait until everything is listed; log once what prevents it."""
         for name, reflector in self.reflectors.items():
             while not reflector.synced.is_set():
                 with contextlib.suppress(TimeoutError):
@@ -170,12 +170,12 @@ class AdmissionChecks:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LOOK_S):
                 await self.known.changed.wait()
-        self.known.changed.clear()  # what changed during the last round is looked at in this one
+        self.known.changed.clear()  # changes during the last round are handled in this one
 
     # ------------------------------------------------------------------ Workloads
 
     async def look(self) -> float:
-        """One round; the seconds of work that it was, the waiting for writes left out."""
+        """Run one round; return its seconds of work, without the waiting for writes."""
         await self._inbox.settled()
         asking = self.known.asking(self._wall())
         if not asking:
@@ -191,7 +191,7 @@ class AdmissionChecks:
                 began_s = self._clock()
                 if answer is None:
                     self.known.rest(workload, self._wall() + _AGAIN_S)
-                elif self.known.workloads.get(workload.key) is workload:  # else it has changed since
+                elif self.known.workloads.get(workload.key) is workload:  # else it has changed in the meantime
                     await self._tell(workload, answer)
                 waited_s += self._clock() - began_s
                 if work.worked_s - waited_s > _ROUND_S:
@@ -200,7 +200,7 @@ class AdmissionChecks:
         return work.worked_s - waited_s
 
     async def _explained(self, shape: Shape, ledger: Ledger, barred: frozenset[NodeName]) -> tuple[Refused, float]:
-        """Why no node takes *shape*, worked out anew after a while; and the seconds of work that it was."""
+        """Return why no node takes *shape*, cached for a while; and the seconds of work."""
         made_s, refused = self._reasons.get(shape, (-inf, None))
         if refused is not None and self._clock() < made_s + _GOOD_FOR_S:
             return refused, 0.0
@@ -221,7 +221,7 @@ class AdmissionChecks:
                 f"{_quoted(workload.name)}/status",
                 {"metadata": about, "status": {"admissionChecks": entries}},
             )
-            if self.known.workloads.get(workload.key) is hoped:  # else the watch was quicker
+            if self.known.workloads.get(workload.key) is hoped:  # else the watch was faster
                 self.known.put_workload(decode_workload(text))
         except (ApiError, InvalidRequestError) as e:
             if isinstance(e, ApiRefusedError) and self.known.workloads.get(workload.key) is hoped:
@@ -234,7 +234,7 @@ class AdmissionChecks:
     # ------------------------------------------------------------------ AdmissionChecks
 
     async def keep_active(self) -> None:
-        """Say of every check of ours that it is answered."""
+        """Set the Active condition of every check of cardshare."""
         for check in [one for one in self.known.checks.values() if not one.is_active]:
             await self._activate(check)
 
@@ -259,11 +259,11 @@ class AdmissionChecks:
         _log.info("admission check is answered", check=check.name, controller=CONTROLLER_NAME)
 
     def _api(self, name: str) -> str:
-        """Where the objects of that name are, less their kind."""
+        """Return the API path of the objects *name*, without their kind."""
         return self.reflectors[name].path.rpartition("/")[0]
 
     def _failed(self, doing: str, what: str, error: Exception) -> None:
-        """Count it, and say it once until it goes well again."""
+        """Count a failure, and log it once until a success."""
         self._metrics.api_errors.labels(doing).inc()
         if not isinstance(error, ApiConflictError | ApiNotFoundError) and doing not in self._failing:
             self._failing.add(doing)

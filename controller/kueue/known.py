@@ -1,4 +1,4 @@
-"""Kueue's objects as the watches show them: Workloads that ask or were promised room, flavors, and admission checks."""
+"""The watched objects of Kueue: Workloads that ask or have a promise, flavors, and admission checks."""
 
 import asyncio
 from collections.abc import Callable, MutableMapping, Sequence
@@ -12,15 +12,15 @@ _T = TypeVar("_T")
 
 
 class Known:
-    """What there is of Kueue.
+    """The state of Kueue.
 
     Attributes:
-        changed: set when anything is.
-        flavors: what each adds to pods.
-        checks: the AdmissionChecks that are ours, by name.
-        workloads: those that have quota, and are not over; by namespace/name.
-        arrived: of those, by the same key, the pods that had their room once, and of which pod set each is.
-        ended_with: with whom a round ended early, so that the next begins with those behind it.
+        changed: set after each change.
+        flavors: the additions of each flavor to pods.
+        checks: cardshare's AdmissionChecks by name.
+        workloads: unfinished Workloads with quota, by namespace/name.
+        arrived: by the same key, their pods that once had their capacity, with the pod set of each.
+        ended_with: the Workload at which a round ended early; the next round begins after it.
     """
 
     def __init__(self) -> None:
@@ -30,21 +30,21 @@ class Known:
         self.workloads: Final[dict[str, Workload]] = {}
         self.arrived: Final[dict[str, dict[PodUid, str]]] = {}
         self.ended_with: Workload | None = None
-        # Those that wait on, as they were judged, and when they are judged again (Unix seconds).
+        # Waiting Workloads as judged, and when they are judged again (Unix seconds).
         self._resting: Final[dict[str, tuple[Workload, float]]] = {}
 
     def put_flavor(self, flavor: Flavor) -> None:
-        """It appeared or changed."""
+        """Record that a flavor was added or changed."""
         self.flavors[flavor.name] = flavor.additions
 
     def put_check(self, check: AdmissionCheck) -> None:
-        """It appeared or changed."""
+        """Record that a check was added or changed."""
         if check.controller == CONTROLLER_NAME:
             self.checks[check.name] = check
             self.changed.set()
 
     def put_workload(self, workload: Workload) -> None:
-        """It appeared or changed."""
+        """Record that a Workload was added or changed."""
         if workload.has_quota and not workload.is_over and workload.checks:
             self.workloads[workload.key] = workload
             self.changed.set()
@@ -53,7 +53,7 @@ class Known:
             self.arrived.pop(workload.key, None)
 
     def asking(self, now_s: float) -> list[Workload]:
-        """Those that are to be answered, who comes first; now_s: Unix seconds."""
+        """Return the Workloads to answer, in order; now_s: Unix seconds."""
         found = (one for one in self._live(now_s) if one.is_asking(self.checks, now_s) and not self._rests(one, now_s))
         asking = sorted(found, key=lambda one: one.order)
         last, self.ended_with = self.ended_with, None
@@ -62,7 +62,7 @@ class Known:
         return [*(one for one in asking if one.order > last.order), *(one for one in asking if one.order <= last.order)]
 
     def rest(self, workload: Workload, until_s: float) -> None:
-        """*workload* waits on, and is not asked about before *until_s* (Unix seconds) unless it changes."""
+        """Do not judge *workload* before *until_s* (Unix seconds) unless it changes."""
         self._resting[workload.key] = workload, until_s
 
     def _rests(self, workload: Workload, now_s: float) -> bool:
@@ -70,12 +70,12 @@ class Known:
         return known is workload and now_s < until_s
 
     def promised(self, now_s: float) -> list[Workload]:
-        """Those whose room is kept from others, who was told so first."""
+        """Return the Workloads with reserved capacity, the earliest promise first."""
         found = (one for one in self._live(now_s) if one.promised_until_s(self.checks) > now_s)
         return sorted(found, key=lambda one: (one.told_s(self.checks), one.order))
 
     def _live(self, now_s: float) -> list[Workload]:
-        """All but those that were admitted so long ago that nothing is kept for them, which are forgotten."""
+        """Return all Workloads except those whose promise has lapsed since their admission; forget these."""
         for one in list(self.workloads.values()):
             if one.admitted_s and one.promised_until_s(self.checks) <= now_s and not one.is_asking(self.checks, now_s):
                 del self.workloads[one.key]
@@ -89,20 +89,20 @@ class Kind(Generic[_T]):
     """A sink of `kube.reflector` for the objects of one kind."""
 
     def __init__(self, put: Callable[[_T], None], name: Callable[[_T], str], known: MutableMapping[str, Any]) -> None:
-        """Prepare; known: those that were put, by *name*."""
+        """Prepare; known: the stored objects by *name*."""
         self._put: Final = put
         self._name: Final = name
         self._known: Final = known
 
     async def on_replace(self, objects: Sequence[_T], resource_version: str) -> None:
-        """These, and no others, exist."""
+        """Replace all known objects."""
         del resource_version
         self._known.clear()
         for one in objects:
             self._put(one)
 
     async def on_event(self, kind: EventKind, value: _T) -> None:
-        """One appeared, changed or went."""
+        """Record that one object was added, changed or deleted."""
         if kind is EventKind.DELETED:
             self._known.pop(self._name(value), None)
         else:

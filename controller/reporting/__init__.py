@@ -1,1 +1,1 @@
-"""What people and tools are told: conditions, events, answers to questions, the audit."""
+"""Reports to people and tools: conditions, events, answers to questions, the audit."""

@@ -1,4 +1,4 @@
-"""Where a pod is, or why it waits: the answer of /v1/explain, as a value and as text."""
+"""The answer of /v1/explain, as a value and as text: where a pod is, or why it waits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -49,19 +49,19 @@ async def answer(
     idle: Wait | None = None,
     given_up: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor asks cards.
+    """Return what is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor requests cards.
 
     Args:
-        owner: who knows.
-        inbox: through which others tell it.
-        explain_shape: why no node takes a shape.
+        owner: the state of the cluster.
+        inbox: the calls for the owner.
+        explain_shape: returns why no node takes a shape.
         key: the pod.
-        explain_unit: why no node takes one more of a unit; None where nobody is to be asked.
-        idle: why this process decides nothing at the moment; None if it does.
-        given_up: the schedulers' names of which it leaves the pods alone, because others place them.
+        explain_unit: returns why no node takes one more member of a unit; None if nodes must not be judged.
+        idle: why this process currently decides nothing; None if it does.
+        given_up: scheduler names whose pods this process leaves to other schedulers.
     """
     await inbox.settled()
-    # Of 100,000 pods, to make the key of each would take 30 ms.
+    # Building a key for each of 100,000 pods would take 30 ms.
     namespace, _, name = key.partition("/")
     entry = next((one for one in owner.life if one.pod.name == name and one.pod.namespace == namespace), None)
     if entry is not None:
@@ -133,7 +133,7 @@ async def _pending(
 
 
 async def _together(explain_unit: ExplainUnit, asks: Together, known: Wait | None) -> dict[str, Any]:
-    """Why a pod waits whose unit is refused: in short, and of one more member in full."""
+    """Return why a pod of a refused unit waits: in short, and in full for one more member."""
     wait, missing, _ = await explain_unit(asks)
     if wait is None or missing is None:
         known = wait or known
@@ -143,12 +143,12 @@ async def _together(explain_unit: ExplainUnit, asks: Together, known: Wait | Non
 
 
 def coded(wait: Wait) -> dict[str, Any]:
-    """Why a pod waits: its code, its condition's reason, and in words."""
+    """Return the code, the condition's reason and the text of *wait*."""
     return {"code": wait.cause.code, "reason": wait.cause.reason, "text": wait.text}
 
 
 def _closers(owner: Owner, refused: Refused, shape: Shape) -> str:
-    """Which pods close the nearest nodes: what their own namespaces and operators may know, and nobody else."""
+    """Return which pods close the nearest nodes; only their own namespaces and operators may see this."""
     states = owner.ledger.states
     closed = [(one.node, states[one.node].closed) for one in refused.nearest if one.node in states]
     told = [f"\n{node}: {why[shape.dialect]}" for node, why in closed if shape.dialect in why]
@@ -156,7 +156,7 @@ def _closers(owner: Owner, refused: Refused, shape: Shape) -> str:
 
 
 def refused_answer(refused: Refused) -> dict[str, Any]:
-    """Why no node fits, in full."""
+    """Return why no node fits, in full."""
     return {
         "text": explain.report(refused),
         "sentence": explain.sentence(refused),
@@ -203,7 +203,7 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     shape = shape_of(pod, owner.ledger)
     chosen = ""
     if isinstance(shape, Shape):
-        # Every node is looked at, once per way: on a copy and in a thread, so that the loop is not held.
+        # Every node is judged once per mode, on a copy in a thread, so that the loop is not blocked.
         chosen = await asyncio.to_thread(compared, owner.ledger.fork(), owner.planner.search.policy, shape, placement)
     if chosen:
         found["choice"] = chosen
@@ -220,7 +220,7 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
 
 
 def as_placed(pod: Pod, holding: Holding) -> Placement:
-    """What *pod*, which is bound, holds, as if it were to be placed so."""
+    """Return what bound *pod* holds, in the form of a new placement."""
     return Placement(
         pod=pod.uid,
         pod_key=pod.key,
@@ -232,7 +232,7 @@ def as_placed(pod: Pod, holding: Holding) -> Placement:
 
 
 def where(ledger: Ledger, placement: Placement) -> dict[str, Any]:
-    """The node and the cards of *placement*."""
+    """Return the node and the cards of *placement*."""
     if placement.dialect is None:
         return {"node": placement.node, "cards": []}
     state = ledger.states.get(placement.node)

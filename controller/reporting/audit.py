@@ -1,9 +1,9 @@
-"""Compares the ledger with the API server's own objects, node by node, all the time; says and repairs what differs.
+"""Continuously compares the ledger with the API server's objects, node by node, and reports and repairs differences.
 
-A node's pods are fetched fresh and held against what the ledger says of that node. A pod that the mirror has in another
-version is in motion and is passed over; what stays wrong when it is looked at again is drift: it is counted, told in an
-event, and repaired by counting the pod, or the node, anew. What must not be in a ledger that is true (a card over its
-total, cards sold in two ways) is told as well, and is nobody's to repair but the operator's.
+A node's pods are fetched and compared with the ledger. A pod that the mirror has in another version is changing and is
+skipped. A difference in two looks is drift: it is counted, reported in an event, and repaired by counting the pod or
+the node again. Violations in a correct ledger (a card over its total, cards sold in two ways) are also reported, but
+only the operator can repair them.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from kube.errors import ApiError
 _log: Final = structlog.get_logger()
 _T = TypeVar("_T")
 
-# Long enough for a watch that lags: what is wrong after it is wrong.
+# Longer than the delay of a watch, so a difference that remains is real.
 AGAIN_S: Final = 5.0
-# However many nodes there are, the API server is asked no more often.
+# Limits the rate of requests, whatever the number of nodes.
 _LEAST_PAUSE_S: Final = 0.05
 _IDLE_S: Final = 1.0
 _REPAIRED: Final = "something was counted here otherwise than the API server has it, and is counted anew: see /v1/audit"
@@ -41,7 +41,7 @@ REASONS: Final[Mapping[Fault, str]] = {
 
 
 class Seen(NamedTuple):
-    """What one look at a node found: pods that the mirror lacks or has in an older version, by uid; and drift."""
+    """The result of one look at a node: drift, and by uid the pods that the mirror lacks or has in an older version."""
 
     missed: Mapping[PodUid, Pod]
     vanished: tuple[PodUid, ...]
@@ -53,7 +53,7 @@ class Seen(NamedTuple):
         return not (self.missed or self.vanished or self.drift)
 
     def also_in(self, other: "Seen") -> "Seen":
-        """What was found in both looks."""
+        """Return what both looks found."""
         return Seen(
             missed={
                 uid: pod
@@ -66,11 +66,11 @@ class Seen(NamedTuple):
 
 
 class Audit:
-    """Goes round all nodes, a round in `settings.audit_round_s` at the soonest.
+    """Visits all nodes repeatedly; one round takes at least `settings.audit_round_s`.
 
     Attributes:
-        findings: what the last look at each node found, by node; and what concerns several nodes, by "".
-        rounds: how many are complete.
+        findings: findings of the last look at each node, by node; those that concern several nodes, by "".
+        rounds: number of completed rounds.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Audit:
         """Prepare.
 
         Args:
-            owner: whose ledger it is.
-            inbox: its line of calls.
-            fetch: answers the pods of a node, read from the API server now.
-            metrics: where to count.
-            list_again: has all pods listed anew: one that is on its node no more may wait on none.
+            owner: has the ledger.
+            inbox: the calls for the owner.
+            fetch: returns the pods of a node, read from the API server now.
+            metrics: the process's metrics.
+            list_again: lists all pods again, because a pod that left its node may now wait without one.
             sleep: waits.
         """
         self.findings: Final[dict[str, tuple[Finding, ...]]] = {}
@@ -104,7 +104,7 @@ class Audit:
         self._announced: set[Finding] = set()
 
     async def run(self) -> None:
-        """Go round until cancelled; 0 s a round is never."""
+        """Visit all nodes repeatedly until cancelled; a round of 0 s disables this."""
         while True:
             names = list(self._owner.ledger.states)
             round_s = self._owner.planner.settings.audit_round_s
@@ -118,7 +118,7 @@ class Audit:
             await self._finish_round()
 
     async def look_at(self, name: NodeName) -> None:
-        """Compare one node, twice if something seems wrong; repair what still is."""
+        """Compare one node, twice if something seems wrong; repair what is still wrong."""
         try:
             seen = await self._look(name)
             if not seen.is_sound:
@@ -135,7 +135,7 @@ class Audit:
         return await self._ask(partial(self._compare, name, pods))
 
     async def _ask(self, question: Callable[[], _T]) -> _T:
-        """What *question* answers in the owner's turn."""
+        """Return the result of *question* in the owner's turn."""
         answers: list[_T] = []
         await self._inbox.put_and_wait(lambda: answers.append(question()))
         return answers[0]
@@ -161,7 +161,7 @@ class Audit:
         return Seen(missed, vanished, audit.differences(ledger, fresh, name, reserved=reserved, unsettled=unsettled))
 
     def _take(self, name: NodeName, seen: Seen) -> None:
-        """Repair what *seen* says, and note what else is wrong on the node."""
+        """Repair what *seen* shows, and record other faults of the node."""
         owner, found = self._owner, []
         for uid, pod in seen.missed.items():
             owner.pod_changed(pod)
@@ -213,7 +213,7 @@ class Audit:
     # ------------------------------------------------------------------ what others see
 
     def counts(self) -> Mapping[Fault, int]:
-        """How many findings of each fault stand."""
+        """Return the number of current findings of each fault."""
         counts = dict.fromkeys(Fault, 0)
         for some in self.findings.values():
             for one in some:
@@ -221,7 +221,7 @@ class Audit:
         return counts
 
     def report(self) -> dict[str, Any]:
-        """All findings, for /v1/audit."""
+        """Return all findings, for /v1/audit."""
         found = sorted((one for some in self.findings.values() for one in some), key=lambda one: (one.node, one.text))
         return {
             "rounds": self.rounds,

@@ -1,4 +1,4 @@
-"""Who may ask what tells more than figures: a token made for us, of an account that RBAC lets ask."""
+"""Authorizes callers of the detailed answers: by an audience-bound token whose account has the right in RBAC."""
 
 import hashlib
 import time
@@ -8,7 +8,7 @@ from typing import Final
 
 from kube.calls import Access, Calls
 
-# An account that loses its right, or a token that is revoked, is let in for no longer than this.
+# An account that loses its right, or a revoked token, is accepted for no longer than this.
 _REMEMBERED_S: Final = 60.0
 _MAX_REMEMBERED: Final = 256
 _MAX_TOKEN: Final = 16 * 1024
@@ -16,14 +16,14 @@ _MAX_TOKEN: Final = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """No, by HTTP status: 401 for nobody that we know, 403 for somebody who may not."""
+    """A denial with an HTTP status: 401 for an unknown caller, 403 for a caller without the right."""
 
     status: int
     text: str
 
 
 class Callers:
-    """Judges callers by the API server, and remembers each answer for a minute."""
+    """Authorizes callers through the API server, and remembers each answer for a minute."""
 
     def __init__(self, calls: Calls, audience: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._calls = calls
@@ -32,15 +32,15 @@ class Callers:
         self._known: dict[tuple[bytes, str, str], tuple[float, Denied | None]] = {}
 
     async def judge(self, authorization: str, verb: str, path: str) -> Denied | None:
-        """Why whoever shows *authorization*, an HTTP header, may not *verb* the non-resource *path*; None if it may.
+        """Return why the bearer of header *authorization* may not *verb* the non-resource *path*; None if it may.
 
         Raises:
-            ApiError: the API server cannot be asked.
+            ApiError: the API server does not answer.
         """
         kind, _, token = authorization.partition(" ")
         if kind.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
             return Denied(401, f"show a token that was made for audience {self._audience}")
-        # Tokens themselves are kept nowhere.
+        # Only hashes of tokens are kept.
         key = (hashlib.sha256(token.encode(errors="replace")).digest(), verb, path)
         known = self._known.get(key)
         if known is not None and known[0] > self._clock():

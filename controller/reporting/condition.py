@@ -1,4 +1,4 @@
-"""What the condition of the controller's own pod, and events, say of the configuration: whether it is in force."""
+"""The configuration's state in the condition of the controller's own pod, and in events."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ _EVENT_MAX: Final = 900
 
 
 class ConfigurationReason(StrEnum):
-    """What can be said of the configuration; all but REFUSED say that it is in force."""
+    """The reason of the condition; the configuration is in force for all reasons except REFUSED."""
 
     ACCEPTED = "Accepted"
     ACCEPTED_WITH_NOTES = "AcceptedWithNotes"
@@ -20,7 +20,7 @@ class ConfigurationReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationVerdict:
-    """Whether the configuration as it was last edited is in force; in one word and for people."""
+    """Whether the last edit of the configuration is in force, with a one-word reason and a message."""
 
     reason: ConfigurationReason
     message: str
@@ -32,7 +32,7 @@ class ConfigurationVerdict:
 
 
 def verdict(active: ActiveConfiguration) -> ConfigurationVerdict:
-    """Whether all that was written is in force."""
+    """Return whether every edit is in force."""
     if active.refused:
         told = "; ".join(f"{name}: {why}" for name, why in sorted(active.refused.items()))
         since = ", from before this process began" if active.from_before else ""
@@ -45,7 +45,7 @@ def verdict(active: ActiveConfiguration) -> ConfigurationVerdict:
 
 
 def refusal(name: str, why: str) -> Announce:
-    """The event that the ConfigMap *name* is not in force, NAMESPACE/NAME."""
+    """Return the event for the ConfigMap *name* (NAMESPACE/NAME) that is not in force."""
     namespace, _, own_name = name.rpartition("/")
     return Announce(
         about=Subject(kind="ConfigMap", namespace=namespace, name=own_name, uid=""),

@@ -1,9 +1,8 @@
-"""Writes the conditions of waiting pods, and an event with each: quietly, and never in the way of a Binding.
+"""Writes the conditions of waiting pods, and an event with each, at a limited rate and never ahead of a Binding.
 
-What a condition says is asked when it is written, so that many changes are one write. So many are written a second at
-most, of pods that were told nothing yet first, and far fewer where only numbers moved. A pod that is told now this and
-now that is told ever more rarely; what cannot be written is tried again, later each time, and while nothing at all can
-be, a few tries stand for all.
+A condition's text is taken when it is written, so many changes become one write. The rate per second is limited; pods
+without a condition come first, and changes of numbers alone are much rarer. If a pod's text keeps changing, the
+intervals grow. A failed write is repeated at growing intervals. While all writes fail, only a few are tried.
 """
 
 import asyncio
@@ -34,15 +33,15 @@ from kube.objects import read_version
 _log = structlog.get_logger()
 
 PER_S: Final = 50.0
-# Thousands that wait are not to slow down those that are placed, only to be told news of numbers.
+# Thousands of waiting pods must not slow down placements only to update numbers.
 NUMBERS_PER_S: Final = 10.0
 _BURST: Final = 20.0
 _WRITES_AT_ONCE: Final = 4
-# The second change in a row waits for so long, each further one for twice the time.
+# The second change in a row waits for this long, each further one twice as long.
 _FLAP_S: Final = 5.0
 FLAP_MAX_S: Final = 300.0
-# What is most often over at once is told only after so long: the Binding that comes meanwhile would be refused because
-# the condition was written.
+# These causes often end at once, so they are reported only after this delay: writing the condition would make the
+# Binding fail that is sent in the meantime.
 _PASSING_S: Final = 0.3
 _PASSING: Final = frozenset(
     {
@@ -55,52 +54,52 @@ _PASSING: Final = frozenset(
 )
 _TRY_AGAIN_S: Final = 1.0
 _TRY_AGAIN_MAX_S: Final = 300.0
-# After so many failures in a row, of any pods, the next try is alone, and each further one later.
+# After this many failures in a row, for any pods, tries are made one at a time and at growing intervals.
 _FAILURES_FREE: Final = 8
 _FAILING_S: Final = 0.5
 FAILING_MAX_S: Final = 30.0
 _LOG_S: Final = 60.0
-# After so many pods of which there is nothing to write, others may have their turn.
+# The number of pods without news after which other tasks run.
 _SLICE: Final = 256
-# What kubectl shows in one go; the whole is at /v1/explain.
+# The limit keeps kubectl's output readable; /v1/explain has the full text.
 _TEXT_MAX: Final = 1024
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 
 class _Differs(Enum):
-    """The most that differs between what was told of a pod and what is true."""
+    """The largest difference between a pod's reported and current text."""
 
     NUMBERS = "only numbers moved"
     WORDS = "only the words of the nearest node's complaint, and numbers"
     REASONS = "the cause, or reasons"
 
 
-# The text is written again after this, not before.
+# Minimum age of a text before it is written again.
 _STANDS_S: Final = {_Differs.NUMBERS: 60.0, _Differs.WORDS: 10.0, _Differs.REASONS: 0.0}
 
 
 class Why(NamedTuple):
-    """What of a text is not numbers: its cause and reasons, and the words of the nearest node's complaint."""
+    """The parts of a text that are not numbers: cause and reasons, and the words of the nearest node's complaint."""
 
     reasons: Hashable
     words: str = ""
 
 
 class Saying(NamedTuple):
-    """What is to be told of a pod, and what of it is not numbers."""
+    """What to report about a pod, and its parts that are not numbers."""
 
     wait: Wait
     why: Why
 
     @property
     def text(self) -> str:
-        """What condition and event say: fit for a terminal, though device plugins wrote a part of it."""
+        """The text of condition and event; safe for a terminal, although device plugins wrote parts of it."""
         text = escaped(self.wait.message)
         return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
 
 
 class Conditions:
-    """Keeps the conditions of the pods that it is told of true."""
+    """Keeps the conditions of reported pods up to date."""
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class Conditions:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Begin with none; *what* is to be told of a pod now, None if there is nothing to tell."""
+        """Begin with none; *what*: returns what to report about a pod now, None if nothing."""
         self._owner: Final = owner
         self._calls: Final = calls
         self._inbox: Final = inbox
@@ -125,27 +124,27 @@ class Conditions:
         self._wall: Final = wall
         self._pace: Final = _Pace(clock)
         self._filled: Final = asyncio.Event()
-        # Pods that were told nothing yet, and others: each is in one of both at most, and in none while it is written.
+        # Pods without a condition, and others: each pod is in at most one of both, and in none while it is written.
         self._first: Final[dict[PodUid, None]] = {}
         self._again: Final[dict[PodUid, None]] = {}
-        # Pods of which only numbers moved, none while it is written, and when the first of them has its turn.
+        # Pods with changes of numbers alone, except those being written, and when the first of them is due.
         self._numbers: Final[dict[PodUid, None]] = {}
         self._numbers_s = float("-inf")
-        # Those to look at again, and when.
+        # Pods to check again, and when.
         self._later: Final[dict[PodUid, float]] = {}
         self._dues: Final[list[tuple[float, PodUid]]] = []
-        # Pods that were told nothing yet and wait for what may be over at once; when they are told.
+        # Pods without a condition whose cause may end at once, and when they are reported.
         self._passing: Final[dict[PodUid, float]] = {}
-        # Pods whose condition is being written, and whether to look at them again after that.
+        # Pods whose condition is being written, and whether to check them again afterwards.
         self._writing: Final[dict[PodUid, bool]] = {}
         self._failures: Final[dict[PodUid, int]] = {}
         self._logged_s = float("-inf")
 
     def put(self, uid: PodUid) -> None:
-        """Look at a pod soon: it may have to be told something."""
+        """Check a pod soon, because its condition may have to change."""
         if uid in self._writing:
             self._writing[uid] = True
-        elif uid not in self._failures or uid not in self._later:  # what cannot be written keeps its distance
+        elif uid not in self._failures or uid not in self._later:  # a failed write keeps its retry interval
             entry = self._owner.life.get(uid)
             line, other = self._first, self._again
             if entry is None or entry.told is not None:
@@ -167,7 +166,7 @@ class Conditions:
             if uid is None:
                 await self._wait()
                 continue
-            # No await up to here: from the line a pod comes to those that are written, or is done with.
+            # No await up to here: a pod moves from the queue to the pods being written, or is finished.
             if self._is_news(uid, in_turn=in_turn):
                 self._numbers.pop(uid, None)
                 self._writing[uid] = False
@@ -180,7 +179,7 @@ class Conditions:
                 await asyncio.sleep(0)
 
     def _take(self) -> tuple[PodUid | None, bool]:
-        """The next pod to look at, and whether it is its turn to have its numbers told."""
+        """Return the next pod to check, and whether its numbers are due."""
         now_s = self._clock()
         while self._dues and self._dues[0][0] <= now_s:
             due_s, uid = heappop(self._dues)
@@ -199,7 +198,7 @@ class Conditions:
         return None, False
 
     def _numbers_due_s(self) -> float:
-        """When the next pod has its numbers told: never as long as that would leave nobody free to tell other news."""
+        """Return when numbers are due next; never while that would leave no writer for other news."""
         is_full = len(self._writing) >= _WRITES_AT_ONCE - 1
         return self._numbers_s if self._numbers and not is_full else float("inf")
 
@@ -217,7 +216,7 @@ class Conditions:
         heappush(self._dues, (due_s, uid))
 
     def _is_news(self, uid: PodUid, *, in_turn: bool) -> bool:
-        """Whether something is to be told of a pod now; if so later, or not yet *in_turn*, it is looked at then."""
+        """Return whether to report something about a pod now; otherwise schedule the next check if needed."""
         entry = self._owner.life.get(uid)
         saying = self._what(entry) if entry is not None else None
         if entry is None or saying is None:
@@ -240,7 +239,7 @@ class Conditions:
         return True
 
     def _may_pass(self, uid: PodUid, saying: Saying) -> bool:
-        """Whether what a pod waits for may be over in a moment; it is looked at again then."""
+        """Return whether the pod's cause may end in a moment; if so, schedule another check."""
         due_s = self._passing.setdefault(uid, self._clock() + _PASSING_S)
         if saying.wait.cause in _PASSING and due_s > self._clock():
             self._look_again(uid, due_s)
@@ -295,14 +294,14 @@ class Conditions:
             now = datetime.fromtimestamp(self._wall(), UTC)
             condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
-            # The version makes sure that no change of the user's is passed over: ours counts as seen.
+            # The version prevents a user's change from being missed, because cardshare's own write counts as seen.
             "metadata": {"uid": entry.pod.uid, "resourceVersion": entry.version},
             "status": {"conditions": [condition]},
         }
 
 
 class _Pace:
-    """Lets so many writes begin a second; fewer, down to a try now and then, while all of them fail."""
+    """Limits the rate of writes; reduces it to occasional tries while all of them fail."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock: Final = clock
@@ -318,11 +317,11 @@ class _Pace:
             await asyncio.sleep(at_s - now_s)
 
     def succeeded(self) -> None:
-        """A write went through."""
+        """Record a successful write."""
         self._failures = 0
 
     def failed(self) -> None:
-        """A write did not go through."""
+        """Record a failed write."""
         self._failures += 1
         if self._failures > _FAILURES_FREE:
             rest_s = min(_FAILING_S * 2.0 ** min(self._failures - _FAILURES_FREE, 30), FAILING_MAX_S)
@@ -330,18 +329,18 @@ class _Pace:
 
 
 def numberless(text: str) -> str:
-    """*text* with its numbers left out."""
+    """Return *text* without its numbers."""
     return _DIGITS.sub("#", text)
 
 
 def _due_s(told: Told, saying: Saying) -> float:
-    """Until when what was *told* stands although *saying* is true: longer the less differs, or the oftener it did."""
+    """Return until when *told* stays although *saying* is current: longer for small or frequent differences."""
     flap_s = min(_FLAP_S * 2.0 ** min(told.times - 1, 30), FLAP_MAX_S) if told.times else 0.0
     return max(told.at_s + _STANDS_S[_differs(told, saying)], told.changed_s + flap_s)
 
 
 def _differs(told: Told, saying: Saying) -> _Differs:
-    if told.why is None:  # found, not written by this process: compared as text
+    if told.why is None:  # found in the pod and not written by this process: compared as text
         same = numberless(told.text) == numberless(saying.text)
         return _Differs.NUMBERS if same and code_in(told.text) == saying.wait.cause.code else _Differs.REASONS
     if told.why == saying.why:

@@ -1,6 +1,6 @@
-"""core/v1 events for users: merged by pod and reason, few at a time, and not in the way of Bindings.
+"""Writes core/v1 events for users: merged by pod and reason, at a limited rate, and never ahead of Bindings.
 
-Warnings come first. News that all went well waits while Bindings are on their way: who reads them is in no hurry.
+Warnings come first. Normal events wait while Bindings are in progress, because they are not urgent.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ _log = structlog.get_logger()
 
 _WAITING_MAX: Final = 2048
 _KNOWN_MAX: Final = 4096
-# The API server pays about as much for an event as for a Binding.
+# An event costs the API server about as much as a Binding.
 _PER_S: Final = 40.0
 _BURST: Final = 200.0
 _NODE_NAMESPACE: Final = "default"
-# So long news that all went well waits for Bindings, and so often it is looked whether these have ended.
+# The longest wait of normal events for Bindings, and the interval of checks.
 _PATIENCE_S: Final = 5.0
 _LOOK_S: Final = 0.25
 
@@ -49,7 +49,7 @@ class _Waiting:
 
 
 class Recorder:
-    """Writes what is noted, in the background; what is too much is dropped and counted."""
+    """Writes events in the background; excess events are dropped and counted."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Recorder:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare; *is_binding*: whether Bindings are on their way."""
+        """Prepare; *is_binding*: whether Bindings are in progress."""
         self._calls = calls
         self._metrics = metrics
         self._instance = instance
@@ -70,13 +70,13 @@ class Recorder:
         self._wall = wall
         self._warnings: OrderedDict[Key, _Waiting] = OrderedDict()
         self._news: OrderedDict[Key, _Waiting] = OrderedDict()
-        # How often each event was written, so that the next one is a count and not another object.
+        # How often each event was written, so that a repetition raises its count and creates no new object.
         self._known: OrderedDict[Key, int] = OrderedDict()
         self._filled = asyncio.Event()
         self._forbidden = False
 
     def note(self, announce: Announce) -> None:
-        """Write this soon; the same about the same object, not yet written, is merged."""
+        """Queue an event; an unwritten one with the same object and reason is merged."""
         key = (announce.about.uid or announce.about.name, announce.reason)
         line = self._warnings if announce.warning else self._news
         waiting = line.get(key)
@@ -88,7 +88,7 @@ class Recorder:
             self._metrics.events_dropped.inc()
             if not announce.warning or not self._news:
                 return
-            self._news.popitem(last=False)  # warnings are worth more
+            self._news.popitem(last=False)  # warnings are more important
         line[key] = _Waiting(announce, 1, self._clock())
         self._filled.set()
 
@@ -112,7 +112,7 @@ class Recorder:
             self._filled.clear()
 
     def _must_wait(self) -> bool:
-        """Whether the oldest news has to wait for Bindings."""
+        """Return whether the oldest normal event must wait for Bindings."""
         oldest = next(iter(self._news.values()))
         return self._is_binding() and self._clock() < oldest.since_s + _PATIENCE_S
 
@@ -136,7 +136,7 @@ class Recorder:
             try:
                 await self._calls.create_event(namespace, self._event(one, namespace, name))
             except ApiConflictError:
-                # From before a restart: its count is in the cluster.
+                # It exists from before a restart; the cluster has its count.
                 text = await self._calls.get_raw(f"{namespace_path(namespace)}/events/{name}")
                 count = _count(text)
             else:
@@ -150,7 +150,7 @@ class Recorder:
         try:
             await self._calls.patch_event(namespace, name, changes)
             self._remember(key, count + one.times)
-        except ApiNotFoundError:  # aged out
+        except ApiNotFoundError:  # expired
             await self._calls.create_event(namespace, self._event(one, namespace, name))
             self._remember(key, one.times)
 

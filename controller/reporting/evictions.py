@@ -1,4 +1,4 @@
-"""Who would have to leave so that a pod that waits fits: told beforehand, whether or not anybody is to be evicted."""
+"""Finds the pods whose eviction would let a waiting pod in; an answer only, nothing is evicted."""
 
 import time
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from controller.deciding.preempting import LOWER, OF_QUEUES
 from controller.reporting.work import Work
 from core.placing.preemption import Eviction
 
-# So many are named.
+# The maximum number of named pods.
 _NAMED: Final = 5
 
 
 async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
-    """For the answer of an explanation: whose leaving would let *entry*, or its gang, in; empty if nobody's would.
+    """Return the pods whose eviction would let *entry*, or its gang, in, for an explanation; empty if there are none.
 
-    Every node is looked at, in slices between which others go on.
+    Every node is judged, in slices between which other tasks run.
     """
     wait = entry.wait
     if (
@@ -35,7 +35,7 @@ async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
     if found is None or not found.victims or entry.wait is not wait:
         return {}
     holdings = [owner.ledger.holding(uid) for uid in found.victims]
-    # Whoever asks may not read pods of other namespaces.
+    # The caller may lack the right to read pods of other namespaces.
     own = f"{entry.pod.namespace}/"
     keys = [one.key for one in holdings if one is not None and one.key.startswith(own)]
     others = len(found.victims) - len(keys)

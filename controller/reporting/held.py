@@ -1,4 +1,4 @@
-"""What pods that were removed by force still hold, for operators: no object of the API server says it."""
+"""Reports what force-deleted pods still hold; no object of the API server shows this."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from controller.deciding.owner import Owner
 
 
 def held(owner: Owner, now_s: float) -> dict[str, Any]:
-    """The answer of ``GET /v1/held``; *now_s*: monotonic.
+    """Return the answer of ``GET /v1/held``; *now_s*: monotonic.
 
-    held: for each such pod its namespace/name, node, whether that is ready, left_s (seconds, which begin anew while the
+    held: for each such pod its namespace/name, node, whether the node is ready, left_s (seconds; they restart while the
     node is not ready), and cards: protocol, card, share in words, amount in the card's unit, cores_pct.
     """
     ledger = owner.ledger

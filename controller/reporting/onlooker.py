@@ -1,7 +1,7 @@
-"""An owner beside another scheduler: whenever that one binds a pod, what this controller would have done instead.
+"""An owner for shadow mode: for each Binding of the other scheduler, it records what this controller would have done.
 
-It is asked at the moment the Binding is seen, of the cluster as it was right before: with all pods where others bound
-them. Then the pod is counted as it was bound, like any other.
+It decides when it sees the Binding, for the cluster as it was just before, with all pods where others bound them. Then
+the pod is counted as bound, like any other.
 """
 
 from collections import Counter, deque
@@ -23,10 +23,10 @@ DIFFERENCES_MAX: Final = 200
 
 
 class Outcome(StrEnum):
-    """How a Binding of another compares with what would have been done here; also the words of the metric.
+    """How another scheduler's Binding compares with this controller's decision; also the words of the metric.
 
     SAME: the same node and cards. CARDS: the same node, other cards. NODE: another node. REFUSED: nowhere, or not yet.
-    UNKNOWN: it cannot be told.
+    UNKNOWN: there is no comparison.
     """
 
     SAME = "same"
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A pod that another bound otherwise: where that did, when (Unix seconds), and what would have been done here."""
+    """A pod that another scheduler placed differently: both placements, and the time (Unix seconds)."""
 
     pod: str
     outcome: Outcome
@@ -47,17 +47,17 @@ class Difference:
     instead: dict[str, Any]
 
     def told(self) -> dict[str, Any]:
-        """The same for /v1/shadow."""
+        """Return it in the form of /v1/shadow."""
         at = datetime.fromtimestamp(self.at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {"pod": self.pod, "at": at, "outcome": self.outcome.value, "bound": self.bound, "instead": self.instead}
 
 
 class Onlooker(Owner):
-    """An owner that decides nothing, and remembers how others decided.
+    """An owner that decides nothing, and records the decisions of others.
 
     Attributes:
-        outcomes_seen: how many Bindings of others there were, by how they compare.
-        differences: the last of those that were not the same, oldest first.
+        outcomes_seen: number of other schedulers' Bindings, by outcome.
+        differences: the latest Bindings that were not the same, oldest first.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -67,7 +67,7 @@ class Onlooker(Owner):
         self.differences: Final[deque[Difference]] = deque(maxlen=DIFFERENCES_MAX)
 
     def pod_changed(self, pod: Pod) -> None:
-        """A pod appeared or changed; see `Owner.pod_changed`."""
+        """Record that a pod was added or changed; see `Owner.pod_changed`."""
         entry = self.life.get(pod.uid)
         if entry is None or not pod.node_name:
             super().pod_changed(pod)
@@ -78,7 +78,7 @@ class Onlooker(Owner):
             self._compare(pod, instead)
 
     def _decided(self, entry: Entry, node: NodeName) -> dict[str, Any] | None:
-        """Where the pod of *entry* would go now, or why not to *node* if nowhere; None if that cannot be told."""
+        """Return where the pod of *entry* would go now, or if nowhere, why not to *node*; None if unknown."""
         if entry.shape is None:
             return coded(entry.wait) if entry.wait is not None else None
         try:
@@ -107,7 +107,7 @@ class Onlooker(Owner):
         self.differences.append(Difference(pod=pod.key, outcome=outcome, at_s=self._wall(), bound=bound, instead=told))
 
     def _bound(self, pod: Pod) -> dict[str, Any]:
-        """Where *pod* is, as it is counted."""
+        """Return where *pod* is, as counted."""
         holding = self.ledger.holding(pod.uid)
         if holding is None or holding.dialect is None or holding.assignment is None:
             told = {"node": pod.node_name, "cards": []}

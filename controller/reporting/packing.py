@@ -1,4 +1,4 @@
-"""What the policy `pack` has learnt: its tables as metrics, and the answer of /v1/packing."""
+"""The learned tables of policy `pack`, as metrics and as the answer of /v1/packing."""
 
 from typing import Any, Final
 
@@ -6,12 +6,12 @@ from controller.metrics import Metrics
 from core.placing.learning import Learning
 from core.placing.pack import STEPS
 
-# Where the metric reads a table: a quarter of a card free, a half, three quarters, all of it.
+# The metric samples a table at these free fractions of a card.
 _TOLD_PCT: Final = (25, 50, 75, 100)
 
 
 def show(metrics: Metrics, learning: Learning) -> None:
-    """Let the metrics say what the tables in force say."""
+    """Set the metrics to the tables in force."""
     metrics.packing_pods.set(learning.made_of)
     metrics.packing_loss.clear()
     for one in learning.known:
@@ -20,10 +20,11 @@ def show(metrics: Metrics, learning: Learning) -> None:
 
 
 def answer(learning: Learning) -> dict[str, Any]:
-    """The tables in full.
+    """Return the complete tables.
 
-    loss: hundredths of a card that are expected never to be sold, by how many are free of it, 0 to 100. per_step: what
-    of each resource of a node goes with a hundredth. scarce: 0 to 1, how surely such a resource runs out first.
+    loss: hundredths of a card that will probably never be sold, by the number of free hundredths, 0 to 100. per_step:
+    amount of each node resource that is used with one hundredth. scarce: 0 to 1, how likely such a resource runs out
+    first.
     """
     return {
         "pods": learning.made_of,

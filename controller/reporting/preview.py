@@ -1,7 +1,7 @@
-"""Where a pod would go now, or why nowhere: the answer of /v1/preview. Nothing is reserved, nothing is remembered.
+"""The answer of /v1/preview: where a pod would go now, or why nowhere. It reserves and remembers nothing.
 
-Every node is looked at, in slices between which the planner goes on, and for so long: whoever may ask for previews can
-make pods of any shape, and what is kept for a shape of the cluster's own would be kept for each of them.
+Every node is judged, in slices between which the planner runs, within a time limit. Callers can send pods of any shape,
+so results are not cached as they are for shapes in the cluster.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from core.placing.shape import Shape
 from core.waiting import Wait
 from core.wire.pods import decode_pod
 
-# Less than the webhook waits for it. A thousand nodes take 10 to 30 ms of this.
+# Less than the webhook's timeout. A thousand nodes take 10 to 30 ms of it.
 LIMIT_S: Final = 0.4
 LATE: Final = "late"
 
@@ -30,10 +30,10 @@ LATE: Final = "late"
 async def preview(
     owner: Owner, inbox: Inbox, explain_shape: Explain, text: bytes, *, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
-    """The decision on the pod in *text*, JSON, were it created now; *clock*: monotonic seconds.
+    """Return the decision for the pod in *text*, JSON, if it were created now; *clock*: monotonic seconds.
 
     Raises:
-        InvalidRequestError: *text* is no pod.
+        InvalidRequestError: *text* is not a pod.
     """
     pod = decode_pod(text)
     try:

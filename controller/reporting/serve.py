@@ -1,6 +1,6 @@
-"""What the TLS port answers, to callers that prove who they are: where a pod would go, where one is or why it waits.
+"""The TLS port's answers to authenticated callers: where a pod would go, where a pod is, or why it waits.
 
-And the text for Prometheus, which is made in pieces.
+It also generates the text for Prometheus, in pieces.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ AUDIT: Final = "/v1/audit"
 PACKING: Final = "/v1/packing"
 HELD: Final = "/v1/held"
 SHADOW: Final = "/v1/shadow"
-# What the API server takes as an object.
+# The API server's limit for an object.
 MAX_POD_BYTES: Final = 3 * 2**20
 BODY_S: Final = 2.0
 _CALLER_S: Final = 2.0
-# How many previews are worked on or wait: of one caller, and of all. They are worked on one at a time, so that the
-# planner goes on after each slice of one.
+# Limits of previews in progress or waiting: of one caller, and in total. They run one at a time, so that the planner
+# continues after each slice.
 _PREVIEWS_OF_CALLER: Final = 8
 _PREVIEWS: Final = 32
 _CHUNK_CHARACTERS: Final = 1 << 16
@@ -40,7 +40,7 @@ _STEP_S: Final = 0.005
 
 
 async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[bytes]:
-    """The text for Prometheus, *series* after the rest; between its pieces others have their turn."""
+    """Yield the text for Prometheus, with *series* last; other tasks run between the pieces."""
     yield generate_latest(metrics.registry)
     pieces: list[str] = []
     size, started_s = 0, time.monotonic()
@@ -56,7 +56,7 @@ async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[b
 
 
 class Trusted:
-    """/v1/preview and /v1/explain, and the pages /v1/audit or /v1/shadow, /v1/packing and /v1/held."""
+    """Serves /v1/preview and /v1/explain, and the pages /v1/audit or /v1/shadow, /v1/packing and /v1/held."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class Trusted:
         """Prepare.
 
         Args:
-            callers: who judges callers; None before there is a connection to the API server.
-            preview: the answer to a pod's JSON; None while nothing can be said yet.
-            explain: the answer for a pod by namespace/name; the same.
-            audit: what the audit found; None where this process does not audit (yet).
-            packing: what policy pack has learnt; None where nothing is known yet.
-            held: what pods that were removed by force still hold; None while the cluster is not known.
-            shadow: what would be done; None before that is known. None itself where this process is no shadow.
+            callers: returns the authorizer; None before there is a connection to the API server.
+            preview: returns the answer to a pod's JSON; None while there is none yet.
+            explain: returns the answer for a pod by namespace/name; None while there is none yet.
+            audit: returns the audit's findings; None if this process does not audit (yet).
+            packing: returns what policy pack has learned; None before it has.
+            held: returns what force-deleted pods still hold; None while the cluster is unknown.
+            shadow: returns what would be done; None before the first result. None itself if this is not shadow mode.
         """
         self._callers = callers
         self._preview = preview
@@ -104,7 +104,7 @@ class Trusted:
         return await self._answered(call, lambda: self._explain(key))
 
     async def _previewed(self, call: Call) -> dict[str, Any] | None:
-        # Whoever comes here was judged; a token is one caller, and is kept nowhere itself.
+        # The caller is already authorized; its token identifies it, and only the hash is kept.
         caller = hashlib.sha256(call.header(b"authorization") or b"").digest()
         if self._previews[caller] >= _PREVIEWS_OF_CALLER or self._previews.total() >= _PREVIEWS:
             raise RefusedCallError(429, "too many previews at once; ask again when one is answered")
@@ -118,7 +118,7 @@ class Trusted:
                 del self._previews[caller]
 
     async def _answered(self, call: Call, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> Reply:
-        """The answer of *ask*, for a caller that may."""
+        """Return the answer of *ask* for an authorized caller."""
         callers = self._callers()
         if callers is None:
             return _json({"text": "not connected to the API server yet; see /readyz"}, status=503)

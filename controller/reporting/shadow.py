@@ -1,7 +1,7 @@
-"""Shadow mode: beside another scheduler, what this controller would do, for whoever thinks of changing over.
+"""Shadow mode: reports what this controller would do beside another scheduler, before a change-over.
 
-Round after round: what would become of the pods that wait (`shadow_round`), which of them wait without need, and which
-cards are held beyond what they have. How Bindings of the other compare is the onlooker's. Nothing is written.
+Each round reports what would become of the waiting pods (`shadow_round`), which of them wait although they fit, and
+which cards are held beyond their capacity. The onlooker compares Bindings. Nothing is written.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from core.model import PodUid
 
 _log: Final = structlog.get_logger()
 
-# Between two rounds, and at least so many times as long as the last one worked: a tenth of one processor at most.
+# The pause between rounds is at least this, and this many times as long as the last round: at most a tenth of a CPU.
 _ROUND_S: Final = 5.0
 _REST_PER_WORK: Final = 9.0
-# A pod that has had a place for so long waits without need: a scheduler that works has bound it by then.
+# A pod that has had a place for this long waits needlessly: a working scheduler would have bound it.
 NEEDLESS_S: Final = 30.0
 FINDINGS_MAX: Final = 200
 _VERSION: Final = 1
 
 
 class Shadow:
-    """Goes round until cancelled, and tells what the last round found."""
+    """Runs rounds until cancelled, and reports the last round's results."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Shadow:
         """Prepare.
 
         Args:
-            owner: who knows the cluster.
-            inbox: through which others tell it.
-            explain_shape: why no node takes a shape.
-            metrics: where to count.
-            is_current: whether what is known of the cluster is no older than a decision may be founded on.
+            owner: the state of the cluster.
+            inbox: the calls for the owner.
+            explain_shape: returns why no node takes a shape.
+            metrics: the process's metrics.
+            is_current: whether the mirror is recent enough for decisions.
             clock: monotonic seconds.
             wall: Unix seconds.
         """
@@ -66,17 +66,17 @@ class Shadow:
         self._round = Round()
         self._findings: tuple[Finding, ...] = ()
         self._ended_s = 0.0
-        # Since when a pod that waits has had a place, round after round (monotonic).
+        # Since when a waiting pod has had a place in every round (monotonic).
         self._fits_since_s: dict[PodUid, float] = {}
 
     async def run(self) -> NoReturn:
-        """Go round until cancelled; not while the mirror is behind."""
+        """Run rounds until cancelled, but not while the mirror is behind."""
         while True:
             worked_s = await self.look() if self._is_current() else 0.0
             await asyncio.sleep(max(_ROUND_S, _REST_PER_WORK * worked_s))
 
     async def look(self) -> float:
-        """One round; the seconds of work that it was."""
+        """Run one round; return its seconds of work."""
         await self._inbox.settled()
         work, now_s = Work(self._clock), self._clock()
         found = await judge(self._owner, self._explain, work, self._round)
@@ -87,7 +87,7 @@ class Shadow:
         return work.worked_s
 
     async def _faults(self, work: Work) -> tuple[Finding, ...]:
-        """What must not be: cards beyond what they have, sold in two ways, or held by pods that cannot be read."""
+        """Return violations: cards beyond their capacity, sold in two ways, or held by unreadable pods."""
         ledger = self._owner.ledger
         found: list[Finding] = []
         for name in tuple(ledger.states):
@@ -100,7 +100,7 @@ class Shadow:
     # ------------------------------------------------------------------ what others see
 
     def fill(self) -> None:
-        """Bring the gauges up to date."""
+        """Update the gauges."""
         metrics, judged = self._metrics, self._round.judged
         fitting = sum(one.fits for one in judged)
         metrics.shadow_pods.labels("fits").set(fitting)
@@ -117,13 +117,13 @@ class Shadow:
             metrics.audit_findings.labels(fault.value).set(count)
 
     def _needless(self) -> dict[PodUid, float]:
-        """How many seconds pods have waited with a place, of those that have for long enough."""
+        """Return how many seconds pods have waited needlessly, if long enough."""
         now_s = self._clock()
         since = {uid: now_s - at_s for uid, at_s in self._fits_since_s.items() if self._owner.life.get(uid) is not None}
         return {uid: for_s for uid, for_s in since.items() if for_s >= NEEDLESS_S}
 
     def report(self) -> dict[str, Any] | None:
-        """All of it, for /v1/shadow; None before the first round is over."""
+        """Return all results, for /v1/shadow; None before the first round is over."""
         if not self._round.number:
             return None
         needless, seen = self._needless(), self._owner.outcomes_seen

@@ -1,8 +1,8 @@
-"""What would become of the pods that wait, if this controller decided: all of them once, on a fork of the ledger.
+"""One round of shadow mode: what would become of the waiting pods if this controller decided, on a fork of the ledger.
 
-Pods that others bound are counted as they were bound. Those that wait are placed one after the other, in the order of
-queues, priority and age, so that what is said of all of them could be had at once. Nothing of it is kept, and hand-off
-to device plugins has no part in it: it delays a Binding, and changes no place.
+Pods that others bound are counted as bound. Waiting pods are placed one at a time, in the order of queues, priority and
+age, so that all results hold together. Nothing is kept. Hand-off to device plugins is left out, because it delays a
+Binding but does not change a placement.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,21 +29,21 @@ from core.placing.fairness import Account, Budget, taken
 from core.placing.shape import Shape
 from core.waiting import Wait
 
-# So many pods are judged in a round, and for so many shapes it is worked out why no node takes them, which costs more
-# than all else; what was worked out is good for so many rounds.
+# The limits of a round: judged pods, and shapes whose refusal is explained, which costs more than everything else. An
+# explanation stays valid for this many rounds.
 JUDGED_MAX: Final = 1000
 EXPLAINED_MAX: Final = 10
 _GOOD_FOR: Final = 12
 _UNEXPLAINED: Final = "no node fits; why is being worked out, for some kinds of pods after the other"
 _NOWHERE: Final = frozenset[NodeName]()
 
-# Why no node of a ledger takes a shape, leaving out some; and the seconds of work that it was.
+# Returns why no node of a ledger, except some, takes a shape; and the seconds of work.
 ExplainOn = Callable[[Shape, Ledger, frozenset[NodeName]], Awaitable[tuple[Refused, float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What would become of one pod: it fits with *answer* as its node and cards, or waits with its code and reason."""
+    """The result for one pod: it fits, with node and cards in *answer*, or waits, with code and reason."""
 
     pod: Pod
     fits: bool
@@ -52,9 +52,9 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """All that were judged, first come first; and how many there were no room to judge.
+    """All judged pods in order, and the number of pods beyond the limit.
 
-    number: of the round. reasons: why no node takes a shape, and in which round that was worked out.
+    number: of the round. reasons: why no node takes a shape, and the round of that explanation.
     """
 
     number: int = 0
@@ -65,7 +65,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """Who is judged next, as the pods were when the round began: one pod, or the members of a gang."""
+    """The next pod or gang to judge, as it was when the round began."""
 
     pod: Pod
     shape: Shape | None
@@ -74,7 +74,7 @@ class _Turn:
 
 
 async def judge(owner: Owner, explain_shape: ExplainOn, work: Work, before: Round, most: int = JUDGED_MAX) -> Round:
-    """Judge the first *most* of those that wait, after the round *before*; others have the loop between two of them."""
+    """Judge the first *most* waiting pods, after the round *before*; other tasks run between two pods."""
     turns, left_out = _turns(owner, most)
     if not turns:
         return Round(number=before.number + 1, left_out=left_out)
@@ -87,7 +87,7 @@ async def judge(owner: Owner, explain_shape: ExplainOn, work: Work, before: Roun
 
 
 def _turns(owner: Owner, most: int) -> tuple[list[_Turn], int]:
-    """In which order pods are judged, gangs where their first member stands; and how many are left out."""
+    """Return the order of pods, with gangs at the place of their first member; and how many pods are left out."""
     planner = owner.planner
     ranks = {line: planner.state.lines.rank(line) for line in {one.line for one in owner.life}}
     entries = sorted(owner.life, key=lambda one: (ranks[one.line], one.order))
@@ -108,7 +108,7 @@ class _Trial:
 
     Attributes:
         number: of the round.
-        reasons: why no node takes a shape, of those that were refused in it, and in which round that was worked out.
+        reasons: why no node takes a shape, for shapes refused in this round, and the round of that explanation.
     """
 
     def __init__(self, owner: Owner, explain_shape: ExplainOn, work: Work, before: Round) -> None:
@@ -120,14 +120,14 @@ class _Trial:
         self._work: Final = work
         self._ledger: Final[Ledger] = owner.ledger.fork()
         self._candidates: Final = Candidates(self._ledger, owner.planner.search.policy)
-        # What was taken of queues and namespaces in this round, beside what is bound.
+        # Use of queues and namespaces in this round, in addition to bound pods.
         self._spent: Final[dict[tuple[Account, str], int]] = {}
-        # Shapes that no node takes any more: there is less room with every pod of the round.
+        # Shapes that no node takes any more, because free capacity only shrinks during a round.
         self._refused: Final[dict[Shape, Mapping[str, Any]]] = {}
         self._explained = 0
 
     async def judged(self, turn: _Turn) -> list[Judged]:
-        """What would become of those whose turn it is."""
+        """Return the results for *turn*."""
         if turn.gang is not None:
             return await self._gang(turn.gang)
         if turn.shape is None:
@@ -158,7 +158,7 @@ class _Trial:
         return self._fits(pod, placement)
 
     async def _gang(self, found: Gang) -> list[Judged]:
-        """All members of a gang, of which enough are placed or none."""
+        """Judge all members of a gang; enough of them are placed, or none."""
         pods = [one.pod for one in found.unit.members]
         if not found.is_complete:
             return [_waits(pod, found.incomplete_wait()) for pod in pods]
@@ -191,7 +191,7 @@ class _Trial:
             await self._work.give_way()
 
     def _contradicted(self, pod: Pod, error: NodeInvariantError) -> Judged:
-        """Nothing more is placed on a node about which we are wrong; all others go on."""
+        """Set aside a node whose state is contradictory; the round continues with the others."""
         name = NodeName(error.node)
         if name in self._ledger.states and name not in self._ledger.aside:
             self._ledger.set_aside(name, error.problem)
@@ -202,7 +202,7 @@ class _Trial:
         return Judged(pod=pod, fits=True, answer={**where(self._ledger, placement), "text": text})
 
     async def _why(self, shape: Shape) -> Mapping[str, Any]:
-        """Why no node takes *shape*, with those in place that come first."""
+        """Return why no node takes *shape* beside the pods that come first."""
         known = self._before.get(shape)
         is_good = known is not None and known[0] + _GOOD_FOR > self.number
         if not is_good and self._explained < EXPLAINED_MAX:

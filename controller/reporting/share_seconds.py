@@ -1,6 +1,6 @@
-"""Counts to whom the time of cards goes (`core.card_time`), and tells it as a series of Prometheus.
+"""Accounts the time of cards (`core.card_time`), and reports it as a series for Prometheus.
 
-A node is looked at when its cards changed, and at no other time.
+A node is read only when its cards have changed.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ NAME: Final = "cardshare_card_seconds_total"
 TEXT: Final = "Seconds of cards, by holder; together they are the seconds of all cards."
 LABELS: Final = ("dialect", "part", "namespace", "owner")
 _BILLION: Final = 1_000_000_000
-# A node that changes many times is looked at once in so long.
+# A node that changes often is read at most once in this interval.
 _EVERY_S: Final = 5.0
-# After a start all nodes are new to it: decisions come first.
+# After a start all nodes are unread, but decisions have priority.
 _SLICE_S: Final = 0.005
 _REST_S: Final = 0.02
 
 
 def now_ms() -> int:
-    """The clock of all that is summed up here."""
+    """The clock of all sums here, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
 class _Seen(NamedTuple):
-    """What a node's shares follow from, and they themselves."""
+    """A node's shares, and the values that determine them."""
 
     offers: object
     closed: object
@@ -43,10 +43,10 @@ _NOTHING: Final = _Seen(None, None, False, False, {})
 
 
 class ShareSeconds:
-    """Follows the cards of a ledger."""
+    """Accounts the cards of a ledger."""
 
     def __init__(self, ledger: Callable[[], Ledger]) -> None:
-        """Prepare for the ledger that *ledger* answers, which may become another one."""
+        """Prepare for the ledger that *ledger* returns, which may change."""
         self._ledger: Final = ledger
         self._time: Final = CardTime()
         self._seen: Final[dict[NodeName, _Seen]] = {}
@@ -55,7 +55,7 @@ class ShareSeconds:
         self._by_owner = False
 
     async def run(self, counts: Callable[[], bool], by_owner: Callable[[], bool]) -> NoReturn:
-        """Follow the ledger while *counts* says so; *by_owner* says whether owners are told apart."""
+        """Follow the ledger while *counts* returns True; *by_owner*: whether owners are accounted separately."""
         while True:
             if counts():
                 until_s = time.monotonic() + _SLICE_S
@@ -67,7 +67,7 @@ class ShareSeconds:
             await asyncio.sleep(_REST_S if self._due else _EVERY_S)
 
     def follow(self, at_ms: int, *, by_owner: bool) -> Iterator[None]:
-        """Take in what changed since the last time, a node at a step; what is left then is taken in the next time."""
+        """Read the changed nodes, one per step; the rest is read in the next call."""
         ledger = self._ledger()
         if by_owner != self._by_owner:
             self._by_owner, self._cursor = by_owner, None
@@ -94,7 +94,7 @@ class ShareSeconds:
         return changed if changed is not None else [*self._seen, *ledger.states]
 
     def pause(self, at_ms: int) -> None:
-        """Count nothing from *at_ms* on, until the next `follow`: another process does."""
+        """Account nothing from *at_ms* until the next `follow`, because another process does."""
         for seen in self._seen.values():
             self._time.change(seen.shares, {}, at_ms)
         self._seen.clear()
@@ -102,7 +102,7 @@ class ShareSeconds:
         self._cursor = None
 
     def series(self, at_ms: int) -> Iterator[str]:
-        """The series in Prometheus' text format; seconds to nine decimals, which is exact."""
+        """Yield the series in Prometheus' text format; seconds with nine decimals, which is exact."""
         yield f"# HELP {NAME} {TEXT}\n# TYPE {NAME} counter\n"
         for payee, total in self._time.sums(at_ms).items():
             labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in zip(LABELS, payee, strict=True))

@@ -1,7 +1,7 @@
-"""Tells users why their pods wait: explains refused shapes, and has conditions and events written (`conditions`).
+"""Reports to users why their pods wait: explains refused shapes, and passes conditions and events to `conditions`.
 
-A refusal is explained once for all that ask the same, in slices, and again when it may have changed. Never in the way
-of a Binding.
+A refusal is explained once for all equal requests, in slices, and again when it may have changed. Reports never delay a
+Binding.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ from core.settings import Policy
 from core.waiting import Cause, Wait
 from kube.calls import Calls
 
-# A shape that goes on being refused is explained again after this, not before.
+# Minimum interval between explanations of a shape that is still refused.
 _AGAIN_S: Final = 5.0
 _SUMMED_AT_ONCE: Final = 500
-# Nobody counts further how many pods a new node takes: each is judged.
+# Cap on the number of pods that a new node takes; each costs a judgement.
 _ROOM_MAX: Final = 128
-# What was explained before is explained again in no more than a twentieth of the time; new shapes go first.
+# Repeated explanations take at most a twentieth of the time; new shapes come first.
 _REST_PER_WORK: Final = 19.0
 _LOOK_S: Final = 0.25
 _SAID_MAX: Final = 4096
-# Of nodes that are kept free so many are named.
+# The maximum number of named nodes among those that are kept free.
 _NAMED: Final = 5
 _SENTENCE_MAX: Final = 1000
 _TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.PREPARING, Stage.TURN})
@@ -50,14 +50,14 @@ _TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage
 
 @dataclass(frozen=True, slots=True)
 class _Explained:
-    """What is told of one shape, and when it was found out."""
+    """The explanation of one shape, and its time."""
 
     saying: Saying
     made_s: float
 
 
 class StatusWriter:
-    """Knows what there is to tell of each waiting pod, and has it told."""
+    """Knows what to report about each waiting pod, and passes it on."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class StatusWriter:
         self._rests_until_s = float("-inf")
 
     async def run(self) -> None:
-        """Tell until cancelled."""
+        """Report until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._conditions.run(), name="conditions")
             while True:
@@ -102,7 +102,7 @@ class StatusWriter:
         if self._next_ask() is not None or self._owner.planner.unreported:
             return
         if self._owner.wakes.unreported:
-            # Whoever tells of these wakes this at every turn, and most of them are to rest.
+            # The planner sets this event at every turn, but most explanations must rest.
             await asyncio.sleep(max(min(self._rests_until_s - self._clock(), _LOOK_S), 0.01))
             return
         self.wake.clear()
@@ -114,27 +114,27 @@ class StatusWriter:
         except TimeoutError:
             pass
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ what is reported
 
     def _saying_of(self, entry: Entry) -> Saying | None:
-        """What there is to tell of a pod now."""
+        """Return what to report about a pod now."""
         if entry.stage not in _TOLD_STAGES:
             return None
         waits_for_nodes = isinstance(entry.parked, Together) and self._has_asked_nodes(entry.parked)
         if entry.wait is not None and (entry.wait.cause is Cause.WAITING_FOR_EVICTED or not waits_for_nodes):
-            # How much is left of an account moves with every pod that begins or ends.
+            # The remainder of a quota changes with every pod that starts or ends.
             numbers = isinstance(entry.parked, Capped)
             return Saying(entry.wait, Why(numberless(entry.wait.message) if numbers else entry.wait))
         said = self._said.get(entry.parked) if entry.parked is not None else None
         return said.saying if said is not None else None
 
     def _has_asked_nodes(self, asks: Together) -> bool:
-        """Whether it is nodes that have no room for a unit: why, is told once they were asked."""
+        """Return whether nodes lack capacity for a unit; the reason is reported once they were judged."""
         refusal = self._owner.planner.units.refusal(asks)
         return refusal is not None and not refusal.over
 
     def _next_ask(self) -> Ask | None:
-        """What to explain now: what never was, or, after the rest that the last one called for, any."""
+        """Return the next request to explain: a new one, or after the pause for the last one, any."""
         unreported = self._owner.wakes.unreported
         new = next((ask for ask in unreported if ask not in self._said), None)
         if new is not None or self._clock() < self._rests_until_s:
@@ -166,7 +166,7 @@ class StatusWriter:
             self._said = {ask: one for ask, one in self._said.items() if self._owner.life.refuses(ask)}
 
     async def _saying(self, ask: Ask) -> tuple[Saying | None, float]:
-        """What is to be told of those who ask *ask*, None if it is told already; and the seconds of work it was."""
+        """Return what to report for *ask*, None if it is reported already; and the seconds of work."""
         if isinstance(ask, Together):
             wait, missing, worked_s = await self.explain_unit(ask)
             if wait is None:
@@ -183,12 +183,12 @@ class StatusWriter:
         return Saying(self._with_kept(ask, wait), Why((reasons, self._is_kept(ask)), answer.words)), worked_s
 
     def _is_kept(self, ask: Ask) -> bool:
-        """Whether nodes are kept free for the first that asks *ask*."""
+        """Return whether nodes are kept free for the first pod with *ask*."""
         kept = self._owner.planner.barring.keeping_free.kept
         return kept is not None and kept.ask == ask
 
     def _with_kept(self, ask: Ask, wait: Wait) -> Wait:
-        """*wait*, and which nodes are kept free for the first that waits for it."""
+        """Return *wait*, with the nodes that are kept free for the first waiting pod."""
         kept = self._owner.planner.barring.keeping_free.kept
         if kept is None or kept.ask != ask:
             return wait
@@ -201,10 +201,10 @@ class StatusWriter:
         return Wait(wait.cause, f"{text} {told}")
 
     async def explain_unit(self, asks: Together) -> tuple[Wait | None, Refused | None, float]:
-        """Why too few members of a unit fit, and why no node takes one more where those that fit have their places.
+        """Return why too few members of a unit fit, and why no node takes one more beside those that fit.
 
-        None where it is not refused, or its queue has no room; the second alone where no node was asked, because there
-        is no domain that its members could be in, or only parts of it must be in one.
+        Both are None if the unit is not refused or its queue is full. Only the second is None if no node was judged,
+        because no domain could contain its members, or only parts of it must be in one domain.
         """
         await self._inbox.settled()
         refusal = self._owner.planner.units.refusal(asks)
@@ -216,7 +216,7 @@ class StatusWriter:
         ledger, policy = self._owner.ledger.fork(), self._owner.planner.search.policy
         gang.put(ledger, policy, answer)
         news: dict[Shape, New] = {}
-        # Nobody knows which domain a new node would be in.
+        # The domain of a new node is unknown.
         for shape in dict.fromkeys(part.shape for part in answer.parts) if answer.domain is None else ():
             helping = Helping(self._owner.planner.search.kinds, shape, policy.cards)
             for name in ledger.states:
@@ -235,11 +235,11 @@ class StatusWriter:
         barred: frozenset[NodeName] | None = None,
         domain: frozenset[NodeName] | None = None,
     ) -> tuple[Refused, float]:
-        """Why no node fits *shape*, judged node by node as all were at one instant; and the seconds of work it was.
+        """Return why no node fits *shape*, with all nodes as they were at one instant; and the seconds of work.
 
-        Nodes that go meanwhile are left out. *fork*: the ledger to ask, in place of the cluster's own. *barred*: the
-        nodes that are kept free for others; None: those that are for the first refused for *shape*. *domain*: the nodes
-        to ask; None: all.
+        Nodes that are removed in the meantime are left out. *fork*: the ledger to judge instead of the cluster's own.
+        *barred*: nodes that are kept free for others; None: those for the first pod refused with *shape*.
+        *domain*: the nodes to judge; None: all.
         """
         await self._inbox.settled()
         if barred is None:
@@ -267,18 +267,18 @@ class StatusWriter:
         worked_s = work.worked_s
         if len(refusals) <= _SUMMED_AT_ONCE:
             return explain.summed(refusals, nodes, new), worked_s
-        # Adding up thousands of them holds the loop for too long, and touches nothing that can change.
+        # Summing thousands of refusals would block the loop, and the data cannot change.
         return await asyncio.to_thread(explain.summed, refusals, nodes, new), worked_s
 
     def _held(self, ledger: Ledger, shape: Shape) -> "_Held | None":
-        """The cards that pods which were removed by force hold still; None if there are none, as nearly always."""
+        """Return the cards that force-deleted pods still hold; None if there are none, which is usual."""
         held = self._owner.vanished.held(self._clock())
         if not held:
             return None
         free = ledger.fork()
         for one in held:
             free.release(one.uid)
-        # Who waits may be of another namespace than who is waited for, and is not told its name then.
+        # The name of a pod is shown only to pods of its own namespace.
         asking = {entry.pod.namespace for entry in self._owner.life.refused_pods(shape)}
         nodes: dict[NodeName, tuple[str, float]] = {}
         for one in held:
@@ -289,13 +289,13 @@ class StatusWriter:
 
 
 class _Held(NamedTuple):
-    """free: the ledger without removed pods. nodes: on which these hold cards still, their names, and for how long."""
+    """free: the ledger without force-deleted pods. nodes: where these hold cards, their names, and for how long."""
 
     free: Ledger
     nodes: Mapping[NodeName, tuple[str, float]]
 
     def refusal(self, known: NodeRefusal, shape: Shape, policy: Policy) -> NodeRefusal:
-        """*known*, or that it is these cards that the pod waits for."""
+        """Return *known*, or that the pod waits for these cards."""
         state = self.free.states.get(known.node) if known.node in self.nodes else None
         if state is None:
             return known
@@ -313,6 +313,6 @@ class _Held(NamedTuple):
 
 
 def _kept_free(name: NodeName) -> NodeRefusal:
-    """A node that would take the pod, and is kept free for one that waits longer."""
+    """Return the refusal of a node that would take the pod but is kept free for one that waits longer."""
     wait = f"{name} is kept free no more"
     return NodeRefusal(node=name, key="kept free for others that wait longer", barred=True, wait=wait)

@@ -1,4 +1,4 @@
-"""Work on the event loop in slices, between which others have it."""
+"""Work on the event loop in slices, between which other tasks run."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 class Work:
-    """One piece of work, and how long it took."""
+    """One piece of work, and its duration."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Begin; *clock*: monotonic seconds."""
@@ -18,14 +18,14 @@ class Work:
         self._worked_s, self._started_s = 0.0, clock()
 
     async def give_way(self) -> None:
-        """Let others go on if this slice has lasted for long enough."""
+        """Let other tasks run if this slice has lasted long enough."""
         if self._clock() - self._started_s > _STEP_S:
             self._worked_s = self.worked_s
             await asyncio.sleep(0)
             self._started_s = self._clock()
 
     async def result(self, steps: Generator[None, None, _T]) -> _T:
-        """What *steps* return; others may go on between two of them."""
+        """Return the result of *steps*; other tasks may run between two of them."""
         while True:
             try:
                 next(steps)
@@ -35,5 +35,5 @@ class Work:
 
     @property
     def worked_s(self) -> float:
-        """The seconds of work up to now, those of others not counted."""
+        """The seconds of work so far, without those of other tasks."""
         return self._worked_s + self._clock() - self._started_s

@@ -1,1 +1,1 @@
-"""What the cluster shows: pods, nodes, ConfigMaps and groups, as the watches bring them."""
+"""The state of the cluster from watches: pods, nodes, ConfigMaps and groups."""

@@ -1,6 +1,6 @@
-"""What the API server shows, told to the owner in order: pods, nodes, groups, queues, and ConfigMaps.
+"""Passes the objects of the API server to the owner in order: pods, nodes, groups, queues, and ConfigMaps.
 
-Lists and watches are `kube.reflector`'s; here stands only which kinds there are and whom they are told to.
+`kube.reflector` lists and watches. This module defines the kinds of objects and their receivers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,17 +71,17 @@ _STORAGE: Final[Mapping[StorageKind, tuple[str, Callable[[bytes], Any]]]] = {
 _QUOTAS_PATH: Final = "/api/v1/resourcequotas"
 _RESOURCES_PATH: Final = "/apis/resource.k8s.io/v1"
 _BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
-# What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
+# Decisions depend on these kinds, so each watch is short: its end, or a bookmark before it, shows that it works.
 _PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
-# Kinds that need not be installed are looked for so often.
+# The retry interval for kinds that may not be installed.
 _OPTIONAL: Final = Pace(last_list_wait_s=10.0)
 
 
 class Forgiving(Generic[_T]):
-    """A decoder that hands over what is left of an object that cannot be read, so that it keeps no other from being.
+    """A decoder that salvages part of an unreadable object, so that it does not block the others.
 
     Attributes:
-        salvaged: how many times.
+        salvaged: number of salvaged objects.
     """
 
     def __init__(
@@ -90,17 +90,17 @@ class Forgiving(Generic[_T]):
         salvage: Callable[[bytes], _T],
         tell: Callable[[_T, InvalidRequestError], None],
     ) -> None:
-        """Prepare; *tell*: what is left, and why there is no more of it."""
+        """Prepare; *tell*: receives each salvaged object and the error."""
         self.salvaged = 0
         self._decode: Final = decode
         self._salvage: Final = salvage
         self._tell: Final = tell
 
     def __call__(self, text: bytes) -> _T:
-        """The object in *text*.
+        """Return the object in *text*.
 
         Raises:
-            InvalidRequestError: not even which it is can be read.
+            InvalidRequestError: not even the object's identity is readable.
         """
         try:
             return self._decode(text)
@@ -112,7 +112,7 @@ class Forgiving(Generic[_T]):
 
 
 class Told(Generic[_T]):
-    """A sink that has the owner told of the objects of one kind, in order."""
+    """A sink that passes the objects of one kind to the owner, in order."""
 
     def __init__(
         self,
@@ -125,10 +125,10 @@ class Told(Generic[_T]):
         """Prepare.
 
         Args:
-            inbox: through which the owner is told.
-            replaced: these, and no others, exist; and whether the kind is served at all.
-            changed: one appeared or changed.
-            gone: one went.
+            inbox: the calls for the owner.
+            replaced: receives the complete list, and whether the kind is served.
+            changed: receives an added or changed object.
+            gone: receives a deleted object.
         """
         self._inbox: Final = inbox
         self._replaced: Final = replaced
@@ -136,16 +136,16 @@ class Told(Generic[_T]):
         self._gone: Final = gone
 
     async def on_replace(self, objects: Sequence[_T], resource_version: str) -> None:
-        """These, and no others, exist; without a version of the list, the kind is not installed."""
+        """Pass on the complete list; without a version of the list, the kind is not installed."""
         await self._inbox.put_and_wait(partial(self._replaced, objects, bool(resource_version)))
 
     async def on_event(self, kind: EventKind, value: _T) -> None:
-        """One appeared, changed or went."""
+        """Pass on one added, changed or deleted object."""
         await self._inbox.put_in_time(partial(self._gone if kind is EventKind.DELETED else self._changed, value))
 
 
 class PodSink(Told[Pod]):
-    """Tells the owner of pods, and before that at once who else places them."""
+    """Passes pods to the owner, and before that directly to *others*, which detects other schedulers."""
 
     def __init__(self, owner: Owner, inbox: Inbox, others: SchedulerNames) -> None:
         super().__init__(
@@ -159,9 +159,9 @@ class PodSink(Told[Pod]):
         self._newest = ""
 
     async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
-        """These pods, and no others, exist."""
+        """Pass on all pods."""
         self._others.replaced(objects)
-        # A list is of the moment, so that it can be older than a watch before it only if etcd was restored.
+        # A list is never older than an earlier watch, unless etcd was restored.
         back = is_newer(self._newest, resource_version)
         self._newest = resource_version
         await self._inbox.put_and_wait(
@@ -169,7 +169,7 @@ class PodSink(Told[Pod]):
         )
 
     async def on_event(self, kind: EventKind, value: Pod) -> None:
-        """One pod appeared, changed or went."""
+        """Pass on one added, changed or deleted pod."""
         if is_newer(value.resource_version, self._newest):
             self._newest = value.resource_version
         if kind is EventKind.DELETED:
@@ -180,7 +180,7 @@ class PodSink(Told[Pod]):
 
 
 def node_sink(owner: Owner, inbox: Inbox) -> Told[Node]:
-    """Tells the owner of nodes."""
+    """Return a sink that passes nodes to the owner."""
     nodes = owner.nodes
     return Told(
         inbox,
@@ -191,7 +191,7 @@ def node_sink(owner: Owner, inbox: Inbox) -> Told[Node]:
 
 
 def forgiving_pods(owner: Owner) -> Forgiving[Pod]:
-    """Reads pods for *owner*."""
+    """Return a decoder of pods for *owner*."""
 
     def salvage(text: bytes) -> Pod:
         tables = owner.ledger.tables
@@ -206,7 +206,7 @@ def forgiving_pods(owner: Owner) -> Forgiving[Pod]:
 
 
 def forgiving_nodes(owner: Owner) -> Forgiving[Node]:
-    """Reads nodes for *owner*."""
+    """Return a decoder of nodes for *owner*."""
 
     def about(node: Node) -> Subject:
         return Subject(kind="Node", name=node.name, uid=node.uid)
@@ -246,7 +246,7 @@ def _forgiving_quotas(owner: Owner) -> Forgiving[ResourceQuota]:
 def _tells(
     owner: Owner, about: Callable[[_T], Subject], so: Callable[[_T], str]
 ) -> Callable[[_T, InvalidRequestError], None]:
-    """Says in log and event that an object cannot be read, and what follows from it."""
+    """Return a function that reports an unreadable object and its effect in log and event."""
 
     def tell(found: _T, error: InvalidRequestError) -> None:
         subject = about(found)
@@ -266,28 +266,28 @@ def _tells(
 def pods_reflector(
     source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Pod], others: SchedulerNames
 ) -> Reflector[Pod]:
-    """Keeps the owner told of every pod of the cluster."""
+    """Return a reflector that passes every pod of the cluster to the owner."""
     return Reflector(source, PODS_PATH, decode=decode, sink=PodSink(owner, inbox, others), pace=_PACE)
 
 
 async def pods_on(source: listing.Source, node: NodeName) -> Sequence[Pod]:
-    """The pods of *node* as the API server has them now.
+    """Return the pods of *node*, read from the API server now.
 
     Raises:
         ApiError: it does not answer.
-        UndecodableError: one of them cannot be read.
+        UndecodableError: a pod is unreadable.
     """
     selectors = {"fieldSelector": f"spec.nodeName={node}"}
     return (await listing.list_all(source, PODS_PATH, page_decoder(decode_pod), selectors=selectors)).items
 
 
 def nodes_reflector(source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Node]) -> Reflector[Node]:
-    """Keeps the owner told of every node."""
+    """Return a reflector that passes every node to the owner."""
     return Reflector(source, _NODES_PATH, decode=decode, sink=node_sink(owner, inbox), pace=_PACE)
 
 
 def groups_reflector(source: Source, kind: GroupKind, owner: Owner, inbox: Inbox) -> Reflector[GroupSpec]:
-    """Keeps the owner told of PodGroups of *kind*, which need not be installed, wherever they are served."""
+    """Return a reflector of PodGroups of *kind*, which may not be installed, at any served version."""
     groups = owner.groups
 
     def replaced(objects: Sequence[GroupSpec], served: bool) -> Iterator[None]:
@@ -301,7 +301,7 @@ def groups_reflector(source: Source, kind: GroupKind, owner: Owner, inbox: Inbox
 
 
 def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[QueueSpec]:
-    """Keeps the owner told of Volcano's queues, which need not be installed."""
+    """Return a reflector of Volcano's queues, which may not be installed."""
     groups = owner.groups
     sink = Told(
         inbox,
@@ -314,7 +314,7 @@ def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Qu
 
 
 def hyper_nodes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[HyperNode]:
-    """Keeps the owner told of Volcano's HyperNodes, which need not be installed."""
+    """Return a reflector of Volcano's HyperNodes, which may not be installed."""
     groups = owner.groups
     sink = Told(
         inbox,
@@ -327,14 +327,14 @@ def hyper_nodes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflect
 
 
 def jobs_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[JobSpec]:
-    """Keeps the owner told of Volcano's Jobs, which need not be installed."""
+    """Return a reflector of Volcano's Jobs, which may not be installed."""
     jobs = owner.jobs
     sink = Told(inbox, replaced=lambda objects, _: jobs.replaced(objects), changed=jobs.changed, gone=jobs.gone)
     return Reflector(source, JOBS_PATH, decode=decode_job, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def quotas_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceQuota]:
-    """Keeps the owner told of ResourceQuotas."""
+    """Return a reflector of ResourceQuotas."""
     quotas = owner.planner.state.books.quotas
     sink = Told(
         inbox,
@@ -346,7 +346,7 @@ def quotas_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Re
 
 
 def budgets_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[DisruptionBudget]:
-    """Keeps the owner told of disruption budgets."""
+    """Return a reflector of disruption budgets."""
     occupants = owner.occupants
     sink = Told(
         inbox,
@@ -358,7 +358,7 @@ def budgets_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[D
 
 
 def namespaces_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Namespace]:
-    """Keeps the owner told of namespaces and their labels."""
+    """Return a reflector of namespaces and their labels."""
     sink = Told(
         inbox,
         replaced=lambda objects, _: owner.namespaces_replaced(objects),
@@ -369,7 +369,7 @@ def namespaces_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflecto
 
 
 def priority_classes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[PriorityClass]:
-    """Keeps the owner told of PriorityClasses, which groups name."""
+    """Return a reflector of PriorityClasses, which groups name."""
     groups = owner.groups
     sink = Told(
         inbox,
@@ -381,7 +381,7 @@ def priority_classes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Re
 
 
 def storage_reflector(source: Source, owner: Owner, inbox: Inbox, kind: StorageKind) -> Reflector[Any]:
-    """Keeps the owner told of claims, volumes, or what else storage is made of; none of it need be served."""
+    """Return a reflector of claims, volumes, or other storage objects, each of which may not be served."""
     claims = owner.claims
     sink = _sink(inbox, claims.stores[kind], replaced=partial(claims.replaced, kind))
     path, decode = _STORAGE[kind]
@@ -389,19 +389,19 @@ def storage_reflector(source: Source, owner: Owner, inbox: Inbox, kind: StorageK
 
 
 def resource_claims_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceClaim]:
-    """Keeps the owner told of the claims of dynamic resource allocation, which need not be served."""
+    """Return a reflector of the claims of dynamic resource allocation, which may not be served."""
     path, sink = f"{_RESOURCES_PATH}/resourceclaims", _sink(inbox, owner.uses.claims)
     return Reflector(source, path, decode=decode_resource_claim, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def resource_slices_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceSlice]:
-    """Keeps the owner told of where the devices of such claims are, if that is served."""
+    """Return a reflector of the devices of such claims, which may not be served."""
     path, sink = f"{_RESOURCES_PATH}/resourceslices", _sink(inbox, owner.uses.slices)
     return Reflector(source, path, decode=decode_resource_slice, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def _sink(inbox: Inbox, store: Store[_T], replaced: Callable[[Sequence[_T]], Iterator[None]] | None = None) -> Told[_T]:
-    """Has *store* told; *replaced*: in place of its own."""
+    """Return a sink for *store*; *replaced*: receives complete lists instead of the store."""
     whole = replaced or store.replaced
 
     def put(one: _T) -> None:
@@ -414,7 +414,7 @@ def _sink(inbox: Inbox, store: Store[_T], replaced: Callable[[Sequence[_T]], Ite
 
 
 def documents_reflector(source: Source, owner: Owner, inbox: Inbox, place: Place) -> Reflector[ConfigMap]:
-    """Follows the ConfigMaps of one place that speak of nodes."""
+    """Return a reflector of the ConfigMaps about nodes at one place."""
     nodes = owner.nodes
     sink: Told[ConfigMap] = Told(
         inbox,

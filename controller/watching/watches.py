@@ -1,4 +1,4 @@
-"""What of the cluster is followed, in which order it is first listed, and what keeps that from being so."""
+"""Starts the watches of the cluster, orders their first lists, and reports what prevents them."""
 
 import asyncio
 import contextlib
@@ -46,10 +46,10 @@ _log: Final = structlog.get_logger()
 
 _FOLLOW_S: Final = 1.0
 _FORBIDDEN_S: Final = 0.05
-# What decisions are founded on, and how old it may be for that. A watch of either ends as planned within less.
+# The kinds that decisions depend on, and their maximum age for decisions. Their watches end earlier as planned.
 _WEIGHTY: Final = ("nodes", "pods")
 MAX_AGE_S: Final = 15.0
-# How long the pods' watch has to show a version before it is asked for by a list.
+# How long the pods' watch may take to reach a version before a list is requested.
 _PATIENCE_S: Final = 0.3
 _LOOK_S: Final = 0.02
 NEEDED: Final = (*KINDS, "nodes", "pods")
@@ -69,8 +69,8 @@ class Watches:
     """The reflectors of one process.
 
     Attributes:
-        reflectors: those that run, by what they follow.
-        nodes_read, pods_read: their decoders, which count what could not be read.
+        reflectors: the running reflectors by name.
+        nodes_read, pods_read: their decoders, which count unreadable objects.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Watches:
         """Begin with none.
 
         Args:
-            owner: whom they tell.
-            inbox: through which they do.
+            owner: receives the objects.
+            inbox: the calls for the owner.
             configuration: follows the configuration's texts.
-            trusted: namespaces of others whose ConfigMaps are believed.
-            others: told of pods too.
+            trusted: namespaces whose third-party ConfigMaps are trusted.
+            others: receives pods too.
         """
         self.reflectors: Final[dict[str, Reflector[Any]]] = {}
         self.nodes_read: Final = forgiving_nodes(owner)
@@ -101,12 +101,12 @@ class Watches:
         self._documents: Final[dict[str, Reflector[Any]]] = {}
 
     async def configuration(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow what the configuration is made of; returns once all of it was listed."""
+        """Follow the configuration; return once all of it was listed."""
         tasks.create_task(self._configuration.follow_config_maps(transport), name="configuration")
         await self._configuration.listed.wait()
 
     async def cluster(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow nodes, what is said of them, groups and pods; returns once nodes and pods were listed.
+        """Follow nodes, documents about them, groups and pods; return once nodes and pods were listed.
 
         Pods of groups that were not listed yet wait for them.
         """
@@ -119,7 +119,7 @@ class Watches:
         await self._follow_storage(tasks, transport)
         await self._follow_resource_claims(tasks, transport)
         await self._follow_hyper_nodes(tasks, transport)
-        # One after the other: a pod is counted on its node.
+        # Nodes first, because a pod is counted on its node.
         for name, reflector in (
             ("nodes", nodes_reflector(transport, self._owner, self._inbox, self.nodes_read)),
             ("pods", pods_reflector(transport, self._owner, self._inbox, self.pods_read, self._others)),
@@ -129,7 +129,7 @@ class Watches:
             await reflector.synced.wait()
 
     def _follow_groups(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow queues, groups of all kinds, and the classes that groups name; none of them need be there."""
+        """Follow queues, groups of all kinds, and the classes that groups name; each may not be installed."""
         self.reflectors["queues"] = queues_reflector(transport, self._owner, self._inbox)
         for kind, name in _GROUPS.items():
             self.reflectors[name] = groups_reflector(transport, kind, self._owner, self._inbox)
@@ -138,7 +138,7 @@ class Watches:
             tasks.create_task(self.reflectors[name].run(), name=f"reflect {name}")
 
     async def _follow_storage(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow claims, volumes and what belongs to them; nothing waits for it but pods that have claims."""
+        """Follow claims, volumes and related objects; only pods with claims wait for them."""
         for kind in StorageKind:
             self.reflectors[kind] = storage_reflector(transport, self._owner, self._inbox, kind)
             tasks.create_task(self.reflectors[kind].run(), name=f"reflect {kind}")
@@ -153,7 +153,7 @@ class Watches:
             )
 
     async def _follow_quotas(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow ResourceQuotas; nobody is placed before it is known what they leave, unless they may not be read."""
+        """Follow ResourceQuotas; no pod is placed before they are known, unless they may not be read."""
         reflector = self.reflectors[_QUOTAS] = quotas_reflector(transport, self._owner, self._inbox)
         tasks.create_task(reflector.run(), name="reflect ResourceQuotas")
         await _listed_or_forbidden(reflector)
@@ -164,7 +164,7 @@ class Watches:
             )
 
     async def _follow_hyper_nodes(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow HyperNodes; known before anything is placed near each other by them, if they are served."""
+        """Follow HyperNodes; if served, they are known before any pod is placed by them."""
         reflector = self.reflectors[_HYPER_NODES] = hyper_nodes_reflector(transport, self._owner, self._inbox)
         tasks.create_task(reflector.run(), name="reflect HyperNodes")
         await _listed_or_forbidden(reflector)
@@ -175,7 +175,7 @@ class Watches:
             )
 
     async def _follow_resource_claims(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow what pods use by dynamic resource allocation; known before anything is placed, if it is served."""
+        """Follow resource claims; if served, they are known before any pod is placed."""
         found: dict[str, Reflector[Any]] = {
             "resourceslices": resource_slices_reflector(transport, self._owner, self._inbox),
             "resourceclaims": resource_claims_reflector(transport, self._owner, self._inbox),
@@ -194,10 +194,10 @@ class Watches:
             )
 
     async def _follow_budgets(self, transport: Transport) -> None:
-        """Follow disruption budgets for as long as pods are evicted for others."""
+        """Follow disruption budgets while preemption is enabled."""
         preempting = self._owner.preempting
         while True:
-            while not preempting.is_on:  # noqa: ASYNC110 (settings tell nobody)
+            while not preempting.is_on:  # noqa: ASYNC110 (there is no event for a change of the settings)
                 await asyncio.sleep(_FOLLOW_S)
             reflector = self.reflectors[_BUDGETS] = budgets_reflector(transport, self._owner, self._inbox)
             async with asyncio.TaskGroup() as tasks:
@@ -209,14 +209,14 @@ class Watches:
             await self._inbox.put_in_time(self._owner.occupants.forget_budgets)
 
     async def jobs(self, transport: Transport) -> None:
-        """Follow Volcano's Jobs for as long as its groups are admitted here and its queues are served."""
+        """Follow Volcano's Jobs while this process admits its groups and its queues are served."""
         groups = self._owner.groups
 
         def is_wanted() -> bool:
             return groups.governs and bool(groups.queues_served)
 
         while True:
-            while not is_wanted():  # noqa: ASYNC110 (settings tell nobody)
+            while not is_wanted():  # noqa: ASYNC110 (there is no event for a change of the settings)
                 await asyncio.sleep(_FOLLOW_S)
             reflector = self.reflectors[_JOBS] = jobs_reflector(transport, self._owner, self._inbox)
             async with asyncio.TaskGroup() as tasks:
@@ -228,14 +228,14 @@ class Watches:
             await self._inbox.put_in_time(lambda: self._owner.jobs.replaced(()))
 
     def notes(self) -> list[str]:
-        """What keeps less than decisions from being as wished, a line each."""
+        """Return problems that do not prevent decisions, one line each."""
         reflector = self.reflectors.get(_BUDGETS)
         if reflector is None or reflector.synced.is_set() or not reflector.state:
             return []
         return [f"nobody is evicted for others: {reflector.state}"]
 
     def reasons(self) -> list[str]:
-        """What cannot be read, or was not yet, a line each."""
+        """Return what cannot be read or was not yet listed, one line each."""
         found = self._configuration.reasons()
         for name in _WEIGHTY:
             reflector = self.reflectors.get(name)
@@ -253,24 +253,24 @@ class Watches:
         return found
 
     def age_s(self, name: str) -> float:
-        """How many seconds ago what is known of *name* was last known to be complete; infinite before the first."""
+        """Return the seconds since *name* was last known to be complete; infinite before the first time."""
         reflector = self.reflectors.get(name)
         return age_s(reflector) if reflector is not None else float("inf")
 
     def is_current(self) -> bool:
-        """Whether decisions may be founded on what is known."""
+        """Return whether the mirror is recent enough for decisions."""
         return all(not self.reflectors[name].state and self.age_s(name) <= MAX_AGE_S for name in _WEIGHTY)
 
     async def catch_up(self, calls: Calls) -> None:
-        """Wait until the owner knows of every pod all that was written before this was called."""
+        """Wait until the owner knows all writes to pods that were made before this call."""
         wanted = await _newest_version(calls)
         reflector = self.reflectors["pods"]
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                while not _is_reached(reflector.version, wanted):  # noqa: ASYNC110 (a watch tells nobody)
+                while not _is_reached(reflector.version, wanted):  # noqa: ASYNC110 (a watch has no event)
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
-            # Nothing changes there, or what did is held back: a list is never older than what was written before it.
+            # Either nothing changes, or changes are held back. A list is never older than the writes before it.
             lists = reflector.counters.replaced
             reflector.list_again()
             while reflector.counters.replaced == lists:  # noqa: ASYNC110
@@ -279,7 +279,7 @@ class Watches:
 
     @property
     def forbidden(self) -> int:
-        """How many places of MindCluster's ConfigMaps may not be read."""
+        """The number of places of MindCluster's ConfigMaps that may not be read."""
         return sum(map(_is_forbidden, self._documents.values()))
 
     def _places(self) -> list[Place]:
@@ -288,9 +288,9 @@ class Watches:
         ]
 
     async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.
+        """Follow MindCluster's documents about nodes; nothing waits for those that may not be read.
 
-        Nodes are to be read with it: without, a chip that is unhealthy could be taken for a good one.
+        They are needed to read nodes: without them, an unhealthy chip would count as healthy.
         """
         for place in self._places():
             found = self._documents[place.title] = documents_reflector(transport, self._owner, self._inbox, place)
@@ -308,12 +308,12 @@ class Watches:
 
 
 def age_s(reflector: Reflector[Any]) -> float:
-    """How many seconds ago what *reflector* follows was last known completely; infinite before the first time."""
+    """Return the seconds since *reflector* was last known to be complete; infinite before the first time."""
     return max(time.monotonic() - reflector.current_s, 0.0) if reflector.synced.is_set() else float("inf")
 
 
 async def _newest_version(calls: Calls) -> int | None:
-    """The version of the cluster now, read past every cache; None if versions are no numbers."""
+    """Return the cluster's current version, read past every cache; None if versions are not numbers."""
     backoff = Backoff(first_s=0.25, cap_s=2.0, jitter=lambda: 0.0)
     while True:
         try:
@@ -324,9 +324,9 @@ async def _newest_version(calls: Calls) -> int | None:
 
 
 def _is_reached(version: str, wanted: int | None) -> bool:
-    """Whether *version* is *wanted* or a later one.
+    """Return whether *version* is at or after *wanted*.
 
-    Versions are numbers in their order: guaranteed since Kubernetes 1.35, and so before, because they are etcd's.
+    Versions are ordered numbers: guaranteed since Kubernetes 1.35, and true before because they are etcd's.
     """
     found = _number(version)
     return wanted is not None and found is not None and found >= wanted
@@ -337,7 +337,7 @@ def _number(version: str) -> int | None:
 
 
 async def _listed_or_forbidden(reflector: Reflector[Any]) -> None:
-    """Wait until all that *reflector* follows is known, or may not be read."""
+    """Wait until *reflector* is synced, or may not read."""
     while not reflector.synced.is_set() and not _is_forbidden(reflector):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FORBIDDEN_S):
@@ -345,5 +345,5 @@ async def _listed_or_forbidden(reflector: Reflector[Any]) -> None:
 
 
 def _is_forbidden(reflector: Reflector[Any]) -> bool:
-    """Whether this process may not read what *reflector* follows."""
+    """Return whether this process may not read the objects of *reflector*."""
     return reflector.state.startswith("forbidden")
