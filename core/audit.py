@@ -1,8 +1,8 @@
-"""What is wrong with a ledger: cards over their total, cards sold twice, and where it differs from one rebuilt.
+"""Finds faults of a ledger: cards over their total, cards sold twice, and differences from a rebuilt ledger.
 
-Reads only. Two questions: what a ledger says of the cluster that must not be (`faults`), and where a ledger that lived
-through every change differs from one made of the API server's objects alone (`rebuilt`, `differences`). Whoever asks
-decides what to do about it.
+Reads only. It answers two questions: which states of a ledger are invalid (`faults`), and where a ledger that was
+updated by every change differs from one built from the API server's objects alone (`rebuilt`, `differences`). The
+caller decides what to do about it.
 """
 
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ _NAMED_WHERE: Final = "whose names the controller's /v1/audit and log tell"
 
 
 class Fault(StrEnum):
-    """What is wrong; also the words of the metric that counts them."""
+    """The kind of fault; also the words of the metric that counts them."""
 
     OVERCOMMITTED = "overcommitted"
     FOREIGN_OVERCOMMIT = "foreign-overcommit"
@@ -40,10 +40,10 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong on *node*; text says what, where and what to do, for the operator.
+    """One fault on *node*; text says what is wrong, where and what to do, for the operator.
 
-    event: the same without names of pods, for an event of the node: those are in a namespace that tenants may read;
-    "" for what no event is made of.
+    event: the same without names of pods, for an event of the node, which is in a namespace that tenants may read;
+    "" if there is no event.
     """
 
     fault: Fault
@@ -53,7 +53,7 @@ class Finding:
 
 
 def rebuilt(catalog: Catalog, tables: Tables, settings: Settings, nodes: Iterable[Node], pods: Iterable[Pod]) -> Ledger:
-    """A ledger of the API server's objects alone: nothing is reserved in it."""
+    """Return a ledger built from the API server's objects alone, without reservations."""
     ledger = Ledger(catalog, tables, settings)
     for node in nodes:
         ledger.set_node(node)
@@ -64,13 +64,13 @@ def rebuilt(catalog: Catalog, tables: Tables, settings: Settings, nodes: Iterabl
 
 
 def faults(ledger: Ledger, foreign: Collection[PodUid] = ()) -> tuple[Finding, ...]:
-    """All that must not be, by node; *foreign* are the pods that another scheduler bound."""
+    """Return all faults, by node; *foreign* are the pods that another scheduler bound."""
     found = [one for name in ledger.states for one in faults_on(ledger, name, foreign)]
     return (*found, *faults_between(ledger))
 
 
 def faults_between(ledger: Ledger) -> tuple[Finding, ...]:
-    """What must not be, and is no single node's: one card on two nodes, pods on nodes that are not there."""
+    """Return the faults that concern several nodes: one card on two nodes, pods on missing nodes."""
     found = list(_duplicates(ledger))
     found += [
         Finding(
@@ -85,7 +85,7 @@ def faults_between(ledger: Ledger) -> tuple[Finding, ...]:
 
 
 def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) -> Iterator[Finding]:
-    """What must not be on one node that is there."""
+    """Yield the faults of one existing node."""
     state, holders = ledger.states[name], ledger.holders(name)
     for which, cards in state.offers.items():
         for text in ledger.catalog.dialects[which].overcommitted(cards):
@@ -127,7 +127,7 @@ def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding], catalog: Cata
 
 
 def _claimed_too(ledger: Ledger, state: NodeState, holders: Mapping[PodUid, Holding]) -> Iterator[Finding]:
-    """Cards of a node that pods hold and others use through resource claims."""
+    """Yield cards of a node that pods hold and others use through resource claims."""
     uses = ledger.uses(state.facts.name)
     closed = closed_by_claims(uses, state.offers, ledger.catalog).cards if uses else {}
     for which, cards in closed.items():
@@ -147,7 +147,7 @@ def _claimed_too(ledger: Ledger, state: NodeState, holders: Mapping[PodUid, Hold
 
 
 def _duplicates(ledger: Ledger) -> Iterator[Finding]:
-    """Cards of which two nodes say that they have them, by ids that are one card's in the whole world."""
+    """Yield cards that two nodes register under the same globally unique id."""
     nodes: dict[str, list[NodeName]] = defaultdict(list)
     for name, state in ledger.states.items():
         for which, cards in state.offers.items():
@@ -166,14 +166,14 @@ def _duplicates(ledger: Ledger) -> Iterator[Finding]:
 def differences(
     ledger: Ledger, fresh: Ledger, name: NodeName, *, reserved: Collection[PodUid], unsettled: Collection[PodUid]
 ) -> tuple[str, ...]:
-    """Where *ledger* differs on one node from *fresh*, which was made of the API server's objects; () if nowhere.
+    """Return where *ledger* differs on one node from *fresh*, built from the API server's objects; () if nowhere.
 
     Args:
-        ledger: the one that lived.
-        fresh: one with this node and its pods, under the same configuration.
-        name: the node, which both know.
-        reserved: pods that hold something by a promise that is not written yet.
-        unsettled: pods of which either ledger may have seen a later version; they are passed over.
+        ledger: the ledger that was updated by every change.
+        fresh: a ledger with this node and its pods, under the same configuration.
+        name: the node, which both contain.
+        reserved: pods that hold something by an unwritten reservation.
+        unsettled: pods that either ledger may have in a later version; they are skipped.
     """
     found: list[str] = []
     ours, theirs = ledger.holders(name), fresh.holders(name)
@@ -191,7 +191,7 @@ def differences(
 
 
 def arithmetic(ledger: Ledger, name: NodeName) -> tuple[str, ...]:
-    """Where the state of one node is not the sum of its holders; () if it is."""
+    """Return where the state of one node is not the sum of its holders; () if it is."""
     state, holders = ledger.states[name], ledger.holders(name)
     used: Counter[str] = Counter()
     ports: nodefit.Ports = {}
@@ -219,7 +219,7 @@ def _alike(one: Holding, other: Holding) -> bool:
 
 
 def _timeless(one: Holding) -> Holding:
-    """*one* without what only a ledger knows that was there before: in which unit its figures were written."""
+    """Return *one* without history, such as the unit in which its figures were written."""
     also = tuple(part for part in one.also if part.dialect is not one.dialect)
     return one._replace(key="", scale=None, also=also)
 

@@ -1,10 +1,9 @@
-"""To whom the time of cards goes: every second of every card is some namespace's, idle, or stranded; none is lost.
+"""Accounts the time of cards: every second of every card is held by a namespace, idle, or stranded.
 
-Of a card a pod is charged the larger of its parts of memory and cores. Where the pods of a card hold more than all of
-it in that way, each is charged as much less. What nobody holds is idle while something could be placed there, and
-stranded while nothing could.
+A pod is charged the larger of its fractions of memory and cores. If the charges of a card's pods exceed the card, all
+are reduced in proportion. The rest of a card is idle if a pod could be placed there, and stranded if not.
 
-Integers throughout: parts of a card in millionths, time in ms, so that what is summed up are billionths of a second.
+All values are integers: fractions of a card in millionths and time in ms, so sums are in billionths of a second.
 """
 
 from collections import Counter
@@ -22,12 +21,12 @@ from core.settings import DialectName
 CARD: Final = 1_000_000
 _PERCENT: Final = CARD // 100
 _NEEDED: Final = (names.CPU, names.MEMORY, names.PODS)
-# Who has had nothing for so long is forgotten.
+# A payee without a share for this long is forgotten.
 _KEPT_MS: Final = 3_600_000
 
 
 class Part(StrEnum):
-    """What becomes of a part of a card."""
+    """The use of a part of a card."""
 
     HELD = "held"
     IDLE = "idle"
@@ -35,7 +34,7 @@ class Part(StrEnum):
 
 
 class Payee(NamedTuple):
-    """Whose it is; namespace and owner are empty where nobody's, owner also where owners are not told apart."""
+    """The owner of a part; namespace and owner are "" for none, owner also if owners are not distinguished."""
 
     dialect: DialectName
     part: Part
@@ -47,16 +46,16 @@ Shares = Mapping[Payee, int]
 
 
 class CardTime:
-    """Sums up, for each payee, what it has of cards over time."""
+    """Sums each payee's share of cards over time."""
 
     def __init__(self) -> None:
-        """Begin with no card."""
+        """Begin without cards."""
         self._rate: Final[dict[Payee, int]] = {}
         self._sum: Final[dict[Payee, int]] = {}
         self._since_ms: Final[dict[Payee, int]] = {}
 
     def change(self, before: Shares, after: Shares, at_ms: int) -> None:
-        """From *at_ms* on some cards are shared as in *after*, no more as in *before*."""
+        """From *at_ms* on, some cards are shared as in *after* instead of *before*."""
         for payee in before.keys() | after.keys():
             more = after.get(payee, 0) - before.get(payee, 0)
             if more:
@@ -64,7 +63,7 @@ class CardTime:
                 self._rate[payee] = self._rate.get(payee, 0) + more
 
     def sums(self, at_ms: int) -> Mapping[Payee, int]:
-        """Billionths of a card's second until *at_ms*; who has had nothing for an hour is forgotten."""
+        """Return sums in billionths of a card second until *at_ms*; forget payees without a share for an hour."""
         for payee in [one for one, since_ms in self._since_ms.items() if at_ms - since_ms > _KEPT_MS]:
             if not self._rate[payee]:
                 del self._rate[payee], self._sum[payee], self._since_ms[payee]
@@ -77,7 +76,7 @@ class CardTime:
 
 
 def is_full(state: NodeState) -> bool:
-    """Whether no pod can come to a node for want of something else than cards."""
+    """Return whether a node can take no pod because another resource than cards is used up."""
     facts = state.facts
     if facts.unschedulable or not facts.ready:
         return True
@@ -85,7 +84,7 @@ def is_full(state: NodeState) -> bool:
 
 
 def shares_of(ledger: Ledger, name: NodeName, *, by_owner: bool) -> Shares:
-    """Whose the cards of one node are, in millionths of a card; in all, a million for each."""
+    """Return the shares of one node's cards, in millionths of a card; they add up to a million for each card."""
     state = ledger.states[name]
     found: Counter[Payee] = Counter()
     for dialect in _sold_by(ledger, name):
@@ -112,7 +111,7 @@ def shares_of(ledger: Ledger, name: NodeName, *, by_owner: bool) -> Shares:
 
 
 def fitted(wishes: Sequence[int], size: int) -> list[int]:
-    """*wishes* if all together are no more than *size*; else what they are of *size* in proportion, adding up to it."""
+    """Return *wishes* if their sum is at most *size*; otherwise reduce them in proportion so that they add up to it."""
     total = sum(wishes)
     if total <= size:
         return list(wishes)
@@ -124,7 +123,7 @@ def fitted(wishes: Sequence[int], size: int) -> list[int]:
 
 
 def _sold_by(ledger: Ledger, name: NodeName) -> Iterator[DialectName]:
-    """Of the dialects that sell the same cards of a node, the one that is in use, or the first."""
+    """Yield, for each group of dialects that sell the same cards of a node, the one in use, or the first."""
     offers = ledger.states[name].offers
     held = {part.dialect for one in ledger.holders(name).values() for part in one.parts}
     told: dict[str, list[DialectName]] = {}
@@ -138,7 +137,7 @@ def _sold_by(ledger: Ledger, name: NodeName) -> Iterator[DialectName]:
 def _wishes(
     ledger: Ledger, name: NodeName, dialect: DialectName, tallies: Mapping[str, Tally], *, by_owner: bool
 ) -> Mapping[str, Mapping[Payee, int]]:
-    """By card, what each payee's pods hold of it in millionths: of each pod the larger of memory and cores."""
+    """Return, by card, the millionths that each payee's pods hold: for each pod the larger of memory and cores."""
     port, cards = ledger.catalog.dialects[dialect], ledger.states[name].offers[dialect]
     found: dict[str, Counter[Payee]] = {}
     for uid, holding in ledger.holders(name).items():
@@ -162,7 +161,7 @@ def _wishes(
 
 
 def _of_memory(amount: int | None, tally: Tally) -> int:
-    """Millionths of a card; all of it where nobody can tell."""
+    """Return millionths of a card; all of it if the amount is unknown."""
     if tally.mode == "whole":
         return CARD * (tally.total if amount is None else amount)
     return CARD if amount is None or tally.total <= 0 else amount * CARD // tally.total

@@ -1,8 +1,8 @@
-"""Pods that ask for no cards, answered behind the same port as those that do: a node is their one card.
+"""Pods without card requests, judged through the same port as others: a node is their one card.
 
-What refuses them is the node's own (`core.nodefit`); here is only which node is better. Nodes without cards come first,
-so that cpu and memory beside cards are left to those who need both; then the fullest or the emptiest by cpu, as the
-policy says. It is no dialect: nothing offers it, no configuration names it, and nobody holds anything of it.
+`core.nodefit` refuses nodes; this module only scores them. Nodes without cards come first, so that cpu and memory
+beside cards stay free for pods that need both; then the fullest or the emptiest by cpu, according to the policy. It is
+not a dialect: no node offers it, no configuration names it, and no pod holds anything of it.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -18,7 +18,7 @@ _BARE: Final = 100.0
 
 
 class NodeCard(NamedTuple):
-    """What a node has left: cpu in thousandths, memory in bytes. bare: it has no cards. used_ppm: of both."""
+    """A node's free capacity: cpu in thousandths, memory in bytes. bare: it has no cards. used_ppm: mean of both."""
 
     cpu: int
     free_cpu: int
@@ -28,7 +28,7 @@ class NodeCard(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a pod takes of cpu, in thousandths, and of memory, in bytes."""
+    """A pod's cpu, in thousandths, and memory, in bytes."""
 
     cpu: int
     memory: int
@@ -40,7 +40,7 @@ class _Kind(NamedTuple):
 
 
 def card_of(allocatable: Mapping[str, int], used: Mapping[str, int], *, bare: bool) -> NodeCard:
-    """The node as a card."""
+    """Return the node as a card."""
     cpu, memory = allocatable.get(names.CPU, 0), allocatable.get(names.MEMORY, 0)
     free_cpu = max(cpu - used.get(names.CPU, 0), 0)
     free_memory = max(memory - used.get(names.MEMORY, 0), 0)
@@ -53,16 +53,16 @@ def _ppm(used: int, total: int) -> int:
 
 
 def request_of(amounts: Amounts) -> Request:
-    """What of *amounts* decides which node is better."""
+    """Return the part of *amounts* that affects the score."""
     taken = dict(amounts)
     return Request(taken.get(names.CPU, 0), taken.get(names.MEMORY, 0))
 
 
 class Cardless:
-    """What a pod without cards gets: nothing, of whichever node is best."""
+    """Judges pods without cards: they get no card, only the best node."""
 
     def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed[Any] | None:
-        """Nothing is placed on a card; how good the node is, is what counts."""
+        """Place nothing on a card; only the node's score counts."""
         (card,) = cards
         if policy is Policy.BINPACK:
             want = self._want(request, _Kind(card.cpu, card.bare))
@@ -70,17 +70,17 @@ class Cardless:
         return Placed((), _BARE if card.bare else 0.0)
 
     def room(self, cards: Sequence[Any]) -> NodeRoom:
-        """The node as one card that is idle if no cards are on it."""
+        """Return the node as one card, which is idle if the node has no cards."""
         (card,) = cards
         kind = _Kind(card.cpu, card.bare)
         return NodeRoom(int(card.bare), card.used_ppm, (kind,), (card.free_cpu,), (card.free_memory,))
 
     def width(self, request: Any) -> int:
-        """A pod is on one node."""
+        """Return 1: a pod is on one node."""
         return 1
 
     def want(self, request: Any, kind: Hashable, policy: Policy) -> Want | None:
-        """The part of the node's cpu that would be in use; where there are no cards, more than any other could have."""
+        """Return the cpu of the node in use after placement; nodes without cards score above all others."""
         return self._want(request, kind) if isinstance(kind, _Kind) else None
 
     def _want(self, request: Request, kind: _Kind) -> Want:
@@ -88,19 +88,19 @@ class Cardless:
         return Want(request.cpu, request.memory, kind.cpu + request.cpu + 2 * total * kind.bare, total)
 
     def bounded(self, request: Any, policy: Policy) -> bool:
-        """By free cpu, where the fullest node is sought."""
+        """Return whether free cpu bounds the score: under binpack."""
         return policy is Policy.BINPACK
 
     def idle_score(self, request: Any, idle: int, policy: Policy) -> float:
-        """A node without cards is better than any other."""
+        """Return the score of an idle node: one without cards is better than any other."""
         return _BARE if idle else 0.0
 
     def shortfalls(self, cards: Sequence[Any], request: Any) -> tuple[Shortfall, ...]:
-        """No card is in the way."""
+        """Return nothing: no card can prevent the placement."""
         return ()
 
     def relaxed(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
-        """Nothing of a card could be asked less of."""
+        """Return None: there is no card request to reduce."""
         return None
 
 

@@ -1,6 +1,6 @@
-"""All dialects by name: whose pod it is, what a node offers, which keys are protected.
+"""All dialects by name: which dialect a pod uses, what a node offers, and which keys are protected.
 
-The one place that knows which dialects there are; a new one is added to `_ALL`.
+Only this module knows which dialects exist; add a new one to `_ALL`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ _ALL: Final[tuple[AnySpec, ...]] = (VGPU, GPU_MEMORY, GPU_NUMBER, MINDCLUSTER, W
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a pod asks, in its dialect's own words."""
+    """A pod's request in its dialect's own terms."""
 
     dialect: DialectName
     request: Any
@@ -53,13 +53,13 @@ _ROLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The dialects in the order in which they are asked; specs: all that is known of each."""
+    """The dialects in the order in which they are asked; specs: the complete descriptions."""
 
     specs: tuple[AnySpec, ...]
     dialects: Mapping[DialectName, AnyDialect] = field(init=False, compare=False)
     rivals: Mapping[DialectName, frozenset[DialectName]] = field(init=False, compare=False)
     stands_in: Mapping[DialectName, DialectName] = field(init=False, compare=False)
-    # Of roles that only some have, those that are asked node by node: `isinstance` with a protocol takes 10 to 20 us.
+    # Optional roles that are used for every node, because `isinstance` with a protocol takes 10 to 20 us.
     healing: Mapping[DialectName, Healing[Any]] = field(init=False, compare=False)
     lasting: Mapping[DialectName, Lasting] = field(init=False, compare=False)
     typical: Mapping[DialectName, Typical[Any]] = field(init=False, compare=False)
@@ -70,13 +70,13 @@ class Catalog:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dialects", {one.name: one.port for one in self.specs})
-        # On a node with several dialects that sell the same cards the one in use closes the others until it is empty.
+        # If several dialects sell the same cards of a node, the one in use closes the others until the node is empty.
         rivals = {
             one.name: frozenset(other.name for other in self.specs if other.cards == one.cards and other != one)
             for one in self.specs
         }
         object.__setattr__(self, "rivals", rivals)
-        # By the dialect that serves a node instead of another, which sells by the same resource elsewhere.
+        # By dialect that replaces another on its nodes; elsewhere, the other sells by the same resource.
         stands_in = {one.name: one.instead_of for one in self.specs if one.instead_of is not None}
         object.__setattr__(self, "stands_in", stands_in)
         for role, protocol in _ROLES.items():
@@ -85,7 +85,7 @@ class Catalog:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The words that texts of a configuration may use."""
+        """The words that configuration texts may use."""
         return Vocabulary(
             dialects=tuple(self.dialects),
             switches={one.switch: one.name for one in self.specs if one.switch},
@@ -95,41 +95,41 @@ class Catalog:
 
     @property
     def documents(self) -> tuple[NodeDocuments, ...]:
-        """What ConfigMaps say of nodes, each once."""
+        """The documents about nodes in ConfigMaps, each once."""
         return tuple(one.documents for one in self.specs if one.documents is not None)
 
     @property
     def plugin_accounts(self) -> tuple[str, ...]:
-        """The user names of all device plugins, each once; a trailing ``*`` is a prefix."""
+        """The user names of all device plugins, each once; a trailing ``*`` marks a prefix."""
         return tuple(dict.fromkeys(name for one in self.specs for name in one.plugin_accounts))
 
     def judging(self, name: DialectName | None) -> AnyJudging:
-        """Who judges requests of dialect *name*; None: those of pods without cards."""
+        """Return the judge of dialect *name*; None: the judge for pods without cards."""
         return CARDLESS if name is None else self.dialects[name]
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Resources of shares that are never compared with a node's allocatable."""
+        """Return resources of shares that are never compared with a node's allocatable."""
         return _union(dialect.uncounted(tables) for dialect in self.dialects.values())
 
     def resources(self, tables: Tables) -> frozenset[str]:
-        """Every resource by which a container can ask for cards."""
+        """Return every resource by which a container can request cards."""
         return _union(dialect.resources(tables) for dialect in self.dialects.values())
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
-        """Pod annotations that only schedulers and device plugins write."""
+        """Return pod annotations that only schedulers and device plugins write."""
         return _union(dialect.assignment_keys(tables) for dialect in self.dialects.values())
 
     def marks(self) -> frozenset[str]:
-        """Pod annotations that device plugins write and that say nothing of what a pod holds."""
+        """Return pod annotations of device plugins that do not describe what a pod holds."""
         return _union(dialect.marks() for dialect in self.dialects.values() if isinstance(dialect, Marking))
 
     def request_of(
         self, pod: AnyPod, tables: Tables, settings: Settings, among: Iterable[DialectName] | None = None
     ) -> Asked | tuple[Violation, ...] | None:
-        """What *pod* asks of cards; None if nothing; violations if it may not be asked so.
+        """Return the card request of *pod*; None if there is none; violations if it is invalid.
 
-        One pod speaks one dialect; a dialect that is switched off refuses its pods by name. *among* are those of which
-        the pod names a resource, where the caller knows: no other has an answer.
+        A pod uses one dialect; a disabled dialect rejects its pods by name. *among*: the dialects with a resource that
+        the pod names, if the caller knows them; no other has a request.
         """
         found: list[tuple[DialectName, Any]] = []
         if is_crowded(pod):
@@ -154,9 +154,9 @@ class Catalog:
     def _one_of_a_name(
         self, found: list[tuple[DialectName, Any]], pod: AnyPod, tables: Tables, settings: Settings
     ) -> list[tuple[DialectName, Any]]:
-        """*found*, of two dialects that sell by one resource only the one that the pod means.
+        """Return *found*; if two dialects sell by one resource, keep only the one that the pod means.
 
-        That is the one that stands in for the other if it is switched on, or if the pod asks what it alone sells.
+        That is the replacing dialect if it is enabled, or if the pod requests a resource that only it sells.
         """
         names = {name for name, _ in found}
         for name, other in self.stands_in.items():
@@ -170,7 +170,7 @@ class Catalog:
         return found
 
     def _crowded(self, pod: AnyPod, tables: Tables) -> tuple[Violation, ...] | None:
-        """CS220: *pod* has too many containers to be judged, and one of them alone asks for cards."""
+        """CS220: *pod* has too many containers to be judged, and at least one of them requests cards."""
         whole = pod.as_pod() if isinstance(pod, ReviewedPod) else pod
         for dialect in self.dialects.values():
             named = dialect.resources(tables)
@@ -186,15 +186,15 @@ class Catalog:
         return None
 
     def _named(self, name: DialectName, pod: AnyPod, tables: Tables) -> str:
-        """A resource by which *pod* asks for cards of dialect *name*."""
+        """Return a resource by which *pod* requests cards of dialect *name*."""
         known = self.dialects[name].resources(tables)
         amounts = (one for c in (*pod.containers, *pod.init_containers) for one in (c.limits, c.requests))
         return min((key for one in amounts for key in one if key in known), default=name)
 
     def gives_cards(self, name: DialectName, pod: Pod, tables: Tables) -> bool:
-        """Whether kubelet gives a container of *pod* a card of dialect *name*: by a count of 0 it gives none (S21).
+        """Return whether kubelet gives a container of *pod* a card of dialect *name*; a count of 0 gives none (S21).
 
-        Read of a pod that is bound, whoever bound it: a figure that cannot be read may stand for any number.
+        The pod may be bound by any scheduler, so an unreadable figure may stand for any number.
         """
         dialect = self.dialects[name]
         counts = dialect.counts(tables) if isinstance(dialect, Counting) else {}
@@ -208,10 +208,10 @@ class Catalog:
     def offers(
         self, node: Node, tables: Tables, settings: Settings
     ) -> tuple[dict[DialectName, tuple[Any, ...]], tuple[Complaint, ...]]:
-        """(cards by dialect, complaints) of *node*: which protocols it offers, so that no card is sold twice."""
+        """Return (cards by dialect, complaints) of *node*: the protocols that it offers without selling cards twice."""
         offers: dict[DialectName, tuple[Any, ...]] = {}
         complaints: list[Complaint] = []
-        # Who sells shares by a name by which another dialect would sell whole cards.
+        # Dialects that sell shares by a resource by which another dialect would sell whole cards.
         served: list[tuple[DialectName, DialectName]] = []
         for name, dialect in self.dialects.items():
             is_on = settings.has_on(name)
@@ -229,7 +229,7 @@ class Catalog:
                         complaints.append(complaint)
                     case None:
                         pass
-            # Where its register cannot be read, what is allocatable may be shares too.
+            # If its register is unreadable, the allocatable amount may be shares too.
             if other is not None and (isinstance(found, Complaint) or (found is not None and found.cards)):
                 served.append((name, other))
         for name, other in served:
@@ -238,7 +238,7 @@ class Catalog:
         return offers, tuple(complaints)
 
     def problems_of_kinds(self, tables: Tables, settings: Settings) -> tuple[str, ...]:
-        """What keeps the kinds of nodes that *settings* describe from being read as nodes with cards."""
+        """Return why the kinds of nodes in *settings* cannot be read as nodes with cards."""
         found: list[str] = []
         for kind in settings.node_kinds:
             offers, complaints = self.offers(node_of(kind), tables, settings)
@@ -259,7 +259,7 @@ def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 def is_crowded(pod: AnyPod) -> bool:
-    """Whether *pod* has more containers than one with cards may have."""
+    """Return whether *pod* has more containers than a pod with cards may have."""
     return len(pod.containers) + len(pod.init_containers) > MAX_CARD_CONTAINERS
 
 
@@ -298,5 +298,5 @@ def _switched_off(name: DialectName, resource: str, why: str) -> Violation:
 
 
 def standard_catalog() -> Catalog:
-    """Every dialect that this project speaks."""
+    """Return every dialect of this project."""
     return Catalog(_ALL)

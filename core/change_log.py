@@ -1,4 +1,4 @@
-"""Which names changed, in the order in which they did, for readers who each know how far they have read."""
+"""A log of changed names in order, for readers with positions of their own."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -7,7 +7,7 @@ from core.model import NodeName
 
 
 class ChangeLog:
-    """The last changes: of more than *most* the older half is forgotten, and who is behind it reads everything anew."""
+    """The latest changes. Beyond *most*, the older half is dropped; readers behind it must read everything again."""
 
     __slots__ = ("_cut", "_most", "_names")
 
@@ -17,32 +17,32 @@ class ChangeLog:
         self._cut = 0
 
     def __len__(self) -> int:
-        """How many changes are remembered."""
+        """Return the number of logged changes."""
         return len(self._names)
 
     @property
     def cursor(self) -> int:
-        """The position behind the last change."""
+        """The position after the last change."""
         return self._cut + len(self._names)
 
     def since(self, cursor: int) -> list[NodeName] | None:
-        """What changed since *cursor*, oldest first, repeats included; None if that is too long ago."""
+        """Return the changes since *cursor*, oldest first, with repetitions; None if some were dropped."""
         return None if cursor < self._cut else self._names[cursor - self._cut :]
 
     def add(self, name: NodeName) -> None:
-        """*name* changed."""
+        """Log a change of *name*."""
         self._names.append(name)
         if len(self._names) > self._most:
             self._drop(len(self._names) // 2)
 
     def extend(self, names: Iterable[NodeName]) -> None:
-        """All *names* changed."""
+        """Log changes of all *names*."""
         self._names += names
         if len(self._names) > self._most:
             self._drop(len(self._names) - self._most // 2)
 
     def forget(self) -> None:
-        """Everything may have changed: every reader is to read anew."""
+        """Make every reader read everything again, because anything may have changed."""
         self._cut = self.cursor + 1
         self._names = []
 

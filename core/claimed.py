@@ -1,6 +1,6 @@
-"""Which cards of a node take nothing new because pods use them through resource claims, whoever placed those.
+"""Finds cards of a node that accept nothing new because pods use them through resource claims.
 
-A device is the card of the same id, where cards have ids; what cannot be matched so may be any card of its maker.
+A device with an id matches the card with that id, if cards have ids. Other devices may be any card of their maker.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,22 @@ from core.port.optional import Identifying
 from core.resource_claims import Use
 from core.settings import DialectName
 
-# By driver of dynamic resource allocation, or its domain, whose cards it hands out. Source: dra-driver-nvidia-gpu,
-# k8s-dra-driver and ascend-dra-driver of HAMi.
+# The maker of the cards of each DRA driver or driver domain. Source: dra-driver-nvidia-gpu, k8s-dra-driver and
+# ascend-dra-driver of HAMi.
 MAKERS: Final = {
     "nvidia.com": "nvidia",
     "hami-core-gpu.project-hami.io": "nvidia",
     "huawei.com": "ascend",
     "ascend.project-hami.io": "ascend",
 }
-# So NVIDIA's ids of whole cards begin; those of parts of cards do not.
+# Prefix of NVIDIA's ids of whole cards; ids of parts of cards have others.
 _WHOLE_CARD: Final = "GPU-"
-# Their devices are no cards: channels between nodes.
+# Their devices are not cards but channels between nodes.
 _NO_CARDS: Final = frozenset({"compute-domain.nvidia.com"})
 
 
 class Claimed(NamedTuple):
-    """What takes nothing new on a node, by dialect, and why: cards by their ids, and dialects as a whole."""
+    """What accepts nothing new on a node, with reasons: cards by id, and whole dialects."""
 
     cards: Mapping[DialectName, Mapping[str, str]] = {}
     dialects: Mapping[DialectName | None, str] = {}
@@ -37,18 +37,18 @@ _NOTHING: Final = Claimed()
 
 
 def is_of_cards(use: Use) -> bool:
-    """Whether *use* could be of a card at all: it has an id, or its driver is one of those that hand out cards."""
+    """Return whether *use* may concern a card: it has an id, or its driver allocates cards."""
     return bool(use.ids) or maker_of(use.driver) is not None
 
 
 def maker_of(driver: str) -> str | None:
-    """Whose cards *driver* hands out; None if no cards that anybody sells here."""
+    """Return the maker of the cards that *driver* allocates; None if no dialect sells them."""
     domains = (driver, driver.partition(".")[2])
     return None if driver in _NO_CARDS else next((MAKERS[one] for one in domains if one in MAKERS), None)
 
 
 def closed_by_claims(uses: Sequence[Use], offers: Mapping[DialectName, tuple[Any, ...]], catalog: Catalog) -> Claimed:
-    """What *uses* of a node's devices close of what it *offers*; the first that closes a thing says why."""
+    """Return what *uses* of a node's devices close in its *offers*; the first use of a card is its reason."""
     if not uses:
         return _NOTHING
     makers = {one.name: one.cards for one in catalog.specs}
@@ -72,7 +72,7 @@ def _ids(catalog: Catalog, name: DialectName, cards: Sequence[Any]) -> frozenset
 
 
 def _names_card(use: Use) -> bool:
-    """Whether the ids of *use* say which card it is, so that it is one of those with ids or none of them."""
+    """Return whether the ids of *use* identify a card, so that it matches a card with an id or none."""
     return any(one.startswith(_WHOLE_CARD) for one in use.ids)
 
 

@@ -1,4 +1,4 @@
-"""What the cluster says of storage, as values: claims, volumes, classes, what nodes attach, what is left where."""
+"""Storage of the cluster as values: claims, volumes, classes, attach limits, and remaining capacity."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,7 +8,7 @@ from core.model import Alternatives, NodeName, Requirement
 
 
 class StorageKind(StrEnum):
-    """What is read of the cluster's storage."""
+    """The kinds of storage objects that are read."""
 
     CLAIMS = "persistentvolumeclaims"
     VOLUMES = "persistentvolumes"
@@ -22,10 +22,10 @@ class StorageKind(StrEnum):
 class Claim(NamedTuple):
     """One PersistentVolumeClaim; key: namespace/name.
 
-    storage_class: the name of its class, "" for none. volume: the PersistentVolume that it names. bound: it is bound to
-    that, and that is settled. lost: what it was bound to is gone. once: one pod at a time (ReadWriteOncePod).
-    request_bytes: what it asks. modes, block, selector: the access modes, and which volumes would do. pod_uid: the pod
-    that it was made for. selected_node: where it is to be provisioned.
+    storage_class: name of its class, "" for none. volume: the PersistentVolume that it names. bound: the binding to it
+    is complete. lost: its volume is gone. once: one pod at a time (ReadWriteOncePod). request_bytes: the requested
+    size. modes, block, selector: access modes, and requirements on volumes. pod_uid: the pod that it was created for.
+    selected_node: the node where it will be provisioned.
     """
 
     key: str
@@ -48,9 +48,9 @@ class Claim(NamedTuple):
 class Volume(NamedTuple):
     """One PersistentVolume.
 
-    affinity: which nodes reach it, None: all. zones: by label of nodes, the values of which one must be theirs. driver,
-    handle: what attaches it, "" if nothing that counts. claim: whom it is for, namespace/name, "" if anybody;
-    claim_uid: the same by uid, if that is settled. available: no claim has it.
+    affinity: nodes that can reach it, None: all. zones: by node label, the allowed values. driver, handle: attachment,
+    "" if it counts against no limit. claim: the claim that it is reserved for, namespace/name, "" for any; claim_uid:
+    its uid, if complete. available: no claim has it.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Volume(NamedTuple):
 
 
 class StorageClass(NamedTuple):
-    """One StorageClass: who makes its volumes, whether once a pod has its place, and on which nodes (None: all)."""
+    """One StorageClass: provisioner, whether it waits for the pod's placement, and allowed nodes (None: all)."""
 
     name: str
     provisioner: str = ""
@@ -80,21 +80,21 @@ class StorageClass(NamedTuple):
 
 
 class NodeDrivers(NamedTuple):
-    """One CSINode: how many volumes each driver attaches to the node; a driver without a limit is left out."""
+    """One CSINode: how many volumes each driver can attach to the node; drivers without a limit are omitted."""
 
     node: NodeName
     limits: Mapping[str, int]
 
 
 class Driver(NamedTuple):
-    """One CSIDriver; tells_capacity: CSIStorageCapacity says where it can make volumes."""
+    """One CSIDriver; tells_capacity: CSIStorageCapacity objects define where it can create volumes."""
 
     name: str
     tells_capacity: bool
 
 
 class Capacity(NamedTuple):
-    """One CSIStorageCapacity: how large a volume of a class may be on nodes that meet *nodes*; None: on none."""
+    """One CSIStorageCapacity: the largest volume of a class on nodes that match *nodes*; None: no node."""
 
     key: str
     storage_class: str
@@ -103,7 +103,7 @@ class Capacity(NamedTuple):
 
 
 class Attachment(NamedTuple):
-    """One VolumeAttachment: *volume*, a PersistentVolume ("": none), is attached to *node* by *driver*, or is to be."""
+    """One VolumeAttachment: *volume*, a PersistentVolume ("": none), is or will be attached to *node* by *driver*."""
 
     name: str
     node: NodeName = NodeName("")

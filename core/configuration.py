@@ -1,14 +1,13 @@
-"""One configuration of several texts: what each says, which of them wins, and what of them has no effect.
+"""Merges the configuration from several texts: their content, their precedence, and their ineffective parts.
 
 Both processes merge the same texts by the same precedence:
+- cardshare.yaml, cardshare's own settings, overrides volcano-scheduler.conf.
+- volcano-scheduler.conf beside it overrides the one in the ConfigMap of Volcano's scheduler.
+- device-config.yaml of a file overrides ConfigMaps. Of these, the one that settings name for Volcano overrides HAMi's,
+  section by section: ``nvidia`` in the form of Volcano's vGPU plugin, and the chips. HAMi's own ``nvidia`` section is
+  taken from HAMi's ConfigMap first, and never replaces Volcano's.
 
-- cardshare.yaml, our own settings, wins over volcano-scheduler.conf.
-- volcano-scheduler.conf beside it wins over that of the ConfigMap of Volcano's scheduler.
-- device-config.yaml of a file wins over ConfigMaps. Of these, the one that settings name for Volcano wins over HAMi's,
-  section by section: ``nvidia`` as Volcano's vGPU plugin has it, and the chips. HAMi's own ``nvidia`` section is taken
-  from HAMi's ConfigMap first, and never stands in for Volcano's.
-
-Each text is taken whole or not at all, and none holds up another.
+Each text is accepted or refused as a whole, and no text blocks another.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,14 +30,14 @@ SCHEDULER_KEY: Final = "volcano-scheduler.conf"
 DEVICE_KEY: Final = "device-config.yaml"
 
 OWN_MAP: Final = "cardshare-system/cardshare-settings"
-# That of Volcano's scheduler, in a namespace that need not exist; settings name the other two.
+# The ConfigMap of Volcano's scheduler, in a namespace that may not exist; settings name the other two.
 SCHEDULER_MAP: Final = "volcano-system/volcano-scheduler-configmap"
-# Whoever makes such a namespace writes ConfigMaps of names that are known: nothing of it is believed unasked.
+# Anyone who may create such a namespace can write ConfigMaps with known names, so they are not trusted by default.
 NAMESPACES_OF_OTHERS: Final = frozenset({"volcano-system", "kube-system", "mindx-dl"})
 
 
 class Source(StrEnum):
-    """A text of the configuration, by the key under which it is kept for a later start."""
+    """A text of the configuration, and the key under which it is saved for a later start."""
 
     OWN = SETTINGS_KEY
     SCHEDULER_FILE = SCHEDULER_KEY
@@ -49,16 +48,16 @@ class Source(StrEnum):
 
     @property
     def key(self) -> str:
-        """The key, or the file's name, under which such a text stands."""
+        """The key or file name of such a text."""
         keys = (SETTINGS_KEY, SCHEDULER_KEY, DEVICE_KEY)
         return next(key for key in keys if self.endswith(key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A text as it was found.
+    """A text as found.
 
-    config_map: that holds it, NAMESPACE/NAME, "" where none does; path: the file that it was read from, if any.
+    config_map: the ConfigMap that holds it, NAMESPACE/NAME, "" for none; path: its file, if any.
     problems: why it could not be read.
     """
 
@@ -70,17 +69,17 @@ class Text:
 
     @property
     def subject(self) -> str:
-        """What is edited to correct it; our own ConfigMap where a file may stand for it."""
+        """The object to edit for a correction; cardshare's own ConfigMap if a file may be mounted from it."""
         is_own = self.source in {Source.OWN, Source.SCHEDULER_FILE}
         return self.config_map or (OWN_MAP if is_own else self.path)
 
 
-# What one text says; None where it is empty.
+# The decoded content; None if the text is empty.
 Part = OwnSettings | SchedulerConf | DeviceConfig | None
 
 
 class Decoded(NamedTuple):
-    """What *text* says, or the problems for which it is refused."""
+    """The content of *text*, or the problems for which it is refused."""
 
     text: Text
     part: Part
@@ -88,7 +87,7 @@ class Decoded(NamedTuple):
 
 
 def decode(text: Text, catalog: Catalog) -> Decoded:
-    """Read *text* by the grammar of its source, of which dialects have their part."""
+    """Decode *text* by the grammar of its source; dialects decode their parts."""
     problems: Sequence[str] = text.problems
     if not problems:
         try:
@@ -114,7 +113,7 @@ _DECODERS: Final[Mapping[Source, Callable[[str, Vocabulary], Part]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Part(Generic[_P]):
-    """What a text says."""
+    """The content of a text."""
 
     text: Text
     part: _P
@@ -122,9 +121,9 @@ class _Part(Generic[_P]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What is in force by all texts together.
+    """The configuration in force, from all texts.
 
-    notes: what of the texts is unknown or has no effect here, each with its place.
+    notes: unknown or ineffective parts of the texts, each with its location.
     """
 
     settings: Settings
@@ -135,13 +134,13 @@ class Configuration:
 def merge(
     parts: Mapping[Source, Decoded], catalog: Catalog, scheduler_names: tuple[str, ...] = (), hami_config: str = ""
 ) -> Configuration:
-    """The configuration that *parts* make.
+    """Merge *parts* into a configuration.
 
     Args:
-        parts: what each text says.
+        parts: the decoded texts.
         catalog: the dialects.
-        scheduler_names: where there are any, they win over those of all texts.
-        hami_config: HAMi's ConfigMap, NAMESPACE/NAME; it wins over what the texts name, "" does not.
+        scheduler_names: if not empty, they override those of all texts.
+        hami_config: HAMi's ConfigMap as NAMESPACE/NAME; it overrides the one that the texts name, unless it is "".
     """
     own, conf = _own(parts), _scheduler(parts)
     said = own.part if own is not None else OwnSettings()
@@ -161,40 +160,40 @@ def merge(
     )
     tables = spoken.tables(devices, 0)
     notes = [*_notes(conf, spoken.notes), *_device_notes(parts, sections)]
-    # What can be read of a kind of nodes depends on all texts: it is no mistake of the one that describes it.
+    # Whether a kind of nodes is readable depends on all texts, so it is not an error of the text that describes it.
     notes += _notes(own, catalog.problems_of_kinds(tables, settings))
     return Configuration(settings=settings, tables=tables, notes=tuple(notes))
 
 
 def believes(namespace: str, trusted: frozenset[str]) -> bool:
-    """Whether ConfigMaps of *namespace* are believed, which whoever makes such a namespace could write.
+    """Return whether ConfigMaps of *namespace* are trusted; the creator of an unused namespace can write them.
 
-    Another one than is known by default was named by the operator.
+    Namespaces outside the default list are trusted because the operator named them.
     """
     return namespace in trusted or namespace not in NAMESPACES_OF_OTHERS
 
 
 def device_map(settings: Settings) -> str:
-    """The ConfigMap that *settings* name for device-config.yaml, NAMESPACE/NAME."""
+    """Return the ConfigMap that *settings* name for device-config.yaml, NAMESPACE/NAME."""
     return f"{settings.device_config_namespace}/{settings.device_config_name}"
 
 
 def hami_map(settings: Settings) -> str:
-    """The ConfigMap that *settings* name for HAMi's device-config.yaml, NAMESPACE/NAME."""
+    """Return the ConfigMap that *settings* name for HAMi's device-config.yaml, NAMESPACE/NAME."""
     return f"{settings.hami_config_namespace}/{settings.hami_config_name}"
 
 
 def device_maps(settings: Settings) -> Mapping[Source, str]:
-    """Where others' ConfigMaps with device-config.yaml stand; one that both names mean is HAMi's, and "" for the other.
+    """Return the third-party ConfigMaps with device-config.yaml; if both are the same, it is HAMi's, the other is "".
 
-    Volcano's own guide for Ascend has Volcano read HAMi's.
+    Volcano's own guide for Ascend makes Volcano read HAMi's.
     """
     hami, other = hami_map(settings), device_map(settings)
     return {Source.CHIPS_MAP: hami, Source.DEVICE_MAP: "" if other == hami else other}
 
 
 def source_of(name: str, settings: Settings) -> Source | None:
-    """As what the ConfigMap *name*, NAMESPACE/NAME, of others is read; None if it is not."""
+    """Return the role of the third-party ConfigMap *name*, NAMESPACE/NAME; None if it has none."""
     if name == SCHEDULER_MAP:
         return Source.SCHEDULER_MAP
     return next((source for source, place in device_maps(settings).items() if place == name), None)
@@ -214,7 +213,7 @@ def _scheduler(parts: Mapping[Source, Decoded]) -> _Part[SchedulerConf] | None:
 
 
 class _Sections(NamedTuple):
-    """The texts of which the section counts; None where none does."""
+    """The texts whose section is in force; None if there is none."""
 
     vgpu: _Part[DeviceConfig] | None
     ascend: _Part[DeviceConfig] | None
@@ -224,7 +223,7 @@ class _Sections(NamedTuple):
 def _sections(parts: Mapping[Source, Decoded]) -> _Sections:
     mounted = _device_texts(parts, Source.DEVICE_FILE)
     maps = _device_texts(parts, Source.DEVICE_MAP, Source.CHIPS_MAP)
-    # A file stands for Volcano's and the chips as a whole.
+    # A mounted file replaces Volcano's ConfigMap and the chips as a whole.
     first = mounted or maps
     return _Sections(
         vgpu=next((one for one in first if one.part.product is Product.VOLCANO), None),
@@ -239,7 +238,7 @@ def _device_texts(parts: Mapping[Source, Decoded], *sources: Source) -> list[_Pa
 
 
 def _switch(name: DialectName, own: _Part[OwnSettings] | None, conf: _Part[SchedulerConf] | None) -> str:
-    """What switches *name* off, and where it stands."""
+    """Return the setting that disables *name*, and its location."""
     if own is not None and own.part.names_dialects:
         return f"'dialects' of {SETTINGS_KEY} in {_where(own.text)} does not list it"
     if conf is not None:
@@ -252,7 +251,7 @@ def _where(text: Text) -> str:
 
 
 def _device_notes(parts: Mapping[Source, Decoded], sections: _Sections) -> Iterator[str]:
-    """The notes of every text, once each; a section that another text stands in for is nobody's mistake."""
+    """Yield the notes of every text once; a section that another text overrides is not an error."""
     for found in _device_texts(parts, Source.DEVICE_FILE, Source.DEVICE_MAP, Source.CHIPS_MAP):
         nvidia = sections.hami if found.part.product is Product.HAMI else sections.vgpu
         silent: tuple[str, ...] = ("nvidia.",) if nvidia is None or nvidia.text != found.text else ()

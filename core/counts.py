@@ -1,4 +1,4 @@
-"""Counts by name, in which nothing stands that there is none of."""
+"""Counts by name, without entries of zero."""
 
 from typing import TypeVar
 
@@ -6,7 +6,7 @@ _K = TypeVar("_K")
 
 
 def add(counts: dict[_K, int], key: _K, by: int) -> None:
-    """Let there be *by* more of *key*, or fewer if that is negative."""
+    """Add *by*, which may be negative, to the count of *key*."""
     left = counts.get(key, 0) + by
     if left:
         counts[key] = left

@@ -1,13 +1,13 @@
-"""Errors that leave the core: the user's text, the operator's settings, and our own mistakes."""
+"""Errors that leave the core: invalid text of users, invalid settings of operators, and bugs in cardshare."""
 
 from collections.abc import Sequence
 
 
 class InvalidRequestError(ValueError):
-    """Text that somebody wrote cannot be read: what is wrong, where, what to write instead.
+    """Text from a user cannot be read: the problem, its location, and the correction.
 
     Attributes:
-        field: where the text stands, for example ``annotation volcano.sh/vgpu-mode``.
+        field: location of the text, for example ``annotation volcano.sh/vgpu-mode``.
         found: the text itself, shortened and escaped.
         remedy: what to write instead, as a clause: ``write whole MiB such as '8192'``.
     """
@@ -20,7 +20,7 @@ class InvalidRequestError(ValueError):
 
 
 class ConfigError(ValueError):
-    """Settings that cannot be used; every problem is listed, not only the first."""
+    """Unusable settings; lists every problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -28,11 +28,11 @@ class ConfigError(ValueError):
 
 
 class InvariantError(RuntimeError):
-    """We are wrong: a card promised twice over, a holder unknown. Let through everywhere; the process rebuilds."""
+    """A bug in cardshare: a card promised twice, an unknown holder. It is never caught; the process restarts."""
 
 
 class NodeInvariantError(InvariantError):
-    """We are wrong about one node: it is set aside, with all that is on it, and the process goes on.
+    """A bug in cardshare that affects one node: the node is set aside with its pods, and the process continues.
 
     Attributes:
         node: its name.
@@ -46,13 +46,13 @@ class NodeInvariantError(InvariantError):
 
 
 def quoted(text: str, limit: int = 64) -> str:
-    """*text* in single quotes, control characters escaped, cut to *limit* characters."""
+    """Return *text* in single quotes, with control characters escaped, cut to *limit* characters."""
     shown = text if len(text) <= limit else text[: limit - 1] + "…"
     return f"'{escaped(shown)}'"
 
 
 def escaped(text: str) -> str:
-    """*text* with control characters, line breaks among them, as escapes: fit for a terminal, a log or a label."""
+    """Return *text* with control characters and line breaks escaped, for terminals, logs and labels."""
     return text if text.isprintable() else "".join(map(_escaped_character, text))
 
 

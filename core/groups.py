@@ -1,7 +1,7 @@
-"""Groups of pods and queues as values: what Volcano's, Kubernetes' own and Coscheduling's objects say of them.
+"""Groups of pods and queues as values, from the objects of Volcano, Kubernetes and Coscheduling.
 
-Three API groups have a kind PodGroup. A group is known by which of them it is of, its namespace and its name.
-Quantities are integers as in `nodefit`: cpu in thousandths, the rest in whole units.
+Three API groups have a kind PodGroup. API group, namespace and name identify a group. Quantities are integers as in
+`nodefit`: cpu in thousandths, the rest in whole units.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from core.model import Pod, Requirement
 # The only key that Volcano reads membership from (groups 1.1, G9).
 MEMBER_OF: Final = "scheduling.k8s.io/group-name"
 TASK: Final = "volcano.sh/task-spec"
-# How many members are wanted at once, where no PodGroup can say it: on pods here, on their owner for Volcano.
+# The minimum number of members if there is no PodGroup; read from pods here, and from their owner by Volcano.
 MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 # Volcano's job controller is about to delete the pod itself.
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
@@ -25,12 +25,12 @@ COSCHEDULING_MEMBER_OF: Final = "scheduling.x-k8s.io/pod-group"
 
 DEFAULT_QUEUE: Final = "default"
 ROOT_QUEUE: Final = "root"
-# A group of more subgroups is refused.
+# A group with more subgroups is rejected.
 SUBGROUPS_MAX: Final = 10_000
 
 
 class GroupKind(StrEnum):
-    """The API group that a PodGroup is of."""
+    """The API group of a PodGroup."""
 
     VOLCANO = "scheduling.volcano.sh"
     NATIVE = "scheduling.k8s.io"
@@ -38,20 +38,20 @@ class GroupKind(StrEnum):
 
 
 class GroupKey(NamedTuple):
-    """Which group is meant."""
+    """Identifies a group."""
 
     kind: GroupKind
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """As people are told: the kind is named only where it is not Volcano's."""
+        """Return the form for messages, which shows the kind only if it is not Volcano's."""
         which = "PodGroup" if self.kind is GroupKind.VOLCANO else f"PodGroup ({self.kind.value})"
         return f"{which} {self.namespace}/{self.name}"
 
 
 class GroupPhase(StrEnum):
-    """status.phase of Volcano's PodGroup; an absent one is PENDING. Its job controller makes pods in all others."""
+    """status.phase of Volcano's PodGroup; absent means PENDING. Its job controller creates pods in all others."""
 
     PENDING = "Pending"
     INQUEUE = "Inqueue"
@@ -73,7 +73,7 @@ class GroupCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """What a PodGroup's status says. written: whether it has a phase at all."""
+    """The status of a PodGroup. written: whether it has a phase."""
 
     phase: GroupPhase = GroupPhase.PENDING
     written: bool = False
@@ -84,10 +84,10 @@ class GroupStatus:
 
 
 class NetworkTopology(NamedTuple):
-    """That all nodes of some members are in one domain of the network.
+    """A requirement that all nodes of some members are in one domain of the network.
 
-    hard: no other nodes will do; otherwise that is preferred. highest: the tier of the widest domain that will do,
-    highest_name: what that tier is called if it has no number here; without both any nodes will do.
+    hard: required, otherwise preferred. highest: tier of the largest allowed domain. highest_name: name of that tier if
+    it has no number here. Without both, any nodes are allowed.
     """
 
     hard: bool = True
@@ -97,11 +97,12 @@ class NetworkTopology(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubGroups:
-    """One entry of subGroupPolicy: members that meet *selector* and have equal values of *keys* are a subgroup.
+    """One entry of subGroupPolicy: members that match *selector* and have equal values of *keys* form a subgroup.
 
-    selector: None selects all. keys: none makes one subgroup of all. size: so many of a subgroup are placed together,
-    or none. least: so many subgroups are placed, or none of the group. name: unique in its group. network_topology: of
-    the members of one subgroup.
+    selector: None selects all. keys: if empty, there is one subgroup. size: members of a subgroup that are placed
+    together or not at all. least: minimum number of placed subgroups, otherwise none of the group is placed. name:
+    unique in its group.
+    network_topology: applies to the members of one subgroup.
     """
 
     name: str
@@ -116,13 +117,14 @@ class SubGroups:
 class GroupSpec:
     """A PodGroup.
 
-    min_member: so many members are placed together, or none; 0 and 1 are no gang. min_task_member: of these tasks at
-    least so many. sub_groups: gangs inside of it; a member is of the first that takes it. min_resources: None where it
-    is not said. created_s is Unix seconds. owner: kind/name of the object that controls it. priority: as the API server
-    found it; None where only priority_class says it. preempts: whether others may be evicted for its members.
-    disrupted_together: whether all members leave if one does; None: not said, those of a gang do. topology_key:
-    of the label whose value all members' nodes share; "": none. network_topology: of all members. problems: what it
-    asks that is not honoured, by the names of its fields.
+    min_member: members that are placed together or not at all; 0 and 1 mean no gang. min_task_member: minimums of
+    tasks.
+    sub_groups: gangs inside of it; a member belongs to the first match. min_resources: None if absent. created_s: Unix
+    seconds. owner: kind/name of the controlling object. priority: as resolved by the API server; None if only
+    priority_class defines it. preempts: whether other pods may be evicted for its members. disrupted_together: whether
+    all members are evicted if one is; None: absent, which means yes for gangs. topology_key: label whose value the
+    nodes of all members share; "": none. network_topology: applies to all members. problems: names of fields with
+    unsupported requests.
     """
 
     key: GroupKey
@@ -147,19 +149,19 @@ class GroupSpec:
 
     @property
     def is_gang(self) -> bool:
-        """Whether some members are placed together, or none of them."""
+        """Whether some members are placed together or not at all."""
         return self.min_member > 1 or any(one.size > 1 or one.least for one in self.sub_groups)
 
     @property
     def minimum_field(self) -> str:
-        """What says min_member, as people are told; where there is no object, members say it themselves."""
+        """The source of min_member in messages; without an object, annotations of members define it."""
         if not self.uid:
             return f"annotation {MIN_MEMBER}"
         return "the group's minCount" if self.key.kind is GroupKind.NATIVE else "the group's minMember"
 
     @property
     def task_minimums(self) -> Mapping[str, int]:
-        """The minimums of tasks that hold: none where they add up to more than min_member (as in Volcano; G11)."""
+        """The minimums of tasks that apply: none if their sum exceeds min_member (as in Volcano; G11)."""
         return self.min_task_member if self.min_member >= sum(self.min_task_member.values()) else {}
 
 
@@ -167,8 +169,8 @@ class GroupSpec:
 class QueueSpec:
     """A Queue of Volcano.
 
-    capability, guarantee, deserved: amounts by resource; what capability does not name is not limited. state: as its
-    controller wrote it, "" where none did. problems: what it asks that is not honoured, by the names of its fields.
+    capability, guarantee, deserved: amounts by resource; capability does not limit resources that it omits. state: as
+    written by its controller, "" if absent. problems: names of fields with unsupported requests.
     """
 
     name: str
@@ -188,12 +190,12 @@ class QueueSpec:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes groups; one that no controller has looked at does."""
+        """Whether it takes groups; a queue without a state does."""
         return self.state in ("", "Open")
 
 
 def group_of(pod: Pod) -> GroupKey | None:
-    """The group that *pod* is a member of: Volcano's first, then Kubernetes' own, then Coscheduling's."""
+    """Return the group of *pod*: Volcano's first, then Kubernetes' own, then Coscheduling's."""
     name = pod.annotations.get(MEMBER_OF)
     if name:
         return GroupKey(GroupKind.VOLCANO, pod.namespace, name)
@@ -204,23 +206,23 @@ def group_of(pod: Pod) -> GroupKey | None:
 
 
 def task_of(pod: Pod) -> str:
-    """The task of a Volcano Job that *pod* is of, or ""."""
+    """Return the task of a Volcano Job to which *pod* belongs, or ""."""
     return pod.annotations.get(TASK, "")
 
 
 def unsupported_in(pod: Pod) -> str:
-    """What a waiting member asks of Volcano that is not honoured, "" if there is nothing (groups 4.10)."""
+    """Return the unsupported request of a waiting member to Volcano, "" if there is none (groups 4.10)."""
     if pod.node_name:
         return ""
     policy = pod.annotations.get(NUMA_POLICY, "none")
     if policy != "none":
         return f"{NUMA_POLICY}: {quoted(policy)}"
-    # Volcano's webhook adds a gate of the same name, which nobody but its scheduler lifts.
+    # Volcano's webhook adds a gate of the same name, which only its scheduler removes.
     if pod.gated and pod.annotations.get(QUEUE_GATE) == "true":
         return f'{QUEUE_GATE}: "true"'
     return ""
 
 
 def is_leaving(pod: Pod) -> bool:
-    """Whether *pod* is being deleted, or its controller is about to: it holds what it has, and is no member."""
+    """Return whether *pod* is or will be deleted: it keeps what it holds, but is no longer a member."""
     return pod.deleting or pod.annotations.get(OUT_OF_SYNC) == "true"

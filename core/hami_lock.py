@@ -1,7 +1,7 @@
-"""The node lock by which HAMi's device plugins are told whose turn it is: ``<RFC 3339 time>,<namespace>,<pod>``.
+"""The node lock that shows HAMi's device plugins which pod to serve: ``<RFC 3339 time>,<namespace>,<pod>``.
 
-The plugins for NVIDIA and for Ascend cards read one lock, and serve whichever pod it names: what they serve, and how
-far they are with it, is told here for both.
+The plugins for NVIDIA and Ascend cards read the same lock, and serve the pod that it names. This module computes for
+both what they serve and how far they are.
 Source: protocol reference, ascend 1.10, 2.1 step 5, 2.2, 5.5, D-1, D-3; hami 3.3 to 3.5, HN-3, HN-5, HN-18, HN-19.
 """
 
@@ -13,12 +13,12 @@ from core.model import Node, Phase, Pod
 from core.port.handoff import InFlight, LockMark, LockStep, LockWait, Progress
 
 LOCK: Final = "hami.io/mutex.lock"
-# The annotations of a pod that both plugins know.
+# Pod annotations of both plugins.
 NODE: Final = "hami.io/vgpu-node"
 TIME: Final = "hami.io/vgpu-time"
 BIND_TIME: Final = "hami.io/bind-time"
 BIND_PHASE: Final = "hami.io/bind-phase"
-# The label of pods that HAMi's webhook passes by.
+# The label of pods that HAMi's webhook skips.
 IGNORED: Final = ("hami.io/webhook", "ignore")
 ALLOCATING: Final = "allocating"
 SUCCESS: Final = "success"
@@ -26,53 +26,54 @@ FAILED: Final = "failed"
 _PREFIX: Final = "hami.io/"
 _TO_ALLOCATE: Final = "-devices-to-allocate"
 
-# A plugin serves whichever pod the node's one lock names, so that no two may be in flight, whatever they ask.
+# A plugin serves the pod in the node's one lock, so only one pod may be in flight, whatever it requests.
 ANY_POD: Final[frozenset[Hashable]] = frozenset({LockMark(LOCK)})
 _NONE: Final[frozenset[Hashable]] = frozenset()
 
-# Whoever holds a lock for longer has been lost (ascend 2.4).
+# A lock that is held for longer is abandoned (ascend 2.4).
 EXPIRES_S: Final = 300
 _MAX_CHARS: Final = 1024
 
 
 class _Lock(NamedTuple):
-    """A lock that was read. owner: namespace/name, "" for one that names nobody; taken_s: Unix seconds, 0 unknown."""
+    """A decoded lock. owner: namespace/name, "" if it names no pod; taken_s: Unix seconds, 0 if unknown."""
 
     owner: str
     taken_s: int
 
 
 class Now(NamedTuple):
-    """Unix seconds, and since when the lock says what it says, by the same clock; None: that is not known."""
+    """The current time in Unix seconds, and since when the lock is unchanged, by the same clock; None: unknown."""
 
     now_s: int
     seen_s: int | None = None
 
     def holds(self, lock: _Lock) -> bool:
-        """Whether the time of *lock* is not over."""
+        """Return whether *lock* has not expired."""
         return self.now_s < self.until_s(lock)
 
     def until_s(self, lock: _Lock) -> int:
-        """When it is over; a lock from the future was taken when it was first seen."""
+        """Return when *lock* expires; a lock with a future time counts from when it was first seen."""
         taken_s = lock.taken_s if self.seen_s is None else min(lock.taken_s, self.seen_s)
         return taken_s + EXPIRES_S
 
 
-# What cannot be read fails every call of the plugin until somebody removes it (ascend 2.2 step 1).
+# An unreadable lock makes every call of the plugin fail until it is removed (ascend 2.2 step 1).
 _BROKEN: Final = _Lock("", 0)
 
 
 def devices_left(text: str) -> bool:
-    """Whether a plugin has still something to serve: it empties segments, and closes them anew (ascend 1.10)."""
+    """Return whether a plugin still has devices to serve: it empties segments, and closes them again (ascend 1.10)."""
     return "," in text
 
 
 def in_flight(pod: Pod) -> InFlight | None:
-    """*pod* between its Binding and its last device; None if no plugin ever looks at it.
+    """Return *pod* between its Binding and its last device; None if no plugin reads it.
 
-    bind-phase says ``success`` after the first container already (D-1), so the devices left count, not the phase. A
-    pod marked failed may be one that was taken for another (D-2), and for one that is being deleted kubelet may be
-    asking just now: both are waited for until they have ended.
+    bind-phase is already ``success`` after the first container (D-1), so the remaining devices count, not the phase. A
+    pod marked as failed may have been confused with another (D-2), and kubelet may be asking for a pod that is being
+    deleted.
+    Both count until they have ended.
     """
     phase = pod.annotations.get(BIND_PHASE)
     if not pod.node_name or phase is None:
@@ -89,7 +90,7 @@ def in_flight(pod: Pod) -> InFlight | None:
 
 
 def owner(node: Node) -> str:
-    """namespace/name of the pod that the lock of *node* names, "" if it names none."""
+    """Return namespace/name of the pod in the lock of *node*, "" if there is none."""
     lock = _read(node)
     return lock.owner if lock is not None else ""
 
@@ -97,18 +98,18 @@ def owner(node: Node) -> str:
 def step(
     node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None, releasing: Sequence[Pod] = ()
 ) -> LockStep | LockWait | None:
-    """What is to be done with the lock of *node*; see `core.port.optional.Locking.lock`."""
+    """Return what to do with the lock of *node*; see `core.port.optional.Locking.lock`."""
     lock = _read(node)
     if lock is not None and lock.owner and any(pod.key == lock.owner for pod in releasing):
         return RELEASING if wanted is not None else None
     return _tend(lock, pods, now.now_s) if wanted is None else _take(lock, pods, now, wanted)
 
 
-# Why a pod is not bound where a plugin has served another, and has not dropped the lock.
+# Why a pod is not bound: a plugin has served another pod and has not released the lock.
 RELEASING: Final = LockWait(reason="the device plugin has served a pod there, and is dropping its lock")
 
 
-# Why a pod is not bound where something `misleads` the plugin.
+# Why a pod is not bound: another pod `misleads` the plugin.
 MISLED: Final = LockWait(
     reason="a pod that was served there has not started yet, and the device plugin may take it for the next one "
     "between two containers with cards"
@@ -116,7 +117,7 @@ MISLED: Final = LockWait(
 
 
 def misleads(node: Node, pods: Sequence[Pod], wanted: Pod) -> bool:
-    """Whether a plugin that finds no lock takes one of *pods* rather than *wanted* on *node* (ascend 2.2 step 2)."""
+    """Return whether a plugin without a lock takes one of *pods* instead of *wanted* on *node* (ascend 2.2 step 2)."""
     return any(
         pod.phase is Phase.PENDING
         and (pod.namespace, pod.name) < (wanted.namespace, wanted.name)
@@ -137,7 +138,7 @@ def _take(lock: _Lock | None, pods: Sequence[Pod], now: Now, wanted: Pod) -> Loc
     if lock.owner == wanted.key:
         return None if fresh else _step(wanted, now.now_s)
     if fresh and (not lock.owner or _holds(lock.owner, pods)):
-        # The pod that it names may be of another namespace than the one that is told.
+        # The message must not name the pod, which may be in another namespace.
         holder = "another pod" if lock.owner else "a scheduler that does not say for which pod"
         return LockWait(reason=f"annotation {LOCK} of the node is held for {holder}", until_s=now.until_s(lock))
     return _step(wanted, now.now_s)
@@ -145,7 +146,7 @@ def _take(lock: _Lock | None, pods: Sequence[Pod], now: Now, wanted: Pod) -> Loc
 
 def _tend(lock: _Lock | None, pods: Sequence[Pod], now_s: int) -> LockStep | None:
     if lock is None:
-        # The plugin drops the lock after each container (D-1): for those that are left it is taken again.
+        # The plugin releases the lock after each container (D-1), so it is taken again for the remaining ones.
         waiting = [pod for pod in pods if _waits(pod)]
         served = [pod for pod in waiting if pod.annotations.get(BIND_PHASE) == SUCCESS]
         chosen = served or waiting
@@ -156,7 +157,7 @@ def _tend(lock: _Lock | None, pods: Sequence[Pod], now_s: int) -> LockStep | Non
 
 
 def _holds(owner_key: str, pods: Sequence[Pod]) -> bool:
-    """Whether the pod *owner_key* is there and still to be served, or about to be bound."""
+    """Return whether the pod *owner_key* exists and must still be served, or is about to be bound."""
     pod = next((one for one in pods if one.key == owner_key), None)
     if pod is None or pod.finished:
         return False

@@ -1,6 +1,6 @@
-"""What a pod holds of its node, and how that is read of a bound pod's annotations, whoever bound it.
+"""What a pod holds of its node, and how to read it from the annotations of a pod that any scheduler bound.
 
-Counting it is the ledger's (`core.ledger`); what an annotation means is its dialect's.
+`core.ledger` counts it; the dialect defines what an annotation means.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from core.tables import Tables
 
 
 class Part(NamedTuple):
-    """What a pod holds in one dialect; assignment is None where nothing says which cards it uses.
+    """What a pod holds in one dialect; assignment is None if its cards are unknown.
 
-    closes: why its node takes nothing new in that dialect, or "".
+    closes: why its node accepts nothing new in that dialect, or "".
     """
 
     dialect: DialectName
@@ -28,11 +28,11 @@ class Part(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """One pod's part of a node, reserved by us or bound as the API server says.
+    """What one pod holds of a node, by a reservation here or by a Binding in the API server.
 
-    dialect is None for a pod without cards, and its first where it holds cards in several: *also* are the others.
-    scale: what the figures of its assignment mean (`core.port.optional.Scaled`), as of when it was first counted.
-    ports: of the node, which it listens on.
+    dialect is None for a pod without cards; with several dialects, it is the first, and *also* has the others.
+    scale: meaning of the assignment's figures (`core.port.optional.Scaled`), as of when it was first counted.
+    ports: host ports of the pod.
     """
 
     key: str
@@ -53,12 +53,12 @@ class Holding(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why its node takes nothing new in some dialect, or ""."""
+        """Why its node accepts nothing new in some dialect, or ""."""
         return self.closes or next((part.closes for part in self.also if part.closes), "")
 
 
 class There(Protocol):
-    """The cards of a node with nothing in use, by dialect, and what figures mean on them."""
+    """The unused cards of a node by dialect, and the meaning of figures on them."""
 
     empty: Mapping[DialectName, tuple[Any, ...]]
     scales: Mapping[DialectName, object]
@@ -69,20 +69,20 @@ class Reader:
 
     def __init__(self, catalog: Catalog, tables: Tables) -> None:
         self.catalog: Final = catalog
-        # Which dialects are scaled, and which meter: asked for every pod, and slow to find out.
+        # Computed once, because it is slow and needed for every pod.
         self.scaled: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Scaled)}
         self.metering: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Metering)}
         self.budgeted: Final = frozenset(name for one in self.metering.values() for name in one.budgeted(tables))
         self._tables: Final = tables
         self.uncounted: Final = catalog.uncounted(tables)
-        # Who sells by a name that another sells by too: the annotations that only its own pods have.
+        # For dialects that share a resource with another: the annotations that only their own pods have.
         self._held_by: Final = {
             name: catalog.dialects[name].assignment_keys(tables) - catalog.marks() for name in catalog.stands_in
         }
         self.resources_of: Final = {name: one.resources(tables) for name, one in catalog.dialects.items()}
         self.resources: Final = frozenset[str]().union(*self.resources_of.values())
         self.card_resources: Final = self.resources | catalog.resources(Tables())
-        # By dialect that says by annotations which cards, the resources by which it is asked.
+        # For dialects that assign cards by annotations: their resources.
         self._shares: Final = {
             name: self.resources_of[name]
             for name, dialect in catalog.dialects.items()
@@ -90,9 +90,9 @@ class Reader:
         }
 
     def as_bound(self, known: Pod | None, held: Holding | None, pod: Pod) -> Pod:
-        """*pod* with the assignment that it is *known* to be bound with, if that could be read.
+        """Return *pod* with its *known* assignment, if that was readable.
 
-        Schedulers write an assignment with the Binding, and plugins what they made of it, once.
+        Schedulers write an assignment once, with the Binding, and plugins write their result once.
         """
         if known is None or held is None or known.node_name != pod.node_name:
             return pod
@@ -104,19 +104,19 @@ class Reader:
         return pod._replace(annotations={**pod.annotations, **kept})
 
     def amounts(self, pod: Pod) -> Amounts:
-        """What *pod* takes of its node, as kubelet counts it; one of ``pods`` where that cannot be read."""
+        """Return what *pod* uses of its node, as kubelet counts it; only one of ``pods`` if that is unreadable."""
         try:
             return nodefit.amounts_of(pod)
         except InvalidRequestError:
             return ((names.PODS, 1),)
 
     def counted(self, pod: Pod, there: "There | None", amounts: Amounts, before: Holding | None) -> Holding:
-        """What bound *pod* holds, in every dialect of which it carries an assignment, or asks for cards without one.
+        """Return what bound *pod* holds, in every dialect for which it has an assignment, or a request without one.
 
         Args:
-            pod: as it is bound.
-            there: the cards of its node, None if that does not exist.
-            amounts: what it takes of the node, as kubelet counts it.
+            pod: the bound pod.
+            there: the cards of its node, None if the node does not exist.
+            amounts: its use of the node, as kubelet counts it.
             before: what it held when it was last counted.
         """
         empty = there.empty if there is not None else {}
@@ -127,7 +127,7 @@ class Reader:
             if held is not None:
                 found.append(Part(name, held.assignment, held.closes))
                 continue
-            # Where no annotation says which cards, the request is all there is, and `held` has read it.
+            # Without such annotations, only the request defines the cards, and `held` has read it.
             shares = self._shares.get(name)
             if shares is None:
                 continue
@@ -147,7 +147,7 @@ class Reader:
         return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale, nodefit.ports_of(pod))
 
     def _scale(self, pod: Pod, found: list[Part], there: "There | None", before: Holding | None) -> object:
-        """What the figures of the first of *found* mean; where they mean something else by now, the node is closed."""
+        """Return the meaning of the figures of the first of *found*; if it has changed since, close the node."""
         name, assignment, _ = found[0]
         dialect = self.scaled.get(name)
         if assignment is None or dialect is None:
@@ -164,14 +164,14 @@ class Reader:
         return kept
 
     def scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, object]:
-        """What figures mean on the cards of *node*."""
+        """Return the meaning of figures on the cards of *node*."""
         return {name: one.scale(node, empty.get(name, ()), self._tables) for name, one in self.scaled.items()}
 
 
 def _one_of_a_name(found: list[Part], name: DialectName, other: DialectName, *, meant: bool) -> list[Part]:
-    """*found*, of two dialects that sell by one resource only the one that gave the pod its cards.
+    """Return *found*; if two dialects sell by one resource, keep only the one that gave the pod its cards.
 
-    *meant*: it is *name*, whether or not which cards can be read: annotations of its are there, or it serves the node.
+    *meant*: that is *name*, even if its cards are unreadable, because its annotations exist or it serves the node.
     """
     parts = {part.dialect: part for part in found}
     if name not in parts or other not in parts:
@@ -181,7 +181,7 @@ def _one_of_a_name(found: list[Part], name: DialectName, other: DialectName, *, 
 
 
 def asks_the_same(one: Pod, other: Pod) -> bool:
-    """Whether two states of one pod take the same of a node, beside cards."""
+    """Return whether two states of one pod use the same of a node, apart from cards."""
     return (
         one.containers == other.containers
         and one.init_containers == other.init_containers
@@ -191,5 +191,5 @@ def asks_the_same(one: Pod, other: Pod) -> bool:
 
 
 def asked_resources(pod: Pod) -> frozenset[str]:
-    """The resources that containers of *pod* name."""
+    """Return the resources that containers of *pod* name."""
     return frozenset([name for one in (*pod.containers, *pod.init_containers) for name in (*one.limits, *one.requests)])

@@ -1,4 +1,4 @@
-"""HyperNodes of Volcano as values: nodes that a switch, a rack or a block of the network joins, by tiers.
+"""HyperNodes of Volcano as values: nodes of a switch, a rack or a block of the network, by tiers.
 
 Source: Volcano, topology/v1alpha1 hypernode_types.go (groups 4.11).
 """
@@ -10,9 +10,9 @@ from core.model import Requirement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """Who belongs to a HyperNode: the node, or with is_inner the HyperNode, called *name*; or nodes by what is set.
+    """Members of a HyperNode: the node *name*, or with is_inner the HyperNode *name*; or the matching nodes.
 
-    pattern: a regular expression that is found in the names of nodes. labels: what the labels of nodes meet.
+    pattern: a regular expression that matches node names. labels: requirements on node labels.
     """
 
     name: str = ""
@@ -23,7 +23,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HyperNode:
-    """One domain of the network. tier: the smaller, the nearer its nodes are to each other."""
+    """One domain of the network. tier: a smaller tier means that its nodes are closer together."""
 
     name: str
     tier: int = 0

@@ -1,8 +1,8 @@
-"""Which nodes have which container images, and which of equally good nodes that makes the better one for a pod.
+"""Which nodes have which container images, and the resulting preference among equally good nodes.
 
-A node is scored as kube-scheduler's plugin ImageLocality does it: by the sizes of the pod's images that it has, each by
-the part of all nodes that have it. Scores only order nodes that are as good in all else, so they are kept as
-levels, which change far more seldom. Of images that no pod has asked for no more is kept than who has them.
+A node is scored as by kube-scheduler's plugin ImageLocality: by the sizes of the pod's images that it has, each
+weighted by the fraction of nodes that have it. Scores only order nodes that are otherwise equal. So they are kept as
+levels, which change rarely. For images that no pod has requested, only the nodes that have them are kept.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,28 +12,27 @@ from core.change_log import ChangeLog
 from core.counts import add
 from core.model import Image, NodeName, Pod
 
-# Below the one an image counts nothing, above the other (for each container) nothing more, in bytes.
-# Source: Kubernetes, pkg/scheduler/framework/plugins/imagelocality.
+# Bytes: an image below the first counts nothing, and above the second (per container) nothing more. Source: Kubernetes,
+# pkg/scheduler/framework/plugins/imagelocality.
 _LEAST: Final = 23 * 2**20
 _MOST: Final = 1000 * 2**20
 _FULL: Final = 100
-# So much is kept of what pods need, and so many nodes all told that have some of it, of which each takes about 100
-# bytes: 30 MB.
+# Limits of cached image sets and of the nodes in all of them, at about 100 bytes for each node: 30 MB.
 _LIKINGS_MAX: Final = 1024
 _STANDING_MAX: Final = 300_000
-# Of so many changed nodes it is told which they were.
+# The number of changed nodes that are logged individually.
 _LOG_MAX: Final = 1 << 12
 
 
 class Wanted(NamedTuple):
-    """The images that a pod needs, one for each container and image volume, and how many containers it has."""
+    """The images that a pod needs, one for each container and image volume, and its number of containers."""
 
     names: tuple[str, ...]
     containers: int
 
 
 class _Holders:
-    """The nodes that have one image, and the sizes that they tell of it, in bytes, each by how many tell it."""
+    """The nodes that have one image, and the sizes in bytes that they report, with the number of nodes for each."""
 
     __slots__ = ("nodes", "sizes")
 
@@ -43,14 +42,14 @@ class _Holders:
 
 
 class Liking:
-    """How much better nodes are for who needs some images: a level for each that has some, 0 for all others.
+    """The preference of nodes for a set of images: a level for each node with some of them, 0 for all others.
 
     Attributes:
         names: the images, each once.
-        dirty: the nodes on which one of them came or went.
-        log: the nodes that may have come to another level.
+        dirty: nodes on which one of them was added or removed.
+        log: nodes whose level may have changed.
         matters: whether there are nodes of different levels.
-        top: the highest level that a node has.
+        top: the highest level of a node.
     """
 
     __slots__ = (
@@ -72,7 +71,7 @@ class Liking:
         self.dirty: dict[NodeName, None] = {}
         self.matters = False
         self.top = 0
-        # By node which of the images it has, one bit for each; how many nodes have the same; the level of these.
+        # By node, its images as a bit set; the number of nodes with the same set; the level of each set.
         self._held: Final[dict[NodeName, int]] = {}
         self._counts: Final[dict[int, int]] = {}
         self._levels: dict[int, int] = {}
@@ -80,20 +79,20 @@ class Liking:
         self.log: Final = ChangeLog(_LOG_MAX)
 
     def level(self, name: NodeName) -> int:
-        """How much better node *name* is; no more than the order of levels means anything."""
+        """Return the level of node *name*; only the order of levels has a meaning."""
         return self._levels.get(self._held.get(name, 0), 0)
 
     def nodes(self) -> Iterator[NodeName]:
-        """The nodes above level 0."""
+        """Return the nodes above level 0."""
         return (name for name, held in self._held.items() if self._levels[held])
 
     @property
     def standing(self) -> int:
-        """How many nodes stand in it."""
+        """The number of nodes in it."""
         return len(self._held)
 
     def refresh(self, holders: dict[str, _Holders], total: int) -> None:
-        """Take in what changed: who has the images, of *total* nodes."""
+        """Apply changes: which nodes have the images, out of *total* nodes."""
         if not self.dirty and self._total == total:
             return
         dirty, self.dirty, self._total = self.dirty, {}, total
@@ -123,14 +122,14 @@ class Liking:
             add(self._counts, held, 1)
 
     def _ranked(self, holders: dict[str, _Holders]) -> dict[int, int]:
-        """The level of what nodes have: how many lower scores there are."""
+        """Return the level of each set of images: the number of lower scores."""
         points = {image: self._points(holders.get(image)) for image in self.names}
         scores = {held: self._score(held, points) for held in (0, *self._counts)}
         order = {score: level for level, score in enumerate(sorted(set(scores.values())))}
         return {held: order[score] for held, score in scores.items()}
 
     def _points(self, found: _Holders | None) -> int:
-        """What one image is worth where it is: its size, by the part of the nodes that have it."""
+        """Return the value of one image on a node: its size, weighted by the fraction of nodes that have it."""
         if found is None:
             return 0
         spread = len(found.nodes) / self._total
@@ -144,10 +143,10 @@ class Liking:
 
 
 class Images:
-    """The images of all nodes, by their names."""
+    """The images of all nodes, by name."""
 
     def __init__(self, *, standing_max: int = _STANDING_MAX) -> None:
-        """Begin with no nodes; *standing_max*: of so many it is kept what they are to pods that asked."""
+        """Begin without nodes; *standing_max*: limit of the nodes in all cached preferences."""
         self._standing_max: Final = standing_max
         self._of_node: Final[dict[NodeName, tuple[Image, ...]]] = {}
         self._holders: Final[dict[str, _Holders]] = {}
@@ -155,18 +154,18 @@ class Images:
         self._asked: Final[dict[str, dict[Liking, None]]] = {}
 
     def set_node(self, name: NodeName, images: tuple[Image, ...]) -> None:
-        """Node *name* appeared, or has other images."""
+        """Record that node *name* was added or has other images."""
         before = self._of_node.get(name, ())
         self._of_node[name] = images
         if before != images:
             self._replace(name, _sizes(before), _sizes(images))
 
     def remove_node(self, name: NodeName) -> None:
-        """A node is gone."""
+        """Record that a node was removed."""
         self._replace(name, _sizes(self._of_node.pop(name, ())), {})
 
     def liking(self, pod: Pod) -> Liking | None:
-        """What the images that *pod* needs make of nodes; None where they tell none from another."""
+        """Return the preference for the images of *pod*; None if they do not distinguish nodes."""
         if not self._holders or not any(image in self._holders for image in pod.images):
             return None
         wanted = Wanted(pod.images, len(pod.containers) + len(pod.init_containers))
@@ -200,7 +199,7 @@ class Images:
                 self._changed(image, name, size, 1)
 
     def _changed(self, image: str, name: NodeName, size: int, by: int) -> None:
-        """*name* has *image* of *size* bytes, or has it no more."""
+        """Record that *image* of *size* bytes was added to or removed from *name*."""
         found = self._holders.get(image) or self._holders.setdefault(image, _Holders())
         add(found.sizes, size, by)
         if by > 0:
@@ -214,7 +213,7 @@ class Images:
 
 
 def _sizes(images: Iterable[Image]) -> dict[str, int]:
-    """The images of a node by each of their names; of one that is there twice the first."""
+    """Return the images of a node by each of their names; for a repeated name the first."""
     found: dict[str, int] = {}
     for image in images:
         for name in image.names:

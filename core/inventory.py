@@ -1,10 +1,9 @@
-"""The cards of the cluster by type, as nodes offer them with nothing in use: what can never fit, however long it waits.
+"""The cards of the cluster by type, as nodes offer them when unused: finds requests that can never fit.
 
-A pod that no node could ever take is one that none of them places, each taken at its best: nothing in use, every card
-well, as much allocatable as there is. That is asked of the dialect itself, on the cards of every node; nodes whose
-cards differ in nothing but their ids are asked once. Kinds of nodes that settings describe count like nodes: a pool
-that is scaled to zero is not gone. A verdict is only given where it is certain; a node whose data cannot be read
-gives none.
+A pod can never fit if no node takes it in its best state: nothing in use, all cards healthy, all capacity allocatable.
+The dialect decides this on the cards of every node; nodes whose cards differ only in their ids are judged once. The
+kinds of nodes in the settings count like nodes, because a pool that is scaled to zero may return. There is a verdict
+only if it is certain; a node with unreadable data gives none.
 """
 
 from collections import Counter
@@ -24,19 +23,20 @@ from core.tables import Tables
 from core.units import counted, parse_amount
 
 _MAX_SHOWN: Final = 6
-# What one review may cost: containers placed on kinds of nodes, some microseconds each. Beyond it nothing is said.
+# The cost limit of one review: containers placed on kinds of nodes, some microseconds each. Beyond it there is no
+# verdict.
 _WORK_MAX: Final = 512
-# Several containers are tried under every policy and, where there are modes, in each: which is filled first decides.
+# Several containers are tried under every policy and mode, because the order of filling affects the result.
 _TRIES: Final = 12
 _OTHER_CARDS: Final = "change what it asks for, or ask the cluster's operator for such cards"
-# So many wishes of a pod are left out by way of trial, to see which of them no node meets.
+# The number of preferences of a pod that are removed as a trial, to find those that no node meets.
 _WISHES_TRIED: Final = 4
-# Begins the names of kinds, as no node's name does.
+# Prefix of the names of kinds; no node name starts like this.
 _KIND: Final = "kind "
 
 
 def at_its_best(node: Node) -> Node:
-    """*node* with all that it has allocatable: what its plugin holds back today may be there tomorrow."""
+    """Return *node* with its full capacity as allocatable, because its plugin may release what it holds back now."""
     best = dict(node.allocatable)
     for resource, text in node.capacity.items():
         if _is_less(best.get(resource, "0"), text):
@@ -52,7 +52,7 @@ def _is_less(text: str, other: str) -> bool:
 
 
 def node_of(kind: NodeKind) -> Node:
-    """A node of *kind*, if there were one."""
+    """Return an imaginary node of *kind*."""
     capacity = dict(kind.capacity)
     return Node(
         name=NodeName(f"{_KIND}{kind.name}"),
@@ -64,7 +64,7 @@ def node_of(kind: NodeKind) -> Node:
 
 
 class Type(NamedTuple):
-    """Cards that people call by one name: *total* of *unit* each."""
+    """Cards with one name for people: *total* of *unit* each."""
 
     label: str
     total: int
@@ -73,11 +73,10 @@ class Type(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sold:
-    """What the nodes of one protocol offer, at their best.
+    """What the nodes of one protocol offer in their best state.
 
-    layouts: the cards of one node for all that offer alike. nodes: on how many nodes a type is, those of kinds that
-    are only described left out. ids: of the cards of these. most: the cards of the node with most of them.
-    read: whether every node could be read.
+    layouts: the cards of one node, once for all nodes that offer the same. nodes: number of real nodes with each type.
+    ids: of the cards of real nodes. most: number of cards of the largest node. read: whether every node was readable.
     """
 
     layouts: tuple[tuple[Any, ...], ...] = ()
@@ -89,7 +88,7 @@ class Sold:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """All that the cluster sells, at one instant; listed: resources of which kubelets list each device (1.36)."""
+    """Everything that the cluster offers, at one instant; listed: resources whose devices kubelets list (1.36)."""
 
     by_dialect: Mapping[DialectName, Sold]
     listed: frozenset[str] = frozenset()
@@ -97,9 +96,9 @@ class Stock:
     def never_fits(
         self, dialect: AnyDialect, request: Any, pod: Pod, tables: Tables, resource: str
     ) -> Violation | None:
-        """Why no node could ever take *pod*, which asks *request*, were it empty; None = one could, or who knows.
+        """Return why no node, even an empty one, could take *pod* with *request*; None = one could, or uncertain.
 
-        resource: by which the pod asks, for people.
+        resource: the resource that the pod requests, for the message.
         """
         sold = self.by_dialect.get(dialect.name, _NOTHING)
         several = len(pod.containers) + len(pod.init_containers)
@@ -111,7 +110,7 @@ class Stock:
         if _takes(asked):
             return None
         if _names_cards(pod):
-            # Layouts have no ids: what no node does whatever its cards are called, none does for those that are named.
+            # Layouts have no ids. If no node takes the pod without its list of ids, none takes it with the list.
             unnamed = dialect.request(_unnamed(pod), tables)
             asked = asked._replace(request=unnamed)
             if unnamed is None or _is_wrong(unnamed):
@@ -121,11 +120,11 @@ class Stock:
         return _unknown_type(asked) or _too_many(asked) or _beyond(asked) or _too_large(asked)
 
     def types(self, dialect: AnyDialect) -> frozenset[str]:
-        """What the cluster's cards are called."""
+        """Return the names of the cluster's card types."""
         return frozenset(type_.label for type_ in self.by_dialect.get(dialect.name, _NOTHING).nodes)
 
     def takes(self, dialect: AnyDialect, request: Any) -> bool | None:
-        """Whether an empty node of this cluster takes *request*; None where that is not certain."""
+        """Return whether an empty node of this cluster takes *request*; None if that is uncertain."""
         sold = self.by_dialect.get(dialect.name, _NOTHING)
         if not sold.read or len(sold.layouts) > _WORK_MAX:
             return None
@@ -136,7 +135,7 @@ _NOTHING: Final = Sold()
 
 
 class _Asked(NamedTuple):
-    """What no node takes: *request* of *pod*, its ids of cards left out."""
+    """A request that no node takes: *request* of *pod* without its lists of ids."""
 
     dialect: AnyDialect
     request: Any
@@ -146,21 +145,21 @@ class _Asked(NamedTuple):
 
 
 class _Offered(NamedTuple):
-    """What nodes that offer alike offer in one protocol."""
+    """What nodes with equal offers offer in one protocol."""
 
     cards: tuple[Any, ...]
     types: tuple[Type, ...]
 
 
 class Inventory:
-    """What every node offers, kept node by node; `stock` sums it up."""
+    """What every node offers, kept by node; `stock` combines it."""
 
     def __init__(self) -> None:
         self._offered: dict[NodeName, dict[DialectName, _Offered]] = {}
         self._ids: dict[NodeName, dict[DialectName, tuple[str, ...]]] = {}
         self._unread: dict[NodeName, frozenset[DialectName]] = {}
         self._listed: dict[NodeName, frozenset[str]] = {}
-        # One value for all nodes that offer alike: thousands of nodes have hardly more than a few kinds of machines.
+        # One value for all nodes with equal offers, because thousands of nodes have only a few kinds of machines.
         self._shared: dict[tuple[DialectName, tuple[Any, ...]], _Offered] = {}
         self.version = 0
 
@@ -172,9 +171,9 @@ class Inventory:
         dialects: Mapping[DialectName, AnyDialect],
         listed: frozenset[str] = frozenset(),
     ) -> None:
-        """Node *name* offers *offers*, nothing in use. `version` grows if that says anything new of the cluster.
+        """Record the unused *offers* of node *name*. `version` increases if the cluster's offers changed.
 
-        listed: the resources of cards of which its kubelet lists each device in the status of pods.
+        listed: card resources whose devices its kubelet lists in the status of pods.
         """
         found = {dialect: self._offered_alike(dialects[dialect], cards) for dialect, cards in offers.items() if cards}
         unread = frozenset(one.dialect for one in complaints)
@@ -188,7 +187,7 @@ class Inventory:
         self._listed[name] = listed
 
     def remove(self, name: NodeName) -> None:
-        """Node *name* is gone."""
+        """Record that node *name* was removed."""
         if self._offered.pop(name, None) is not None:
             self.version += 1
         self._ids.pop(name, None)
@@ -196,7 +195,7 @@ class Inventory:
         self._listed.pop(name, None)
 
     def keep(self, there: frozenset[NodeName]) -> None:
-        """No other nodes than *there* exist; kinds that settings describe stay."""
+        """Remove all nodes except *there*; the kinds of the settings stay."""
         for name in [name for name in self._offered if name not in there and not name.startswith(_KIND)]:
             self.remove(name)
 
@@ -210,7 +209,7 @@ class Inventory:
         return known
 
     def stock(self) -> Stock:
-        """All nodes, summed up."""
+        """Return the combined offers of all nodes."""
         used = {(name, one.cards) for offered in self._offered.values() for name, one in offered.items()}
         self._shared = {key: one for key, one in self._shared.items() if key in used}
         unread = frozenset[DialectName]().union(*self._unread.values())
@@ -230,7 +229,7 @@ class Inventory:
 
 def _sold(offered: Sequence[tuple[NodeName, _Offered]], ids: frozenset[str], unread: bool) -> Sold:
     nodes = Counter(type_ for name, one in offered if not name.startswith(_KIND) for type_ in set(one.types))
-    # A type of which there is no node yet has its name all the same.
+    # A type without a real node still has a name.
     described = {type_: 0 for name, one in offered if name.startswith(_KIND) for type_ in one.types}
     return Sold(
         layouts=tuple({one.cards: None for _, one in offered}),
@@ -242,12 +241,12 @@ def _sold(offered: Sequence[tuple[NodeName, _Offered]], ids: frozenset[str], unr
 
 
 def _takes(asked: _Asked) -> bool:
-    """Whether an empty node takes what is asked, under some policy and in some way."""
+    """Return whether an empty node takes the request, under any policy and mode."""
     dialect, request, layouts = asked.dialect, asked.request, asked.sold.layouts
     if any(dialect.place(cards, request, Policy.BINPACK) is not None for cards in layouts):
         return True
     if len(asked.pod.containers) + len(asked.pod.init_containers) == 1:
-        # What one container gets does not depend on what is filled first.
+        # The order of filling does not affect a single container.
         return False
     ways = [way for _, way in dialect.ways(request)] if isinstance(dialect, Choosing) else []
     return any(
@@ -259,12 +258,12 @@ def _takes(asked: _Asked) -> bool:
 
 
 def _names_cards(pod: Pod) -> bool:
-    """Whether *pod* says which cards it means by their ids."""
+    """Return whether *pod* selects cards by their ids."""
     return any(_is_of_ids(key) for key in pod.annotations)
 
 
 def _is_of_ids(key: str) -> bool:
-    """Whether *key* holds ids of cards: keys of such lists end alike in all dialects."""
+    """Return whether *key* holds ids of cards; the keys of such lists end alike in all dialects."""
     return key == names.AVOIDED_CARDS or "uuid" in key.rpartition("/")[2]
 
 
@@ -277,7 +276,7 @@ def _is_wrong(found: object) -> bool:
 
 
 def _unknown_type(asked: _Asked) -> Violation | None:
-    """CS402: of the types asked for there is no card; only where types are read, and are names that people write."""
+    """CS402: no card has the requested types; only if the dialect reads types that people write."""
     text = asked.pod.annotations.get(names.USE_GPU_TYPE, "")
     key = f"annotation {names.USE_GPU_TYPE}"
     labels = sorted({type_.label for type_ in asked.sold.nodes})
@@ -287,7 +286,7 @@ def _unknown_type(asked: _Asked) -> Violation | None:
         return None
     if not patterns or not _is_recognised(asked, names.USE_GPU_TYPE):
         return None
-    # A register says "NVIDIA-" before every type, so that a list may say it too.
+    # A register prefixes every type with "NVIDIA-", so a list may do so too.
     kinds = [selection.type_words(f"NVIDIA-{label}") for label in labels]
     if any(pattern.matches(words) for pattern in patterns for words in kinds):
         return None
@@ -303,7 +302,7 @@ def _unknown_type(asked: _Asked) -> Violation | None:
 
 
 def _unknown_ids(asked: _Asked) -> Violation | None:
-    """CS406: of the cards that are named by their ids, fewer are in this cluster than are needed."""
+    """CS406: the cluster has fewer of the cards in the list of ids than the pod needs."""
     width = _different(asked)
     for key, text in asked.pod.annotations.items():
         if key == names.AVOIDED_CARDS or not _is_of_ids(key) or not _is_recognised_alone(asked, key):
@@ -322,13 +321,13 @@ def _unknown_ids(asked: _Asked) -> Violation | None:
 
 
 def _is_recognised_alone(asked: _Asked, key: str) -> bool:
-    """Whether *key*, a list of ids, is read at all."""
+    """Return whether the dialect reads the list of ids *key*."""
     alone = asked.pod._replace(annotations={**_unnamed(asked.pod).annotations, key: asked.pod.annotations[key]})
     return bool(asked.dialect.request(alone, asked.tables) != asked.request)
 
 
 def _avoids(asked: _Asked, key: str) -> bool:
-    """Whether *key* lists cards to leave alone: those that are not there are no hindrance."""
+    """Return whether *key* lists cards to avoid, which need not exist."""
     alone = asked.pod._replace(annotations={**_unnamed(asked.pod).annotations, key: _NO_CARD})
     request = asked.dialect.request(alone, asked.tables)
     return any(asked.dialect.place(cards, request, Policy.BINPACK) is not None for cards in asked.sold.layouts)
@@ -339,13 +338,13 @@ _NO_CARD: Final = "no-such-card"
 
 
 def _is_recognised(asked: _Asked, key: str) -> bool:
-    """Whether *key* of the pod is read at all: without it another request is made."""
+    """Return whether the dialect reads *key*: without it, the request differs."""
     without = {one: text for one, text in asked.pod.annotations.items() if one != key and not _is_of_ids(one)}
     return bool(asked.dialect.request(asked.pod._replace(annotations=without), asked.tables) != asked.request)
 
 
 def _different(asked: _Asked) -> int:
-    """How many different cards are needed at least: one, where a card has several rooms."""
+    """Return the minimum number of different cards; 1 if a card can hold several parts of the request."""
     dialect = asked.dialect
     several = any(len(dialect.room(cards).kinds) > len(cards) for cards in asked.sold.layouts)
     return 1 if several else dialect.width(asked.request)
@@ -358,7 +357,7 @@ def _too_many(asked: _Asked) -> Violation | None:
         return None
     what = f"no node has {counted(width, 'cards')}; the largest has {most}"
     eases = _eases(asked, Reason.CARD_COUNT, most)
-    # What several containers ask is counted together by some protocols.
+    # Some protocols count the requests of several containers together.
     short = (one for cards in asked.sold.layouts for one in asked.dialect.shortfalls(cards, asked.request))
     together = " in all" if any(one.unit.endswith(" in all") for one in short) else ""
     return _no("CS404", what, f"ask for {most} or fewer{together}" if eases else _way_out(asked))
@@ -385,14 +384,14 @@ def _beyond(asked: _Asked) -> Violation | None:
 
 
 def _too_large(asked: _Asked) -> Violation:
-    """CS401: more of one card than the largest has; CS404: too few; CS405: whatever else no empty node can do."""
+    """CS401: more of one card than the largest has; CS404: too few cards; CS405: any other reason."""
     short = [asked.dialect.shortfalls(cards, asked.request) for cards in asked.sold.layouts]
     return _memory(asked, short) or _too_few(asked, short) or _impossible(asked, short)
 
 
 def _too_few(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | None:
-    """CS404, if it is their number that every node lacks."""
-    # Nodes of other types are not asked.
+    """CS404, if every node has too few cards."""
+    # Nodes of other types do not count.
     some_of_type = [some for some in short if any(one.reason is not Reason.TYPE for one in some)]
     few = [one for some in some_of_type for one in some if one.reason is Reason.CARD_COUNT]
     if not few or len(few) != len(some_of_type):
@@ -407,7 +406,7 @@ def _too_few(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation |
 def _impossible(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation:
     most: dict[Shortfall, Shortfall] = {}
     for one in (one for some in short for one in some):
-        # All but how much is free, and where.
+        # Everything except the free amount and its card.
         alike = one._replace(card="", free=0)
         most[alike] = max(most.get(alike, one), one, key=lambda lack: lack.free)
     told = list(dict.fromkeys(map(_reason, most.values())))
@@ -416,7 +415,7 @@ def _impossible(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violatio
 
 
 def _way_out(asked: _Asked) -> str:
-    """What to change so that some empty node takes the pod: to leave a wish out, or to ask for less; each is tried."""
+    """Return a change with which some empty node takes the pod: drop a preference, or request less; each is tested."""
     known = asked.dialect.preferences(asked.tables) if isinstance(asked.dialect, Reading) else frozenset[str]()
     wishes = sorted(asked.pod.annotations.keys() & known)[:_WISHES_TRIED]
     for left_out in (*((one,) for one in wishes), tuple(wishes)):
@@ -429,7 +428,7 @@ def _way_out(asked: _Asked) -> str:
 
 
 def _takes_least(asked: _Asked) -> bool:
-    """Whether some node takes the pod if it asks for as little as can be asked for."""
+    """Return whether some node takes the pod with the smallest possible request."""
     for cards in asked.sold.layouts:
         request = asked.request
         short = asked.dialect.shortfalls(cards, request)
@@ -442,7 +441,7 @@ def _takes_least(asked: _Asked) -> bool:
 
 
 class _Short(NamedTuple):
-    """A card that only its memory keeps from a pod: what of it can be had at once, how much is wanted, its type."""
+    """A card that only lacks memory: how much a pod can get at once, how much is wanted, and its type."""
 
     free: int
     wanted: int
@@ -452,7 +451,7 @@ class _Short(NamedTuple):
 
 
 def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | None:
-    """CS401, if every card is refused by itself, and some of them for their memory alone."""
+    """CS401, if every card is refused for itself, and some only for their memory."""
     small: list[_Short] = []
     others: list[int] = []
     for cards, some in zip(asked.sold.layouts, short, strict=True):
@@ -465,7 +464,7 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
             _Short(one.free, one.wanted, Type(t.label, t.total, t.unit), one.mib_per_unit, one.unit)
             for one, t in lacking
         ]
-        # A card that is large enough lacks what other containers of the pod take.
+        # The card is large enough, but other containers of the pod take the memory.
         if any(t.total >= one.wanted for one, t in lacking):
             return None
         named = {one.card for one, _ in lacking}
@@ -480,7 +479,7 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
     which = "no card that it accepts has" if max(others, default=0) >= best.wanted else "no card has"
     what = f"{which} {best.wanted} {unit}; the largest is {label} with {most} {where}"
     helps = best.free and _eases(asked, Reason.MEMORY, best.free)
-    # What several containers ask is counted together by some protocols.
+    # Some protocols count the requests of several containers together.
     amount = f"{best.free} {best.unit}"
     if best.mib_per_unit > 1:
         amount = f"{counted(best.free // best.mib_per_unit, 'units')} ({best.free} {unit})"
@@ -488,7 +487,7 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
 
 
 def _eases(asked: _Asked, reason: Reason, amount: int) -> bool:
-    """Whether some node takes the pod if it asks for no more than *amount*: nothing else is proposed."""
+    """Return whether some node takes the pod if it requests at most *amount*; only then is that proposed."""
     for cards in asked.sold.layouts:
         less = asked.dialect.relaxed(cards, asked.request, reason, amount)
         if less is not None and _takes(asked._replace(request=less, sold=replace(asked.sold, layouts=(cards,)))):
@@ -511,9 +510,9 @@ def _no(code: str, what: str, remedy: str) -> Violation:
 
 
 def _close(asked: str, labels: Sequence[str]) -> str:
-    """The label that was probably meant by *asked*, or ""."""
+    """Return the label that *asked* probably means, or ""."""
     text = asked[:64].upper()
-    # "A100-80" names parts of "A100-SXM4-80GB", which is too long to look like it.
+    # "A100-80" has words of "A100-SXM4-80GB", but a comparison of characters finds too many differences.
     words = set(selection.type_words(text)) - _EMPTY_WORDS
     shared = {
         label: sum(any(one.startswith(w) for one in selection.type_words(label)) for w in words) for label in labels
@@ -526,7 +525,7 @@ def _close(asked: str, labels: Sequence[str]) -> str:
     return by_text[found[0]] if found else ""
 
 
-# What vendors write before every name.
+# Words that vendors write before every name.
 _EMPTY_WORDS: Final = frozenset({"NVIDIA", "TESLA", "GEFORCE"})
 
 

@@ -1,7 +1,7 @@
-"""Who holds what: node -> immutable node state, replaced whole at every change, and a log of what changed.
+"""What each pod holds: node -> immutable node state, replaced as a whole at every change, and a log of changes.
 
-The ledger is the one mutable thing in the core and belongs to one task. It never looks inside a dialect's cards.
-Questions (what if, preview) are asked of a `fork`, which shares all states and costs a copy of one mapping.
+The ledger is the only mutable object in the core and belongs to one task. It never looks inside a dialect's cards.
+Questions (what if, preview) use a `fork`, which shares all states and costs a copy of one mapping.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,9 +28,9 @@ from core.tables import Tables
 from core.topology.counting import Topology
 from core.topology.peers import Seat
 
-# How many changes of nodes are remembered for readers.
+# The number of logged changes for readers.
 _LOG_MAX: Final = 1 << 17
-# How many nodes are judged anew between two pauses of `Ledger.configure`.
+# The number of nodes that are judged between two pauses of `Ledger.configure`.
 _SLICE: Final = 8
 
 _T = TypeVar("_T")
@@ -38,10 +38,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What one pod is promised: its node, the dialect's assignment and what it takes of the node, as kubelet counts.
+    """A promise to one pod: its node, the dialect's assignment, and its use of the node as kubelet counts it.
 
-    score is the raw device score (before rounding and weight). asked_by: the pod as it was decided on; without it the
-    promise is never read anew. dialect is None of a pod without cards. ports: of the node, which it listens on.
+    score is the raw device score (before rounding and weight). asked_by: the pod as judged; without it the promise is
+    never read again. dialect is None for a pod without cards. ports: host ports of the pod.
     """
 
     pod: PodUid
@@ -57,11 +57,11 @@ class Placement:
 
 @dataclass(slots=True)
 class _Entry:
-    """What a node's state is rebuilt from: the node as last seen, its cards with nothing in use, and its pods' parts.
+    """The source of a node's state: the node as last seen, its unused cards, and what its pods hold.
 
-    Pods are many, so *holders* changes in place, unlike a state; *owner* is whose ledger's it is to change.
-    scales: what figures mean on its cards. aside: why nothing new is placed on it in any dialect, or "". shut: the same
-    by dialect, because of resource claims, or because its device plugin has left the node.
+    There are many pods, so *holders* changes in place, unlike a state; only the ledger *owner* may change it.
+    scales: meaning of figures on its cards. aside: why nothing new is placed on it in any dialect, or "".
+    shut: the same by dialect, because of resource claims, or because its device plugin has left the node.
     """
 
     node: Node
@@ -75,20 +75,20 @@ class _Entry:
 
     @property
     def closed(self) -> Closed:
-        """What of the node takes nothing new whatever its pods hold, and why."""
+        """Return what accepts nothing new, whatever its pods hold, with reasons."""
         return dict.fromkeys((*self.empty, None), self.aside) if self.aside else self.shut
 
 
-# Of a pod: its node, what it was counted by, what it was promised, and its seat.
+# A pod's node, the pod as counted, its promise, and its seat.
 _Before = tuple[NodeName | None, Pod | None, Placement | None, Seat | None]
 _NOTHING: Final[_Before] = (None, None, None, None)
 
 
 class Trial:
-    """Promises that stand only if they are kept: what the nodes and pods that they touched were before.
+    """Reservations that are undone unless kept, with the former state of the nodes and pods that they touched.
 
     Attributes:
-        kept: whether they are to stand.
+        kept: whether they stay.
     """
 
     __slots__ = ("before", "kept", "nodes", "outer", "owner")
@@ -101,12 +101,12 @@ class Trial:
         self.before: Final[dict[PodUid, _Before]] = {}
 
     def keep(self) -> None:
-        """Let stand what was promised and released so far, once the trial ends."""
+        """Keep all reservations and releases when the trial ends."""
         self.kept = True
 
 
 class Ledger:
-    """The cluster as promised: nodes set from the API, pods counted, placements reserved and released."""
+    """The cluster as promised: nodes from the API, counted pods, reserved and released placements."""
 
     def __init__(self, catalog: Catalog, tables: Tables, settings: Settings) -> None:
         self.catalog: Final = catalog
@@ -114,9 +114,9 @@ class Ledger:
         self.settings = settings
         self._reader = Reader(catalog, tables)
         self.states: dict[NodeName, NodeState] = {}
-        # Where its pods are, promised or bound, as far as others ask about that.
+        # Where its pods are, promised or bound, for the constraints that refer to them.
         self.topology = Topology()
-        # Who has which images; a fork has those that the cluster has by then.
+        # The images of nodes; a fork reads the cluster's current ones.
         self.images = Images()
         self._keeps_images = True
         self._entries: dict[NodeName, _Entry] = {}
@@ -125,18 +125,19 @@ class Ledger:
         # Bound pods with cards, or with cards under another configuration, as last seen: they are read again when their
         # node's cards or the configuration change.
         self._pods: dict[PodUid, Pod] = {}
-        # What is promised and not seen bound yet: read again as its Binding will say it, when its node's cards change.
+        # Promises that were not seen bound yet; they are read again, as their Binding will be, when their node's cards
+        # change.
         self._promised: dict[PodUid, Placement] = {}
-        # Pods bound to nodes that are not there: counted on no card, kept for when the node appears.
+        # Pods bound to missing nodes: they count on no card, and are kept in case the node appears.
         self._stray: dict[NodeName, dict[PodUid, Holding]] = {}
-        # Pods on no node yet that count where another scheduler has made room for them.
+        # Unbound pods that count on the node that another scheduler nominated for them.
         self.nominated: Final[set[PodUid]] = set()
         self._log = ChangeLog(_LOG_MAX)
-        # The nodes that may take now what they refused before; a promise does not count. The reader takes them out.
+        # Nodes that may now take what they refused before; a new promise does not count. The reader removes them.
         self.opened: Final[dict[NodeName, None]] = {}
-        # Cards that take nothing new although they are well.
+        # Cards that accept nothing new although they are healthy.
         self._unsteady: dict[NodeName, Mapping[DialectName, frozenset[str]]] = {}
-        # What pods use through resource claims, by node, whether that exists or not.
+        # What pods use through resource claims, by node, whether or not the node exists.
         self._uses: dict[NodeName, tuple[Use, ...]] = {}
         # How many cards of a node these close, by dialect.
         self._claimed: dict[NodeName, dict[DialectName, int]] = {}
@@ -147,102 +148,102 @@ class Ledger:
 
     @property
     def uncounted(self) -> frozenset[str]:
-        """Resources of shares that are never compared with what a node has."""
+        """Resources of shares that are never compared with a node's allocatable."""
         return self._reader.uncounted
 
     @property
     def metering(self) -> Mapping[DialectName, Metering[Any, Any]]:
-        """The dialects that say themselves what an assignment takes of their resources in all."""
+        """The dialects that compute the total use of their resources from an assignment."""
         return self._reader.metering
 
     @property
     def budgeted(self) -> frozenset[str]:
-        """The resources of which a namespace's quota says, in HAMi's spelling, how much its pods may have in all."""
+        """The resources that a namespace's quota can limit in HAMi's spelling."""
         return self._reader.budgeted
 
     @property
     def card_resources(self) -> frozenset[str]:
-        """Every resource by which cards are asked for, here or under the configuration that is the default."""
+        """Every resource that requests cards, under this or the default configuration."""
         return self._reader.card_resources
 
     @property
     def resources(self) -> frozenset[str]:
-        """Every resource by which cards are asked for under this configuration."""
+        """Every resource that requests cards under this configuration."""
         return self._reader.resources
 
     def resources_of(self, dialect: DialectName | None) -> frozenset[str]:
-        """The resources by which cards of *dialect* are asked for; none of none."""
+        """Return the resources that request cards of *dialect*; none for None."""
         return self._reader.resources_of[dialect] if dialect else frozenset()
 
     @property
     def cursor(self) -> int:
-        """The position behind the last change."""
+        """The position after the last change."""
         return self._log.cursor
 
     def changes_since(self, cursor: int) -> list[NodeName] | None:
-        """The nodes changed since *cursor*, oldest first, repeats included; None if that is too long ago."""
+        """Return the nodes changed since *cursor*, oldest first, with repetitions; None if some were dropped."""
         return self._log.since(cursor)
 
     def node_of(self, pod: PodUid) -> NodeName | None:
-        """The node on which *pod* holds something, reserved or bound."""
+        """Return the node on which *pod* holds something, reserved or bound."""
         return self._node_of.get(pod)
 
     def holding(self, pod: PodUid) -> Holding | None:
-        """What *pod* holds, reserved or bound."""
+        """Return what *pod* holds, reserved or bound."""
         node = self._node_of.get(pod)
         if node is None:
             return None
         return self.holders(node).get(pod)
 
     def holders(self, name: NodeName) -> Mapping[PodUid, Holding]:
-        """What is held on *name*, whether it exists or not; to be read before anything changes."""
+        """Return what is held on *name*, whether or not it exists; a live view, valid until the next change."""
         entry = self._entries.get(name)
         return entry.holders if entry is not None else self._stray.get(name, {})
 
     def counted(self, pod: PodUid) -> Pod | None:
-        """A bound pod with cards, with the annotations that it is counted by; None for others."""
+        """Return a bound pod with cards, with the annotations that count; None for others."""
         return self._pods.get(pod)
 
     def asked_by(self, pod: PodUid) -> Pod | None:
-        """A pod with cards, bound or promised, as it asked; None where that is not known."""
+        """Return a pod with cards, bound or promised, as it was judged; None if unknown."""
         promise = self._promised.get(pod)
         return promise.asked_by if promise is not None else self._pods.get(pod)
 
     def recount(self, name: NodeName) -> None:
-        """Make the state of *name* anew from its holders."""
+        """Compute the state of *name* again from its holders."""
         self._certain()
         if name in self.states:
             self._put(name, self._rebuilt(self.states[name].facts, self._own(name)))
 
     def stray_pods(self) -> tuple[tuple[NodeName, str], ...]:
-        """(node, pod key) of pods bound to nodes that do not exist."""
+        """Return (node, pod key) of pods bound to missing nodes."""
         return tuple((node, holding.key) for node, held in self._stray.items() for holding in held.values())
 
     def node(self, name: NodeName) -> Node | None:
-        """The node as last seen."""
+        """Return the node as last seen."""
         entry = self._entries.get(name)
         return entry.node if entry is not None else None
 
     def nodes(self) -> Iterable[Node]:
-        """Every node as last seen."""
+        """Return every node as last seen."""
         return (entry.node for entry in self._entries.values())
 
     def offered(self, name: NodeName) -> Offers:
-        """The cards of *name* by dialect as if nobody held anything; the same object as long as they are the same."""
+        """Return the unused cards of *name* by dialect; the same object while they do not change."""
         return self._entries[name].empty
 
     def empty_cards(self, name: NodeName, dialect: DialectName | None) -> tuple[Any, ...]:
-        """The cards of *name* in one dialect as if nobody held anything."""
+        """Return the unused cards of *name* in one dialect."""
         return self.states[name]._replace(offers=self._entries[name].empty, used={}).cards(dialect)
 
     # ------------------------------------------------------------------ promising
 
     def reserve(self, placement: Placement) -> None:
-        """Promise *placement*; a second time is nothing.
+        """Reserve *placement*; idempotent.
 
         Raises:
             InvariantError: the pod holds something else, or the node is gone; a `NodeInvariantError` if the node takes
-                nothing in this dialect, or a card would be over its total.
+                nothing in this dialect, or a card would exceed its total.
         """
         node = self._node_of.get(placement.pod)
         state = self.states.get(placement.node)
@@ -261,7 +262,7 @@ class Ledger:
         holding = self._held_by(placement)
         changed = state_with(state, holding, self.catalog, self._next())
         over = self._over(name, changed)
-        # A card that shrank under its holders is over its total already; it must not be this promise's doing.
+        # A card that shrank under its holders already exceeds its total; only a new excess is an error.
         if over and set(over) - set(self._over(name, state)):
             raise NodeInvariantError(placement.node, f"{'; '.join(over)}, with pod {placement.pod_key}")
         self._remember(placement.pod)
@@ -289,7 +290,7 @@ class Ledger:
         return () if name is None else self.catalog.dialects[name].overcommitted(state.offers[name])
 
     def release(self, pod: PodUid) -> bool:
-        """Take back all that *pod* holds; False if it holds nothing (a second time is nothing)."""
+        """Release all that *pod* holds; return False if it holds nothing (idempotent)."""
         self._remember(pod)
         self.topology.drop(pod)
         self.nominated.discard(pod)
@@ -314,10 +315,10 @@ class Ledger:
         return True
 
     def restore(self, pod: PodUid) -> None:
-        """Let *pod*, which was released in the trial that lasts, or in one around it, hold again what it held before.
+        """Let *pod*, which was released in the current trial or an outer one, hold again what it held before.
 
         Raises:
-            InvariantError: it was not, or holds something.
+            InvariantError: it was not released, or holds something.
         """
         trial = self._trial
         while trial is not None and trial.before.get(pod, _NOTHING)[0] is None:
@@ -336,10 +337,10 @@ class Ledger:
 
     @contextmanager
     def trial(self) -> Iterator[Trial]:
-        """Reserve and release inside; unless the trial is kept, all is as it was before, whatever ended it.
+        """Reserve and release inside; unless the trial is kept, everything is restored at its end, however it ends.
 
-        The former states come back as they were, with their versions: what is known of them stays true. Nothing else
-        may change meanwhile; a trial inside another one is kept only if that is.
+        The former states are restored with their versions, so cached verdicts stay valid. Nothing else may change in
+        the meantime; a trial inside another one is kept only if the outer one is.
         """
         trial = self._trial = Trial(self._owner, self._trial)
         # Until the end, entries are copied before they change.
@@ -377,7 +378,7 @@ class Ledger:
             _set(self._promised, uid, placement)
 
     def _remember(self, uid: PodUid) -> None:
-        """Note what *uid* holds before that changes, if it may have to be put back."""
+        """Save what *uid* holds before it changes, if it may have to be restored."""
         if self._trial is not None and uid not in self._trial.before:
             self._trial.before[uid] = (
                 self._node_of.get(uid),
@@ -387,12 +388,12 @@ class Ledger:
             )
 
     def _certain(self) -> None:
-        """See that nothing is being tried, before the cluster itself changes."""
+        """Ensure that no trial is in progress before the cluster's state changes."""
         if self._trial is not None:
             raise InvariantError("nodes, bound pods and configuration do not change in the middle of a trial")
 
     def set_aside(self, name: NodeName, why: str) -> None:
-        """Place nothing new on *name*, where a contradiction was found, until its cards or the configuration change."""
+        """Place nothing new on *name*, whose state is contradictory, until its cards or the configuration change."""
         self._certain()
         state = self.states.get(name)
         if state is not None:
@@ -402,15 +403,15 @@ class Ledger:
 
     @property
     def aside(self) -> Mapping[NodeName, str]:
-        """The nodes that were set aside, and why."""
+        """Return the nodes that were set aside, with reasons."""
         return {name: entry.aside for name, entry in self._entries.items() if entry.aside}
 
     def count(self, pod: Pod) -> bool:
-        """Count bound *pod* by what the API server says of it, whoever bound it; replaces a reservation.
+        """Count a *pod* that any scheduler bound, as the API server shows it; replaces a reservation.
 
-        A finished pod is released. A pod that holds the same as before changes nothing on the node. It goes on holding
-        what it was first seen bound with, whatever its annotations say later: nobody moves a running container. False
-        where they say another thing.
+        A finished pod is released. A pod that holds the same as before changes nothing on the node. It keeps what it
+        was first seen bound with, whatever its annotations say later, because a running container never moves. Return
+        False if they differ.
         """
         self._certain()
         name = NodeName(pod.node_name)
@@ -420,7 +421,7 @@ class Ledger:
         before = self.holding(pod.uid)
         known = self._pods.get(pod.uid)
         told, pod = pod, self._reader.as_bound(known, before, pod)
-        # Annotations change some times for each pod; what it takes beside its cards is parsed once.
+        # The annotations of each pod change several times; its other resources are parsed once.
         amounts = before.amounts if before and known and asks_the_same(known, pod) else self._reader.amounts(pod)
         entry = self._entries.get(name)
         holding = self._reader.counted(pod, entry, amounts, before)
@@ -434,7 +435,7 @@ class Ledger:
         return told is pod or self._reader.counted(told, entry, amounts, before) == holding
 
     def nominate(self, pod: Pod) -> None:
-        """Count what another scheduler's *pod* will take of the node on which that has made room for it."""
+        """Count the resources of another scheduler's *pod* on its nominated node."""
         self._certain()
         name = NodeName(pod.nominated_node)
         holding = Holding(pod.key, None, None, self._reader.amounts(pod), ports=nodefit.ports_of(pod))
@@ -444,7 +445,7 @@ class Ledger:
         self.topology.put(pod, name)
 
     def _hold(self, uid: PodUid, name: NodeName, holding: Holding) -> None:
-        """Let *uid* hold *holding* on *name*, and nothing else anywhere."""
+        """Let *uid* hold exactly *holding*, on *name*."""
         self.release(uid)
         self._node_of[uid] = name
         state = self.states.get(name)
@@ -455,7 +456,7 @@ class Ledger:
             self._put(name, state_with(state, holding, self.catalog, self._next()), opens=False)
 
     def told_of(self, placement: Placement) -> Mapping[str, str]:
-        """What the Binding of *placement*, which is reserved, carries beside its dialect's annotations."""
+        """Return what the Binding of the reserved *placement* has besides its dialect's annotations."""
         dialect = self._reader.scaled.get(placement.dialect) if placement.dialect is not None else None
         holding = self.holding(placement.pod)
         if dialect is None or holding is None or holding.scale is None:
@@ -465,7 +466,7 @@ class Ledger:
     # ------------------------------------------------------------------ the cluster
 
     def set_node(self, node: Node) -> bool:
-        """Take *node* as the API server says it; False if nothing that matters here changed."""
+        """Update *node* from the API server; return False if nothing relevant changed."""
         self._certain()
         if self._keeps_images:
             self.images.set_node(node.name, node.images)
@@ -493,7 +494,7 @@ class Ledger:
         return True
 
     def keep_out(self, name: NodeName, cards: Mapping[DialectName, frozenset[str]]) -> bool:
-        """Place nothing new on these *cards* of a node, by name, but on all others; False if it is so already."""
+        """Place nothing new on these *cards* of a node, by name, but on all others; return False if nothing changed."""
         if cards:
             self._unsteady[name] = cards
         else:
@@ -502,7 +503,7 @@ class Ledger:
         return entry is not None and self.set_node(entry.node)
 
     def set_uses(self, name: NodeName, uses: tuple[Use, ...]) -> bool:
-        """Place nothing new on cards of a node that pods use through resource claims; False if it is so already."""
+        """Close the cards of a node that pods use through resource claims; return False if nothing changed."""
         if uses == self._uses.get(name, ()):
             return False
         if uses:
@@ -513,11 +514,11 @@ class Ledger:
         return entry is not None and self.set_node(entry.node)
 
     def uses(self, name: NodeName) -> tuple[Use, ...]:
-        """What pods use of a node through resource claims."""
+        """Return what pods use of a node through resource claims."""
         return self._uses.get(name, ())
 
     def claimed_cards(self) -> dict[DialectName, int]:
-        """How many cards take nothing new because of resource claims, by dialect."""
+        """Return how many cards accept nothing new because of resource claims, by dialect."""
         found = dict.fromkeys(self.catalog.dialects, 0)
         for counts in self._claimed.values():
             for name, count in counts.items():
@@ -525,7 +526,7 @@ class Ledger:
         return found
 
     def _offers(self, node: Node) -> tuple[Offers, tuple[Complaint, ...], Closed]:
-        """The cards of *node* with nothing in use, what is wrong with it, and what of it is closed as a whole."""
+        """Return the unused cards of *node*, its problems, and what is closed as a whole."""
         offers, complaints = self.catalog.offers(node, self.tables, self.settings)
         shut: Closed = {}
         if node.unserved:
@@ -550,7 +551,7 @@ class Ledger:
         return offers, complaints, {**closed.dialects, **shut}
 
     def remove_node(self, name: NodeName) -> bool:
-        """Forget *name*; its pods stay known as strays until they are gone too."""
+        """Remove *name*; its pods stay known as strays until they are gone too."""
         self._certain()
         self._unsteady.pop(name, None)
         self._claimed.pop(name, None)
@@ -567,9 +568,10 @@ class Ledger:
         return True
 
     def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
-        """Judge everything anew under *tables* and *settings*, in slices of a few milliseconds.
+        """Judge everything again under *tables* and *settings*, in slices of a few milliseconds.
 
-        Until the last of them nodes stand under either configuration: nothing may be decided or changed between them.
+        Until the last slice, nodes may be under either configuration, so nothing may be decided or changed between
+        slices.
         """
         self._certain()
         self.tables, self.settings = tables, settings
@@ -583,12 +585,12 @@ class Ledger:
                 yield
 
     def fork(self) -> "Ledger":
-        """A ledger with the same states, for trying: what happens to it does not happen here."""
+        """Return a ledger with the same states, for trials; changes to it do not affect this one."""
         self._certain()
         twin = Ledger(self.catalog, self.tables, self.settings)
         twin.states = dict(self.states)
         twin._entries = dict(self._entries)
-        # From now on either copies an entry before it changes it.
+        # From now on, both copy an entry before they change it.
         self._owner = object()
         twin._node_of = dict(self._node_of)
         twin._pods = dict(self._pods)
@@ -601,7 +603,7 @@ class Ledger:
         return twin
 
     def state_without(self, name: NodeName, pod: PodUid) -> NodeState:
-        """Node *name* as it would be if *pod* held nothing there; changes nothing."""
+        """Return the state of node *name* without *pod*; changes nothing."""
         state, holders = self.states[name], self.holders(name)
         holding = holders.get(pod)
         if holding is None:
@@ -609,7 +611,7 @@ class Ledger:
         return self._without(name, state, holding, (one for uid, one in holders.items() if uid != pod))
 
     def overcommitted(self, name: NodeName) -> tuple[str, ...]:
-        """The cards of *name* that hold more than they have, each as a sentence with numbers."""
+        """Return the cards of *name* that hold more than they have, each as a sentence with numbers."""
         state = self.states[name]
         return tuple(
             text for which, cards in state.offers.items() for text in self.catalog.dialects[which].overcommitted(cards)
@@ -618,7 +620,7 @@ class Ledger:
     # ------------------------------------------------------------------ states
 
     def _own(self, name: NodeName) -> _Entry:
-        """What *name* is rebuilt from, to be changed here and in no fork."""
+        """Return the entry of *name*, for changes in this ledger and in no fork."""
         entry = self._entries[name]
         if entry.owner is not self._owner:
             if self._trial is not None:
@@ -628,7 +630,7 @@ class Ledger:
         return entry
 
     def _rebuilt(self, facts: NodeFacts, entry: _Entry) -> NodeState:
-        """The node's state from nothing: every holder is read and counted again on the cards as they are now."""
+        """Return the node's state, computed from scratch: every holder is read and counted on the current cards."""
         holders = entry.holders
         for uid, old in holders.items():
             holders[uid] = self._recounted(uid, entry, old)
@@ -646,9 +648,9 @@ class Ledger:
         )
 
     def _recounted(self, uid: PodUid, entry: _Entry, old: Holding) -> Holding:
-        """What *uid*, which held *old*, holds of the cards of *entry*, read anew if there is something to read it from.
+        """Return what *uid*, which held *old*, holds of the cards of *entry*; read again if there is a source.
 
-        A promise is read as its Binding will say it, by the rules and layouts that are in force now.
+        A promise is read as its Binding will be, by the rules and layouts that are in force now.
         """
         pod = self._pods.get(uid)
         if pod is not None:
@@ -663,7 +665,7 @@ class Ledger:
         return found if found.dialect == placement.dialect else old
 
     def _without(self, name: NodeName, state: NodeState, holding: Holding, left: Iterable[Holding]) -> NodeState:
-        """*state* of node *name* after *holding* is given back; *left* are held still."""
+        """Return *state* of node *name* after *holding* is released; *left* are still held."""
         return state_without(
             state, holding, left, self.catalog, version=self._next(), whatever=self._entries[name].closed
         )
@@ -673,7 +675,7 @@ class Ledger:
         return self._version
 
     def _put(self, name: NodeName, state: NodeState, *, opens: bool = True) -> None:
-        """Let *state* be that of *name*; *opens*: it may take what the one before refused."""
+        """Set the state of *name*; *opens*: it may take what the former state refused."""
         self.states[name] = state
         if opens:
             self.opened[name] = None

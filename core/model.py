@@ -1,7 +1,7 @@
-"""Pods and nodes as values: what the cluster says, with annotations still as text.
+"""Pods and nodes as values: the data of the cluster, with annotations as text.
 
-Quantities of Kubernetes' own resources are integers here (cpu in thousandths, the rest in whole units);
-what a device protocol reads is left as text for its dialect.
+Quantities of Kubernetes' own resources are integers (cpu in thousandths, the rest in whole units); values that a device
+protocol reads stay text for its dialect.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,11 +26,11 @@ class Phase(StrEnum):
 
 
 class Reach(NamedTuple):
-    """By what a container could reach more than its share of cards; read of pods under review alone.
+    """Ways in which a container could access more than its share of cards; read only for pods under review.
 
-    capabilities: those added. env: of its variables those that `core.watched` names, with what is written there, None
-    where it comes from elsewhere. env_from: whether there are variables that nobody sees here. mounts: of the paths at
-    which volumes are mounted those that plugins keep to themselves.
+    capabilities: the added ones. env: its variables in `core.watched` with their values, None if the value comes from
+    elsewhere. env_from: whether there are variables with unknown names. mounts: mount paths of volumes that device
+    plugins reserve.
     """
 
     privileged: bool = False
@@ -44,20 +44,20 @@ NO_REACH: Final = Reach()
 
 
 class Image(NamedTuple):
-    """A container image that a node has: all its names, by tags and by digest, and its size."""
+    """A container image on a node: all its names, by tag and by digest, and its size."""
 
     names: tuple[str, ...]
     size_bytes: int
 
 
-# Protocol, address of the node ("" or 0.0.0.0: all of them), and port.
+# Protocol, address on the node ("" or 0.0.0.0: all of them), and port.
 HostPort = tuple[str, str, int]
 
 
 class Container(NamedTuple):
     """One container: limits and requests as written, by resource name; sidecar = restartable init container.
 
-    After a resize its requests are what kubelet counts: the most of what is asked, allocated and in use.
+    After a resize, its requests are what kubelet counts: the maximum of requested, allocated and used.
     """
 
     name: str
@@ -68,14 +68,14 @@ class Container(NamedTuple):
     reach: Reach = NO_REACH
 
     def amount(self, resource: str) -> str | None:
-        """What is written of *resource*: its limit, else its request; None where it is not named."""
+        """Return the written amount of *resource*: its limit, else its request; None if absent."""
         text = self.limits.get(resource)
         return self.requests.get(resource) if text is None else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """One toleration of a pod; empty key with Exists tolerates everything, empty effect every effect."""
+    """One toleration of a pod; an empty key with Exists tolerates everything, an empty effect every effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -96,7 +96,7 @@ class Taint:
 class Requirement:
     """One match expression over labels: operator In, NotIn, Exists, DoesNotExist, Gt or Lt.
 
-    of_field: over the node's fields instead, of which metadata.name is the only one.
+    of_field: over the node's fields instead; metadata.name is the only one.
     """
 
     key: str
@@ -105,16 +105,16 @@ class Requirement:
     of_field: bool = False
 
 
-# An OR of ANDs; an empty AND is met by nothing.
+# An OR of ANDs; an empty AND matches nothing.
 Alternatives = tuple[tuple[Requirement, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstraints:
-    """All of a pod that decides by a node's labels and taints alone; shared by every shape that has the same.
+    """The part of a pod that depends only on a node's labels and taints; shared by shapes with equal values.
 
-    affinity: required node affinity, an OR of ANDs; None = not asked, () = no term, which matches nothing. volumes: one
-    such OR for each thing that the pod's volumes ask of its node. features: those that a node has to declare.
+    affinity: required node affinity, an OR of ANDs; None = absent, () = no term, which matches nothing. volumes: one
+    such OR for each requirement of the pod's volumes. features: features that a node must declare.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -127,7 +127,7 @@ class NodeConstraints:
 class PeerTerm(NamedTuple):
     """One required term of a pod's affinity or anti-affinity to other pods, as written.
 
-    selector, namespace_selector: what their labels, and those of their namespaces, must meet; None: not given.
+    selector, namespace_selector: requirements on labels of pods and of their namespaces; None: absent.
     label_keys, other_label_keys: matchLabelKeys and mismatchLabelKeys.
     """
 
@@ -140,7 +140,7 @@ class PeerTerm(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """One topology spread constraint, as written; by default it looks at no taints of nodes."""
+    """One topology spread constraint, as written; by default it ignores taints of nodes."""
 
     topology_key: str
     max_skew: int = 1
@@ -152,7 +152,7 @@ class Spread(NamedTuple):
 
 
 class PeerTerms(NamedTuple):
-    """All of a pod that decides by where other pods are; shared by pods that ask the same."""
+    """The part of a pod that depends on the places of other pods; shared by pods with equal values."""
 
     affinity: tuple[PeerTerm, ...] = ()
     anti_affinity: tuple[PeerTerm, ...] = ()
@@ -163,10 +163,11 @@ NO_PEERS: Final = PeerTerms()
 
 
 class Wishes(NamedTuple):
-    """What a pod would rather have of its node, as written; shared by pods that wish the same.
+    """The preferences of a pod about its node, as written; shared by pods with equal values.
 
-    nodes: preferred node affinity, weight and what a node is to meet. near: preferred affinity to other pods, weight
-    and term; the weight of anti-affinity is negative. spread: the constraints with ScheduleAnyway.
+    nodes: preferred node affinity, as weight and requirements. near: preferred affinity to other pods, as weight and
+    term;
+    anti-affinity has a negative weight. spread: the constraints with ScheduleAnyway.
     """
 
     nodes: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
@@ -178,7 +179,7 @@ NO_WISHES: Final = Wishes()
 
 
 class Disk(NamedTuple):
-    """A disk that stands in the pod itself: of two with one of *names* in common, one at most is written on a node."""
+    """A disk in the pod itself. Of two disks that share one of *names*, at most one may be writable on a node."""
 
     volume: str
     names: tuple[str, ...]
@@ -186,7 +187,7 @@ class Disk(NamedTuple):
 
 
 class PodVolumes(NamedTuple):
-    """What a pod mounts that decides by where it is: claims by name, volumes that get a claim of their own, disks."""
+    """A pod's volumes that restrict its node: claims by name, ephemeral volumes with claims of their own, disks."""
 
     claims: tuple[str, ...] = ()
     ephemeral: tuple[str, ...] = ()
@@ -197,20 +198,20 @@ NO_VOLUMES: Final = PodVolumes()
 
 
 class Pod(NamedTuple):
-    """A pod as the API server tells it.
+    """A pod as the API server shows it.
 
-    created_s is Unix seconds. overhead is by resource name, as written; so is resources, what is requested for the pod
-    as a whole, or else its limit. unjudged names what the pod asks that no rule here decides yet ("resource claim x");
-    such a pod waits with that name as its reason.
-    images: what its containers and image volumes need, one for each, as nodes name them. features: what its node has to
-    declare that it can do.
-    init_done: whether every init container that ends has ended well.
-    runtime_class is read of pods under review alone.
-    bind_condition_reason is the reason of its PodScheduled condition, "" without one.
-    scheduling_group names the PodGroup of Kubernetes' own that it is a member of.
-    nominated_node is where its scheduler has made room for it, "" if nowhere. preempts is false where others of a lower
-    priority are not to leave for it. start_s is when its kubelet took it, Unix seconds, 0 before. ready: whether its
-    condition Ready is True.
+    created_s: Unix seconds. overhead: by resource name, as written. resources: the request for the pod as a whole, or
+    else its limit. unjudged: requests that no rule here supports yet ("resource claim x"); such a pod waits with that
+    name as its reason.
+    images: the images of its containers and image volumes, as nodes name them. features: features that its node must
+    declare.
+    init_done: whether every non-restartable init container has ended successfully.
+    runtime_class: read only for pods under review.
+    bind_condition_reason: the reason of its PodScheduled condition, "" without one.
+    scheduling_group: name of its PodGroup of Kubernetes' own kind.
+    nominated_node: the node that its scheduler nominated, "" if none. preempts: False if pods of lower priority must
+    not be evicted for it. start_s: when its kubelet accepted it, Unix seconds, 0 before. ready: whether its condition
+    Ready is True.
     """
 
     uid: PodUid
@@ -259,12 +260,12 @@ class Pod(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether the pod holds nothing any more: Succeeded or Failed (a deleting pod still holds; nvidia 4.2)."""
+        """Whether the pod holds nothing any more: Succeeded or Failed (a terminating pod still holds; nvidia 4.2)."""
         return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
 
 
 class ReviewedPod(NamedTuple):
-    """A pod under review: all of it that a rule of admission may read, and nothing that tells it from its siblings.
+    """A pod under review: everything that an admission rule may read, and nothing that is unique to the pod.
 
     host_paths: of its volumes.
     """
@@ -283,7 +284,7 @@ class ReviewedPod(NamedTuple):
     init_containers: tuple[Container, ...] = ()
 
     def as_pod(self) -> Pod:
-        """The same as dialects read it."""
+        """Return the same data in the form that dialects read."""
         return Pod(
             uid=PodUid(""),
             namespace=self.namespace,
@@ -298,14 +299,14 @@ class ReviewedPod(NamedTuple):
         )
 
 
-# What dialects read requests of: the same of both.
+# Dialects read requests from both in the same way.
 AnyPod = Pod | ReviewedPod
 
 
 def most_at_once(pod: AnyPod, amount: Callable[[Container], int]) -> int:
-    """What *pod* takes at most at once of what each container takes an *amount* of.
+    """Return the maximum that *pod* uses at one time, if each container uses *amount*.
 
-    An init container ends before the next one starts; a sidecar stays beside all that come after it (KEP-753).
+    An init container ends before the next one starts; a sidecar continues beside all later ones (KEP-753).
     """
     running = peak = 0
     for one in pod.init_containers:
@@ -317,12 +318,12 @@ def most_at_once(pod: AnyPod, amount: Callable[[Container], int]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as the API server tells it; capacity and allocatable as written, by resource name.
+    """A node as the API server shows it; capacity and allocatable as written, by resource name.
 
-    documents holds side documents that a protocol needs (MindCluster's ConfigMaps), by name, as text. created_s is Unix
-    seconds. joining: it came so lately that its device plugin may not have registered its cards yet. unserved:
-    the dialects whose device plugins have left it, while other nodes have theirs. features: those that its kubelet
-    declares. kubelet_version: such as ``v1.36.1``.
+    documents: additional documents of a protocol (MindCluster's ConfigMaps), by name, as text. created_s: Unix seconds.
+    joining: it is so new that its device plugin may not have registered its cards yet. unserved: the dialects whose
+    device plugins have left it, while other nodes have them. features: features that its kubelet declares.
+    kubelet_version: such as ``v1.36.1``.
     """
 
     name: NodeName

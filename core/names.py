@@ -1,11 +1,11 @@
-"""Words that several rooms share: our own keys, Kubernetes' keys, the words of the protocols' common part.
+"""Names that several packages share: cardshare's own keys, Kubernetes' keys, common words of the protocols.
 
-A dialect owns the keys and the grammar of its own annotations; only what two rooms need stands here.
+A dialect owns the keys and the grammar of its own annotations; this module has only what two packages need.
 """
 
 from typing import Final
 
-# Of the project; scripts/release compares it with what else says it.
+# The project's version; scripts/release compares it with the other places that state it.
 VERSION: Final = "0.2.0"
 
 SCHEDULER_NAME: Final = "cardshare"
@@ -13,21 +13,21 @@ VOLCANO_SCHEDULER_NAME: Final = "volcano"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 OWN_PREFIX: Final = "cardshare.io/"
-# The condition of the controller's own pod that says whether the configuration is in force.
+# The condition of the controller's own pod that shows whether the configuration is in force.
 CONFIGURATION_ACCEPTED: Final = "cardshare.io/ConfigurationAccepted"
-# The condition of the pod of `certs run` that says whether certificates are as they should be, and trusted.
+# The condition of the pod of `certs run` that shows whether certificates are valid and trusted.
 CERTIFICATES_KEPT: Final = "cardshare.io/CertificatesKept"
-# The user's wish for cards by index. The same wish written as volcano.sh/gpu-index is moved here at admission,
-# because that key later carries the assignment (protocol reference, nvidia 4.5).
+# The user's wish for cards by index. Admission moves the same wish from volcano.sh/gpu-index to this key, because that
+# key later carries the assignment (protocol reference, nvidia 4.5).
 WISHED_INDICES: Final = "cardshare.io/gpu-index"
-# Cards that the user wants left alone; moved here from a pod's volcano.sh/gpu-unhealthy-ids.
+# Cards that the user wants to avoid; admission moves them here from a pod's volcano.sh/gpu-unhealthy-ids.
 AVOIDED_CARDS: Final = "cardshare.io/avoid-cards"
 PLACE_WISHES: Final = frozenset({WISHED_INDICES, AVOIDED_CARDS})
-# Segments of a pod's assignment that the device plugin has not been shown yet (nvidia 2.8).
+# Segments of a pod's assignment that the device plugin has not seen yet (nvidia 2.8).
 SEGMENT_QUEUE: Final = "cardshare.io/segment-queue"
-# In which unit a pod's assignment counts memory, for whoever counts it after the unit has changed (nvidia 4.2).
+# The memory unit of a pod's assignment, to count it correctly after the unit has changed (nvidia 4.2).
 MEMORY_UNIT: Final = "cardshare.io/memory-unit"
-# When a new leader moved the version of a waiting pod whose condition it may not write, in Unix seconds.
+# When a new leader changed the version of a waiting pod whose condition it may not write, in Unix seconds.
 MOVED: Final = "cardshare.io/moved"
 # Keys that only this project's own service accounts may write.
 PRIVATE_KEYS: Final = frozenset({SEGMENT_QUEUE, MEMORY_UNIT})
@@ -41,15 +41,15 @@ TYPE_WISHES: Final = frozenset({USE_GPU_TYPE, NO_USE_GPU_TYPE})
 # PodGroup names: the first key wins over the second (nvidia 3.9).
 GROUP_NAME_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 
-# Text in a pod's annotation beyond this is refused unread; a node's register may be larger.
+# A longer text in a pod's annotation is refused unread; a node's register may be larger.
 MAX_POD_ANNOTATION_BYTES: Final = 16 * 1024
 MAX_NODE_ANNOTATION_BYTES: Final = 1024 * 1024
-# No machine has more cards than these in one register; one that names more is a mistake, or malice, that would cost
-# every process that reads it some microseconds for each of them.
+# No machine registers more cards. A longer register is a mistake or an attack, which would cost every reader some
+# microseconds for each card.
 MAX_REGISTERED_CARDS: Final = 256
 
-# A pod with cards has no more containers, and a list of cards or types no more items: each costs some microseconds
-# wherever the pod is judged, and nobody writes so many.
+# Limits for a pod with cards: containers, and items of a list of cards or types. Each costs some microseconds wherever
+# the pod is judged, and real pods have fewer.
 MAX_CARD_CONTAINERS: Final = 64
 MAX_LIST_ITEMS: Final = 512
 
@@ -61,14 +61,14 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 NATIVE_RESOURCES: Final = frozenset({PODS, CPU, MEMORY, EPHEMERAL_STORAGE})
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
-# By what labels of theirs volumes are held to zones and regions, and what a node may have in place of the older ones.
+# The labels by which volumes are restricted to zones and regions, and the newer labels that a node may have instead.
 # Source: kube-scheduler's plugin VolumeZone.
 OLD_ZONES: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 ZONES: Final = (*OLD_ZONES, *OLD_ZONES.values())
-# Of claims. Source: Kubernetes documentation, "Well-Known Labels, Annotations and Taints".
+# Annotations of claims. Source: Kubernetes documentation, "Well-Known Labels, Annotations and Taints".
 STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"

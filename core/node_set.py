@@ -1,4 +1,4 @@
-"""A set of nodes that many ask about: who asks again reads only which came and went since."""
+"""A set of nodes with many readers; each reads only the changes since its last read."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -6,12 +6,12 @@ from typing import Final
 from core.change_log import ChangeLog
 from core.model import NodeName
 
-# A reader further behind reads all nodes anew.
+# A reader further behind reads all nodes again.
 _LOG_MAX: Final = 1 << 10
 
 
 class NodeSet:
-    """Nodes; log: those that came or went, from the first on."""
+    """Nodes; log: the added and removed ones, from the first on."""
 
     __slots__ = ("_names", "log")
 
@@ -31,13 +31,13 @@ class NodeSet:
         return iter(self._names)
 
     def add(self, name: NodeName) -> None:
-        """*name* is among them now."""
+        """Add *name*."""
         if name not in self._names:
             self._names.add(name)
             self.log.add(name)
 
     def discard(self, name: NodeName) -> None:
-        """*name* is not among them any more."""
+        """Remove *name*."""
         if name in self._names:
             self._names.remove(name)
             self.log.add(name)

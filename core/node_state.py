@@ -1,6 +1,6 @@
-"""One node at one instant: its cards with what is in use on them, and how that changes as pods come and go.
+"""One node at one instant: its cards and their use, and how that changes as pods come and go.
 
-Values in, values out: the ledger (`core.ledger`) keeps the states and says when one follows upon another.
+Values in, values out: the ledger (`core.ledger`) keeps the states and decides when one replaces another.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,11 +20,11 @@ Closed = Mapping[DialectName | None, str]
 
 
 class NodeState(NamedTuple):
-    """One node at one instant: offers maps dialect -> that dialect's cards with what is in use on them.
+    """One node at one instant; offers: each dialect's cards with their use.
 
-    used: what its pods take, by resource. ports: those that they listen on. closed: dialect -> why nothing new may be
-    placed; None stands for pods without cards. Replaced, never changed; version is another one at every replacement,
-    unique within its ledger (a fork numbers its own).
+    used: use by its pods, by resource. ports: their host ports. closed: dialect -> why nothing new may be placed; None
+    stands for pods without cards. A state is replaced and never changed; each replacement has a new version, unique
+    within its ledger (a fork numbers its own).
     """
 
     facts: NodeFacts
@@ -36,7 +36,7 @@ class NodeState(NamedTuple):
     ports: Ports = _NO_PORTS
 
     def cards(self, dialect: DialectName | None) -> tuple[Any, ...]:
-        """Its cards in *dialect*, () if it offers none; for pods without cards the node itself is one."""
+        """Return its cards in *dialect*, () if it offers none; for pods without cards the node itself is one."""
         if dialect is not None:
             return self.offers.get(dialect, ())
         return (card_of(self.facts.allocatable, self.used, bare=not any(self.offers.values())),)
@@ -52,9 +52,9 @@ def state_of(
     complaints: tuple[Complaint, ...],
     whatever: Closed,
 ) -> NodeState:
-    """A node's state from nothing: all *holders* are counted on its *empty* cards.
+    """Return a node's state computed from scratch: all *holders* are counted on its *empty* cards.
 
-    whatever: what of it takes nothing new whatever they hold, and why.
+    whatever: what accepts nothing new independently of the holders, with reasons.
     """
     offers = dict(empty)
     used: dict[str, int] = {}
@@ -72,7 +72,7 @@ def state_of(
 
 
 def state_with(state: NodeState, holding: Holding, catalog: Catalog, version: int) -> NodeState:
-    """*state* after *holding* is held too."""
+    """Return *state* with *holding* added."""
     offers, closed = state.offers, state.closed
     if holding.dialect is not None:
         offers = _moved(offers, holding, catalog, back=False)
@@ -87,11 +87,11 @@ def state_with(state: NodeState, holding: Holding, catalog: Catalog, version: in
 def state_without(
     state: NodeState, holding: Holding, left: Iterable[Holding], catalog: Catalog, *, version: int, whatever: Closed
 ) -> NodeState:
-    """*state* after *holding* is given back; *left* are held still. whatever: as of `state_of`."""
+    """Return *state* with *holding* released; *left* are still held. whatever: as for `state_of`."""
     offers, closed = state.offers, state.closed
     if holding.dialect is not None:
         offers = _moved(offers, holding, catalog, back=True)
-        # Others may close what this one closed; while it closed nothing by itself, nothing opens.
+        # Other holders may close the same; if this one closed nothing, nothing opens.
         if closed and any(closed.get(of) == why for of, why in _closed_by(holding, offers, {}, catalog).items()):
             closed = _closed(left, offers, catalog, whatever)
     used = dict(state.used)
@@ -102,10 +102,10 @@ def state_without(
 
 
 def _moved(offers: Offers, holding: Holding, catalog: Catalog, *, back: bool) -> Offers:
-    """*offers* after what *holding* holds is in use on them, or given *back*."""
+    """Return *offers* after *holding* is added, or released if *back*."""
     if holding.dialect is None:
         return offers
-    # Nearly all pods hold cards in one way.
+    # Nearly all pods hold cards in one dialect.
     parts = holding.parts if holding.also else ((holding.dialect, holding.assignment, ""),)
     for name, assignment, _ in parts:
         if assignment is not None and name in offers:
@@ -116,7 +116,7 @@ def _moved(offers: Offers, holding: Holding, catalog: Catalog, *, back: bool) ->
 
 
 def _closed(holders: Iterable[Holding], offers: Offers, catalog: Catalog, closed: Closed) -> Closed:
-    """*closed*, and what *holders* close besides."""
+    """Return *closed* with what *holders* close in addition."""
     for holding in holders:
         if holding.dialect is not None:
             closed = _closed_by(holding, offers, closed, catalog)
@@ -124,10 +124,10 @@ def _closed(holders: Iterable[Holding], offers: Offers, catalog: Catalog, closed
 
 
 def _closed_by(holding: Holding, offers: Offers, closed: Closed, catalog: Catalog) -> Closed:
-    """*closed*, and what *holding* closes besides: what it holds cannot be read, or its cards are sold another way too.
+    """Return *closed* with what *holding* closes: it is unreadable, or its cards are also sold in another dialect.
 
-    Of protocols that sell the same cards a node serves the one that is held, whether or not it is offered just now; the
-    others wait until nothing of it is held.
+    If several protocols sell the same cards, a node serves the one that is held, even if it is not offered at the
+    moment; the others wait until it is no longer held.
     """
     if not (holding.closes or holding.also) and len(offers) == 1 and holding.dialect in offers:
         return closed

@@ -1,8 +1,8 @@
-"""Which nodes a pod accepts: what kube-scheduler would enforce for it, apart from cards.
+"""Which nodes a pod accepts: the rules of kube-scheduler, apart from cards.
 
-Static rules read labels, taints and conditions only (one verdict per node and set of constraints); the rest
-compares the resources that a pod asks with what a node has left. Source: Kubernetes documentation,
-"Assigning Pods to Nodes", "Taints and Tolerations", "Resource Management for Pods and Containers".
+Static rules read only labels, taints and conditions (one verdict per node and set of constraints). The other rules
+compare a pod's requests with a node's free resources. Source: Kubernetes documentation, "Assigning Pods to Nodes",
+"Taints and Tolerations", "Resource Management for Pods and Containers".
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,46 +26,46 @@ from core.model import (
 )
 from core.units import parse_amount, parse_int64, parse_milli
 
-# Why a node keeps pods off, beside taints.
+# Reasons why a node accepts no pods, besides taints.
 NOT_READY: Final = "not ready"
 CORDONED: Final = "unschedulable (cordoned)"
-# Why it does so by its labels, beside what the pod itself asks of these.
+# A reason by labels, besides the pod's own constraints.
 VOLUME_AFFINITY: Final = "node affinity of a volume of the pod"
-# What a node cannot do, or does not say that it can.
+# A feature that the node lacks or does not declare.
 UNDECLARED: Final = "no declared feature"
 HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-# Kubernetes writes these for a node that is not ready; the condition is judged itself, so that a pod which
-# tolerates the taint (every DaemonSet pod does) is still let in.
+# Kubernetes adds this taint to a node that is not ready. The condition itself is judged, so that a pod which tolerates
+# the taint (every DaemonSet pod does) is still admitted.
 _NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 
-# By these autoscalers mark a node that they remove. Source: Cluster Autoscaler, utils/taints; Karpenter,
+# Autoscalers mark a node that they remove by these taints. Source: Cluster Autoscaler, utils/taints; Karpenter,
 # apis/v1/taints.go, and disruption in v1beta1.
 _LEAVING: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption")
 LEAVES: Final = "about to be removed"
 
 # The only field of a node that a pod may select by.
 _NAME: Final = "metadata.name"
-_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  nobody listens there
-# What a whole pod may ask beside what its containers do. Source: Kubernetes documentation, "Assign Pod-level CPU and
-# memory resources".
+_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  the address is only compared
+# Requests that a pod may have as a whole, besides those of its containers. Source: Kubernetes documentation, "Assign
+# Pod-level CPU and memory resources".
 _OF_WHOLE_PODS: Final = (names.CPU, names.MEMORY)
 _HUGE_PAGES: Final = "hugepages-"
 
 Amounts = tuple[tuple[str, int], ...]
-# The addresses on which a protocol's port is in use, each as often as it is held.
+# The addresses on which a protocol's port is in use, once for each holder.
 Ports = Mapping[tuple[str, int], tuple[str, ...]]
-# Of each resource what is wanted and what is free.
+# For each resource, the wanted and the free amount.
 Shortages = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """All of a node but its cards: labels, taints, and allocatable (cpu in thousandths, the rest whole).
+    """A node without its cards: labels, taints, and allocatable (cpu in thousandths, the rest whole).
 
-    leaving: what marks it as about to be removed, "" where nothing does. joining: it came lately, and has no cards yet.
-    features: those that its kubelet declares.
+    leaving: the mark of a node that is about to be removed, "" without one. joining: it is new and has no cards yet.
+    features: features that its kubelet declares.
     """
 
     name: NodeName
@@ -81,7 +81,7 @@ class NodeFacts:
 
 
 def facts_of(node: Node, *, has_cards: bool = True) -> NodeFacts:
-    """The part of *node* that `admits` and `shortages` read; an allocatable that cannot be read counts as none."""
+    """Return the part of *node* that `admits` and `shortages` read; an unreadable allocatable counts as none."""
     return NodeFacts(
         name=node.name,
         uid=node.uid,
@@ -97,7 +97,7 @@ def facts_of(node: Node, *, has_cards: bool = True) -> NodeFacts:
 
 
 def _leaving(node: Node) -> str:
-    """What marks *node* as about to be removed, or ""."""
+    """Return the mark of a *node* that is about to be removed, or ""."""
     if node.deleting:
         return "it is being deleted"
     marks = [taint.key for taint in node.taints if taint.key in _LEAVING and taint.effect in HARD_EFFECTS]
@@ -122,13 +122,13 @@ def _compared(name: str) -> bool:
 
 
 def amounts_of(pod: Pod) -> Amounts:
-    """What *pod* takes of a node, sorted by resource: cpu in thousandths, the rest whole, and one of ``pods``.
+    """Return the use of a node by *pod*, sorted by resource: cpu in thousandths, the rest whole, and one of ``pods``.
 
-    The largest of the init phase and the sum of containers and sidecars, or what is asked for the whole pod, where that
-    is; plus overhead (Kubernetes' own rule).
+    This is the larger of the init phase and the sum of containers and sidecars, or the request for the whole pod if it
+    has one; plus overhead (Kubernetes' own rule).
 
     Raises:
-        InvalidRequestError: a quantity that cannot be read.
+        InvalidRequestError: a quantity is unreadable.
     """
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
@@ -153,9 +153,9 @@ def amounts_of(pod: Pod) -> Amounts:
 
 
 def parted(amounts: Amounts, uncounted: frozenset[str]) -> tuple[Amounts, Amounts]:
-    """*amounts* that every node must have, and those of *uncounted* resources, which their cards count.
+    """Split *amounts* into those that every node must have, and those of *uncounted* resources, which cards count.
 
-    kubelet minds the latter where they are advertised at all: see `has_account`.
+    kubelet checks the latter only if they are advertised: see `has_account`.
     """
     return (
         tuple([one for one in amounts if one[0] not in uncounted]),
@@ -177,13 +177,13 @@ def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
 
 
 def ports_of(pod: Pod) -> tuple[HostPort, ...]:
-    """The host ports that *pod* takes for as long as it runs: those of its containers and sidecars."""
+    """Return the host ports that *pod* uses while it runs: those of its containers and sidecars."""
     running = (*(one for one in pod.init_containers if one.sidecar), *pod.containers)
     return tuple([port for one in running for port in one.host_ports])
 
 
 def with_ports(held: Ports, more: Iterable[HostPort]) -> Ports:
-    """*held*, and *more* besides."""
+    """Return *held* with *more* added."""
     found = dict(held)
     for protocol, address, port in more:
         found[protocol, port] = (*found.get((protocol, port), ()), address or _EVERY_ADDRESS)
@@ -191,7 +191,7 @@ def with_ports(held: Ports, more: Iterable[HostPort]) -> Ports:
 
 
 def without_ports(held: Ports, fewer: Iterable[HostPort]) -> Ports:
-    """*held* after *fewer* of them, which are among them, are given back."""
+    """Return *held* without *fewer*, which must be among them."""
     found = dict(held)
     for protocol, address, port in fewer:
         left = list(found.pop((protocol, port)))
@@ -202,7 +202,7 @@ def without_ports(held: Ports, fewer: Iterable[HostPort]) -> Ports:
 
 
 def ports_in_use(wanted: Iterable[HostPort], held: Ports) -> tuple[HostPort, ...]:
-    """Those of *wanted* that are *held* on the same address, or that one of the two is to have on every address."""
+    """Return the *wanted* ports that are *held* on the same address, or if either is for every address."""
     return tuple([one for one in wanted if _is_held(one, held)])
 
 
@@ -215,16 +215,16 @@ def _is_held(wanted: HostPort, held: Ports) -> bool:
 
 
 def admits(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
-    """Why the node keeps such pods out whatever is free on it, or None."""
+    """Return why the node rejects such pods, independently of free resources, or None."""
     return next(bars(constraints.tolerations, facts), None) or mismatch(constraints, facts)
 
 
 def bars(tolerations: tuple[Toleration, ...], facts: NodeFacts) -> Iterator[str]:
-    """All that keeps pods off the node for as long as it lasts: that it goes, its condition, a cordon, taints.
+    """Yield the reasons why the node accepts no pods for now: its removal, its condition, a cordon, taints.
 
-    What is about to be removed takes nobody, whatever they tolerate.
+    A node that is about to be removed accepts no pod, whatever its tolerations.
     """
-    # Taints that go with what is told already.
+    # Taints that accompany a reason that is already reported.
     told: tuple[str, ...] = ()
     if facts.leaving:
         yield f"{LEAVES} ({facts.leaving})"
@@ -241,7 +241,7 @@ def bars(tolerations: tuple[Toleration, ...], facts: NodeFacts) -> Iterator[str]
 
 
 def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
-    """Why the node's labels, or what it declares, are not those that the pod asks for, or None."""
+    """Return the constraint of the pod that the node's labels or declared features do not meet, or None."""
     for key, value in constraints.selector:
         if facts.labels.get(key) != value:
             return f"node selector {key}={value}"
@@ -256,12 +256,12 @@ def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
 
 
 def is_any(terms: Alternatives, facts: NodeFacts) -> bool:
-    """Whether the node meets one of *terms*."""
+    """Return whether the node meets one of *terms*."""
     return any(term and all(_selects(requirement, facts) for requirement in term) for term in terms)
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Whether one of *tolerations* lets a pod onto a node with *taint*."""
+    """Return whether one of *tolerations* tolerates *taint*."""
     return any(
         (not t.effect or t.effect == taint.effect)
         and (not t.key or t.key == taint.key)
@@ -275,7 +275,7 @@ def _selects(requirement: Requirement, facts: NodeFacts) -> bool:
 
 
 def satisfies(labels: Mapping[str, str], requirement: Requirement) -> bool:
-    """Whether *labels* meet one match expression; an unknown operator is met by nothing."""
+    """Return whether *labels* meet one match expression; an unknown operator is never met."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -297,14 +297,14 @@ def _compares(value: str | None, requirement: Requirement) -> bool:
         return False
     text = requirement.values[0]
     have, limit = parse_int64(value), parse_int64(text)
-    # What is no label's value is no requirement's either: a sign, for one.
+    # A label value cannot start with a sign, so a requirement with one is never met.
     if have is None or limit is None or text[:1] in ("+", "-"):
         return False
     return have > limit if requirement.operator == "Gt" else have < limit
 
 
 def shortages(wanted: Amounts, facts: NodeFacts, used: Mapping[str, int]) -> Shortages:
-    """(resource, wanted, free) of every resource that the node has too little of; free is never below zero."""
+    """Return (resource, wanted, free) of every resource with too little; free is never below zero."""
     found = []
     for name, amount in wanted:
         free = facts.allocatable.get(name, 0) - used.get(name, 0)
@@ -314,7 +314,7 @@ def shortages(wanted: Amounts, facts: NodeFacts, used: Mapping[str, int]) -> Sho
 
 
 def has_room(wanted: Amounts, allocatable: Mapping[str, int], used: Mapping[str, int]) -> bool:
-    """Whether `shortages` would find none; the short form for the hot path."""
+    """Return whether `shortages` would be empty; the short form for the hot path."""
     for name, amount in wanted:  # noqa: SIM110  a generator costs twice as much here
         if used.get(name, 0) + amount > allocatable.get(name, 0):
             return False
@@ -322,7 +322,7 @@ def has_room(wanted: Amounts, allocatable: Mapping[str, int], used: Mapping[str,
 
 
 def has_account(accounted: Amounts, allocatable: Mapping[str, int], used: Mapping[str, int]) -> bool:
-    """Whether kubelet would take what is *accounted* beside cards: it passes over what the node does not advertise.
+    """Return whether kubelet would admit the *accounted* amounts; it ignores what the node does not advertise.
 
     Source: kubernetes, pkg/kubelet/lifecycle/predicate.go, removeMissingExtendedResources.
     """
@@ -334,5 +334,5 @@ def has_account(accounted: Amounts, allocatable: Mapping[str, int], used: Mappin
 
 
 def account_shortages(accounted: Amounts, facts: NodeFacts, used: Mapping[str, int]) -> Shortages:
-    """(resource, wanted, free) of all of which `has_account` finds too little."""
+    """Return (resource, wanted, free) of every resource for which `has_account` finds too little."""
     return shortages(tuple([one for one in accounted if one[0] in facts.allocatable]), facts, used)

@@ -1,7 +1,7 @@
-"""Which devices of which nodes pods use through dynamic resource allocation, as ResourceClaims and ResourceSlices say.
+"""Which devices of nodes pods use through dynamic resource allocation, from ResourceClaims and ResourceSlices.
 
-A claim names devices by driver, pool and name; a slice says on which node such a device is, and what it calls itself.
-Which cards that closes, `core.claimed` says. Source: Kubernetes documentation, "Dynamic Resource Allocation".
+A claim names devices by driver, pool and name; a slice gives the node and the ids of such a device. `core.claimed`
+finds the cards that this closes. Source: Kubernetes documentation, "Dynamic Resource Allocation".
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from core.model import NodeName
 
 
 class Device(NamedTuple):
-    """One device of a ResourceSlice: its node, "" if it is on no single one, and by what ids it may be known."""
+    """One device of a ResourceSlice: its node, "" if it is not on a single one, and its known ids."""
 
     node: NodeName
     ids: frozenset[str]
@@ -25,7 +25,7 @@ class Pool(NamedTuple):
 
 
 class ResourceSlice(NamedTuple):
-    """One ResourceSlice: devices of a pool by name. Of a pool, only slices of the highest generation count."""
+    """One ResourceSlice: devices of a pool by name. Only slices of a pool's highest generation count."""
 
     name: str
     pool: Pool
@@ -34,10 +34,10 @@ class ResourceSlice(NamedTuple):
 
 
 class ResourceClaim(NamedTuple):
-    """One ResourceClaim as it is allocated; key: namespace/name.
+    """One ResourceClaim as allocated; key: namespace/name.
 
-    devices: pool and name of each that its pods have to themselves, or share. nodes: for which nodes it is allocated,
-    as far as that names them.
+    devices: pool and name of each device that its pods use, exclusively or shared. nodes: the nodes that its allocation
+    names, if any.
     """
 
     key: str
@@ -46,7 +46,7 @@ class ResourceClaim(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A device of a node that is in use through *claim*, namespace/name; ids: as of `Device`, none if not known."""
+    """A device of a node in use through *claim*, namespace/name; ids: as in `Device`, empty if unknown."""
 
     claim: str
     driver: str
@@ -58,34 +58,34 @@ _NO_IDS: Final[frozenset[str]] = frozenset()
 
 
 class ResourceClaims:
-    """The claims that are allocated, and the slices that say where their devices are."""
+    """The allocated claims, and the slices with their devices."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self._slices: Final[dict[Pool, dict[str, ResourceSlice]]] = {}
         self._claims: Final[dict[str, ResourceClaim]] = {}
-        # Which claims name a device of a pool.
+        # The claims that name a device of a pool.
         self._naming: Final[dict[Pool, dict[str, None]]] = {}
         self._on_node: Final[dict[NodeName, dict[str, tuple[Use, ...]]]] = {}
-        # On which nodes a claim is counted.
+        # The nodes on which a claim is counted.
         self._nodes: Final[dict[str, tuple[NodeName, ...]]] = {}
 
     def on(self, node: NodeName) -> tuple[Use, ...]:
-        """What is in use on *node*, by claim."""
+        """Return what is in use on *node*, by claim."""
         found = self._on_node.get(node, {})
         return tuple(use for key in sorted(found) for use in found[key])
 
     def claims(self) -> Iterable[ResourceClaim]:
-        """Those that are allocated."""
+        """Return the allocated claims."""
         return self._claims.values()
 
     def slices(self) -> Iterator[ResourceSlice]:
-        """All of them."""
+        """Yield all slices."""
         for some in self._slices.values():
             yield from some.values()
 
     def put_claim(self, claim: ResourceClaim) -> set[NodeName]:
-        """A claim appeared or changed; on which nodes other devices may be in use by it."""
+        """Record an added or changed claim; return the nodes whose devices in use may have changed."""
         before = self._claims.get(claim.key)
         if before == claim or (before is None and not claim.devices):
             return set()
@@ -98,7 +98,7 @@ class ResourceClaims:
         return touched
 
     def drop_claim(self, key: str) -> set[NodeName]:
-        """A claim is gone; on which nodes devices were in use by it."""
+        """Remove a claim; return the nodes whose devices it used."""
         claim = self._claims.pop(key, None)
         if claim is None:
             return set()
@@ -110,15 +110,15 @@ class ResourceClaims:
         return self._uncount(claim)
 
     def put_slice(self, found: ResourceSlice) -> set[NodeName]:
-        """A slice appeared or changed; on which nodes other devices may be in use by it."""
-        # A slice of another pool under the same name is another one: the pool of a slice cannot change.
+        """Record an added or changed slice; return the nodes whose devices in use may have changed."""
+        # A slice cannot change its pool, so the same name in another pool is another slice.
         if self._slices.get(found.pool, {}).get(found.name) == found:
             return set()
         self._slices.setdefault(found.pool, {})[found.name] = found
         return self._count_anew(found.pool)
 
     def drop_slice(self, found: ResourceSlice) -> set[NodeName]:
-        """A slice is gone; the same."""
+        """Remove a slice; return the nodes whose devices in use may have changed."""
         there = self._slices.get(found.pool, {})
         if there.pop(found.name, None) is None:
             return set()
@@ -163,7 +163,7 @@ class ResourceClaims:
         return next(found, None)
 
     def _nodes_of(self, claim: ResourceClaim, pool: Pool, device: Device | None) -> tuple[NodeName, ...]:
-        """On which nodes a device is; where no slice says so, those of the claim, or the one that a pool is called by.
+        """Return the nodes of a device; without a slice, those of the claim, or the one with the pool's name.
 
         Source: kube-scheduler allocates a device of a node for that one by name; drivers name pools by their nodes.
         """

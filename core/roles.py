@@ -1,7 +1,7 @@
-"""Optional roles of the port that several dialects answer alike, and parts of such answers.
+"""Implementations of optional port roles that several dialects share, and parts of them.
 
-`HamiLocking` is for those whose plugin goes by HAMi's node lock; `HealingByFault` for those whose cards are named
-tuples with `fixed`: a uuid, a fault (None for a card that can be used) and a problem.
+`HamiLocking` is for dialects whose plugin uses HAMi's node lock. `HealingByFault` is for dialects whose cards are named
+tuples with `fixed`: a uuid, a fault (None for a usable card) and a problem.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -18,7 +18,7 @@ from core.tables import Tables
 
 
 class HamiLocking(Locking):
-    """`Locking` by HAMi's node lock; the plugin serves the pod that it names, whatever that asks and however old."""
+    """`Locking` by HAMi's node lock; the plugin serves the pod in the lock, whatever its request and age."""
 
     def lock_owner(self, node: Node) -> str:
         """See `Locking`."""
@@ -47,23 +47,23 @@ class HamiLocking(Locking):
         return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted, releasing)
 
     def guesses(self, pod: Pod, tables: Tables) -> bool:
-        """Whether the plugin drops the lock before it has served all of *pod*."""
+        """Return whether the plugin releases the lock before it has served all of *pod*."""
         del pod, tables
         return False
 
     def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
-        """Now: the plugin goes by the lock, not by age."""
+        """Return the current time, because the plugin uses the lock and not the age of pods."""
         del pods
         return now_s
 
     def confusable(self, request: object) -> frozenset[Hashable]:
-        """Any pod of the node: the plugin serves the one that the lock names."""
+        """Return any pod of the node, because the plugin serves the pod in the lock."""
         del request
         return hami_lock.ANY_POD
 
 
 def worded_share(wish: CardWish, count: str, memory: str, cores: str, mib_per_unit: int) -> Wording:
-    """*wish* as limits by resource name, and the annotation for the type; memory is rounded up to whole units."""
+    """Return *wish* as limits by resource name, and the annotation for the type; memory is rounded up to units."""
     limits = {count: str(wish.cards)}
     if wish.memory_mib is not None:
         limits[memory] = str(-(-wish.memory_mib // mib_per_unit))
@@ -73,12 +73,12 @@ def worded_share(wish: CardWish, count: str, memory: str, cores: str, mib_per_un
 
 
 def asks_whole_cards(wish: CardWish) -> bool:
-    """Whether *wish* is for nothing but whole cards."""
+    """Return whether *wish* is only for whole cards."""
     return wish.memory_mib is None and wish.cores_pct in (None, 100)
 
 
 class HealingByFault(Healing[CardT]):
-    """`Healing` of cards that say by their fault why they take nothing new."""
+    """`Healing` for cards whose fault explains why they accept nothing new."""
 
     def healed(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
         """See `Healing`."""

@@ -1,7 +1,7 @@
-"""Which cards a pod accepts: by type, by uuid, by index. Parsed once, asked for every card.
+"""Which cards a pod accepts: by type, uuid and index. Lists are parsed once and matched with every card.
 
-Types are matched by whole words, so that ``A10`` never takes an A100 (protocol reference, nvidia S22). The keys of
-the annotations belong to the dialects; only the grammar of their values stands here.
+Types are matched by whole words, so that ``A10`` never selects an A100 (protocol reference, nvidia S22). The keys of
+the annotations belong to the dialects; this module has only the grammar of their values.
 """
 
 from functools import lru_cache
@@ -15,18 +15,18 @@ from core.wire.reading import check_length
 _POSITION_DIGITS: Final = 4
 _SEPARATORS: Final = str.maketrans("-_\t", "   ")
 
-# The words of a type or of a list item, in upper case, in order.
+# The words of a type or a list item, in upper case, in order.
 Words = tuple[str, ...]
 
 
 class TypePattern(NamedTuple):
-    """One item of a type list: words that must stand in a row; open_ended = the last one is only a beginning."""
+    """One item of a type list: consecutive words; open_ended = the last one is only a prefix."""
 
     words: Words
     open_ended: bool
 
     def matches(self, card_words: Words) -> bool:
-        """Whether the words of this item stand in a row in *card_words*."""
+        """Return whether the words of this item are consecutive in *card_words*."""
         words, count = self.words, len(self.words)
         for start in range(len(card_words) - count + 1):
             if card_words[start : start + count] == words:
@@ -41,9 +41,9 @@ class TypePattern(NamedTuple):
 
 
 class CardSelection(NamedTuple):
-    """What a pod says of the cards it accepts; an empty part accepts every card.
+    """The cards that a pod accepts; an empty part accepts every card.
 
-    indices are the only positions wanted, avoided_indices those to leave alone. In every pair the refusal wins.
+    indices are the only accepted positions, avoided_indices the rejected ones. In every pair, rejection wins.
     """
 
     use_types: frozenset[TypePattern] = frozenset()
@@ -54,11 +54,11 @@ class CardSelection(NamedTuple):
     avoided_indices: frozenset[int] = frozenset()
 
     def accepts(self, card_words: Words, uuid: str, index: int) -> Reason | None:
-        """None if the card may be used, otherwise which part of the selection refuses it."""
+        """Return None if the card may be used, otherwise the part of the selection that rejects it."""
         if uuid in self.no_use_uuids or (self.use_uuids and uuid not in self.use_uuids):
             return Reason.UUID
         if self.no_use_uuids and not uuid:
-            # A card without a name may be one of those refused.
+            # A card without a name may be one of the rejected ones.
             return Reason.UUID
         if (self.indices and index not in self.indices) or index in self.avoided_indices:
             return Reason.INDEX
@@ -67,7 +67,7 @@ class CardSelection(NamedTuple):
         return None
 
     def without(self, wish: Reason) -> "CardSelection":
-        """The same less what *wish*, one of `core.port.refusals.WISHES`, stands for."""
+        """Return the selection without *wish*, one of `core.port.refusals.WISHES`."""
         match wish:
             case Reason.TYPE:
                 left = self._replace(use_types=frozenset(), no_use_types=frozenset())
@@ -78,14 +78,14 @@ class CardSelection(NamedTuple):
         return ANY_CARD if left == ANY_CARD else left
 
     def accepts_type(self, card_words: Words) -> bool:
-        """Whether cards of this type may be used at all."""
+        """Return whether cards of this type may be used."""
         return _accepts_type(self.use_types, self.no_use_types, card_words)
 
 
 ANY_CARD: Final = CardSelection()
 
 
-# A cluster has a handful of types and lists, asked for at every card of every decision.
+# A cluster has a few types and lists, but they are matched for every card of every decision.
 @lru_cache(maxsize=4096)
 def _accepts_type(use: frozenset[TypePattern], no_use: frozenset[TypePattern], card_words: Words) -> bool:
     if any(item.matches(card_words) for item in no_use):
@@ -94,22 +94,22 @@ def _accepts_type(use: frozenset[TypePattern], no_use: frozenset[TypePattern], c
 
 
 def type_words(text: str) -> Words:
-    """The words of a card's type, split at ``-``, ``_`` and blanks, in upper case."""
+    """Return the words of a card's type, split at ``-``, ``_`` and blanks, in upper case."""
     return tuple(text.upper().translate(_SEPARATORS).split())
 
 
 def decode_types(text: str, field: str) -> frozenset[TypePattern]:
-    """Read a list of types; blank items are dropped, so that a blank list asks for nothing.
+    """Read a list of types; blank items are dropped, so a blank list requests nothing.
 
     Source: protocol reference, nvidia 3.7 as corrected by S22.
 
     Raises:
-        InvalidRequestError: longer than an annotation of ours may be.
+        InvalidRequestError: the text is longer than an annotation may be.
     """
     return _types(text) if len(text) <= _MAX_SHARED_CHARS else _types_of(decode_items(text, field))
 
 
-# A cluster has a handful of such lists, written on every pod that has one; longer ones must not fill the memo.
+# A cluster has a few such lists, repeated on many pods; longer ones must not fill the cache.
 _MAX_SHARED_CHARS: Final = 256
 
 
@@ -131,10 +131,10 @@ def _types_of(items: frozenset[str]) -> frozenset[TypePattern]:
 
 
 def decode_items(text: str, field: str) -> frozenset[str]:
-    """Read a comma list; items are trimmed, empty ones dropped.
+    """Read a comma-separated list; items are trimmed, empty ones dropped.
 
     Raises:
-        InvalidRequestError: longer than an annotation of ours may be, or of too many items.
+        InvalidRequestError: the text is longer than an annotation may be, or has too many items.
     """
     check_length(text, field)
     if text.count(",") >= MAX_LIST_ITEMS:
@@ -143,10 +143,10 @@ def decode_items(text: str, field: str) -> frozenset[str]:
 
 
 def decode_indices(text: str, field: str) -> frozenset[int]:
-    """Read a list of card positions such as ``0,2``; a blank list asks for nothing.
+    """Read a list of card positions such as ``0,2``; a blank list requests nothing.
 
     Raises:
-        InvalidRequestError: an item is no whole number from 0 to 9999, or stands there twice.
+        InvalidRequestError: an item is not a whole number from 0 to 9999, or is repeated.
     """
     items = decode_items(text, field)
     if not all(item.isascii() and item.isdigit() and len(item) <= _POSITION_DIGITS for item in items):
@@ -158,10 +158,10 @@ def decode_indices(text: str, field: str) -> frozenset[int]:
 
 
 def avoided(text: str, field: str) -> tuple[frozenset[str], frozenset[int]]:
-    """Read a list of cards to leave alone: their uuids, and the positions among its items.
+    """Read a list of cards to avoid: their uuids, and the positions among its items.
 
     Raises:
-        InvalidRequestError: longer than an annotation of ours may be, or an item is a number and no position.
+        InvalidRequestError: the text is longer than an annotation may be, or a number is not a position.
     """
     items = decode_items(text, field)
     numbers = frozenset(item for item in items if item.isdigit())

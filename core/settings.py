@@ -1,4 +1,4 @@
-"""What an operator may set, as values; reading and checking the text is core.wire.configuration's part."""
+"""The operator's settings as values; core.wire.configuration reads and validates the text."""
 
 import re
 from collections.abc import Mapping
@@ -8,20 +8,20 @@ from typing import Final, NewType
 
 from core import names
 
-# What a pod's schedulerName may hold and a log line or an event can show.
+# Allowed in a pod's schedulerName, and printable in a log line or an event.
 _SCHEDULER_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?", re.ASCII)
 SCHEDULER_NAME_REMEDY: Final = "write the name of a scheduler: letters, digits, '-', '.'"
 
 
 def is_scheduler_name(text: str) -> bool:
-    """Whether pods can name a scheduler so."""
+    """Return whether *text* is a valid name of a scheduler."""
     return _SCHEDULER_NAME.fullmatch(text) is not None
 
 
 class Policy(StrEnum):
-    """How cards and nodes are preferred; INDEX is upstream's order where a configuration names no policy.
+    """The preference among cards and nodes; INDEX is upstream's order if a configuration names no policy.
 
-    PACK is decided among nodes (`core.placing.pack`): dialects are asked by BINPACK, and see CARD_POLICIES alone.
+    PACK decides among nodes (`core.placing.pack`); for it, dialects get BINPACK. They see only CARD_POLICIES.
     """
 
     BINPACK = "binpack"
@@ -31,14 +31,14 @@ class Policy(StrEnum):
 
     @property
     def packs(self) -> bool:
-        """Whether it keeps idle nodes and cards whole for those who need them whole."""
+        """Whether it keeps idle nodes and cards whole for pods that need them whole."""
         return self in {Policy.BINPACK, Policy.PACK}
 
 
-# Those by which a dialect may be asked for cards.
+# The policies that a dialect may get.
 CARD_POLICIES: Final = (Policy.BINPACK, Policy.SPREAD, Policy.INDEX)
 
-# A device protocol, by the name that settings, metrics and explanations use; `core.catalog` says which there are.
+# A device protocol, by its name in settings, metrics and explanations; `core.catalog` lists them.
 DialectName = NewType("DialectName", str)
 
 
@@ -46,8 +46,8 @@ DialectName = NewType("DialectName", str)
 class Vocabulary:
     """The words of dialects that a configuration's texts may use.
 
-    dialects: every name. switches: by the argument of Volcano's deviceshare plugin, the dialect that it switches on;
-    old_switches: those of them that the predicates plugin had up to v1.8.2. modes: the words of ways of sharing.
+    dialects: every name. switches: the dialect that each argument of Volcano's deviceshare plugin enables.
+    old_switches: those that the predicates plugin had up to v1.8.2. modes: the names of sharing modes.
     """
 
     dialects: tuple[DialectName, ...] = ()
@@ -60,14 +60,14 @@ CONTROLLER_ACCOUNT: Final = "system:serviceaccount:cardshare-system:cardshare-co
 
 
 class OnOtherNodes(StrEnum):
-    """What is done about a device plugin that writes the assignment of a pod that is not on its own node."""
+    """The reaction to a device plugin that writes the assignment of a pod on another node."""
 
     WARN = "warn"
     DENY = "deny"
 
 
 class NeverFits(StrEnum):
-    """What is done about a pod that no node of the cluster could ever take."""
+    """The reaction to a pod that no node of the cluster could ever take."""
 
     OFF = "off"
     WARN = "warn"
@@ -76,35 +76,36 @@ class NeverFits(StrEnum):
 
 EVERY_NAMESPACE: Final = "*"
 
-# Who is privileged needs none of the others to reach every device of its node; who may lift limits needs no mount.
+# A privileged container can access every device of its node, so it needs none of the others; a container that may
+# change limits needs no mount.
 _OF_PRIVILEGED: Final = frozenset({"CS303", "CS307", "CS308", "CS309"})
 _OF_LIMITS: Final = frozenset({"CS304", "CS310"})
-# What is only warned of, where kubelets are set up for it.
+# A rule that only warns if kubelets are configured for it.
 _OF_KUBELETS: Final = frozenset({"CS322"})
 ALLOWABLE: Final = _OF_PRIVILEGED | _OF_LIMITS | _OF_KUBELETS
 
-# Schedulers beside ours that give cards.
+# Other schedulers that assign cards.
 KNOWN_SCHEDULERS: Final = (names.VOLCANO_SCHEDULER_NAME, "hami-scheduler")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionSettings:
-    """What the webhook enforces.
+    """The rules that the webhook enforces.
 
-    trusted_accounts: user names that may write assignment keys; a trailing ``*`` is a prefix.
+    trusted_accounts: user names that may write assignment keys; a trailing ``*`` marks a prefix.
     None: the controller's and those of every dialect's device plugin.
-    plugin_accounts: those of them that are device plugins, by name or prefix. None: those of every dialect's.
-    other_schedulers: by the name that pods carry, the account of a scheduler beside ours that assigns its pods cards.
-    plugins_on_other_nodes: what is done where such an account writes a pod that is not on the node of its token.
-    default_mode: vgpu-mode by namespace where a pod names none; absent = the controller chooses.
-    allow_privileged, allow_limit_overrides: let pass what would otherwise evade a share's limits, everywhere.
-    allow: codes of rules that let pass what they would deny, by namespace, ``*`` for all; of `ALLOWABLE` alone.
-    allow_variables: names of environment variables that no rule denies; a trailing ``*`` is a prefix.
-    hide_devices: containers without cards in pods with cards are given variables by which runtimes show them none.
-    memory_required: namespaces (``*`` for all) in which who asks for cards says how much memory of them.
-    known_schedulers: beside ours, schedulers that give cards to pods that name them.
-    admit_on_failure: answer a review that we fail to judge by admitting the object as it is; otherwise it is denied.
-    never_fits: by namespace, ``*`` for all others, what is done about pods that no node could ever take.
+    plugin_accounts: those of them that are device plugins, by name or prefix. None: those of every dialect's plugin.
+    other_schedulers: accounts of other schedulers that assign cards, by the scheduler name of their pods.
+    plugins_on_other_nodes: the reaction if such an account writes a pod that is not on the node of its token.
+    default_mode: vgpu-mode by namespace for pods that name none; absent = the controller chooses.
+    allow_privileged, allow_limit_overrides: allow everywhere what could exceed a share's limits.
+    allow: codes of rules that allow what they would deny, by namespace, ``*`` for all; only codes in `ALLOWABLE`.
+    allow_variables: names of environment variables that no rule denies; a trailing ``*`` marks a prefix.
+    hide_devices: in pods with cards, containers without cards get variables that make runtimes hide all cards.
+    memory_required: namespaces (``*`` for all) in which card requests must state their memory.
+    known_schedulers: other schedulers that assign cards to pods that name them.
+    admit_on_failure: admit an object unchanged if judging it fails; otherwise it is denied.
+    never_fits: by namespace, ``*`` for all others, the reaction to pods that no node could ever take.
     """
 
     trusted_accounts: tuple[str, ...] | None = None
@@ -123,45 +124,45 @@ class AdmissionSettings:
     never_fits: Mapping[str, NeverFits] = field(default_factory=dict)
 
     def never_fits_in(self, namespace: str) -> NeverFits:
-        """What is done in *namespace* about pods that can never fit; warn where nothing is said."""
+        """Return the reaction in *namespace* to pods that can never fit; warn by default."""
         found = self.never_fits
         return found.get(namespace) or found.get(EVERY_NAMESPACE) or NeverFits.WARN
 
     def allows(self, code: str, namespace: str) -> bool:
-        """Whether the rule *code* lets pass in *namespace* what it would deny."""
+        """Return whether the rule *code* is lifted in *namespace*."""
         if (self.allow_privileged and code in _OF_PRIVILEGED) or (self.allow_limit_overrides and code in _OF_LIMITS):
             return True
         found = self.allow
         return bool(found) and (code in found.get(namespace, ()) or code in found.get(EVERY_NAMESPACE, ()))
 
     def allows_variable(self, name: str) -> bool:
-        """Whether containers may set the variable *name*, whatever reads it."""
+        """Return whether containers may set the variable *name*, whatever reads it."""
         return is_named(name, self.allow_variables)
 
     def requires_memory(self, namespace: str) -> bool:
-        """Whether who asks for cards in *namespace* has to say how much memory of them."""
+        """Return whether card requests in *namespace* must state their memory."""
         found = self.memory_required
         return bool(found) and (namespace in found or EVERY_NAMESPACE in found)
 
     def is_account_of(self, scheduler: str, user_name: str) -> bool:
-        """Whether *user_name* is that of the other scheduler of this name."""
+        """Return whether *user_name* is the account of the other scheduler *scheduler*."""
         return self.other_schedulers.get(scheduler) == user_name
 
 
 def is_named(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether *name* is one of *patterns*, of which a trailing ``*`` makes a prefix."""
+    """Return whether *name* matches one of *patterns*; a trailing ``*`` marks a prefix."""
     return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWeights:
-    """How much a node's own resources count beside its cards: Volcano's binpack and nodeorder plugins.
+    """The weights of a node's own resources beside its cards: Volcano's binpack and nodeorder plugins.
 
-    binpack is the weight of the whole, resources what each resource asked for weighs in it. least_requested,
-    most_requested and balanced judge cpu and memory as nodeorder does. All 0: nodes are compared by their cards. What
-    pods prefer counts beside that, where any does: node_affinity, pod_affinity, pod_topology_spread; taint_toleration
-    is for taints with PreferNoSchedule; image_locality orders nodes that are as good in all else, whatever it weighs.
-    nodeorder has the same weights by default.
+    binpack: weight of the whole; resources: weights of the requested resources in it. least_requested, most_requested
+    and balanced: for cpu and memory, as in nodeorder. All 0: nodes are compared by their cards. Preferences of pods
+    count in addition, if there are any: node_affinity, pod_affinity, pod_topology_spread; taint_toleration is for
+    taints with PreferNoSchedule; image_locality orders otherwise equal nodes, whatever its weight. nodeorder has the
+    same defaults.
     """
 
     binpack: int = 0
@@ -176,13 +177,13 @@ class NodeWeights:
     image_locality: int = 1
 
     def __bool__(self) -> bool:
-        """Whether anything but cards counts for every pod."""
+        """Return whether anything besides cards counts for every pod."""
         return bool(self.binpack or self.least_requested or self.most_requested or self.balanced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeKind:
-    """Nodes that the cluster may have although none is there now: what of a node tells of its cards, as it is written.
+    """Nodes that may join the cluster later: the properties of a node that define its cards, as written.
 
     labels, annotations, capacity: key and value.
     """
@@ -195,10 +196,10 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """What a configuration of Volcano's scheduler says of groups.
+    """The settings for groups in a configuration of Volcano's scheduler.
 
-    enqueue: a group is admitted only where queue and cluster could take its minResources. gang: its members are placed
-    together. overcommit_pct: how much of the cluster admitted groups may ask; None = any.
+    enqueue: admit a group only if queue and cluster could take its minResources. gang: place its members together.
+    overcommit_pct: how much of the cluster admitted groups may request; None = any.
     """
 
     enqueue: bool = True
@@ -208,18 +209,23 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of both processes; the table in docs/settings.md says what each means.
+    """All settings of both processes; docs/settings.md describes each.
 
-    policy and schedule_weight follow ``deviceshare.*``; turn_wait_max_s is how long a pod may wait for its turn on
-    nodes in use before an idle one is opened for it, under a policy that packs; handoff_timeout_s is when a silent
-    plugin closes its node; keep_free_after_s is how long a pod or group is refused before nodes are kept free for it,
-    for keep_free_for_s at most (0 = never); preemption: who was refused for preemption_delay_s has pods of a lower
-    priority evicted, and their room kept for it for preemption_wait_s at most; reclaim: likewise pods of queues that
-    hold more than they deserve, where its own holds less; volume_wait_max_s is how long a pod that has its place waits
-    for its volume claims to be bound there; new_node_s is how long a node without cards counts as one whose device
-    plugin has yet to register them; removed_pod_hold_s is how long a started pod that is removed by force keeps its
-    cards; network_tiers are node labels, the narrowest domains first; dialects are those switched on, None: every one.
-    switched_off: of the others, what switches each off and where that stands.
+    policy and schedule_weight follow ``deviceshare.*``.
+    turn_wait_max_s: under a policy that packs, how long a pod may wait for its turn on nodes in use before it gets an
+    idle one.
+    handoff_timeout_s: after this long without a response of its plugin, a node is closed.
+    keep_free_after_s: how long a pod or group is refused before nodes are kept free for it, for at most keep_free_for_s
+    (0 = never).
+    preemption: after preemption_delay_s of refusal, pods of lower priority are evicted, and the capacity is kept for at
+    most preemption_wait_s. reclaim: likewise for pods of queues that hold more than they deserve, if the pod's own
+    queue holds less.
+    volume_wait_max_s: how long a placed pod waits for its volume claims to be bound.
+    new_node_s: how long the device plugin of a new node without cards may take to register them.
+    removed_pod_hold_s: how long a started pod that is force-deleted keeps its cards.
+    network_tiers: node labels, the smallest domains first.
+    dialects: the enabled ones, None: all. switched_off: for the others, the setting that disables each, and its
+    location.
     """
 
     scheduler_names: tuple[str, ...] = (names.SCHEDULER_NAME,)
@@ -255,9 +261,9 @@ class Settings:
     switched_off: tuple[tuple[DialectName, str], ...] = ()
 
     def has_on(self, name: DialectName) -> bool:
-        """Whether the dialect *name* is switched on."""
+        """Return whether the dialect *name* is enabled."""
         return self.dialects is None or name in self.dialects
 
     def why_off(self, name: DialectName) -> str:
-        """What switches the dialect *name* off, "" where nobody knows."""
+        """Return what disables the dialect *name*, "" if unknown."""
         return dict(self.switched_off).get(name, "")

@@ -1,20 +1,20 @@
-"""Which of the names that are known was probably meant by one that is not."""
+"""Finds the known name that an unknown one probably means."""
 
 import re
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
-# How alike two names are, and how long a key may be that is looked at: with its prefix no true one is longer.
+# Minimum similarity, and maximum length of a compared key; no real key with its prefix is longer.
 _ALIKE: Final = 0.8
 _MAX_KEY: Final = 128
-# A chip of another model is no misspelt one, and digits are hardly ever mistyped.
+# Another chip model is not a misspelling, and digits are rarely mistyped.
 _CHIP: Final = re.compile(r"Ascend[0-9A-Za-z]*")
 
 
 def meant(key: str, known: frozenset[str]) -> str:
-    """The key of *known* that was probably meant by *key*, or ""."""
-    # Who makes pods by the thousand gives them the same keys.
+    """Return the key in *known* that *key* probably means, or ""."""
+    # Controllers that create thousands of pods give them the same keys.
     return _compared(key, known) if len(key) <= _MAX_KEY else ""
 
 
@@ -35,7 +35,7 @@ def _compared(key: str, known: frozenset[str]) -> str:
 
 
 def elsewhere(key: str, known: frozenset[str], prefixes: frozenset[str]) -> str:
-    """The key of *known* with the words of *key* under another prefix, those of *prefixes* first; "" without any."""
+    """Return the key in *known* with the words of *key* under another prefix, *prefixes* first; "" if there is none."""
     name = key.partition("/")[2]
     if not (name and prefixes) or len(key) > _MAX_KEY:
         return ""
@@ -43,7 +43,7 @@ def elsewhere(key: str, known: frozenset[str], prefixes: frozenset[str]) -> str:
     return min(alike, key=lambda one: (one.partition("/")[0] not in prefixes, one), default="")
 
 
-# What HAMi and its plugins call the cards of each vendor in the keys by which pods choose among them.
+# The words of HAMi and its plugins for each vendor's cards in the keys that select cards.
 _CARD: Final = re.compile(r"(?<=use-)(gpu|npu|dcu|mlu|gcu|ppu|xpu|vxpu|sgpu|iluvatar)-?")
 
 

@@ -1,4 +1,4 @@
-"""What the API server says of the cluster's storage, by name and class, and of what of it something changed."""
+"""The storage of the cluster by name and class, and what has changed."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,11 +9,11 @@ from core.model import NodeName
 
 
 class Storage:
-    """What the API server says of storage, the same for a ledger and its forks.
+    """The API server's state of storage, shared by a ledger and its forks.
 
     Attributes:
         unread: the kinds that are not known yet, or may not be read.
-        changed: claims, volumes and classes that changed, by kind and name; the reader takes them out.
+        changed: changed claims, volumes and classes, by kind and name; the reader removes them.
     """
 
     def __init__(self) -> None:
@@ -25,22 +25,22 @@ class Storage:
         self.limits: Final[dict[NodeName, Mapping[str, int]]] = {}
         self.drivers: Final[dict[str, Driver]] = {}
         self.capacities: Final[dict[str, dict[str, Capacity]]] = {}
-        # What is attached, by name, and the same by node and by volume.
+        # Attachments by name, by node and by volume.
         self.attachments: Final[dict[str, Attachment]] = {}
         self.attached: Final[dict[NodeName, dict[str, Attachment]]] = {}
         self.attached_to: Final[dict[str, dict[NodeName, int]]] = {}
-        # Claims that are to be provisioned on a node, and are not bound yet.
+        # Claims with a selected node that are not bound yet.
         self.selected: Final[dict[str, None]] = {}
-        # By driver, on how many nodes it has a limit; and volumes by class.
+        # The number of limited nodes of each driver; and volumes by class.
         self.limited: Final[dict[str, int]] = {}
         self.by_class: Final[dict[str, dict[str, None]]] = {}
-        # Volumes by driver and handle: several may be one to their driver.
+        # Volumes by driver and handle; several may be the same volume of the driver.
         self.by_handle: Final[dict[tuple[str, str], dict[str, None]]] = {}
-        # Volumes that are promised to a claim, by name, until the API server says so.
+        # Volumes that are promised to a claim, by name, until the API server shows it.
         self.promised: Final[dict[str, str]] = {}
 
     def set_claim(self, claim: Claim) -> bool:
-        """A claim appeared or changed; whether anything but its version did."""
+        """Record an added or changed claim; return whether anything but its version changed."""
         before = self.claims.get(claim.key)
         self.claims[claim.key] = claim
         if claim.selected_node and not claim.bound:
@@ -53,13 +53,13 @@ class Storage:
         return True
 
     def remove_claim(self, key: str) -> bool:
-        """A claim is gone."""
+        """Remove a claim."""
         self.changed[StorageKind.CLAIMS, key] = None
         self.selected.pop(key, None)
         return self.claims.pop(key, None) is not None
 
     def set_volume(self, volume: Volume) -> None:
-        """A volume appeared or changed."""
+        """Record an added or changed volume."""
         before = self.volumes.get(volume.name)
         self.volumes[volume.name] = volume
         if before is not None and before._replace(version=volume.version) == volume:
@@ -73,7 +73,7 @@ class Storage:
         self._volume_changed(volume)
 
     def remove_volume(self, name: str) -> None:
-        """A volume is gone."""
+        """Remove a volume."""
         before = self.volumes.pop(name, None)
         self.promised.pop(name, None)
         if before is not None:
@@ -91,7 +91,7 @@ class Storage:
             del self.by_handle[volume.driver, volume.handle]
 
     def is_shared(self, driver: str, handle: str) -> bool:
-        """Whether several volumes are one to their driver."""
+        """Return whether several volumes are the same volume of their driver."""
         return bool(driver) and len(self.by_handle.get((driver, handle), ())) > 1
 
     def _volume_changed(self, volume: Volume) -> None:
@@ -104,7 +104,7 @@ class Storage:
             self.changed[StorageKind.CLASSES, volume.storage_class] = None
 
     def promise(self, name: str, claim: str) -> None:
-        """A volume is promised to a claim, or, if that is "", to none any more."""
+        """Promise a volume to a claim, or to none if that is ""."""
         if claim:
             self.promised[name] = claim
         elif self.promised.pop(name, None) is None:
@@ -113,25 +113,25 @@ class Storage:
             self.changed[StorageKind.CLASSES, self.volumes[name].storage_class] = None
 
     def set_class(self, found: StorageClass) -> None:
-        """A class appeared or changed."""
+        """Record an added or changed class."""
         if self.classes.get(found.name) != found:
             self.classes[found.name] = found
             self.changed[StorageKind.CLASSES, found.name] = None
 
     def remove_class(self, name: str) -> None:
-        """A class is gone."""
+        """Remove a class."""
         self.classes.pop(name, None)
         self.changed[StorageKind.CLASSES, name] = None
 
     def set_driver(self, driver: Driver) -> None:
-        """A driver appeared or changed."""
+        """Record an added or changed driver."""
         before = self.drivers.get(driver.name)
         self.drivers[driver.name] = driver
         if before != driver:
             self._driver_changed(driver.name)
 
     def remove_driver(self, name: str) -> None:
-        """A driver is gone."""
+        """Remove a driver."""
         if self.drivers.pop(name, None) is not None:
             self._driver_changed(name)
 
@@ -141,14 +141,14 @@ class Storage:
                 self.changed[StorageKind.CLASSES, one.name] = None
 
     def set_capacity(self, capacity: Capacity) -> None:
-        """What is left somewhere is told, or another amount."""
+        """Record an added or changed capacity."""
         there = self.capacities.setdefault(capacity.storage_class, {})
         if there.get(capacity.key) != capacity:
             there[capacity.key] = capacity
             self.changed[StorageKind.CLASSES, capacity.storage_class] = None
 
     def remove_capacity(self, capacity: Capacity) -> None:
-        """What is left somewhere is told no more."""
+        """Remove a capacity."""
         there = self.capacities.get(capacity.storage_class, {})
         if there.pop(capacity.key, None) is not None:
             self.changed[StorageKind.CLASSES, capacity.storage_class] = None
@@ -156,7 +156,7 @@ class Storage:
             self.capacities.pop(capacity.storage_class, None)
 
     def set_limits(self, found: NodeDrivers) -> bool:
-        """How many volumes a node attaches; whether that is another number."""
+        """Record how many volumes a node can attach; return whether that changed."""
         before = self.limits.get(found.node, {})
         if before == found.limits:
             return False
@@ -170,7 +170,7 @@ class Storage:
         return True
 
     def set_attachment(self, found: Attachment) -> set[NodeName]:
-        """A volume is attached, or is to be; for which nodes that is news."""
+        """Record an attachment, complete or in progress; return the nodes for which it changes."""
         if self.attachments.get(found.name) == found:
             return set()
         touched = self.remove_attachment(found.name)
@@ -180,7 +180,7 @@ class Storage:
         return touched | {found.node}
 
     def remove_attachment(self, name: str) -> set[NodeName]:
-        """A volume is detached; for which nodes that is news."""
+        """Remove an attachment; return the nodes for which it changes."""
         before = self.attachments.pop(name, None)
         if before is None:
             return set()
@@ -195,12 +195,12 @@ class Storage:
         return {before.node}
 
     def handles_attached(self, node: NodeName, driver: str) -> set[str]:
-        """What *driver* has attached to *node*, or is to, whether or not a pod uses it."""
+        """Return what *driver* has attached or is attaching to *node*, whether or not a pod uses it."""
         found = (self.volumes.get(one.volume) for one in self.attached.get(node, {}).values() if one.driver == driver)
         return {volume.handle for volume in found if volume is not None and volume.driver}
 
     def attached_by(self, key: str) -> tuple[str, str]:
-        """The driver that attaches the volume of a claim, and its handle; ("", "") if none is known."""
+        """Return the driver that attaches a claim's volume, and the handle; ("", "") if unknown."""
         claim = self.claims.get(key)
         if claim is None:
             return "", ""

@@ -1,4 +1,4 @@
-"""How objects of one kind are taken from a watch, whoever keeps them."""
+"""Takes objects of one kind from a watch into any store."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
@@ -9,7 +9,7 @@ _SLICE: Final = 512
 
 
 class Store(Generic[_T]):
-    """Those of one kind that exist: what is listed and what changes is put or dropped, one by one."""
+    """The existing objects of one kind: a listed or changed object is put, a missing one is dropped."""
 
     def __init__(
         self,
@@ -21,10 +21,10 @@ class Store(Generic[_T]):
         """Prepare.
 
         Args:
-            put: takes one that appeared or changed.
-            drop: forgets one that is gone.
-            known: those that were put and not dropped.
-            name: what one is called.
+            put: takes an added or changed object.
+            drop: forgets a deleted object.
+            known: returns the stored objects.
+            name: returns an object's name.
         """
         self.put: Final = put
         self.drop: Final = drop
@@ -32,7 +32,7 @@ class Store(Generic[_T]):
         self._name: Final = name
 
     def replaced(self, objects: Sequence[_T]) -> Iterator[None]:
-        """These, and no others, exist. Yields where others may have their turn."""
+        """Replace all objects. Yields so that other tasks can run."""
         for at, one in enumerate(objects, start=1):
             self.put(one)
             if at % _SLICE == 0:

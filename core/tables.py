@@ -1,6 +1,6 @@
-"""What device configuration tells dialects beside pod and node, as values, with what plugins ship as defaults.
+"""The device configuration that dialects need besides pod and node, as values, with the plugins' defaults.
 
-Reading and checking the text is `core.wire.device_config`'s and `core.wire.scheduler_conf`'s part.
+`core.wire.device_config` and `core.wire.scheduler_conf` read and validate the text.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from typing import Final
 class VgpuTable:
     """The ``nvidia`` section of device-config.yaml, as far as placing needs it (nvidia.md 1.7).
 
-    memory_factor is MiB per unit of vgpu-memory. An empty percentage_resource means percentages are ignored. resources
-    are all of these.
+    memory_factor: MiB per unit of vgpu-memory. percentage_resource: if empty, percentages are ignored. resources: all
+    names.
     """
 
     number_resource: str = "volcano.sh/vgpu-number"
@@ -26,7 +26,7 @@ class VgpuTable:
 
     def __post_init__(self) -> None:
         named = {self.number_resource, self.memory_resource, self.cores_resource, self.percentage_resource}
-        # Asked for every container that is ever looked at, and made once.
+        # Computed once, because it is needed for every container.
         object.__setattr__(self, "resources", frozenset(named - {""}))
 
 
@@ -41,7 +41,7 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigGroup:
-    """One allowed layout of a card; profiles in the declared order, which positions count along."""
+    """One allowed layout of a card; profiles in the declared order, which defines positions."""
 
     name: str
     profiles: tuple[MigProfile, ...]
@@ -49,7 +49,7 @@ class MigGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigModel:
-    """The layouts that cards of these models allow; models are text found inside the register's type."""
+    """The layouts that cards of these models allow; models are texts that occur in the register's type."""
 
     models: tuple[str, ...]
     groups: tuple[MigGroup, ...]
@@ -67,11 +67,11 @@ class AscendTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AscendChip:
-    """One chip model of the vnpus section; templates ascending by memory (ascend.md 1.1).
+    """One chip model of the vnpus section; templates in ascending order of memory (ascend.md 1.1).
 
-    memory_factor is MiB per unit of memory_resource; figures here, and annotations, are MiB. core_name: the resource of
-    soft slicing's percent of cores, "" for the one by its usual name. paired: chips are the dies of modules of two,
-    which are given whole. runtime_class: that pods with such chips are given, "" for none.
+    memory_factor: MiB per unit of memory_resource; the figures here and in annotations are MiB. core_name: resource of
+    soft slicing's percentage of cores, "" for its usual name. paired: chips are dies of modules of two, which are
+    allocated as a whole. runtime_class: runtime class for pods with such chips, "" for none.
     """
 
     chip_name: str
@@ -90,7 +90,7 @@ class AscendChip:
 
     @property
     def core_resource(self) -> str:
-        """The resource name of soft slicing's percent of cores."""
+        """The resource name of soft slicing's percentage of cores."""
         return self.core_name or f"{self.resource}-core"
 
 
@@ -112,8 +112,8 @@ def _shipped(
 
 _UP_TO_32G: Final = (("vir05_1c_16g", 16384, 5, 1), ("vir10_3c_32g", 32768, 10, 3))
 
-# The chips of ConfigMap kube-system/hami-scheduler-device as Project-HAMi/ascend-device-plugin ships it
-# (ascend-device-configmap.yaml, v1.4.0): in force where the cluster's device-config.yaml has no ``vnpus``.
+# The chips of ConfigMap kube-system/hami-scheduler-device as shipped with Project-HAMi/ascend-device-plugin
+# (ascend-device-configmap.yaml, v1.4.0): in force if the cluster's device-config.yaml has no ``vnpus``.
 SHIPPED_CHIPS: Final = (
     _shipped(
         "910A",
@@ -151,7 +151,7 @@ SHIPPED_CHIPS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AscendTable:
-    """The ``vnpus`` section of device-config.yaml; soft_by_default answers for nodes that do not say."""
+    """The ``vnpus`` section of device-config.yaml; soft_by_default applies to nodes that do not define it."""
 
     chips: tuple[AscendChip, ...] = SHIPPED_CHIPS
     soft_by_default: bool = False
@@ -159,14 +159,13 @@ class AscendTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HamiTable:
-    """The ``nvidia`` section of HAMi's own device-config.yaml, as far as placing and admission need it (hami.md 1.7).
+    """The ``nvidia`` section of HAMi's own device-config.yaml, for placing and admission (hami.md 1.7).
 
-    memory_factor is MiB per unit of gpumem. default_memory in MiB and default_cores in percent are those of containers
-    that give none, 0 for all memory and no cores; default_count is the number of cards, 0 for none.
-    runtime_class: that pods with shares are given, "" for none. core_policy: how containers with shares are held to
-    their cores, "" for the plugin's own way. hides_devices: whether containers without shares beside them see no GPU.
-    installed: whether the section was found, so that plain ``nvidia.com/gpu`` means HAMi's. resources are all by which
-    shares are asked; by the priority none are.
+    memory_factor: MiB per unit of gpumem. default_memory in MiB and default_cores in percent: for containers without
+    them, 0 for all memory and no cores. default_count: number of cards, 0 for none. runtime_class: runtime class for
+    pods with shares, "" for none. core_policy: how the cores of containers with shares are limited, "" for the plugin's
+    default. hides_devices: whether containers without shares in the same pod see no GPU. installed: whether the section
+    exists, so that plain ``nvidia.com/gpu`` means HAMi's. resources: all that request shares; the priority does not.
     """
 
     count_resource: str = "nvidia.com/gpu"
@@ -191,18 +190,18 @@ class HamiTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusiveRule:
-    """Pods that carry all of these labels never share a card with each other (nvidia.md 3.10)."""
+    """Pods with all of these labels never share a card with each other (nvidia.md 3.10)."""
 
     labels: frozenset[tuple[str, str]]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* hold every label of the rule with exactly its value."""
+        """Return whether *labels* have every label of the rule with exactly its value."""
         return all(labels.get(key) == value for key, value in self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Device configuration: what dialects need to know beside pod and node. A new version re-judges all."""
+    """Device configuration: what dialects need besides pod and node. A new version re-judges everything."""
 
     version: int = 0
     vgpu: VgpuTable = VgpuTable()
@@ -214,5 +213,5 @@ class Tables:
     use_cluster_info_manager: bool = True
 
     def sells_shares_as(self, resource: str) -> bool:
-        """Whether the vGPU plugin was told to sell its shares by *resource*, so that it means nothing else."""
+        """Return whether the vGPU plugin sells its shares by *resource*, which then has no other meaning."""
         return resource in self.vgpu.resources

@@ -1,4 +1,4 @@
-"""Kubernetes quantities as integers, read with bounded work whatever the text.
+"""Kubernetes quantities as integers, read with bounded work for any text.
 
 Source: Kubernetes API reference, "Quantity" (apimachinery/pkg/api/resource).
 """
@@ -11,7 +11,7 @@ from core.errors import InvalidRequestError
 MAX_AMOUNT: Final = 2**63 - 1
 MAX_INT32: Final = 2**31 - 1
 _INT64_DIGITS: Final = 19
-# No quantity that a cluster can hold needs more characters; longer text is refused unread.
+# No quantity in a cluster needs more characters; longer text is refused unread.
 _MAX_CHARS: Final = 64
 
 _QUANTITY: Final = re.compile(
@@ -20,7 +20,7 @@ _QUANTITY: Final = re.compile(
 )
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-# Half of a character, which JSON's escapes can name and nothing can encode; a compiler of this file could not either.
+# Surrogates: JSON's escapes can express them, but no encoding can, and neither could a compiler of this file.
 HALVES: Final = re.compile(f"[{chr(0xD800)}-{chr(0xDFFF)}]")
 _BYTES_PER_MIB: Final = 2**20
 
@@ -56,10 +56,10 @@ def parse_count(text: str, field: str, maximum: int = MAX_INT32) -> int:
 
 
 def parse_memory(text: str, field: str, maximum: int = MAX_INT32, mib_per_unit: int = 1) -> int:
-    """Read *text* as `parse_count` does: memory of a card, in units of *mib_per_unit* MiB.
+    """Read *text* as in `parse_count`: memory of a card, in units of *mib_per_unit* MiB.
 
     Raises:
-        InvalidRequestError: as there; who wrote a suffix is told how many units that is.
+        InvalidRequestError: as in `parse_count`; for a text with a suffix, it gives the number of units.
     """
     try:
         return parse_count(text, field, maximum)
@@ -70,7 +70,7 @@ def parse_memory(text: str, field: str, maximum: int = MAX_INT32, mib_per_unit: 
 
 
 def unit_already(text: str, mib_per_unit: int = 1) -> str:
-    """What to write instead of *text*, memory with a suffix, as other memory of a pod has it: the commonest mistake."""
+    """Return the number of units to write instead of *text*, a memory quantity with a suffix; a common mistake."""
     try:
         units = -(-parse_amount(text, "") // (mib_per_unit * _BYTES_PER_MIB))
     except InvalidRequestError:
@@ -96,7 +96,7 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
     exponent = (int(suffix[1:]) if len(suffix) > 1 and not shift else _DECIMAL.get(suffix, 0)) - len(
         match["part"] or ""
     )
-    # Past 2^63 or below 10^-9 the figure itself does not matter; an exponent is never raised to its power there.
+    # Beyond 2^63 or below 10^-9 the exact value is irrelevant, so the power is not computed.
     if len(digits) + exponent > 40:
         raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT // units}")
     numerator = (int(digits) << shift) * units
@@ -115,10 +115,11 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
 
 
 def parse_int64(text: str) -> int | None:
-    """Read *text* as Go's ``strconv.ParseInt(text, 10, 64)`` and ``strconv.Atoi`` do; None where these refuse it.
+    """Read *text* as Go's ``strconv.ParseInt(text, 10, 64)`` and ``strconv.Atoi`` do; None if these reject it.
 
-    A sign and ASCII digits, as many leading zeros as anybody likes, within 64 bits: what Kubernetes and the device
-    plugins read numbers with. Python's own ``int`` takes blanks, underscores and the digits of every script.
+    Accepts a sign and ASCII digits with any number of leading zeros, within 64 bits, as Kubernetes and the device
+    plugins do.
+    Python's own ``int`` also accepts blanks, underscores and the digits of every script.
     """
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
@@ -131,15 +132,15 @@ def parse_int64(text: str) -> int | None:
 
 
 def is_text(text: str) -> bool:
-    """Whether *text* can be sent to anybody: JSON's escapes can name half a character, of which there is no text."""
+    """Return whether *text* can be encoded; JSON's escapes can contain lone surrogates, which cannot."""
     return text.isascii() or HALVES.search(text) is None
 
 
 def counted(count: int, plural: str) -> str:
-    """``3 cards``, ``1 card``."""
+    """Format a count: ``3 cards``, ``1 card``."""
     return f"{count} {plural.removesuffix('s') if count == 1 else plural}"
 
 
 def with_article(noun: str) -> str:
-    """``a Tesla T4``, ``an Ascend910B4``."""
+    """Add the article: ``a Tesla T4``, ``an Ascend910B4``."""
     return f"{'an' if noun[:1].upper() in 'AEIOU' else 'a'} {noun}"

@@ -1,4 +1,4 @@
-"""What pods use of nodes by dynamic resource allocation, told to a ledger node by node."""
+"""Reports to a ledger, node by node, what pods use through dynamic resource allocation."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -11,11 +11,11 @@ from core.store import Store
 
 
 class Uses:
-    """Takes claims and slices; a node is read anew only where cards of it may be in use, or are no more.
+    """Takes claims and slices; a node is read again only if its cards may be in use, or are no longer.
 
     Attributes:
-        claims: with a claim its devices go.
-        slices: where one is gone, nobody knows of devices in use which cards they are.
+        claims: the store of claims; removing a claim frees its devices.
+        slices: the store of slices; without its slice, a device in use matches no known card.
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -1,7 +1,7 @@
-"""Where pods may be by their volumes: which of the cluster's storage (`core.storage`) they need, and who uses it where.
+"""Where pods may be because of their volumes: the storage (`core.storage`) that they need, and its other users.
 
-Whether a pod's claims let it be placed at all, and on which nodes by their labels, `needs` says; what depends on other
-pods of a node (`Uses`) is judged for each node, by `obstacles`. A cluster whose pods have no claims pays nothing.
+`needs` decides whether a pod's claims allow its placement, and on which nodes by their labels. `obstacles` judges, for
+each node, what depends on the node's other pods (`Uses`). A cluster whose pods have no claims has no extra cost.
 Source: Kubernetes documentation, "Persistent Volumes", "Storage Classes", "Storage Capacity" and "Node-specific Volume
 Limits"; kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
@@ -27,7 +27,7 @@ _NO_ZONE: Final = tuple([Requirement(key=key, operator="DoesNotExist") for key i
 
 
 class Attach(NamedTuple):
-    """Volumes of one driver that a pod needs attached: so many that no other pod uses, and claims that others do."""
+    """Volumes of one driver to attach for a pod: the number that no other pod uses, and claims that others use."""
 
     driver: str
     unused: int
@@ -35,14 +35,14 @@ class Attach(NamedTuple):
 
 
 class Uses(NamedTuple):
-    """What of a pod's volumes other pods of a node may stand against; pods that ask the same share it."""
+    """A pod's volumes that can conflict with other pods of a node; shared by pods with equal values."""
 
     disks: tuple[Disk, ...] = ()
     attach: tuple[Attach, ...] = ()
 
 
 class Needs(NamedTuple):
-    """What a pod's volumes ask of its node, one alternative of each; unbound: claims that are bound once it has one."""
+    """A pod's volume requirements on its node, one alternative of each; unbound: claims to bind after placement."""
 
     nodes: tuple[Alternatives, ...] = ()
     unbound: tuple[str, ...] = ()
@@ -52,21 +52,21 @@ NO_NEEDS: Final = Needs()
 
 
 class Binding(NamedTuple):
-    """How a claim that waits for a node gets its volume there: it is given *volume*; if that is "", one is made."""
+    """How a claim that waits for a node gets its volume there: *volume*, or if that is "", a new one."""
 
     claim: Claim
     volume: str = ""
 
 
 class Obstacle(NamedTuple):
-    """Why a node keeps a pod off for now, in constant words; and what is true of the node once it does no more."""
+    """Why a node currently rejects a pod, in constant words; and the state of the node that ends it."""
 
     key: str
     until: str
 
 
 class Mounted(NamedTuple):
-    """What of a pod's volumes counts for others where it is: claims as namespace/name, and disks."""
+    """A pod's volumes that count for other pods on its node: claims as namespace/name, and disks."""
 
     claims: tuple[str, ...] = ()
     disks: tuple[Disk, ...] = ()
@@ -94,12 +94,12 @@ class Volumes:
     """The pods of one ledger by the volumes that they use.
 
     Attributes:
-        storage: what the API server says.
-        freed: claims that no pod uses any more; the reader takes them out.
+        storage: the API server's state.
+        freed: claims that no pod uses any more; the reader removes them.
     """
 
     def __init__(self, storage: Storage, touched: Callable[[NodeName], None]) -> None:
-        """Begin with no pods; *touched*: what `obstacles` says of a node may have changed."""
+        """Begin without pods; *touched*: called when `obstacles` of a node may have changed."""
         self.storage: Final = storage
         self.freed: Final[dict[str, None]] = {}
         self._touched: Final = touched
@@ -116,7 +116,7 @@ class Volumes:
     # ------------------------------------------------------------------ what is there
 
     def move(self, mounted: Mounted, node: NodeName, by: int) -> None:
-        """A pod with *mounted* came to *node* (*by* 1), or left it (-1)."""
+        """Record that a pod with *mounted* was added to *node* (*by* 1) or removed (-1)."""
         for key in mounted.claims:
             add(self._by_claim.setdefault(key, {}), node, by)
             add(self._on_node.setdefault(node, {}), key, by)
@@ -140,12 +140,12 @@ class Volumes:
             del self._disks[name, node]
 
     def touch_claim(self, key: str) -> None:
-        """A claim changed: what its nodes attach may be another volume."""
+        """Handle a changed claim: its nodes may attach another volume."""
         for node in self._by_claim.get(key, ()):
             self._touched(node)
 
     def touch_volume(self, name: str) -> None:
-        """A volume changed: the same of the claim that has it, and of nodes to which it is attached."""
+        """Handle a changed volume: its claim's nodes and the nodes to which it is attached may change."""
         for node in self.storage.attached_to.get(name, ()):
             self._touched(node)
         volume = self.storage.volumes.get(name)
@@ -153,26 +153,26 @@ class Volumes:
             self.touch_claim(volume.claim)
 
     def set_limits(self, found: NodeDrivers) -> None:
-        """How many volumes a node attaches."""
+        """Record how many volumes a node can attach."""
         if self.storage.set_limits(found):
             self._touched(found.node)
 
     def set_attachment(self, found: Attachment) -> None:
-        """A volume is attached to a node."""
+        """Record that a volume is attached to a node."""
         for node in self.storage.set_attachment(found):
             self._touched(node)
 
     def remove_attachment(self, found: Attachment) -> None:
-        """A volume is detached from a node."""
+        """Record that a volume was detached from a node."""
         for node in self.storage.remove_attachment(found.name):
             self._touched(node)
 
     # ------------------------------------------------------------------ what a pod needs
 
     def needs(self, pod: Pod, *, placed: bool) -> Needs | Wait:
-        """What the claims of *pod* ask of its node; or why it cannot be placed before one of them changes.
+        """Return the requirements of *pod*'s claims on its node; or why it cannot be placed before one of them changes.
 
-        placed: the pod is counted itself.
+        placed: the pod itself is counted.
         """
         if pod.volumes is NO_VOLUMES or not (pod.volumes.claims or pod.volumes.ephemeral):
             return NO_NEEDS
@@ -198,7 +198,7 @@ class Volumes:
         return Needs(tuple(dict.fromkeys(nodes)), tuple(unbound))
 
     def _wait(self, pod: Pod, claim: Claim, *, placed: bool) -> Wait | None:
-        """Why no node takes a pod that has this claim, whatever is free there; None if one could."""
+        """Return why no node takes a pod with this claim, whatever is free; None if one could."""
         told = f"volume claim {quoted(claim.key)}"
         if claim.key in _ephemeral(pod) and claim.pod_uid != pod.uid:
             text = (
@@ -243,7 +243,7 @@ class Volumes:
     # ------------------------------------------------------------------ claims that wait for a node
 
     def _where(self, claim: Claim) -> Iterator[Alternatives]:
-        """Which nodes a claim can be bound on: those that reach a volume for it, or where its class makes one."""
+        """Yield where a claim can be bound: on nodes that reach a suitable volume, or where its class creates one."""
         made = list(self._made(claim)) if _makes(self.storage.classes[claim.storage_class]) else None
         if claim.selected_node:
             yield ((Requirement(key=_NAME, operator="In", values=(claim.selected_node,), of_field=True),),)
@@ -254,14 +254,14 @@ class Volumes:
             yield from made or ()
             return
         if made == [] or any(one is None for one in found):
-            return  # any node will do
+            return  # any node is suitable
         anywhere = dict.fromkeys(term for one in found for term in one or ())
         for both in product(*made) if made else ():
             anywhere[tuple(chain.from_iterable(both))] = None
         yield tuple(anywhere)
 
     def _made(self, claim: Claim) -> Iterator[Alternatives]:
-        """On which nodes the class of a claim makes volumes, one of each alternatives; none: on all."""
+        """Yield where the class of a claim creates volumes, one of each alternatives; nothing: on all nodes."""
         found = self.storage.classes[claim.storage_class]
         if found.topologies is not None:
             yield found.topologies
@@ -273,7 +273,7 @@ class Volumes:
                 yield _together(enough)
 
     def _candidates(self, claim: Claim) -> list[Volume]:
-        """The volumes that could be given to *claim* on some node, the smallest first; or those meant for it alone."""
+        """Return the volumes that *claim* could get on some node, smallest first; or those reserved for it alone."""
         volumes, promised = self.storage.volumes, self.storage.promised
         there = [volumes[name] for name in tuple(self.storage.by_class.get(claim.storage_class, ()))]
         found = [one for one in there if promised.get(one.name, claim.key) == claim.key and _could_hold(one, claim)]
@@ -281,7 +281,7 @@ class Volumes:
         return meant or sorted(found, key=lambda one: (one.capacity_bytes, one.name))
 
     def choose(self, pod: Pod, facts: NodeFacts) -> tuple[Binding, ...] | None:
-        """How the claims of *pod* that wait for a node get their volumes on this one; None: not all of them can."""
+        """Return how the unbound claims of *pod* get their volumes on this node; None: not all of them can."""
         claims = [self.storage.claims.get(key) for key in claims_of(pod)]
         unbound = [one for one in claims if one is not None and not one.bound]
         found: list[Binding] = []
@@ -298,7 +298,7 @@ class Volumes:
         return tuple(found)
 
     def uses(self, pod: Pod, *, placed: bool) -> Uses | None:
-        """What of the volumes of *pod* others may stand against, as they are now; *placed*: it is counted itself."""
+        """Return the volumes of *pod* that can conflict with others now; *placed*: the pod itself is counted."""
         unused: dict[str, int] = {}
         shared: dict[str, list[str]] = {}
         for key in claims_of(pod):
@@ -316,7 +316,7 @@ class Volumes:
         return Uses(pod.volumes.disks, tuple(sorted(attach)))
 
     def only_one_may_use(self, pods: Sequence[Pod]) -> Wait | None:
-        """Why *pods* cannot be placed together: two of them have a claim that is for one pod at a time."""
+        """Return why *pods* cannot be placed together: two of them have a claim for one pod at a time."""
         seen: set[str] = set()
         for pod in pods:
             for key in claims_of(pod):
@@ -328,7 +328,7 @@ class Volumes:
         return None
 
     def is_taken(self, pod: Pod, *, placed: bool) -> bool:
-        """Whether another pod uses a claim of *pod* that one alone may use."""
+        """Return whether another pod uses a claim of *pod* that only one pod may use."""
         claims = self.storage.claims
         return any(key in claims and claims[key].once and self._in_use(key, placed) for key in claims_of(pod))
 
@@ -338,7 +338,7 @@ class Volumes:
     # ------------------------------------------------------------------ nodes
 
     def obstacles(self, uses: Uses, node: NodeName) -> Iterator[Obstacle]:
-        """Why *node* does not take a pod with *uses* now."""
+        """Yield why *node* does not take a pod with *uses* now."""
         for disk in uses.disks:
             if self._is_held(disk, node):
                 yield Obstacle(f"disk of volume {quoted(disk.volume)} in use", "has no pod that uses the same disk")
@@ -348,7 +348,7 @@ class Volumes:
                 continue
             used = self._attached(node, driver)
             more = unused + len({self.storage.attached_by(key)[1] for key in shared} - used)
-            # As kube-scheduler counts: a volume that is still attached, and that no pod there uses, counts for itself.
+            # As in kube-scheduler, a volume that is still attached but unused by pods counts separately.
             over = len(used | self.storage.handles_attached(node, driver)) + more - limits[driver]
             if more and over > 0:
                 until = f"has {over} fewer volumes of {driver} attached (of {limits[driver]} that it can attach)"
@@ -364,7 +364,7 @@ class Volumes:
 
 
 def claims_of(pod: Pod) -> tuple[str, ...]:
-    """The claims of *pod*, also those of its ephemeral volumes: namespace/name of each."""
+    """Return the claims of *pod* as namespace/name, including those of its ephemeral volumes."""
     volumes = pod.volumes
     if not (volumes.claims or volumes.ephemeral):
         return ()
@@ -372,7 +372,7 @@ def claims_of(pod: Pod) -> tuple[str, ...]:
 
 
 def awaited(pod: Pod, storage: Storage) -> Iterator[tuple[StorageKind, str]]:
-    """Of which claims, volumes and classes a change may change what the volumes of *pod* need."""
+    """Yield the claims, volumes and classes whose change may affect the needs of *pod*."""
     if storage.unread and claims_of(pod):
         yield StorageKind.CLAIMS, ""
     for key in claims_of(pod):
@@ -385,7 +385,7 @@ def awaited(pod: Pod, storage: Storage) -> Iterator[tuple[StorageKind, str]]:
 
 
 def mounted_by(pod: Pod) -> Mounted:
-    """What of the volumes of *pod* counts where it is."""
+    """Return the volumes of *pod* that count on its node."""
     return NOT_MOUNTED if pod.volumes is NO_VOLUMES else Mounted(claims_of(pod), pod.volumes.disks)
 
 
@@ -394,12 +394,12 @@ def _ephemeral(pod: Pod) -> tuple[str, ...]:
 
 
 def _makes(found: StorageClass) -> bool:
-    """Whether volumes of a class are made when they are needed."""
+    """Return whether volumes of a class are created on demand."""
     return found.provisioner not in ("", _NO_PROVISIONER)
 
 
 def _could_hold(volume: Volume, claim: Claim) -> bool:
-    """Whether *claim* could be bound to *volume*. Source: Kubernetes' volume controller, FindMatchingVolume."""
+    """Return whether *claim* could be bound to *volume*. Source: Kubernetes' volume controller, FindMatchingVolume."""
     if volume.claim:
         return volume.claim == claim.key and volume.claim_uid in ("", claim.uid)
     return (
@@ -417,7 +417,7 @@ def _is_near(volume: Volume, facts: NodeFacts) -> bool:
 
 
 def _together(selectors: Sequence[tuple[Requirement, ...]]) -> Alternatives:
-    """One of *selectors* is met; those that name one value of the same label are one requirement."""
+    """Return that one of *selectors* is met; those with one value of the same label are merged."""
     values: dict[str, dict[str, None]] = {}
     others: list[tuple[Requirement, ...]] = []
     for one in selectors:
@@ -435,12 +435,12 @@ def _missing(pod: Pod, key: str) -> Wait:
 
 
 def reach(volume: Volume) -> Iterator[Alternatives]:
-    """Which nodes reach *volume*, by their labels: one of each alternatives must be met."""
+    """Yield which nodes reach *volume*, by their labels: one of each alternatives must be met."""
     if volume.affinity is not None:
         yield volume.affinity
     for key, values in volume.zones:
         within = (Requirement(key=key, operator="In", values=tuple(sorted(values))),)
-        # A node without any such label counts as one of a cluster of a single zone.
+        # A node without such a label counts as part of a cluster with a single zone.
         found = [_NO_ZONE, within]
         if key in names.OLD_ZONES:
             other = replace(within[0], key=names.OLD_ZONES[key])

@@ -1,8 +1,8 @@
-"""Why a pod waits: every cause there is, with a code that stays, a reason for its condition, and what to do about it.
+"""Why a pod waits: every cause, with a permanent code, a reason for its condition, and a remedy.
 
-`Cause` is the one table; docs/operators/waiting.md is its rows, and a test compares them. A cause says of which kind a
-wait is; the text beside it, in a `Wait`, says it of this pod. Reason `Unschedulable` is one cause's alone: cluster
-autoscalers buy a node for every pod that waits for it, so it is said only where a new node would help.
+`Cause` is the only table; docs/operators/waiting.md shows its rows, and a test compares them. A cause is the kind of a
+wait; the text in a `Wait` describes this pod. Only one cause has the reason `Unschedulable`: cluster autoscalers buy a
+node for every pod that has it, so it is used only if a new node would help.
 """
 
 from enum import Enum
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class Row(NamedTuple):
-    """One cause: its code, the reason of the condition PodScheduled, when it is said, and what to do."""
+    """One cause: its code, the reason of the condition PodScheduled, when it applies, and the remedy."""
 
     code: str
     reason: str
@@ -19,7 +19,7 @@ class Row(NamedTuple):
 
 
 class Cause(Enum):
-    """Why pods wait. Rows are added; a code is never given another meaning."""
+    """Why pods wait. Rows may be added; a code never changes its meaning."""
 
     # ------------------------------------------------------------------ no node
     UNSCHEDULABLE = Row(
@@ -258,7 +258,7 @@ class Cause(Enum):
 
     @property
     def code(self) -> str:
-        """It stands in front of texts, and in metrics: CS5xx."""
+        """The code in texts and metrics: CS5xx."""
         return self.value.code
 
     @property
@@ -272,28 +272,28 @@ _REASONS: Final = frozenset(cause.reason for cause in Cause)
 
 
 class Wait(NamedTuple):
-    """Why one pod waits: of which kind that is, and in words."""
+    """Why one pod waits: the cause, and the text."""
 
     cause: Cause
     text: str
 
     @property
     def message(self) -> str:
-        """What its condition and events say: the code, and the words."""
+        """The text of its condition and events: the code, and the words."""
         return f"{self.cause.code} {self.text}"
 
 
 def is_ours(reason: str) -> bool:
-    """Whether *reason* of a condition is one that is written here."""
+    """Return whether cardshare writes *reason* in conditions."""
     return reason in _REASONS
 
 
 def code_in(message: str) -> str:
-    """The code that *message* of a condition begins with, or ""."""
+    """Return the code at the start of the condition's *message*, or ""."""
     code, _, _ = message.partition(" ")
     return code if code in _CODES else ""
 
 
 def cause_of(code: str) -> Cause | None:
-    """What *code* stands for; None if it is none of these."""
+    """Return the cause of *code*; None if it is unknown."""
     return _CODES.get(code)

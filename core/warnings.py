@@ -1,4 +1,4 @@
-"""What is told of a pod that is admitted: warnings, and the words that dialects share for what has no effect."""
+"""Warnings about admitted pods, and the dialects' common wording for settings without effect."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from core.model import Container
 
 
 class AdmissionWarning(NamedTuple):
-    """One thing that the user is told although the pod is admitted; codes as in `core.port.refusals.Violation`."""
+    """One warning to the user about an admitted pod; codes as in `core.port.refusals.Violation`."""
 
     code: str
     text: str
@@ -18,12 +18,12 @@ class AdmissionWarning(NamedTuple):
 
 
 def no_effect(field: str, found: str, why: str, remedy: str) -> AdmissionWarning:
-    """CS116: *field* with *found* is not what its words say, *why*, and what to do about it."""
+    """CS116: *field* with *found* has no effect; *why*, and the remedy."""
     return another_effect(field, found, f"it has no effect, because {why}", remedy)
 
 
 def another_effect(field: str, found: str, what: str, remedy: str) -> AdmissionWarning:
-    """CS116: *field* with *found* does *what*, not what its words say, and what to do about it."""
+    """CS116: *field* with *found* has another effect, *what*, than its words suggest; and the remedy."""
     return AdmissionWarning("CS116", f"{field}: found {quoted(found)}; {what}: {remedy}")
 
 
@@ -33,13 +33,13 @@ def all_memory(container: Container, resource: str) -> AdmissionWarning:
     return another_effect(limit_of(container, resource), "0", what, "write how much you need, or leave it out")
 
 
-# A CUDA context alone takes more; who writes less means GiB.
+# A CUDA context alone needs more, so a smaller amount probably means GiB.
 _LEAST_MIB: Final = 64
 _MIB_PER_GIB: Final = 1024
 
 
 def little_memory(container: Container, resource: str, mib_per_unit: int = 1) -> Iterator[AdmissionWarning]:
-    """CS119: so little of *resource*, which counts *mib_per_unit* MiB each, that GiB were probably meant."""
+    """CS119: so little of *resource*, with *mib_per_unit* MiB per unit, that GiB were probably meant."""
     text = container.amount(resource) or ""
     figure = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_LEAST_MIB)) else 0
     if 0 < figure * mib_per_unit < _LEAST_MIB:
@@ -51,5 +51,5 @@ def little_memory(container: Container, resource: str, mib_per_unit: int = 1) ->
 
 
 def limit_of(container: Container, resource: str) -> str:
-    """Where *resource* stands, for people."""
+    """Return the location of *resource* for messages."""
     return f'container "{container.name}": limit {resource}'

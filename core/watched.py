@@ -1,6 +1,6 @@
-"""What of a container any rule looks at: variables that device plugins and runtimes read, paths that plugins mount at.
+"""The parts of a container that rules read: variables of device plugins and runtimes, and mount paths of plugins.
 
-Everything else of its variables and mounts is not even kept of a pod under review.
+All other variables and mounts of a pod under review are dropped.
 
 Sources: what device plugins set and mount, nvidia 1.9 and ascend 1.9; what container runtimes read, the documents of
 NVIDIA's Container Toolkit and of Ascend Docker Runtime.
@@ -12,22 +12,22 @@ from typing import Final
 
 NVIDIA_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 ASCEND_DEVICES: Final = "ASCEND_VISIBLE_DEVICES"
-# As the value of both: a container runtime shows no device.
+# The value of both with which a container runtime exposes no device.
 VOID: Final = "void"
 TASK_PRIORITY: Final = "CUDA_TASK_PRIORITY"
 CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
-# What the dynamic linker loads first: of use to profilers.
+# Libraries that the dynamic linker loads first; profilers use them.
 LOADED: Final = ("LD_AUDIT", "LD_PRELOAD")
 NAMES: Final = frozenset(
     {"CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE", CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, *LOADED}
 )
-# Device plugins and runtimes read what begins so, in later versions more than now.
+# Device plugins and runtimes read variables with these prefixes, and later versions read more of them.
 _PREFIXES: Final = ("CUDA_DEVICE_", "ASCEND_", "NPU_")
 
-# Where NVIDIA's runtime reads which devices a container gets: of any mount that begins so, slash or not (its
-# container_config.go, getDevicesFromMounts).
+# NVIDIA's runtime reads the devices of a container from any mount whose path starts like this, with or without a slash
+# (its container_config.go, getDevicesFromMounts).
 _DEVICE_LISTS: Final = ("/run/nvidia-container-devices", "/var/run/nvidia-container-devices")
-# Where device plugins mount what holds a container to its share.
+# Mount paths with which device plugins enforce a container's share.
 _KEPT_PATHS: Final = (
     "/etc/ld.so.preload",
     "/hami-shared-region",
@@ -38,17 +38,17 @@ _KEPT_PATHS: Final = (
     "/usr/local/vgpu",
 )
 _BEGIN_KEPT: Final = (*_DEVICE_LISTS, *(f"{path}/" for path in _KEPT_PATHS))
-# However a path is written that means one of these, the last name of that one stands in it.
+# Every spelling of one of these paths contains its last name.
 _KEPT_NAMES: Final = tuple(sorted({basename(path) for path in (*_DEVICE_LISTS, *_KEPT_PATHS)}))
 
 
 def is_watched(name: str) -> bool:
-    """Whether a rule reads the value of the variable *name*."""
+    """Return whether a rule reads the value of the variable *name*."""
     return name in NAMES or name.startswith(_PREFIXES)
 
 
 def may_be_watched(names: Sequence[str]) -> bool:
-    """False only if no rule reads the value of any of the variables *names*; a fraction of asking for each."""
+    """Return False only if no rule reads any of the variables *names*; much cheaper than checking each."""
     if not NAMES.isdisjoint(names):
         return True
     text = " ".join(names)
@@ -57,13 +57,13 @@ def may_be_watched(names: Sequence[str]) -> bool:
 
 
 def is_kept(path: str) -> bool:
-    """Whether a mount at *path* stands in the place of what a device plugin mounts, or below it, or lists devices."""
+    """Return whether a mount at *path* replaces or is below a mount of a device plugin, or lists devices."""
     path = absolute(path)
     return path in _KEPT_PATHS or path.startswith(_BEGIN_KEPT)
 
 
 def may_be_kept(paths: Sequence[str]) -> bool:
-    """False only if `is_kept` says so of each of *paths*; a fraction of asking for each."""
+    """Return False only if `is_kept` is false for each of *paths*; much cheaper than checking each."""
     text = " ".join(paths)
     for name in _KEPT_NAMES:  # noqa: SIM110 (any() would make a generator for each pod)
         if name in text:
@@ -72,7 +72,7 @@ def may_be_kept(paths: Sequence[str]) -> bool:
 
 
 def absolute(path: str) -> str:
-    """*path* as kubelet takes it: relative ones from the root, and the shortest of those that mean the same."""
+    """Return *path* as kubelet interprets it: absolute and normalized."""
     if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
-        return path  # as nearly every one is written
+        return path  # nearly every path is written like this
     return normpath("/" + path.lstrip("/"))
