@@ -1,1 +1,1 @@
-"""What people look at, as typed values: one source for tables, JSON and pages. What is not known is None, never 0."""
+"""Typed values for tables, JSON and pages, from one source. Unknown values are None, never 0."""

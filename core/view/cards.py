@@ -1,6 +1,6 @@
-"""The cards of the cluster and who holds them: the answer of ``kubectl cards get``, field by field. Pure.
+"""The cards of the cluster and their holders: the answer of ``kubectl cards get``, field by field. Pure.
 
-Fields are added, never renamed or given another meaning without another *version*.
+Fields may be added; renaming a field or changing its meaning requires another *version*.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one pod (namespace/name) holds of a card: in words, and *amount* in the card's unit, None if not known.
+    """What one pod (namespace/name) holds of a card: in words, and *amount* in the card's unit, None if unknown.
 
-    cores_pct: percent of the card's cores, None where the protocol does not count them. removed: the pod was removed by
-    force, and its processes may run on.
+    cores_pct: percent of the card's cores, None if the protocol does not count them. removed: the pod was
+    force-deleted, and its processes may still run.
     """
 
     pod: str
@@ -32,11 +32,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One card: *used* of *total* in *unit*, percent of its cores in use, and who holds how much.
+    """One card: *used* of *total* in *unit*, percent of its cores in use, and what each pod holds.
 
-    cores_pct: None where the protocol does not count them. note: what is special. mode: how it is shared, where its
-    protocol knows several ways. healthy: False for one that takes nothing new; note says why. offered: False for one
-    that pods hold and the device plugin does not offer at the moment; its figures are not known then.
+    cores_pct: None if the protocol does not count them. note: special conditions. mode: its sharing mode, if its
+    protocol has several. healthy: False if it accepts nothing new; note gives the reason. offered: False if pods hold
+    it but the device plugin currently does not offer it; its figures are then unknown.
     """
 
     id: str
@@ -55,9 +55,9 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """The cards of one protocol, summed up: *used* of *total* in *unit*; idle ones are healthy and nobody holds any.
+    """The sum of one protocol's cards: *used* of *total* in *unit*; idle cards are healthy and unused.
 
-    used, total, cores_pct: None if that of a card is not known, or not counted.
+    used, total, cores_pct: None if the value of a card is unknown or not counted.
     """
 
     protocol: str
@@ -72,9 +72,9 @@ class Total:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node with its cards; warnings: what of its data cannot be used, and what it takes no pods of.
+    """One node with its cards; warnings: unusable data, and what the node accepts no pods for.
 
-    ready, schedulable, taints: as the node says, a taint as ``key=value:effect``. totals: one for each protocol.
+    ready, schedulable, taints: as on the node, a taint as ``key=value:effect``. totals: one for each protocol.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cards:
-    """The answer of ``get``. totals: of all its nodes. missing: nodes that were asked for and do not exist."""
+    """The answer of ``get``. totals: over all its nodes. missing: requested nodes that do not exist."""
 
     version: int = VERSION
     nodes: tuple[Node, ...]
@@ -98,9 +98,9 @@ class Cards:
 
 
 def cards_of(ledger: Ledger, node_names: Sequence[str] = (), notes: Sequence[str] = (), namespace: str = "") -> Cards:
-    """The cards of the cluster, counted; of *node_names* alone, if there are any.
+    """Return the counted cards of the cluster, or only of *node_names* if given.
 
-    With a *namespace* only those of which its pods hold some, and of who holds them only its pods.
+    With a *namespace*, only cards that its pods hold, and only its pods as holders.
     """
     names = set(node_names) or ledger.states.keys()
     states = sorted((ledger.states[name] for name in ledger.states if name in names), key=lambda one: one.facts.name)
@@ -116,7 +116,7 @@ def cards_of(ledger: Ledger, node_names: Sequence[str] = (), notes: Sequence[str
 
 
 def with_removed(found: Cards, held: Sequence[Mapping[str, Any]], namespace: str = "") -> Cards:
-    """*found* with what removed pods *held*, as the controller says it (``/v1/held``); of *namespace* alone, if any."""
+    """Return *found* with what removed pods *held* (the controller's ``/v1/held``); only of *namespace* if given."""
     of_node = {node.name: [one for one in held if one["node"] == node.name] for node in found.nodes}
     nodes = tuple(_with_removed(node, of_node[node.name], namespace) for node in found.nodes)
     return replace(found, nodes=nodes, totals=totals_of([card for node in nodes for card in node.cards]))
@@ -171,7 +171,7 @@ def _node(ledger: Ledger, state: NodeState, namespace: str) -> Node:
 
 
 def totals_of(cards: Iterable[Card]) -> tuple[Total, ...]:
-    """*cards* summed up by protocol and unit, without those that device plugins do not offer now."""
+    """Return the sums of *cards* by protocol and unit, without cards that device plugins currently do not offer."""
     kinds: dict[tuple[str, str], list[Card]] = {}
     for card in cards:
         if card.offered:
@@ -192,7 +192,7 @@ def totals_of(cards: Iterable[Card]) -> tuple[Total, ...]:
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:
-    """Their sum; None if one of them is not known."""
+    """Return the sum; None if one of them is unknown."""
     found = 0
     for one in amounts:
         if one is None:
@@ -206,7 +206,7 @@ def _cards(ledger: Ledger, state: NodeState) -> Iterator[Card]:
         holders = _holders(ledger, state, name)
         for tally in dialect.tally(state.offers.get(name, ())):
             yield _card(name, tally, holders.pop(tally.card, []))
-        # The plugin does not offer these at the moment; who holds them still has them.
+        # The plugin currently does not offer these cards, but their holders still have them.
         for card, shares in holders.items():
             yield Card(id=card, protocol=name, offered=False, held_by=tuple(shares))
 

@@ -23,9 +23,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a pod holds of one card: in words, and *amount* in the card's unit, None if not known.
+    """What a pod holds of one card: in words, and *amount* in the card's unit, None if unknown.
 
-    cores_pct: percent of the card's cores, None where the protocol does not count them.
+    cores_pct: percent of the card's cores, None if the protocol does not count them.
     """
 
     card: str
@@ -38,9 +38,9 @@ class Held:
 class Explained:
     """The answer of ``explain``.
 
-    state: ``waits``, ``bound`` or ``over``. reason: of the condition PodScheduled, "" if there is none. code: of why it
-    waits (docs/operators/waiting.md), "" if another scheduler says why. text: where
-    the pod is or why it waits. controller: the controller's own answer, field by field, where it was asked.
+    state: ``waits``, ``bound`` or ``over``. reason: of the condition PodScheduled, "" if there is none. code: the cause
+    of the wait (docs/operators/waiting.md), "" if another scheduler reports it. text: where the pod is or why it waits.
+    controller: the controller's own answer, field by field, if it was asked.
     """
 
     version: int = VERSION
@@ -72,7 +72,7 @@ def explained(
     *,
     node_is_read: bool = True,
 ) -> Explained:
-    """Where *pod* is, by what *ledger* counts if it has a node, or why it waits.
+    """Return where *pod* is according to *ledger* if it has a node, otherwise why it waits.
 
     node_is_read: its node is in *ledger* unless it does not exist.
     """
@@ -124,7 +124,7 @@ def _where(ledger: Ledger, pod: Pod, *, node_is_read: bool) -> str:
 
 
 def why_it_waits(pod: Pod) -> str:
-    """Why *pod*, which has no node, waits: its condition, or what is known without one."""
+    """Return why *pod*, which has no node, waits: its condition, or what is known without one."""
     if pod.finished:
         return f"{pod.key} has ended without a node ({_phase(pod)})"
     if pod.scheduled_message:
@@ -138,6 +138,6 @@ def why_it_waits(pod: Pod) -> str:
 
 
 def _phase(pod: Pod) -> str:
-    """The phase, with what the status says of it: an eviction, a refusal by the kubelet."""
+    """Return the phase with the reason in the status: an eviction, or a rejection by the kubelet."""
     said = ": ".join(filter(None, (pod.status_reason, pod.status_message)))
     return f"{pod.phase}, {said}" if said else str(pod.phase)

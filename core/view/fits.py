@@ -1,7 +1,7 @@
-"""How many pods of one kind fit now, on which cards, and what stops the next; ``kubectl cards fits``. Pure.
+"""How many equal pods fit now, on which cards, and what blocks the next; ``kubectl cards fits``. Pure.
 
-Pods are placed on a copy of the ledger, one after the other, until the placing core says no: there is no other count.
-Fields are added, never renamed or given another meaning without another *version*.
+Pods are placed on a copy of the ledger, one at a time, until the placing core refuses; there is no separate estimate.
+Fields may be added; renaming a field or changing its meaning requires another *version*.
 """
 
 from bisect import bisect_left
@@ -30,17 +30,17 @@ from core.view.cards import VERSION
 from core.waiting import Wait
 from core.wire.quotas import ResourceQuota
 
-# No more pods are counted. Placing as many takes some seconds.
+# The limit of counted pods, whose placement takes some seconds.
 COUNT_MAX: Final = 100_000
 _REQUESTS, _LIMITS = "requests.", "limits."
-# More MiB, or cards, nobody asks.
+# No request is larger, in MiB or in cards.
 _MOST: Final = 2**26
 _NAME: Final = "fits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitType:
-    """So many *pods* fit on cards of one type, on so many *nodes*; a pod on cards of several types names all."""
+    """*pods* that fit on cards of one type, on *nodes*; a pod on cards of several types lists all of them."""
 
     type: str
     pods: int
@@ -49,12 +49,13 @@ class FitType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """How many pods fit that ask in one way.
+    """How many pods fit with one form of request.
 
-    protocol: by which they ask, "" if they ask for no card. limits, annotations: what a container, and its pod, write;
-    empty of a manifest. is_all: False if counting stopped before the cluster was full. largest_memory_mib: the most
-    memory that one pod could have on each of as many cards; largest_cards: the most cards that it could have with as
-    much memory on each; None if that was not asked. code, stops: why one pod more does not fit. nearest, change: as in
+    protocol: the protocol of the request, "" without cards. limits, annotations: what to write on a container and its
+    pod;
+    empty for a manifest. is_all: False if counting stopped before the cluster was full. largest_memory_mib: the most
+    memory that one pod can get on each of the same number of cards; largest_cards: the most cards that it can get with
+    the same memory on each; None if not requested. code, stops: why another pod does not fit. nearest, change: as in
     ``waiting``.
     """
 
@@ -74,7 +75,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fits:
-    """The answer of ``fits``: one entry for each way to ask; the pods of two ways may want the same cards."""
+    """The answer of ``fits``: one entry for each form of request; pods of two forms may compete for the same cards."""
 
     version: int = VERSION
     namespace: str
@@ -83,7 +84,7 @@ class Fits:
 
 
 class Place(NamedTuple):
-    """Where pods are counted: on a copy of *ledger*, within what *quotas* of *namespace* leave its *pods* on nodes."""
+    """Where pods are counted: on a copy of *ledger*, within what the *pods* of *namespace* leave of its *quotas*."""
 
     ledger: Ledger
     namespace: str
@@ -92,11 +93,11 @@ class Place(NamedTuple):
 
     @property
     def policy(self) -> NodePolicy:
-        """By which nodes are chosen, as far as settings say it."""
+        """The policy for choosing nodes, as far as the settings define it."""
         return node_policy(self.ledger.settings)
 
     def budget(self) -> Budget | None:
-        """What the quotas leave; None where nothing limits the namespace."""
+        """Return what the quotas leave; None if nothing limits the namespace."""
         return budget(self._limited())
 
     def _limited(self) -> Iterator[Limited]:
@@ -115,7 +116,7 @@ class Place(NamedTuple):
 
 
 def fits_wish(where: Place, wish: CardWish, notes: Sequence[str] = ()) -> Fits:
-    """How many pods fit of which one container asks *wish*, by every protocol that can say so and has cards."""
+    """Return how many pods with one container and *wish* fit, for every protocol that supports it and has cards."""
     ledger, ways = where.ledger, list[Fit]()
     for name, dialect in ledger.catalog.worded.items():
         offering = [state for state in ledger.states.values() if state.offers.get(name)]
@@ -127,7 +128,7 @@ def fits_wish(where: Place, wish: CardWish, notes: Sequence[str] = ()) -> Fits:
             pod = _pod(where, wording)
             asked = ledger.catalog.request_of(pod, ledger.tables, ledger.settings)
             if isinstance(asked, Asked) and asked.dialect != name:
-                continue  # by the same resource another protocol is meant, which has its own turn
+                continue  # the resource means another protocol, which has its own turn
             if any(not wording.limits.keys().isdisjoint(state.facts.allocatable) for state in offering):
                 fit = _fit(where, pod, str(name))
                 largest = _largest(where, wish, partial(asking, at))
@@ -136,7 +137,7 @@ def fits_wish(where: Place, wish: CardWish, notes: Sequence[str] = ()) -> Fits:
 
 
 def fits_pod(where: Place, pod: Pod, notes: Sequence[str] = ()) -> Fits:
-    """How many pods like *pod* fit; its volume claims are not judged."""
+    """Return how many pods like *pod* fit; its volume claims are not judged."""
     if pod.volumes != NO_VOLUMES:
         pod = pod._replace(volumes=NO_VOLUMES)
         notes = (*notes, "volume claims of the pod are not judged")
@@ -146,7 +147,7 @@ def fits_pod(where: Place, pod: Pod, notes: Sequence[str] = ()) -> Fits:
 
 
 def _pod(where: Place, wording: Wording) -> Pod:
-    """A pod of one container that writes *wording*, as the API server would store it."""
+    """Return a pod with one container and *wording*, as the API server would store it."""
     return Pod(
         uid=PodUid(_NAME),
         namespace=where.namespace,
@@ -185,7 +186,7 @@ def _fit(where: Place, pod: Pod, protocol: str) -> Fit:
 
 
 def _over(found: Fit, over: tuple[Over, ...]) -> Fit:
-    """*found*, where a quota stops the next pod: the controller holds to ``limits.``, the API server to the rest."""
+    """Return *found* with the blocking quota; the controller enforces ``limits.``, the API server the rest."""
     counted = next((one for one in over if one.resource.startswith(_REQUESTS)), None)
     if counted is None:
         return _told(found, over_wait(over))
@@ -201,9 +202,9 @@ def _told(found: Fit, wait: Wait) -> Fit:
 
 
 def _placements(copy: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Iterator[Placement]:
-    """Where the pod goes, and one more like it, and so on; each is reserved in *copy* before the next is asked for."""
+    """Yield the placement of the pod, of another one like it, and so on; each is reserved in *copy* before the next."""
     if shape.peers is not None:
-        # One pod's place may depend on the last one's, on another node too.
+        # A pod's place may depend on the previous one's, even on another node.
         for at in count():
             found = try_decide(copy, policy, _numbered(pod, at), shape)
             if found is None:
@@ -221,13 +222,13 @@ def _numbered(pod: Pod, at: int) -> Pod:
 
 
 def _asked(ledger: Ledger, pod: Pod, placement: Placement) -> Mapping[str, int]:
-    """What *placement* takes of quotas: as HAMi counts it, and as Kubernetes does, under ``requests.``."""
+    """Return what *placement* uses of quotas: as HAMi counts, and as Kubernetes counts, under ``requests.``."""
     counted = {f"{_REQUESTS}{name}": amount for name, amount in nodefit.amounts_of(pod)}
     return {**taken(ledger, pod, placement.dialect, placement.assignment), **counted}
 
 
 def _label(ledger: Ledger, placement: Placement) -> str:
-    """The types of the cards of *placement*."""
+    """Return the types of the cards of *placement*."""
     if placement.dialect is None:
         return ""
     dialect, cards = ledger.catalog.dialects[placement.dialect], ledger.states[placement.node].cards(placement.dialect)
@@ -242,7 +243,7 @@ class _Largest(TypedDict):
 
 
 def _largest(where: Place, wish: CardWish, asking: Callable[[CardWish], Wording | None]) -> _Largest:
-    """The most memory, and the most cards, that one pod gets that is otherwise as *wish*; 0 if none does."""
+    """Return the most memory, and the most cards, that one pod otherwise like *wish* can get; 0 if none."""
     ledger, left = where.ledger, where.budget()
 
     def takes(wish: CardWish) -> bool:
@@ -268,7 +269,7 @@ def _largest(where: Place, wish: CardWish, asking: Callable[[CardWish], Wording 
 
 
 def _most(is_taken: Callable[[int], bool]) -> int:
-    """The largest amount that is taken, where whatever is less than one that is taken is taken too; or 0."""
+    """Return the largest accepted amount, or 0; all smaller amounts must be accepted too."""
     limit = 1
     while limit < _MOST and is_taken(limit):
         limit *= 2

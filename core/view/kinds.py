@@ -1,6 +1,6 @@
-"""The cards of one type, summed up: how much is free, and how much of it one request can have. Pure.
+"""The sum of one type's cards: how much is free, and how much of it one request can get. Pure.
 
-Fields are added, never renamed or given another meaning without another *version* of what holds them.
+Fields may be added; renaming a field or changing its meaning requires another *version* of the containing answer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,10 @@ from core.view.cards import Card, Node
 class Kind:
     """The cards of one *type* under one *protocol*, on all nodes.
 
-    cards: those that device plugins offer now. idle: healthy ones that no pod holds. unhealthy: those that take no new
-    pods. used, total, free: in *unit*; None if that of a card is not known. free: on healthy cards. largest: the most
-    that is free on one healthy card, None if that is not known.
+    cards: those that device plugins currently offer. idle: healthy and unused ones. unhealthy: those that accept no new
+    pods.
+    used, total, free: in *unit*; None if the value of a card is unknown. free: on healthy cards. largest: the most that
+    is free on one healthy card, None if unknown.
     """
 
     protocol: str
@@ -31,7 +32,7 @@ class Kind:
 
 
 def kinds_of(nodes: Iterable[Node]) -> tuple[Kind, ...]:
-    """The cards of *nodes* by protocol and type, in the order of their names."""
+    """Return the cards of *nodes* by protocol and type, ordered by name."""
     found: dict[tuple[str, str, str], list[Card]] = {}
     for node in nodes:
         for card in node.cards:

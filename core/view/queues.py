@@ -1,6 +1,6 @@
-"""The queues: what their pods hold, what limits them, and who waits; ``kubectl cards queues``. Pure.
+"""The queues: what their pods hold, their limits, and their waiting pods; ``kubectl cards queues``. Pure.
 
-Fields are added, never renamed or given another meaning without another *version*.
+Fields may be added; renaming a field or changing its meaning requires another *version*.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ from core.view.waiting import Lines, Waiting
 class QueueAmount:
     """One resource of a queue, cpu in thousandths, the rest in whole units.
 
-    holds: what pods of the queue, and of queues below it, hold; None if it is not known. guarantee: the larger of its
-    own and the sum of those of its children. deserved, capability: as it says. None where nothing is said.
+    holds: what pods of the queue and its descendants hold; None if unknown. guarantee: the larger of its own and the
+    sum of its children's. deserved, capability: as specified. None if absent.
     """
 
     resource: str
@@ -32,10 +32,10 @@ class QueueAmount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """One queue. state: as Volcano's controller wrote it, "" if none did. parent: the queue above it.
+    """One queue. state: as written by Volcano's controller, "" if absent. parent: its parent queue.
 
-    amounts: resources of cards, and those that it limits. waiting: how many of its own pods wait, for which *reasons*;
-    next: who of them is first in line. Both are None if they are not known.
+    amounts: card resources, and resources with limits. waiting: number of its own waiting pods, by *reasons*. next: the
+    first pod in the queue. Both are None if unknown.
     """
 
     name: str
@@ -67,7 +67,7 @@ def queues_of(
     waiting: Waiting,
     notes: Sequence[str] = (),
 ) -> Queues:
-    """What stands in each of *queues*: *pods* are on nodes, and counted in *ledger*; *waiting* has those that wait."""
+    """Return the state of *queues*: *pods* are on nodes and counted in *ledger*; *waiting* has the waiting pods."""
     tree = QueueTree(queues)
     held = held_by_queue(tree, ledger, pods, lines) if not lines.unread else None
     by_name = {one.queue: one for one in waiting.queues}
@@ -92,7 +92,7 @@ def queues_of(
 
 
 def held_by_queue(tree: QueueTree, ledger: Ledger, pods: Iterable[Pod], lines: Lines) -> dict[str, dict[str, int]]:
-    """By queue, what *pods* of it and of queues below it hold; pods of no queue that is there hold of `default`."""
+    """Return, by queue, what its *pods* and those of its descendants hold; pods without a queue count for `default`."""
     found: dict[str, dict[str, int]] = {}
     for pod in pods:
         holding = ledger.holding(pod.uid)
@@ -104,7 +104,7 @@ def held_by_queue(tree: QueueTree, ledger: Ledger, pods: Iterable[Pod], lines: L
         else:
             amounts = also_taken(ledger, holding.dialect, holding.assignment, holding.amounts)
         group = lines.group(pod)
-        # Pods of no queue count on `default` alone, whatever is above it.
+        # Pods without a queue count only for `default`, whatever its ancestors.
         for name in (tree.path(group.queue) if group is not None else []) or [DEFAULT_QUEUE]:
             sums = found.setdefault(name, {})
             for resource, amount in amounts.items():

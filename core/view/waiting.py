@@ -1,6 +1,6 @@
-"""The pods that wait: why, since when, what would help, and their places in line; ``kubectl cards waiting``. Pure.
+"""The waiting pods: why, since when, what would help, and their queue positions; ``kubectl cards waiting``. Pure.
 
-Fields are added, never renamed or given another meaning without another *version*.
+Fields may be added; renaming a field or changing its meaning requires another *version*.
 """
 
 from collections import Counter
@@ -18,20 +18,20 @@ from core.view.explained import why_it_waits
 from core.waiting import cause_of, code_in
 from core.wire.priority_classes import PriorityClass
 
-# So many pods of one reason are named.
+# The number of listed pods for each reason.
 _FIRST: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPod:
-    """One pod (namespace/name) that waits.
+    """One waiting pod (namespace/name).
 
-    code: of why it waits (docs/operators/waiting.md), "" if another scheduler says why. reason: of the condition
-    PodScheduled, "" if there is none. since: when it was created, None if that is not known. text: as in ``explain``.
-    nearest: the card or node that comes nearest to taking it, "" if the text names none. change: the smallest change
-    that would let it in, "" if the text names none. queue: with which it stands in line, None if that is not known or
-    another scheduler decides. place: its place in that line, from 1, of *line* pods; None if it is not known, or the
-    pod is not in line: it has scheduling gates.
+    code: the cause (docs/operators/waiting.md), "" if another scheduler reports it. reason: of the condition
+    PodScheduled, "" if there is none. since: its creation time, None if unknown. text: as in ``explain``. nearest: the
+    card or node that is closest to taking it, "" if the text names none. change: the smallest change that would let it
+    in, "" if the text names none. queue: its queue, None if unknown or if another scheduler decides. place: its
+    position in that queue, from 1, of *line* pods; None if unknown, or if the pod has scheduling gates and is not in
+    the queue.
     """
 
     pod: str
@@ -48,7 +48,7 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingReason:
-    """How many *pods* wait for one reason. oldest: since when the first of them waits, None if that is not known.
+    """How many *pods* wait for one reason. oldest: since when the first of them waits, None if unknown.
 
     first: the names of those that wait longest. change: what helps against this kind of wait.
     """
@@ -63,9 +63,9 @@ class WaitingReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingQueue:
-    """How many *pods* of one queue wait, for which reasons; queue: None of those whose queue is not known.
+    """How many *pods* of one queue wait, by reason; queue: None for pods with an unknown queue.
 
-    next: who is first in line, None if that is not known. oldest: since when the first of them waits.
+    next: the first in the queue, None if unknown. oldest: since when the first of them waits.
     """
 
     queue: str | None
@@ -77,7 +77,7 @@ class WaitingQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """The answer of ``waiting``: the pods, those that wait longest first; the same summed up by reason and by queue."""
+    """The answer of ``waiting``: the pods, longest wait first, and sums by reason and by queue."""
 
     version: int = VERSION
     pods: tuple[WaitingPod, ...]
@@ -88,10 +88,11 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """What decides in which line pods stand, and where.
+    """What determines the queue of each pod, and its position.
 
-    unread: the kinds of groups that may not be read. members: how many of a group are on nodes, or ended well. classes:
-    by name. is_complete: all that places depend on could be read, pods of all namespaces too.
+    unread: the kinds of groups that may not be read. members: by group, how many members are on nodes or ended
+    successfully.
+    classes: by name. is_complete: everything that positions depend on was read, including pods of all namespaces.
     """
 
     groups: Mapping[GroupKey, GroupSpec] = field(default_factory=dict)
@@ -101,29 +102,29 @@ class Lines:
     is_complete: bool = True
 
     def group(self, pod: Pod) -> GroupSpec | None:
-        """The group of *pod*, None if it has none, or none is there."""
+        """Return the group of *pod*; None if it has none, or if the group does not exist."""
         key = group_of(pod)
         return self.groups.get(key) if key is not None else None
 
     def queue(self, pod: Pod) -> str | None:
-        """With which queue *pod* stands in line; None if that is not known."""
+        """Return the queue of *pod*; None if unknown."""
         key = group_of(pod)
         return None if key is not None and key.kind in self.unread else line_of(self.group(pod))
 
     def order(self, pod: Pod) -> tuple[tuple[int, bool, int], str]:
-        """Where *pod* stands in its line, the smallest first; pods of one second by their names."""
+        """Return the sort key of *pod* in its queue; pods created in the same second are ordered by name."""
         spec = self.group(pod)
         surplus = spec is not None and self.members.get(spec.key, 0) >= max(spec.min_member, 1)
         return order(standing_of(pod, spec, self.classes, surplus=surplus), pod), pod.key
 
 
 def waits(pod: Pod) -> bool:
-    """Whether *pod* is on no node and has not ended."""
+    """Return whether *pod* is on no node and has not ended."""
     return not pod.node_name and not pod.finished and not pod.deleting
 
 
 def has_place(pod: Pod) -> bool:
-    """Whether *pod* counts for the minimum of its group: it is on a node, or has ended well."""
+    """Return whether *pod* counts for the minimum of its group: it is on a node, or ended successfully."""
     if pod.phase is Phase.SUCCEEDED:
         return True
     return bool(pod.node_name) and pod.phase is not Phase.FAILED and not is_leaving(pod)
@@ -137,9 +138,9 @@ def waiting(
     namespace: str = "",
     notes: Sequence[str] = (),
 ) -> Waiting:
-    """Those of *pods* that wait, in *namespace* alone if there is one; places count those of all.
+    """Return the waiting *pods*, only of *namespace* if given; positions count the pods of all namespaces.
 
-    is_ours: cardshare decides the pod; others are listed without a queue.
+    is_ours: whether cardshare schedules a pod; others are listed without a queue.
     """
     found = [pod for pod in pods if waits(pod)]
     places = _places([pod for pod in found if is_ours(pod) and not pod.gated], lines)
@@ -149,7 +150,7 @@ def waiting(
 
 
 class _Places(NamedTuple):
-    """Of pods in line their place and how many are in that line; of queues who is first."""
+    """The position of each queued pod and the length of its queue; and the first pod of each queue."""
 
     of: Mapping[str, tuple[int, int]]
     first: Mapping[str, str]
