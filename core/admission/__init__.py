@@ -1,1 +1,1 @@
-"""What the webhook decides: which pods are changed, protected or denied. Pure; texts and metrics are the webhook's."""
+"""The webhook's decisions: which pods are changed, protected or denied. Pure; the webhook owns texts and metrics."""

@@ -1,4 +1,4 @@
-"""What is said of the final state of a pod: what can never fit, and what is told of a pod that is admitted as it is."""
+"""Checks of a pod's final state: requests that can never fit, and warnings for an admitted pod."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ from core.warnings import AdmissionWarning
 
 
 def with_warnings(judged: Judged, book: Rulebook) -> Verdict:
-    """The verdict of *judged* with all that is to be said of the pod, if it is admitted so far."""
+    """Return the verdict of *judged* with all warnings, if the pod is admitted so far."""
     verdict, pod, asked, before = judged
     if pod is None or not verdict.allowed:
         return verdict
@@ -38,7 +38,7 @@ def with_warnings(judged: Judged, book: Rulebook) -> Verdict:
 
 
 def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """What of a pod with cards nobody can know here: CS312, CS320, and CS314, who places it."""
+    """Warn of what is unknown at admission: CS312, CS320, and CS314 for the pod's scheduler."""
     if not book.settings.admission.allows("CS304", pod.namespace):
         for found in (reach.unseen(pod), reach.loading(pod, book)):
             if found is not None:
@@ -58,7 +58,7 @@ def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
 
 
 def too_many_devices(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """CS322: kubelet lists more devices in the status of *pod* than etcd takes."""
+    """CS322: the devices that kubelet lists in the status of *pod* exceed etcd's limit."""
     listed = book.stock.listed if book.stock is not None else ()
     if (count := device_count(pod, listed)) > DEVICES_MAX and not book.settings.admission.allows(
         "CS322", pod.namespace
@@ -84,7 +84,7 @@ class _Stock(NamedTuple):
 
 
 def advice(asked: Asked, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """What the dialect of *asked* has to say of what its pod would get."""
+    """Yield the dialect's advice on what the pod of *asked* would get."""
     advising = book.advising.get(asked.dialect)
     if advising is not None:
         stock = _Stock(book.stock, book.catalog.dialects[asked.dialect]) if book.stock is not None else None

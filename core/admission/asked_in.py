@@ -1,4 +1,4 @@
-"""The pods that a manifest asks for, completed as admission completes them."""
+"""The pods of a manifest, with the defaults of admission."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,10 +15,10 @@ from core.wire.reviews import decode_review
 
 
 def pods_of(manifest: Manifest, book: Rulebook, namespace: str) -> Iterator[Pod]:
-    """One pod of each template in *manifest*, in *namespace* whatever it names; none of other kinds.
+    """Yield one pod of each template in *manifest*, always in *namespace*; nothing for other kinds.
 
     Raises:
-        InvalidRequestError: it cannot be read.
+        InvalidRequestError: it is unreadable.
         ConfigError: admission would deny it.
     """
     if not is_judged(manifest):
@@ -38,7 +38,7 @@ def pods_of(manifest: Manifest, book: Rulebook, namespace: str) -> Iterator[Pod]
 
 
 def _templates(spec: Any) -> Iterator[Mapping[str, Any]]:
-    """The pod templates below *spec* of a workload."""
+    """Yield the pod templates in the *spec* of a workload."""
     job = _mapping(_mapping(spec).get("jobTemplate")).get("spec")
     spec = _mapping(job or spec)
     tasks = spec.get("tasks")

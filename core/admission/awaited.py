@@ -1,4 +1,4 @@
-"""The pod that comes of a template once admission has completed it: what is known of pods that are not made yet."""
+"""The pod of a template after admission, for pods that do not exist yet."""
 
 from core.admission.mutate import judge_new
 from core.admission.rulebook import Rulebook
@@ -8,7 +8,7 @@ from core.port.refusals import Violation
 
 
 def pod_to_come(pod: Pod, reviewed: ReviewedPod, book: Rulebook) -> Pod | tuple[Violation, ...]:
-    """*pod* as the webhook would have it stored, or why it would be denied; *reviewed*: the same for admission."""
+    """Return *pod* as the webhook would store it, or why it would be denied; *reviewed*: the same pod for admission."""
     judged = judge_new(reviewed, "", book)
     if judged.verdict.violations:
         return judged.verdict.violations
@@ -27,5 +27,5 @@ def pod_to_come(pod: Pod, reviewed: ReviewedPod, book: Rulebook) -> Pod | tuple[
 
 
 def _completed(old: Container, new: Container) -> Container:
-    """*old* with what *new* asks; the API server requests what is only limited."""
+    """Return *old* with the resources of *new*; the API server derives missing requests from limits."""
     return old._replace(limits=new.limits, requests={**new.limits, **new.requests})

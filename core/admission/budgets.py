@@ -1,8 +1,8 @@
-"""What is left of a namespace's ResourceQuotas for the cards that a pod or a workload asks for: told, never judged.
+"""The remaining quota of a namespace for the cards that a pod or workload requests; warnings only.
 
-``requests.NAME`` is counted and held by the API server itself, as containers write it: it alone refuses. HAMi's
-``limits.NAME``, and NAME alone, are held by no API server; of these so much is asked as there are cards times what is
-asked of each (`core.placing.fairness`). Pods beyond ``limits.`` of memory and cores wait: the controller sees to it.
+The API server itself counts and enforces ``requests.NAME``, as containers write it, and only it rejects. No API server
+enforces HAMi's ``limits.NAME`` or plain NAME; for these, the request is the number of cards times the amount per card
+(`core.placing.fairness`). Pods beyond ``limits.`` of memory and cores wait, which the controller enforces.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,14 +25,14 @@ _UNCOUNTED: Final = "limits."
 
 
 class Made(NamedTuple):
-    """So many pods of one kind are to be made."""
+    """A number of equal pods that will be created."""
 
     pod: ReviewedPod
     replicas: int = 1
 
 
 def made_by(found: Workload, namespace: str) -> tuple[Made, ...]:
-    """The pods that *found* makes which it did not make before; none where it is going, or a controller made it."""
+    """Return the new pods that *found* creates; none if it is being deleted or was made by a controller."""
     if found.deleting or found.made:
         return ()
     before = {one.field: one for one in found.before}
@@ -44,15 +44,15 @@ def made_by(found: Workload, namespace: str) -> tuple[Made, ...]:
 
 
 def _more(template: Template, before: Template | None) -> int:
-    """How many pods of *template* are new; of an edited one its old pods make room only after new ones were made."""
+    """Return how many pods of *template* are new; after an edit, old pods leave only after new ones were created."""
     is_same = before is not None and before.pod == template.pod
     return template.replicas - before.replicas if is_same and before is not None else template.replicas
 
 
 def left(made: Iterable[Made], quotas: Iterable[ResourceQuota], book: Rulebook) -> tuple[AdmissionWarning, ...]:
-    """What *quotas*, of the namespace of *made*, leave of the cards that are asked; of several the least.
+    """Return what *quotas*, of the namespace of *made*, leave of the requested cards; of several quotas, the least.
 
-    Quotas with scopes are passed over: which pods they count is the API server's to say.
+    Quotas with scopes are skipped, because only the API server knows which pods they count.
     """
     pods = tuple(one._replace(pod=complete_resources(one.pod, book)[0]) for one in made)
     keys = {key for quota in quotas for key in quota.hard if _resource(key) in book.resources}
@@ -66,7 +66,7 @@ def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book:
     try:
         asked = sum(one.replicas * _asked(one.pod, resource, book, each=not is_counted) for one in made)
     except InvalidRequestError:
-        return None  # said where the pod is judged
+        return None  # reported when the pod is judged
     if not asked or not quotas:
         return None
     if not is_counted:
@@ -90,7 +90,7 @@ def _these(made: tuple[Made, ...]) -> str:
 
 
 def _asked(pod: ReviewedPod, resource: str, book: Rulebook, *, each: bool) -> int:
-    """What *pod* asks of *resource*; *each*: on each of its cards, so that as often as there are cards."""
+    """Return what *pod* requests of *resource*; *each*: it is per card, so multiply it by the number of cards."""
     if each and resource in book.counts:
         count = book.counts[resource]
         return max(

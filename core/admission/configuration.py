@@ -1,7 +1,7 @@
-"""What is said of an edit of the configuration's ConfigMaps, at the apply: by what reads them at a start.
+"""Judges an edit of the configuration's ConfigMaps when it is applied, with the code that reads them at a start.
 
-Our own settings are refused while they are wrong. Of ConfigMaps of others it is only told: who owns them may read in
-them what we cannot, and goes on by them (docs/decisions/0014-settings-at-the-apply.md).
+Errors in cardshare's own settings are rejected. Errors in third-party ConfigMaps only cause warnings, because their
+owners may support settings that cardshare does not (docs/decisions/0014-settings-at-the-apply.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,17 @@ from core.settings import Settings
 from core.warnings import AdmissionWarning
 from core.wire.reviewed_config_maps import ReviewedConfigMap
 
-# As `kubectl cards doctor` has them: a text that is refused, and what of one has no effect.
+# The codes of `kubectl cards doctor`: a refused text, and ineffective parts of a text.
 REFUSED: Final = "CS602"
 NOTED: Final = "CS603"
-# The API server drops all warnings of an answer that are more than 4,096 characters together, of 256 each.
+# The API server drops all warnings of an answer with more than 4,096 characters in total, at 256 each.
 _MAX_WARNINGS: Final = 12
 _OWN: Final = (Source.OWN, Source.SCHEDULER_FILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """What is in force where an edit arrives: its parts by source, and namespaces of others that are believed."""
+    """The configuration in force at an edit: its parts by source, and trusted third-party namespaces."""
 
     parts: Mapping[Source, Decoded]
     settings: Settings
@@ -38,9 +38,10 @@ class InForce:
 def judge_edit(
     namespace: str, new: ReviewedConfigMap, old: ReviewedConfigMap | None, now: InForce, catalog: Catalog
 ) -> Verdict:
-    """The verdict on *new* in place of *old*, in *namespace*; texts that stay as they are, are not judged again.
+    """Return the verdict on *new* replacing *old* in *namespace*; unchanged texts are not judged again.
 
-    The API server sends ConfigMaps that are read as configuration, and no others: whichever is none of others' is ours.
+    The API server sends only ConfigMaps that are read as configuration, so every one that is not third-party is
+    cardshare's.
     """
     name = f"{namespace}/{new.name}"
     others = source_of(name, now.settings)
@@ -65,7 +66,7 @@ def judge_edit(
 
 
 def _text(source: Source, name: str, found: ReviewedConfigMap) -> Text:
-    """What *found* says as *source*, with the key as its path; to a file it is the same how the text was given."""
+    """Return the text of *found* for *source*, with the key as its path; a mounted file has the same content."""
     key = source.key
     content = found.texts.get(key, "")
     problems: tuple[str, ...] = ()
@@ -83,7 +84,7 @@ def _first_of(problems: Sequence[str], count: int) -> list[str]:
 
 
 def _refused(problems: Sequence[str], new: ReviewedConfigMap, *, is_own: bool) -> list[str]:
-    """The *problems* of a text that is stored all the same, and before them what becomes of it."""
+    """Return the *problems* of a text that is stored anyway, preceded by their effect."""
     if not problems:
         return []
     if is_own:
@@ -97,7 +98,7 @@ def _refused(problems: Sequence[str], new: ReviewedConfigMap, *, is_own: bool) -
 
 
 def _notes(found: Sequence[Decoded], now: InForce, catalog: Catalog) -> list[str]:
-    """What of the texts *found* would have no effect, were they in force."""
+    """Return which parts of the texts *found* would be ineffective if in force."""
     good = {one.text.source: one for one in found if not one.problems and one.part is not None}
     if not good:
         return []
@@ -106,7 +107,7 @@ def _notes(found: Sequence[Decoded], now: InForce, catalog: Catalog) -> list[str
 
 
 def _unread(new: ReviewedConfigMap, before: Sequence[Text], texts: Sequence[Text]) -> list[str]:
-    """What is left out of our own ConfigMap, and its keys that nobody reads."""
+    """Return what is missing from cardshare's own ConfigMap, and its unused keys."""
     left = {text.path for text in texts if text.content.strip()}
     gone = [
         f"{text.path}: nothing is left of it; all that it set is as by default"

@@ -1,4 +1,4 @@
-"""What is put right instead of refused. Each step is a pure function: a pod in, the changed pod and warnings out."""
+"""Defaulting and correction. Each step is a pure function from a pod to the changed pod and warnings."""
 
 from collections.abc import Collection, Mapping
 from operator import is_
@@ -17,12 +17,12 @@ from core.watched import VOID
 
 Warnings = tuple[AdmissionWarning, ...]
 _NONE: Final[Warnings] = ()
-# What a pod carries that names no scheduler.
+# The schedulerName of pods that name no scheduler.
 DEFAULT_SCHEDULERS: Final = frozenset({"", names.DEFAULT_SCHEDULER_NAME})
 
 
 def complete(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
-    """Every step that needs no other rule's answer; done twice they change nothing more."""
+    """Run every step that does not depend on another rule's result; idempotent."""
     told: Warnings = ()
     for step in (move_preferences, strip_assignment, normalise_mode, default_mode, complete_resources):
         pod, warnings = step(pod, rules)
@@ -31,9 +31,9 @@ def complete(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
 
 
 def move_preferences(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
-    """CS311: what the guides have users write under a key of the machines goes to a key of the user's.
+    """CS311: a preference that the guides put under a machine's key moves to a user's key.
 
-    A wish that stands there already stays: whether it says the same is `rules.contradictions`' question.
+    An existing preference stays; `rules.contradictions` checks whether both agree.
     """
     found = [key for key in MOVED if key in pod.annotations]
     if not found or not rules.asks_cards(pod):
@@ -49,7 +49,7 @@ def move_preferences(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Wa
 
 
 def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
-    """CS301: a new pod has no cards yet, so nobody may say which it has; device plugins would serve from it."""
+    """CS301: a new pod has no cards yet, so an assignment on it is removed; device plugins would serve from it."""
     keys = rules.protected_of(pod.annotations)
     if not keys:
         return pod, _NONE
@@ -61,7 +61,7 @@ def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Wa
 
 
 def normalise_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
-    """CS104: a mode is trimmed and lower-cased; an empty one is none."""
+    """CS104: a mode is trimmed and lower-cased; an empty one is removed."""
     told: Warnings = ()
     for key, words in rules.modes.values():
         text = pod.annotations.get(key)
@@ -79,7 +79,7 @@ def normalise_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warn
 
 
 def default_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
-    """CS111: the namespace's mode, for pods with cards of which one can be chosen, that name none."""
+    """CS111: set the namespace's mode on pods without one whose cards support modes."""
     mode = rules.settings.admission.default_mode.get(pod.namespace)
     if mode is None:
         return pod, _NONE
@@ -96,7 +96,7 @@ def default_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnin
 
 
 def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
-    """CS112: one card, a pair, or HAMi's number if only a share is given; limits and requests alike; plain numbers."""
+    """CS112: default to one card, a pair, or HAMi's number if only a share is given; equalize limits and requests."""
     if is_crowded(pod) or not rules.asks_cards(pod):
         return pod, _NONE
     containers = tuple([complete_container(one, rules) for one in pod.containers])
@@ -107,7 +107,7 @@ def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, 
 
 
 def complete_container(container: Container, rules: Rulebook) -> Container:
-    """One container as `complete_resources` has it; the same object where nothing is to be done."""
+    """Return one container as `complete_resources` completes it; the same object if nothing changes."""
     if not rules.has_cards(container):
         return container
     named = rules.resources.intersection((*container.limits, *container.requests))
@@ -129,9 +129,9 @@ def complete_container(container: Container, rules: Rulebook) -> Container:
 
 
 def hide_devices(pod: ReviewedPod, rules: Rulebook) -> ReviewedPod:
-    """CS313: where the operator has it so, container runtimes show no device to containers that ask for no cards.
+    """CS313: if configured, make container runtimes hide all devices from containers without card requests.
 
-    An image may name devices itself, which nobody sees here; what the pod says holds over it.
+    An image may set the variables itself, which is invisible here; variables of the pod override them.
     """
     if not rules.settings.admission.hide_devices or not rules.asks_cards(pod):
         return pod
@@ -148,19 +148,19 @@ def _without_devices(container: Container, rules: Rulebook) -> Container:
 
 
 def with_variables(container: Container, more: tuple[tuple[str, str], ...]) -> Container:
-    """*container* with further variables; the same object where there are none."""
+    """Return *container* with additional variables; the same object if there are none."""
     if not more:
         return container
     return container._replace(reach=container.reach._replace(env=(*container.reach.env, *more)))
 
 
 def scheduler_of(pod: ReviewedPod, rules: Rulebook) -> str:
-    """The scheduler that a pod with shares is to have: ours, where it names none."""
+    """Return the scheduler for a pod with shares: cardshare, if it names none."""
     return rules.own_scheduler() if pod.scheduler_name in DEFAULT_SCHEDULERS else pod.scheduler_name
 
 
 def complete_by_dialect(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
-    """What a pod that asks *asked* needs besides, whoever places it."""
+    """Return *pod*, which requests *asked*, with the additions of its dialect, whatever its scheduler."""
     pod = hide_devices(pod, rules)
     dialect = rules.furnishing.get(asked.dialect)
     if dialect is None:
@@ -177,9 +177,9 @@ def complete_by_dialect(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tupl
 
 
 def plain(text: str) -> str:
-    """A quantity of cards as a plain whole number; what is none that cards come in is left as people wrote it.
+    """Return a quantity of cards as a plain whole number; other quantities stay as written.
 
-    "8Gi" of a memory counted in MiB would otherwise come back to them as a number that they never wrote.
+    Otherwise "8Gi" of a memory counted in MiB would be reported to the user as a number that they never wrote.
     """
     if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0"):
         return text
@@ -190,12 +190,12 @@ def plain(text: str) -> str:
 
 
 def restored(found: Mapping[str, str], previous: Mapping[str, str], keys: Collection[str]) -> Mapping[str, str]:
-    """*found* with *keys* as they were in *previous*."""
+    """Return *found* with *keys* as in *previous*."""
     return {**without(found, keys), **{key: previous[key] for key in keys if key in previous}}
 
 
 def without(found: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:
-    """*found* without *keys*."""
+    """Return *found* without *keys*."""
     left = dict(found)
     for key in keys:
         left.pop(key, None)

@@ -1,6 +1,6 @@
-"""CS116: what of a pod has no effect, or another than its words say, because something else of it holds.
+"""CS116: parts of a pod that have no effect, or another than they suggest, because of another part.
 
-What a protocol knows of its own words is its dialect's to tell; here stands what nobody reads.
+Dialects report this for their own settings; this module reports what no component reads.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _TOLD: Final = 8
 
 
 def ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """What of *pod*, which asks *asked* of cards, has not the effect that its words have."""
+    """Yield warnings for parts of *pod*, which requests *asked*, that do not have the suggested effect."""
     return islice(_ineffective(pod, asked, book), _TOLD)
 
 
@@ -39,13 +39,13 @@ def _ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Itera
 
 
 def misplaced(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """Keys of annotations among the labels, where nobody looks for them."""
+    """Yield warnings for annotation keys among the labels, where they are not read."""
     for key in sorted(pod.labels.keys() & book.preferences):
         yield no_effect(f"label {key}", pod.labels[key], "it is read as an annotation only", "write it there")
 
 
 def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """Annotations on cards that nobody reads of a pod with *resource*, and what does not belong among annotations."""
+    """Yield warnings for card annotations that are not read for a pod with *resource*, and for misplaced keys."""
     dialect = book.reading.get(asked.dialect) if asked is not None else None
     recognised = (
         dialect.recognised(asked.request, book.tables) if asked is not None and dialect is not None else frozenset()
@@ -64,7 +64,7 @@ def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook)
 
 
 def others_labels(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """Labels that are read of pods of another dialect only."""
+    """Yield warnings for labels that only another dialect reads."""
     for name, keys in book.labels.items():
         if asked is None or asked.dialect is not name:
             resources = ", ".join(sorted(book.resources_by_dialect[name]))

@@ -1,7 +1,7 @@
-"""What the verdict on a new pod depends on, as bytes: pods of a workload are judged once.
+"""The inputs of the verdict on a new pod, as bytes, so that pods of a workload are judged once.
 
-To leave something out that a rule or a dialect reads would give one pod another's answer. So everything is in that
-`core.wire.reviewed_pods.pod_of` makes a value of, less what no rule may ever depend on, named below.
+An omitted input of a rule or dialect would give a pod the wrong answer. So everything that
+`core.wire.reviewed_pods.pod_of` reads is included, except what no rule may ever depend on, listed below.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,7 @@ from core.wire.applied import LAST_APPLIED
 from core.wire.reading import written_out
 from core.wire.reviewed_pods import PodObject, spec_of, values_of
 
-# What controllers write to number the pods of one workload, and the manifest that a pod was made from: of these
-# nobody reads the text.
+# Keys by which controllers number the pods of a workload, and the manifest of a pod: no rule reads their text.
 _PER_POD: Final = frozenset(
     {
         LAST_APPLIED,
@@ -26,9 +25,9 @@ _PER_POD: Final = frozenset(
 
 
 def fingerprint(found: PodObject, namespace: str, user_name: str) -> bytes:
-    """Equal for two pods of which `values_read` is the same only if both have one verdict, and one patch, as new pods.
+    """Return a key that is equal for two new pods with the same `values_read` only if verdict and patch are equal.
 
-    Under one rulebook, that is. Whether any values are read is the same for all pods that are alike.
+    This holds under one rulebook. Pods with equal keys either all have read values or none.
     """
     meta = found.metadata
     return written_out(
@@ -43,7 +42,7 @@ def fingerprint(found: PodObject, namespace: str, user_name: str) -> bytes:
 
 
 def values_read(found: PodObject) -> bytes:
-    """The values of variables that rules read; b"" where no name is one that they look at."""
+    """Return the values of variables that rules read; b"" if no name is relevant."""
     values = values_of(found)
     return written_out(values) if values else b""
 

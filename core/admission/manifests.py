@@ -1,4 +1,4 @@
-"""The verdict on manifests of files: the rules of admission without a cluster, said with the place in the file."""
+"""Judges manifest files by the admission rules without a cluster, with locations in the file."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ _POD: Final = ("", "Pod")
 
 
 class Finding(NamedTuple):
-    """One line for people, and whether the API server would refuse the object."""
+    """One line for people, and whether the API server would reject the object."""
 
     where: str
     text: str
@@ -25,7 +25,7 @@ class Finding(NamedTuple):
 
 
 def is_judged(one: Manifest) -> bool:
-    """Whether *one* is a pod or a workload, with a spec."""
+    """Return whether *one* is a pod or a workload with a spec."""
     group, kind = _kind(one)
     return bool(one.value.get("spec")) and ((group, kind) == _POD or (group, kind) in templates.KINDS)
 
@@ -35,7 +35,7 @@ def _kind(one: Manifest) -> tuple[str, str]:
 
 
 def judge(one: Manifest, where: str, book: Rulebook, namespace: str) -> Iterator[Finding]:
-    """What is said of *one*, which stands at *where* and is made in *namespace* if it names none."""
+    """Yield the findings on *one* at *where*, in *namespace* if it names none."""
     kind = _kind(one)[1]
     metadata = one.value.get("metadata")
     named = metadata if isinstance(metadata, dict) else {}

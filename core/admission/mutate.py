@@ -1,7 +1,7 @@
-"""The verdict on one review: a new pod is completed and protected, a changed one held to what may change.
+"""Judges one review: a new pod is defaulted and protected, a changed pod may change only in allowed ways.
 
-A new pod is defaulted and then judged as it would be stored. Of a changed pod only what differs from the old object is
-judged; its spec is only ever changed back, so that the same manifest applied twice succeeds.
+A new pod is defaulted and then judged as it would be stored. For a changed pod, only differences from the old object
+are judged. Its spec is changed only back to old values, so that the same manifest can be applied twice.
 """
 
 from dataclasses import replace
@@ -26,21 +26,20 @@ MAX_CONTAINERS: Final = 512
 
 
 def mutate(review: Review, book: Rulebook) -> tuple[Verdict, bytes]:
-    """(the verdict on *review*, the JSON patch of its edits or b""); asked again after the patch, it has none.
+    """Return (the verdict on *review*, the JSON patch of its edits or b""); idempotent.
 
-    Anything but the creation, change or Binding of a pod is admitted as it is. What there is to be told of a pod that
-    is admitted as it is, `validate` tells.
+    Anything but the creation, change or Binding of a pod is admitted unchanged. `validate` warns of a pod that is
+    admitted unchanged.
     """
     found, verdict = review.object, judge(review, book).verdict
     return verdict, encode_patch(verdict.edits, present_in(found)) if verdict.edits and found is not None else b""
 
 
 def validate(review: Review, book: Rulebook) -> Verdict:
-    """The verdict on the final state of the pod that *review* is about; workloads are `templates.judge_workload`'s.
+    """Return the verdict on the final state of the pod in *review*; `templates.judge_workload` judges workloads.
 
-    What can never fit, and what is to be told of a pod that is admitted, is said here alone, so that it is once.
-
-    Accounts that write assignments are not judged here: what is left to complete is not theirs.
+    Requests that can never fit and warnings for an admitted pod are reported only here, so that they appear once.
+    Accounts that write assignments are not judged here, because they do not complete pods.
     """
     found = review.object
     old, namespace = review.old_object, review.namespace
@@ -53,19 +52,19 @@ def validate(review: Review, book: Rulebook) -> Verdict:
     if found is not None and old is not None and review.is_resized_pod:
         return judge_resize(old, found, namespace, book)
     if review.is_changed_pod and found is not None and book.may_assign(review.user_name, pod_of(found)):
-        # Said once, where it was judged first; denied here too, for the pod may be another one by now.
+        # Reported once, when it was first judged; denied here too, because the pod may have changed.
         return NOTHING if old is None else replace(elsewhere(pod_of(old), review, book), warnings=())
     judged = judge(review, book)
     return advice.with_warnings(judged._replace(verdict=final(judged.verdict, book)), book)
 
 
 def judge_at_once(review: Review, book: Rulebook) -> Verdict:
-    """What `mutate`, and then `validate`, say of *review*: for those who ask once, without an API server."""
+    """Return what `mutate` and then `validate` report on *review*, for a single call without an API server."""
     return advice.with_warnings(judge(review, book), book)
 
 
 def judge(review: Review, book: Rulebook) -> Judged:
-    """The verdict on the creation, change or Binding of a pod, and what is left to be told of it."""
+    """Return the verdict on the creation, change or Binding of a pod, and the input of its warnings."""
     found, old, namespace = review.object, review.old_object, review.namespace
     if container_count(found) > MAX_CONTAINERS:
         verdict = too_many(review, book)
@@ -87,10 +86,10 @@ def judge(review: Review, book: Rulebook) -> Judged:
 
 
 def too_many(review: Review, book: Rulebook) -> Verdict | None:
-    """CS100: no more containers are judged than any pod has, unless the pod that is changed has as many (None).
+    """CS100: no more containers are judged than a pod can have, unless the changed pod already has as many (None).
 
-    The API server itself counts them only after admission, and 100 KB hold 30,000 empty ones. A pod that says nothing
-    of cards is nobody's business here, with however many.
+    The API server counts them only after admission, and 100 KB can hold 30,000 empty ones. Pods that do not concern
+    cards are admitted with any number.
     """
     if not any(_speaks_of_cards(one, book) for one in (review.object, review.old_object)):
         return NOTHING
@@ -109,7 +108,7 @@ def _speaks_of_cards(found: PodObject | None, book: Rulebook) -> bool:
 
 
 def elsewhere(old: ReviewedPod, review: Review, book: Rulebook) -> Verdict:
-    """CS315: a device plugin writes the pods of its own node, as far as its token tells which that is."""
+    """CS315: a device plugin may write only pods of its own node, if its token names the node."""
     node, settings = review.user_node, book.settings.admission
     if not node or node == old.node_name or not book.is_of_a_node(review.user_name):
         return NOTHING
@@ -128,27 +127,27 @@ def elsewhere(old: ReviewedPod, review: Review, book: Rulebook) -> Verdict:
 
 
 def final(verdict: Verdict, book: Rulebook) -> Verdict:
-    """*verdict* where nothing can be changed any more, because every other webhook had its turn.
+    """Return *verdict* for the final state, after all webhooks, when nothing can be changed.
 
-    What would still be changed is left as it is, unless device plugins could serve from it.
+    Remaining changes are dropped, except that annotations from which device plugins could serve cause a denial.
     """
     keys = [key for one in verdict.edits if one.place == ANNOTATIONS for key in book.protected_of(one.values)]
     return Verdict(violations=(*verdict.violations, *first_of(keys, _forged)), warnings=verdict.warnings)
 
 
 def unreadable(error: InvalidRequestError) -> Verdict:
-    """The verdict on a review whose object is none."""
+    """Return the verdict on a review with an invalid object."""
     violation = Violation(code="CS100", field=error.field, found=error.found, remedy=error.remedy)
     return Verdict(violations=(violation,))
 
 
 def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
-    """The verdict on *pod*, which *user_name* creates."""
+    """Return the verdict on *pod*, which *user_name* creates."""
     asks_cards = book.asks_cards(pod)
     if not asks_cards and not book.reads_of(pod.annotations):
         return Judged(NOTHING, pod)
     if rules.is_mirror(pod, user_name):
-        # It runs already, whatever is answered: only a forged assignment is worth taking away.
+        # A mirror pod runs whatever the answer is, so only a forged assignment is removed.
         return _only_stripped(pod, book)
     defaulted, warnings = defaulting.complete(pod, book)
     asked: Asked | None = None
@@ -173,7 +172,7 @@ def _only_stripped(pod: ReviewedPod, book: Rulebook) -> Judged:
 
 
 def _uncompleted(pod: ReviewedPod, completed: ReviewedPod, scheduler_name: str, book: Rulebook) -> Judged:
-    """*pod* as its label wants it: not *completed*, but never left to a scheduler that gives shares to two pods."""
+    """Judge *pod*, whose label opts out of *completed*; no scheduler that could assign its share twice may get it."""
     if not book.needs_shares(pod):
         return _only_stripped(pod, book)
     violations = tuple(rules.uncompleted(pod, completed))

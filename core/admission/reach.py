@@ -1,7 +1,7 @@
-"""By what a container would reach more than its share of cards: CS303, CS304, CS307 to CS310; CS312, CS320 of what may.
+"""Ways in which a container could exceed its share of cards: CS303, CS304, CS307 to CS310; possible ones: CS312, CS320.
 
-All containers of a pod with cards are judged: one without cards runs beside the others on a node whose devices and
-container runtime serve whoever names them.
+All containers of a pod with cards are judged, because one without cards runs on a node whose devices and container
+runtime serve every container that names them.
 
 Sources: what device plugins set and mount, nvidia 1.9 and ascend 1.9; what container runtimes read, the documents of
 NVIDIA's Container Toolkit and of Ascend Docker Runtime, which both take ``void`` for no device.
@@ -20,15 +20,15 @@ from core.settings import AdmissionSettings
 from core.warnings import AdmissionWarning
 from core.watched import ASCEND_DEVICES, CORE_POLICY, LOADED, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, VOID, absolute
 
-# What tells a container runtime that a container gets no device, by the variable that it reads.
+# The values, by variable, with which a container runtime gives a container no device.
 NO_DEVICE: Final[dict[str, tuple[str, ...]]] = {NVIDIA_DEVICES: ("", VOID, "none"), ASCEND_DEVICES: ("", VOID)}
 _ASCEND_PREFIX: Final = "huawei.com/"
 
 _PRIORITIES: Final = ("0", "1")
-# libvgpu holds a container with force to its cores at all times; what it does not know, it reads as its default.
+# libvgpu always limits a container with force to its cores; it treats unknown values as its default.
 _CORE_POLICIES: Final = ("default", "force")
-# Of what is watched, what frameworks and CANN have people set: it chooses among what a container has, or names files
-# and logs.
+# Watched variables that frameworks and CANN let users set: they select among a container's devices, or name files and
+# logs.
 _HARMLESS: Final = re.compile(
     "CUDA_DEVICE_(MAX_CONNECTIONS|ORDER|WAITS_ON_EXCEPTION)"
     "|ASCEND_(AICPU|AUTOML|CACHE|COREDUMP|CUSTOM|DRIVER|DUMP|ENGINE|GLOBAL|HOME|HOST|LATEST|LOG|MODULE|NNAE|OPP|PROCESS"
@@ -50,12 +50,12 @@ _SET: Final = frozenset(
     }
 )
 
-# With these a process makes device files of its own, or mounts those of the node.
+# With these, a process can create device files, or mount those of the node.
 _CAPABILITIES: Final = frozenset({"ALL", "SYS_ADMIN"})
 
-# Paths of nodes by which a container comes at cards past its share: device files and what leads to them (/proc has the
-# root folder of every process, /sys the memory of PCI devices and the cgroups that hold device files back), what device
-# plugins share with containers, and the sockets of who gives cards out.
+# Paths of nodes through which a container can access cards beyond its share: device files and what leads to them (/proc
+# has the root directory of every process, /sys the memory of PCI devices and the cgroups that restrict device files),
+# paths that device plugins share with containers, and the sockets of components that allocate cards.
 NODES_PATHS: Final = (
     "/dev/char",
     "/dev/dri",
@@ -78,19 +78,19 @@ NODES_PATHS: Final = (
     "/var/run/docker.sock",
     "/var/run/nvidia",
 )
-# Of these, all names that begin so.
+# Prefixes of device files.
 _DEVICE_FILES: Final = ("/dev/nvidia", "/dev/davinci", "/dev/vdavinci", "/dev/hisi_hdc", "/dev/devmm_svm")
 _DEVICES: Final = re.compile(
     "|".join([*map(re.escape, _DEVICE_FILES), *(f"{re.escape(path)}(/|$)" for path in NODES_PATHS)]), re.ASCII
 )
-# The folders that hold one of them, at any depth.
+# The directories that contain one of them, at any depth.
 _DEVICE_FOLDERS: Final = frozenset(
     {path[:end] or "/" for path in (*NODES_PATHS, *_DEVICE_FILES) for end, letter in enumerate(path) if letter == "/"}
 )
 
 
 def beyond_share(pod: ReviewedPod, rules: Rulebook) -> tuple[Violation, ...]:
-    """What of *pod*, which asks for cards, would reach more than its share."""
+    """Return how *pod*, which requests cards, could exceed its share."""
     found = [one for container in (*pod.init_containers, *pod.containers) for one in escaping(container, pod, rules)]
     if pod.host_pid:
         found += allowed((_host_pid(),), pod, rules)
@@ -100,9 +100,9 @@ def beyond_share(pod: ReviewedPod, rules: Rulebook) -> tuple[Violation, ...]:
 
 
 def escaping(container: Container, pod: ReviewedPod, rules: Rulebook) -> tuple[Violation, ...]:
-    """By what *container* of *pod* would reach more than its share, as far as settings forbid it."""
+    """Return how *container* of *pod* could exceed its share, unless the settings allow it."""
     if container.reach is NO_REACH:
-        return ()  # as of nearly every one
+        return ()  # as for nearly every container
     found = (*privileged(container), *capable(container), *evading(container, pod, rules), *covering(container))
     return allowed(found, pod, rules)
 
@@ -110,13 +110,13 @@ def escaping(container: Container, pod: ReviewedPod, rules: Rulebook) -> tuple[V
 def allowed(
     found: tuple[Violation, ...] | Iterator[Violation], pod: ReviewedPod, rules: Rulebook
 ) -> tuple[Violation, ...]:
-    """Of *found*, what settings do not allow in the pod's namespace."""
+    """Return the violations in *found* that the settings do not allow in the pod's namespace."""
     settings = rules.settings.admission
     return tuple([one for one in found if not settings.allows(one.code, pod.namespace)])
 
 
 def privileged(container: Container) -> Iterator[Violation]:
-    """CS303: a privileged container sees every card of its node, whatever it was given."""
+    """CS303: a privileged container can access every card of its node."""
     if container.reach.privileged:
         yield Violation(
             code="CS303",
@@ -127,7 +127,7 @@ def privileged(container: Container) -> Iterator[Violation]:
 
 
 def capable(container: Container) -> Iterator[Violation]:
-    """CS307: capabilities with which a container gets at every device of its node."""
+    """CS307: capabilities with which a container can access every device of its node."""
     found = [n for n in dict.fromkeys(container.reach.capabilities) if n.upper().removeprefix("CAP_") in _CAPABILITIES]
     yield from first_of(
         found,
@@ -141,9 +141,10 @@ def capable(container: Container) -> Iterator[Violation]:
 
 
 def evading(container: Container, pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
-    """CS304: variables that override what the device plugin sets, or by which a runtime hands out devices.
+    """CS304: variables that override those of the device plugin, or by which a runtime allocates devices.
 
-    Of a pod of another scheduler the policy for cores is let be: HAMi's webhook writes it into all its containers.
+    For pods of another scheduler, the policy for cores is allowed, because HAMi's webhook sets it in all their
+    containers.
     """
     settings = rules.settings.admission
     found = [
@@ -165,7 +166,7 @@ def evading(container: Container, pod: ReviewedPod, rules: Rulebook) -> Iterator
 
 
 def covering(container: Container) -> tuple[Violation, ...]:
-    """CS310: mounts in the place of what holds a container to its share, or by which it names devices."""
+    """CS310: mounts that replace what enforces a container's share, or that select devices."""
     return first_of(
         tuple(dict.fromkeys(container.reach.mounts)),
         lambda path: Violation(
@@ -178,7 +179,7 @@ def covering(container: Container) -> tuple[Violation, ...]:
 
 
 def devices(pod: ReviewedPod) -> Iterator[Violation]:
-    """CS309: volumes that show device files of the node."""
+    """CS309: volumes that expose device files of the node."""
     yield from first_of(
         [path for path in dict.fromkeys(pod.host_paths) if _shows_devices(absolute(path))],
         lambda path: Violation(
@@ -204,7 +205,7 @@ def _host_pid() -> Violation:
 
 
 def unseen(pod: ReviewedPod) -> AdmissionWarning | None:
-    """CS312: variables from elsewhere can override what a rule would deny, and nobody sees them here."""
+    """CS312: variables from other objects may override a limit, and are invisible at admission."""
     named = [one.name for one in (*pod.init_containers, *pod.containers) if one.reach.env_from]
     if not named:
         return None
@@ -220,7 +221,7 @@ _NAMED_MAX: Final = 3
 
 
 def loading(pod: ReviewedPod, rules: Rulebook) -> AdmissionWarning | None:
-    """CS320: libraries that are loaded before the one that limits a share, which they can replace."""
+    """CS320: libraries that are loaded before the one that limits a share could replace it."""
     settings = rules.settings.admission
     for one in (*pod.init_containers, *pod.containers):
         for name, _ in one.reach.env:
@@ -246,7 +247,7 @@ def _is_harmless(
 
 
 def _gives(name: str, container: Container, rules: Rulebook) -> bool:
-    """Whether the device plugin sets the variable *name* for this container."""
+    """Return whether the device plugin sets the variable *name* for this container."""
     asked = rules.resources.intersection((*container.limits, *container.requests))
     return any(key.startswith(_ASCEND_PREFIX) is (name == ASCEND_DEVICES) for key in asked)
 

@@ -1,4 +1,4 @@
-"""All that the rules need beside the pod, made ready once per configuration."""
+"""The inputs of the rules besides the pod, computed once for each configuration."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,39 +13,37 @@ from core.port.spec import CardLists, Modes
 from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, is_named
 from core.tables import Tables
 
-# One such key per chip model (ascend 1.6), of models that are not born yet too.
+# There is one such key per chip model (ascend 1.6), including future models.
 _MACHINE_PREFIXES: Final = ("huawei.com/Ascend",)
 _MACHINE_SUFFIXES: Final = ("-devices-to-allocate", "-devices-allocated")
 _HAMI_PREFIX: Final = "hami.io/"
 
-# Keys that the guides have on pods and that are moved to a key of the user's.
+# Keys in the guides whose values move to a user's key.
 MOVED: Final = {names.GPU_INDEX: names.WISHED_INDICES, names.GPU_UNHEALTHY: names.AVOIDED_CARDS}
 
-# In which users list cards, whoever serves them.
+# Annotations in which users list cards, for any dialect.
 _LISTING: Final = frozenset({names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE, names.AVOIDED_CARDS, names.WISHED_INDICES})
 _REFUSING: Final = frozenset({names.NO_USE_GPU_TYPE, names.AVOIDED_CARDS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rulebook:
-    """Settings, tables and dialects, and what follows of them alone.
+    """Settings, tables and dialects, and what follows from them.
 
-    budgeted: resources to which a ``limits.`` of a ResourceQuota holds a namespace. counts: by the resource that says
-    how much of a card, the one that counts cards. fills: by such a one, how many those get that give none, if it is not
-    1; 0 for none. paired: those by which cards are only given in pairs. memories: by the one that counts cards, the one
-    that says how much memory of each, in MiB. resources: both, of all dialects;
-    resources_by_dialect: the same, of each.
-    preferences: the annotations by which users say which cards they want: free while the pod waits, frozen once it is
-    bound. reading, furnishing, advising: the dialects that are so; labels: those that are read to furnish, by dialect;
-    runtime_classes: those that pods are furnished with.
-    modes: by the dialects that have some, how a pod chooses among their ways of sharing. card_lists: the annotations in
-    which users list ids of cards, of all dialects; listing_cards: these, and the one of cards to be avoided, in order.
-    listing: these, and those in which they list types and positions; refusing: those of them that say which cards they
-    do not want. key_prefixes: how keys and resources of dialects begin.
-    ignored: by dialects that have one, the label and its value of pods that are not completed. whole: the resources by
-    which others sell whole cards where a dialect sells shares.
-    trusted: the accounts that may write assignments; plugins: those of them that are device plugins.
-    stock: what the cluster's nodes offer, None where that is not known.
+    budgeted: resources that ``limits.`` of a ResourceQuota limits. counts: by resource for an amount of a card, the
+    resource that counts cards. fills: by such a resource, the default count if it is not 1; 0 for none. paired:
+    resources whose cards are allocated only in pairs. memories: by the resource that counts cards, the one for the
+    memory of each, in MiB. resources: all of these, of all dialects; resources_by_dialect: the same, of each.
+    preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
+    reading, furnishing, advising: dialects with these roles; labels: labels read by furnishing dialects;
+    runtime_classes: runtime classes that they set.
+    modes: how pods select a sharing mode, by dialect. card_lists: annotations with lists of card ids, of all dialects;
+    listing_cards: these and the list of avoided cards, in order. listing: these and the lists of types and positions;
+    refusing: the lists of unwanted cards. key_prefixes: prefixes of the keys and resources of dialects.
+    ignored: by dialect, the label and value that opt a pod out of defaulting. whole: resources by which others sell
+    whole cards and a dialect sells shares.
+    trusted: accounts that may write assignments; plugins: those of them that are device plugins.
+    stock: what the cluster's nodes offer, None if unknown.
     """
 
     settings: Settings
@@ -78,17 +76,17 @@ class Rulebook:
     stock: Stock | None = None
 
     def with_stock(self, stock: Stock | None) -> "Rulebook":
-        """The same rules for a cluster that offers *stock*."""
+        """Return the same rules for a cluster that offers *stock*."""
         return replace(self, stock=stock)
 
     def is_protected(self, key: str) -> bool:
-        """Whether only schedulers and device plugins write this annotation."""
+        """Return whether only schedulers and device plugins write this annotation."""
         if key in self.protected or key.startswith(_MACHINE_PREFIXES):
             return True
         return key.startswith(_HAMI_PREFIX) and key.endswith(_MACHINE_SUFFIXES)
 
     def protected_of(self, keys: Iterable[str]) -> list[str]:
-        """Those of *keys* that are protected, in order; a pod may have ten thousand annotations."""
+        """Return the protected *keys*, in order; a pod may have ten thousand annotations."""
         protected = self.protected
         found = [
             key
@@ -100,81 +98,81 @@ class Rulebook:
         return sorted(found)
 
     def is_concerned_with(self, pod: ReviewedPod) -> bool:
-        """Whether any rule could have a word on *pod*, or reads one of its annotations."""
+        """Return whether any rule may affect *pod* or read one of its annotations."""
         return self.asks_cards(pod) or self.reads_of(pod.annotations)
 
     def reads_of(self, annotations: Mapping[str, str]) -> bool:
-        """Whether any rule reads one of *annotations*."""
+        """Return whether any rule reads one of *annotations*."""
         if not (self.preferences.isdisjoint(annotations) and MOVED.keys().isdisjoint(annotations)):
             return True
         return bool(self.protected_of(annotations))
 
     def asks_cards(self, pod: ReviewedPod) -> bool:
-        """Whether a container of *pod* names a resource of cards."""
+        """Return whether a container of *pod* names a card resource."""
         return any(map(self.has_cards, pod.containers)) or any(map(self.has_cards, pod.init_containers))
 
     def has_cards(self, container: Container) -> bool:
-        """Whether *container* names a resource of cards."""
+        """Return whether *container* names a card resource."""
         resources = self.resources
         return not (resources.isdisjoint(container.limits) and resources.isdisjoint(container.requests))
 
     def dialects_of(self, pod: ReviewedPod) -> tuple[DialectName, ...]:
-        """The dialects of which a container of *pod* names a resource: no other has a word on it."""
+        """Return the dialects whose resources *pod* names; no other dialect concerns it."""
         named: set[str] = set()
         for one in (*pod.containers, *pod.init_containers):
             named.update(one.limits, one.requests)
         return tuple([name for name, keys in self.resources_by_dialect.items() if not keys.isdisjoint(named)])
 
     def is_ignored(self, pod: ReviewedPod) -> bool:
-        """Whether *pod*, which asks for cards, says that it is not to be completed."""
+        """Return whether *pod*, which requests cards, opts out of defaulting."""
         saying = {name for name, (key, value) in self.ignored.items() if pod.labels.get(key) == value}
         return bool(saying) and not saying.isdisjoint(self.dialects_of(pod))
 
     def needs_shares(self, pod: ReviewedPod) -> bool:
-        """Whether only a scheduler for shares can place *pod*: it names a resource that is not of whole cards."""
+        """Return whether *pod* needs a scheduler for shares: it names a resource that is not for whole cards."""
         shares = self.resources - self.whole
         return any(
             not shares.isdisjoint((*one.limits, *one.requests)) for one in (*pod.containers, *pod.init_containers)
         )
 
     def is_left_to_others(self, pod: ReviewedPod) -> bool:
-        """Whether *pod* names a scheduler that is known to give cards and is not ours."""
+        """Return whether *pod* names another scheduler that is known to assign cards."""
         name = pod.scheduler_name
         return name in self.settings.admission.known_schedulers and name not in self.settings.scheduler_names
 
     def trusts(self, user_name: str) -> bool:
-        """Whether *user_name* may write what only schedulers and device plugins write."""
+        """Return whether *user_name* may write what only schedulers and device plugins write."""
         return is_named(user_name, self.trusted)
 
     def is_of_a_node(self, user_name: str) -> bool:
-        """Whether *user_name* is a device plugin's, which has its own node's pods to write and no others."""
+        """Return whether *user_name* is a device plugin, which may write only pods of its own node."""
         return is_named(user_name, self.plugins)
 
     def may_assign(self, user_name: str, pod: ReviewedPod) -> bool:
-        """Whether *user_name* may write assignments on *pod*: plugins, we, and the scheduler that the pod names."""
+        """Return whether *user_name* may write assignments on *pod*: plugins, cardshare, the pod's own scheduler."""
         admission, scheduler = self.settings.admission, pod.scheduler_name
         if self.trusts(user_name):
             return True
         return scheduler not in self.settings.scheduler_names and admission.is_account_of(scheduler, user_name)
 
     def may_bind(self, user_name: str) -> bool:
-        """Whether a Binding by *user_name* may carry an assignment: it does not tell which scheduler its pod names."""
+        """Return whether a Binding by *user_name* may have an assignment; it does not show the pod's scheduler."""
         admission, owned = self.settings.admission, self.settings.scheduler_names
         others = [account for name, account in admission.other_schedulers.items() if name not in owned]
         return self.trusts(user_name) or user_name in others
 
     def is_plugin(self, user_name: str) -> bool:
-        """Whether *user_name* is trusted with assignments, and is not the one who makes them."""
+        """Return whether *user_name* is trusted with assignments but does not create them."""
         return user_name != CONTROLLER_ACCOUNT and self.trusts(user_name)
 
     def own_scheduler(self) -> str:
-        """The scheduler name that pods with shares are given."""
+        """Return the scheduler name that pods with shares get."""
         owned = self.settings.scheduler_names
         return names.SCHEDULER_NAME if names.SCHEDULER_NAME in owned else owned[0]
 
 
 def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
-    """The rulebook of a configuration."""
+    """Return the rulebook of a configuration."""
     counting = [one for one in catalog.dialects.values() if isinstance(one, Counting)]
     reading = {name: one for name, one in catalog.dialects.items() if isinstance(one, Reading)}
     furnishing = {name: one for name, one in catalog.dialects.items() if isinstance(one, Furnishing)}
@@ -193,7 +191,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         preferences=frozenset().union(*(one.preferences(tables) for one in reading.values())),
         reading=reading,
         furnishing=furnishing,
-        # Asked once here: whether a value is of a protocol takes 15 to 30 us, a tenth of a review.
+        # Computed once, because an isinstance check with a protocol takes 15 to 30 us, a tenth of a review.
         advising={name: one for name, one in catalog.dialects.items() if isinstance(one, Advising)},
         labels={name: one.labels() for name, one in furnishing.items() if one.labels()},
         runtime_classes=frozenset().union(*(one.runtime_classes(tables) for one in furnishing.values())),

@@ -1,6 +1,6 @@
-"""What is denied. Each rule is a pure function: a defaulted pod in, violations out, each with a stable code.
+"""The rules that deny. Each is a pure function from a defaulted pod to violations with stable codes.
 
-The values of a protocol are judged by its dialect (CS101 to CS106, CS201 to CS205); here stands what is common to all.
+Dialects judge the values of their protocols (CS101 to CS106, CS201 to CS205); this module has the common rules.
 """
 
 import re
@@ -20,19 +20,19 @@ from core.warnings import AdmissionWarning
 
 Violations = tuple[Violation, ...]
 
-# A card's id as plugins write them: GPU-<uuid>, MIG-<uuid>, Ascend310P-0, a position.
+# A card's id as written by plugins: GPU-<uuid>, MIG-<uuid>, Ascend310P-0, a position.
 _CARD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)
-# A type list's item: a product's name, ``*`` at its end for "begins with".
+# An item of a type list: a product name, with ``*`` at its end for a prefix.
 _TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/()+-]{0,127}\*?", re.ASCII)
 _MIRROR: Final = "kubernetes.io/config.mirror"
-# Kubelets, the only ones that may create a mirror pod.
+# Only kubelets may create a mirror pod.
 NODE_PREFIX: Final = "system:node:"
 
 
 def examine(
     pod: ReviewedPod, rules: Rulebook, dialects: tuple[DialectName, ...] | None = None
 ) -> tuple[Violations, Asked | None]:
-    """(what is wrong with the cards that *pod* asks for, what it asks for if we place it); *dialects* are the pod's."""
+    """Return (violations in *pod*'s card request, the request if cardshare places it); *dialects* are the pod's."""
     among = rules.dialects_of(pod) if dialects is None else dialects
     asked = rules.catalog.request_of(pod, rules.tables, rules.settings, among)
     if asked is None:
@@ -43,9 +43,9 @@ def examine(
 
 
 def examine_new(pod: ReviewedPod, rules: Rulebook) -> tuple[Violations, Asked | None]:
-    """As `examine`, of a pod that is still to get its scheduler.
+    """Return the result of `examine` for a pod whose scheduler is not set yet.
 
-    As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
+    As cardshare's pod it may request more: whole GPUs are placed here only for pods that name this scheduler.
     """
     dialects = rules.dialects_of(pod)
     found, asked = examine(pod, rules, dialects)
@@ -57,7 +57,7 @@ def examine_new(pod: ReviewedPod, rules: Rulebook) -> tuple[Violations, Asked | 
 
 
 def never_fits(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> Violation | None:
-    """CS401 to CS406: what no node of the cluster could take, were it empty; None where that is not certain."""
+    """CS401 to CS406: no node of the cluster could take the pod, even when empty; None if uncertain."""
     if rules.stock is None or rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.OFF:
         return None
     dialect = rules.catalog.dialects[asked.dialect]
@@ -65,7 +65,7 @@ def never_fits(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> Violation | N
 
 
 def asked_resource(pod: ReviewedPod, rules: Rulebook) -> str:
-    """A resource of cards of which *pod* asks for more than 0, "" if there is none."""
+    """Return a card resource with a request above 0 in *pod*, "" if there is none."""
     found = {
         key
         for one in (*pod.containers, *pod.init_containers)
@@ -77,17 +77,17 @@ def asked_resource(pod: ReviewedPod, rules: Rulebook) -> str:
 
 
 def warned(found: Violation) -> AdmissionWarning:
-    """What the owner of a pod is told that can never fit, where it is admitted all the same."""
+    """Return the warning about a pod that can never fit but is admitted."""
     return AdmissionWarning(found.code, f"this pod can never be placed: {found}")
 
 
 def denies_what_never_fits(pod: ReviewedPod, rules: Rulebook) -> bool:
-    """Whether a pod that can never fit is denied; otherwise its owner is told."""
+    """Return whether a pod that can never fit is denied; otherwise its owner is warned."""
     return rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.DENY
 
 
 def names_its_node(pod: ReviewedPod) -> Violations:
-    """CS302: a pod that names its node itself passes by every scheduler, so nobody gives it cards."""
+    """CS302: a pod with nodeName bypasses every scheduler, so it gets no cards."""
     if not pod.node_name:
         return ()
     return (
@@ -101,7 +101,7 @@ def names_its_node(pod: ReviewedPod) -> Violations:
 
 
 def uncompleted(pod: ReviewedPod, completed: ReviewedPod) -> Iterator[Violation]:
-    """CS319: what *pod* leaves out and *completed* has, where a label forbids that it is completed."""
+    """CS319: what *pod* lacks and *completed* has, if a label opts out of defaulting."""
     wanted: list[tuple[str, str, str | None]] = []
     for one, full in zip(
         (*pod.init_containers, *pod.containers), (*completed.init_containers, *completed.containers), strict=True
@@ -128,12 +128,12 @@ _IGNORED: Final = ": ".join(hami_lock.IGNORED)
 
 
 def is_mirror(pod: ReviewedPod, user_name: str) -> bool:
-    """Whether *pod* is a kubelet's picture of a static pod, which runs whatever is answered."""
+    """Return whether *pod* is a mirror of a static pod, which runs whatever the answer is."""
     return _MIRROR in pod.annotations and user_name.startswith(NODE_PREFIX)
 
 
 def contradictions(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
-    """CS206: the same wanted and refused, or wished in two ways."""
+    """CS206: the same card is both wanted and unwanted, or selected in two ways."""
     for use, no_use in (
         (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE),
         *rules.card_lists,
@@ -153,7 +153,7 @@ def contradictions(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
 
 
 def moved_twice(pod: ReviewedPod) -> Violations:
-    """CS206: a key that is to be moved, beside another value under the key that it would be moved to."""
+    """CS206: a key that must move, beside a different value under its target key."""
     violations: Violations = ()
     for key, own in MOVED.items():
         found, wished = pod.annotations.get(key), pod.annotations.get(own)
@@ -166,7 +166,7 @@ def moved_twice(pod: ReviewedPod) -> Violations:
 
 
 def lists(pod: ReviewedPod, rules: Rulebook) -> Violations:
-    """CS107, CS108: items of a list of cards or types that can be none."""
+    """CS107, CS108: invalid items in a list of cards or types."""
     keys = pod.annotations
     found: list[Violation] = []
     for key in rules.listing_cards:
@@ -182,7 +182,7 @@ _TYPE_LISTS: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE)
 
 
 def unequal(container: Container, rules: Rulebook) -> Violations:
-    """CS207: cards cannot be overcommitted, so a request is its limit."""
+    """CS207: cards cannot be overcommitted, so a request must equal its limit."""
     limits, requests = container.limits, container.requests
     named = rules.resources.intersection(limits, requests)
     wrong = [key for key in named if limits[key] != requests[key] and plain(limits[key]) != plain(requests[key])]
@@ -200,7 +200,7 @@ def unequal(container: Container, rules: Rulebook) -> Violations:
 
 
 def unmeasured(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
-    """CS213: a count of cards alone passes by a quota on their memory, and a percentage as well."""
+    """CS213: a count of cards alone, or with a percentage, would bypass a quota on their memory."""
     for one in (*pod.containers, *pod.init_containers):
         for count, memory in rules.memories.items():
             text = one.amount(count)
@@ -243,7 +243,7 @@ def _bad_items(pod: ReviewedPod, key: str, grammar: re.Pattern[str], code: str, 
 
 
 def items_of(text: str) -> frozenset[str]:
-    """The items of a comma list; none where it is too long to be read, which the dialect refuses."""
+    """Return the items of a comma-separated list; none if it is too long, which the dialect rejects."""
     try:
         return selection.decode_items(text, "")
     except InvalidRequestError:

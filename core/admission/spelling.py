@@ -1,7 +1,7 @@
-"""CS115: keys and resources that nobody is known to read, and that look like those that cardshare reads.
+"""CS115: unknown keys and resources that look like those of cardshare.
 
-Keys of others are let be, also under the prefixes of the vendors: only what is nearly one of ours is told, and on pods
-with cards what has the words of one of ours under another prefix.
+Third-party keys are ignored, even under the vendors' prefixes. A warning needs near equality with a key of cardshare,
+or, on pods with cards, its words under another prefix.
 """
 
 import re
@@ -15,7 +15,7 @@ from core.errors import quoted
 from core.model import Container, ReviewedPod
 from core.warnings import AdmissionWarning
 
-# What others offer or read, and what looks like ours: KubeVirt's and Kata's GPUs; MindCluster's cards of 310P.
+# Third-party names that look like cardshare's: KubeVirt's and Kata's GPUs; MindCluster's cards of 310P.
 _OTHERS: Final = frozenset(
     {
         "huawei.com/Ascend310P-IPro",
@@ -30,28 +30,28 @@ _MISNAMED: Final = "volcano.com/"
 _RESOURCES_OF_OTHERS: Final = ("aliyun.com/gpu-", _MISNAMED)
 _TIME_SLICE: Final = "nvidia.com/gpu.shared"
 _INSTANCE: Final = "nvidia.com/mig-"
-# Words by which pods choose cards, under whatever prefix.
+# Words by which pods select cards, under any prefix.
 _CHOOSING: Final = re.compile(
     r"/(no-?)?use-|/v?gpu-|/(numa-bind|avoid-cards|vnpu-mode)$|-scheduler-policy$", re.MULTILINE
 )
 _SHARED_MEMORY: Final = "aliyun.com/gpu-mem"
 _OF_CHIPS: Final = "huawei.com/ascend310p-"
 _WHOLE_CHIP: Final = "huawei.com/Ascend910"
-# A pod with more strange keys than these is told of the first ones.
+# The number of unknown keys that are examined and reported for a pod.
 _LOOKED_AT: Final = 16
 _TOLD: Final = 4
 
 
 def strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """What of *pod* looks like a key of ours and is none; of a changed pod what it had not *before*."""
+    """Yield warnings for unknown keys of *pod* that look like cardshare's; if *before* is given, only for new ones."""
     return islice(_strange(pod, before, book), _TOLD)
 
 
 def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     known = before.annotations if before is not None else {}
-    # What others speak is right on pods of their schedulers.
+    # Third-party keys are correct on pods of their schedulers.
     is_ours = not book.is_left_to_others(pod)
-    # Asked of all keys at once: hardly any pod has such a word.
+    # One search over all keys, because few pods have such a word.
     chooses = is_ours and _CHOOSING.search("\n".join(pod.annotations)) is not None
     found = [
         key
@@ -82,15 +82,15 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
 
 
 def _prefixes(pod: ReviewedPod, book: Rulebook) -> frozenset[str]:
-    """Of the resources of cards that *pod* asks for, the prefixes; of none, no word of others is looked at."""
+    """Return the prefixes of the card resources that *pod* requests; without any, third-party words are ignored."""
     asked = {key for one in (*pod.init_containers, *pod.containers) for key in (*one.limits, *one.requests)}
     return frozenset(key.partition("/")[0] for key in asked & book.resources)
 
 
 def _instead(key: str, pod: ReviewedPod, book: Rulebook) -> str:
-    """What to write for a resource of others that says what one of ours does; "" for any other.
+    """Return what to write instead of a third-party resource with an equivalent of cardshare; "" for others.
 
-    What another plugin may well offer is told of on pods that have cards of ours too.
+    Resources that another plugin may offer are reported only on pods that also request cards of cardshare.
     """
     if key == _SHARED_MEMORY:
         return "write volcano.sh/gpu-memory"

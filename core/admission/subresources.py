@@ -1,4 +1,4 @@
-"""The verdict on what is done to a pod by its subresources: Bindings, debug containers, new sizes of its containers."""
+"""Judges writes to a pod's subresources: Bindings, debug containers, and resizes of containers."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from core.wire.reviewed_pods import PodObject, ephemeral_containers_of, pod_of
 
 
 def judge_binding(found: PodObject, user_name: str, book: Rulebook) -> Verdict:
-    """CS301: the pod gets the annotations of its Binding, so that they assign cards as much as its own do."""
+    """CS301: a pod gets the annotations of its Binding, so they can assign cards too."""
     annotations = found.metadata.annotations or {}
     keys = book.protected_of(annotations)
     if not keys or book.may_bind(user_name):
@@ -32,9 +32,9 @@ def judge_binding(found: PodObject, user_name: str, book: Rulebook) -> Verdict:
 
 
 def judge_ephemeral(old: PodObject, new: PodObject, namespace: str, book: Rulebook) -> Verdict:
-    """CS303, CS304, CS307, CS310 for what `kubectl debug` adds to a pod with cards; what is there already is let be.
+    """CS303, CS304, CS307, CS310 for new containers of `kubectl debug` in a pod with cards.
 
-    Such a container asks for no cards itself, and sees those of the whole node all the same.
+    Such a container requests no cards, but it can access those of the whole node.
     """
     pod = pod_of(new, namespace)
     if not book.asks_cards(pod):
@@ -46,7 +46,7 @@ def judge_ephemeral(old: PodObject, new: PodObject, namespace: str, book: Rulebo
 
 
 def judge_resize(old: PodObject, new: PodObject, namespace: str, book: Rulebook) -> Verdict:
-    """CS306: what containers have of cpu and memory may change, what they have of cards was chosen with its card."""
+    """CS306: cpu and memory of containers may change, but their card resources are fixed with the card."""
     before, after = pod_of(old, namespace), pod_of(new, namespace)
     if not book.asks_cards(before):
         return NOTHING

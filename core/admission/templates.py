@@ -1,7 +1,7 @@
-"""The verdict on a workload: the rules of pods on its templates, said where people type.
+"""Judges a workload: the rules of pods apply to its templates, so that users see the result when they apply it.
 
-Nothing of a workload is changed: its pods are changed when they are made. What would be changed is told, and only what
-no change could save is denied, so that it is heard at once and not found among a ReplicaSet's events.
+A workload is never changed, because its pods are changed at their creation. Changes are reported as warnings. Only
+requests that no change could fix are denied, so that the error appears at once and not in a ReplicaSet's events.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from core.warnings import AdmissionWarning
 from core.wire.reviewed_pods import container_count, pod_of
 from core.wire.templates import MAX_TASKS, Template, Workload
 
-# What may be otherwise by the time that pods are made, whatever the template says.
+# Codes whose cause may disappear before pods are created, whatever the template contains.
 _CHANGEABLE: Final = ("CS202", "CS211", "CS4")
 
-# What is judged of one workload: so many containers where a template has too many of them, an eighth of it where each
-# of them is judged; a template itself costs as much as a container.
+# The work limit of one workload, in containers of templates that have too many; containers that are judged cost eight
+# times as much. A template itself costs as much as a container.
 _WORK_MAX: Final = 768
 _WORK_OF_ONE: Final = 8
 _TOO_MANY: Final = "CS220"
@@ -34,7 +34,7 @@ _UNREAD: Final = (
 
 
 def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
-    """The verdict on *found*; what did not change, is being deleted or was made by a controller is let through."""
+    """Return the verdict on *found*; an unchanged, deleted or controller-made workload is admitted."""
     if found.deleting or found.made:
         return NOTHING
     before = {one.field: one for one in found.before}
@@ -75,7 +75,7 @@ _TOLD: Final = 4
 
 
 def _beside(found: Workload, asking: list[Template], book: Rulebook) -> Iterator[AdmissionWarning]:
-    """CS120: what chooses cards, among the annotations of a workload and not of its template."""
+    """CS120: card preferences among the annotations of a workload instead of its template."""
     keys = sorted(found.annotations.keys() & {*book.preferences, *MOVED}) if asking else []
     for key in keys[:_TOLD]:
         lacking = [one.field for one in asking if key not in (one.pod.metadata.annotations or {})]
@@ -88,7 +88,7 @@ def _beside(found: Workload, asking: list[Template], book: Rulebook) -> Iterator
 
 
 def _too_few(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
-    """CS221: a Volcano Job that wants more pods together than it makes."""
+    """CS221: a Volcano Job that requires more pods together than it creates."""
     made = sum([one.replicas for one in found.templates])
     if asking and found.least is not None and found.least > made:
         yield _more_than_made("spec.minAvailable", found.least, made)
@@ -98,14 +98,14 @@ def _too_few(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarni
 
 
 def _too_late(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
-    """CS223: a Volcano Job that wants pods together of which some are made only after others are ready (groups 2.7)."""
+    """CS223: a Volcano Job that requires pods together, but creates some only after others are ready (groups 2.7)."""
     later = [one.field.removesuffix(".template") for one in found.templates if one.later]
     if not asking or not later or len(found.templates) >= MAX_TASKS:
-        return  # perhaps not all of its tasks are read
+        return  # perhaps not all of its tasks were read
     at_first = sum(one.replicas for one in found.templates if not one.later)
     least = found.least
     if least is None:
-        # As Volcano's webhook fills it in.
+        # Volcano's webhook has the same default.
         least = sum(one.replicas if one.least is None else one.least for one in found.templates)
     if least > at_first > 0:
         told = "none" if found.least is None else f"'{least}'"
@@ -122,9 +122,9 @@ def _more_than_made(field: str, least: int, made: int) -> AdmissionWarning:
 
 
 def _stuck(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
-    """CS222: a Deployment whose update never begins, as a group of its own waits for more pods than are made at first.
+    """CS222: a Deployment whose update never starts, because its group needs more pods than are created at first.
 
-    Volcano's PodGroup controller makes a group for each ReplicaSet, and an update is another ReplicaSet (groups 3).
+    Volcano's PodGroup controller creates a group for each ReplicaSet, and an update is another ReplicaSet (groups 3).
     """
     rollout = found.rollout
     if rollout is None:
@@ -150,8 +150,8 @@ def _work(template: Template) -> int:
 
 
 def _violations(template: Template, namespace: str, book: Rulebook) -> tuple[list[AdmissionWarning], list[Violation]]:
-    """(what is told of *template*, what is wrong with it), each with where it stands."""
-    # A template may name the namespace of its pods, or none; either way they are made where the workload is.
+    """Return (warnings, violations) of *template*, each with its location."""
+    # Whatever namespace a template names, its pods are created in the workload's.
     pod = pod_of(template.pod, namespace)._replace(namespace=namespace)
     verdict = advice.with_warnings(_judged(pod, book), book)
     return [AdmissionWarning(one.code, f"{template.field}: {one.text}") for one in verdict.warnings], [

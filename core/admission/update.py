@@ -1,4 +1,4 @@
-"""The verdict on a changed pod: only what differs from the old object is judged."""
+"""Judges a changed pod: only differences from the old object count."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ _CHOSEN: Final = "leave it as it is; the pod has its cards already: delete it an
 
 
 def judge_change(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
-    """The verdict on *user_name* making *new* of *old*.
+    """Return the verdict on the change of *old* to *new* by *user_name*.
 
-    The accounts that write assignments are never held up; a plugin's write is completed by `rotation`. A pod that is
-    being deleted holds its cards until it is gone, and is judged like a bound one. Only who takes a finalizer from it
-    is never denied: what else that write would change is left as it was.
+    Accounts that write assignments are never denied; `rotation` completes a plugin's write. A pod that is being deleted
+    keeps its cards until it is gone, and is judged like a bound pod. The removal of a finalizer is never denied; other
+    changes in that write are reverted.
     """
     if _unchanged(old, new):
         return NO_WARNINGS
@@ -50,7 +50,7 @@ def judge_change(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Ruleb
 
 
 def rotation(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Verdict:
-    """What a device plugin's write to a pod of several containers must carry besides, for it to serve the next one."""
+    """Return what a device plugin's write to a pod of several containers must add so that it serves the next one."""
     if names.SEGMENT_QUEUE not in old.annotations:
         return NOTHING
     for dialect in book.catalog.dialects.values():
@@ -63,9 +63,9 @@ def rotation(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The pod as it may be stored; warnings on what was put back, violations on what may not be asked.
+    """The pod as it may be stored, with warnings on reverted changes and violations for forbidden ones.
 
-    asked: what it asks of cards, None where that is nothing, or what it asked before.
+    asked: its card request, None if there is none or if it is unchanged.
     """
 
     pod: ReviewedPod
@@ -75,9 +75,9 @@ class Held:
 
 
 def protect(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
-    """CS301: what only schedulers and device plugins write stays as it was, and who tries is told.
+    """CS301: annotations that only schedulers and device plugins write keep their values; the writer is warned.
 
-    A manifest that named such a key at its first apply names it at every other: there it is only dropped again.
+    A manifest that had such a key when it was first applied has it at every apply; then the key is only dropped.
     """
     keys = [
         key for key in book.protected_of(_changed(old, new)) if key != names.GPU_INDEX or not _is_wish(old, new, book)
@@ -96,7 +96,7 @@ def protect(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
 
 
 def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
-    """What the user says of the cards: free while the pod waits (and judged again), frozen once it is settled."""
+    """Judge the user's card preferences: free while the pod waits, frozen once it is settled."""
     if _is_settled(old, new):
         return _frozen(old, new, book)
     moved = _moved(old, new)
@@ -110,9 +110,9 @@ def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
 
 
 def change_back(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ReviewedPod:
-    """The spec with what admission had defaulted, and the writer's manifest has without defaults, as it is stored.
+    """Restore stored defaults of the spec that the writer's manifest lacks.
 
-    Nothing else is touched: the API server says itself which fields of a pod may not change.
+    Nothing else changes; the API server decides which fields of a pod may change.
     """
     if new.scheduler_name in defaulting.DEFAULT_SCHEDULERS and old.scheduler_name in book.settings.scheduler_names:
         new = new._replace(scheduler_name=old.scheduler_name)
@@ -144,9 +144,9 @@ def _back(old: Container | None, new: Container, book: Rulebook) -> Container:
 
 
 def _frozen(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
-    """CS305: the cards of a bound pod are chosen; the same wish in the guides' key is dropped.
+    """CS305: the cards of a bound pod are fixed; an equal preference under the guides' key is dropped.
 
-    The pod that is given has them all as they were, whatever the violations.
+    The returned pod has the old preferences in any case.
     """
     annotations: Mapping[str, str] = new.annotations
     violations: list[Violation] = []
@@ -165,7 +165,7 @@ def _frozen(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
 
 
 def _moved(old: ReviewedPod, new: ReviewedPod) -> Held:
-    """CS311: the newest word wins: a wish in the guides' key replaces the one that an earlier apply left."""
+    """CS311: the latest value wins: a preference under the guides' key replaces the one of an earlier apply."""
     annotations = dict(new.annotations)
     warnings: list[AdmissionWarning] = []
     violations: list[Violation] = []
@@ -185,25 +185,26 @@ def _moved(old: ReviewedPod, new: ReviewedPod) -> Held:
 
 
 def _is_wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> bool:
-    """Whether a change of ``volcano.sh/gpu-index`` is a user's word on cards, to be judged as such.
+    """Return whether a change of ``volcano.sh/gpu-index`` is a user's preference.
 
-    Once the pod is settled the key is a machine's: `wish` lets nothing pass there but the wish that it was bound with.
+    Once the pod is settled, the key belongs to machines: `wish` then accepts only the preference that it was bound
+    with.
     """
     return book.asks_cards(old) and (names.GPU_INDEX in new.annotations or not _is_settled(old, new))
 
 
 def _is_settled(old: ReviewedPod, new: ReviewedPod) -> bool:
-    """Whether no card will be chosen for the pod any more: it has its own, or it is being deleted."""
+    """Return whether the pod's cards are final: it is bound or being deleted."""
     return bool(old.node_name) or new.deleting
 
 
 def _lets_go(old: ReviewedPod, new: ReviewedPod) -> bool:
-    """Whether a finalizer is taken from a pod that is being deleted, which nobody may hold up."""
+    """Return whether the write removes a finalizer from a pod that is being deleted, which must not be blocked."""
     return new.deleting and not set(old.finalizers) <= set(new.finalizers)
 
 
 def _reapplied(old: ReviewedPod, new: ReviewedPod, keys: Sequence[str]) -> frozenset[str]:
-    """Those of *keys* that the manifest named already when it was last applied."""
+    """Return the *keys* that the last applied manifest already had."""
     last = new.annotations.get(LAST_APPLIED)
     if last is None or last != old.annotations.get(LAST_APPLIED):
         return frozenset()

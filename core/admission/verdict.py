@@ -1,4 +1,4 @@
-"""What is decided about one review."""
+"""The result of one review."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from core.wire.patches import Appended, Edit, Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Denied for *violations*, or admitted with *edits*; warnings are shown either way."""
+    """Denied for *violations*, or admitted with *edits*; warnings are shown in both cases."""
 
     edits: tuple[Edit | Appended, ...] = ()
     violations: tuple[Violation, ...] = ()
@@ -26,22 +26,22 @@ class Verdict:
 
     @property
     def message(self) -> str:
-        """Why it is denied, for people: every violation, each with its code."""
+        """Why it is denied, for people: every violation with its code."""
         return "; ".join([f"{one.code} {one}" for one in self.violations])
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The codes of all that was found, each once."""
+        """The codes of all findings, each once."""
         found = [one.code for one in self.violations] + [one.code for one in self.warnings]
         return tuple(dict.fromkeys(found))
 
 
 class Judged(NamedTuple):
-    """A verdict, and what the final state is told by.
+    """A verdict, and the inputs of warnings on the final state.
 
-    pod: as it is to be stored, its scheduler's name aside; None where it is not to be spoken of. asked: what it asks of
-    cards, None where it asks nothing that we place, or nothing else than before. before: the pod that it was, None of a
-    new one.
+    pod: as it will be stored, except for its scheduler's name; None if there is nothing to report. asked: its card
+    request, None if there is none that cardshare places, or if it is unchanged. before: the old pod, None for a new
+    one.
     """
 
     verdict: Verdict
@@ -50,12 +50,12 @@ class Judged(NamedTuple):
     before: ReviewedPod | None = None
 
 
-# Of a hundred things that are wrong for one reason the first are told, and how many more there are.
+# If many things are wrong for one reason, the first ones and the number of others are reported.
 MAX_TOLD: Final = 16
 
 
 def first_of(keys: Sequence[str], violation: Callable[[str], Violation]) -> tuple[Violation, ...]:
-    """The *violation* of each of *keys*; of many the first are told, and how many more there are."""
+    """Return the *violation* of each of *keys*, limited to the first ones and the number of others."""
     told = tuple(map(violation, keys[:MAX_TOLD]))
     more = len(keys) - MAX_TOLD
     return (*told, replace(told[-1], remedy=f"the same goes for {more} more")) if more > 0 else told
@@ -69,9 +69,9 @@ SPEC: Final = ("spec",)
 
 
 def edits_between(old: ReviewedPod, new: ReviewedPod, scheduler_name: str | None = None) -> tuple[Edit | Appended, ...]:
-    """What turns *old* into *new*, in what admission may change; *scheduler_name* is not the new one's, if given.
+    """Return the edits from *old* to *new* that admission may make; *scheduler_name* overrides the new one's.
 
-    Annotations and labels, the names of scheduler and runtime class, containers' resources and further variables.
+    They concern annotations, labels, names of scheduler and runtime class, and containers' resources and variables.
     """
     edits: list[Edit | Appended] = []
     if old.annotations is not new.annotations:
