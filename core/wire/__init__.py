@@ -1,1 +1,1 @@
-"""What crosses the process, text to values and back; nothing here decides."""
+"""Converts text that enters or leaves the process to values and back; makes no decisions."""

@@ -1,4 +1,4 @@
-"""What a manifest said when it was last applied, as `kubectl apply` keeps it on the object."""
+"""The manifest of the last `kubectl apply`, which kubectl stores on the object."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +22,7 @@ _decoder: Final = msgspec.json.Decoder(_Applied)
 
 
 def applied_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """The annotations of the manifest last applied; {} where none is known, or it cannot be read."""
+    """Return the annotations of the last applied manifest; {} if it is missing or unreadable."""
     try:
         return _decoder.decode(annotations.get(LAST_APPLIED, "{}")).metadata.annotations or {}
     except reading.DECODE_ERRORS:

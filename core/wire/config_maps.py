@@ -1,4 +1,4 @@
-"""ConfigMaps: the API server's JSON to names and texts."""
+"""ConfigMaps: from the API server's JSON to names and texts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,14 +26,14 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ConfigMapObject(msgspec.Struct, frozen=True, gc=False):
-    """A ConfigMap's JSON as far as it is read. Source: Kubernetes API reference, core/v1 ConfigMap (v1.36)."""
+    """The fields of a ConfigMap that are read. Source: Kubernetes API reference, core/v1 ConfigMap (v1.36)."""
 
     metadata: _Meta = _Meta()
     data: dict[str, str] | None = None
 
 
 def config_map_of(found: ConfigMapObject) -> ConfigMap:
-    """The value of a decoded ConfigMap."""
+    """Return the value of a decoded ConfigMap."""
     meta = found.metadata
     return ConfigMap(
         namespace=meta.namespace or "",

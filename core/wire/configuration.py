@@ -1,4 +1,4 @@
-"""cardshare.yaml: our own settings, checked whole; docs/settings.md has the table.
+"""cardshare.yaml: cardshare's own settings, validated as a whole; docs/settings.md has the table.
 
 The keys are the names of the fields of `core.settings.Settings`.
 """
@@ -24,7 +24,7 @@ from core.units import parse_amount
 from core.wire import yaml_text
 from core.wire.checked import Checks
 
-# The word for upstream's order, which a configuration without a policy has.
+# The word for upstream's order, which applies without a policy.
 _INDEX_WORD: Final = "index"
 _FLAT: Final = (
     "scheduler_names",
@@ -61,18 +61,18 @@ _DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSettings:
-    """What stands in cardshare.yaml, by the fields of `Settings` and of its `AdmissionSettings`; nothing else."""
+    """The content of cardshare.yaml, by the fields of `Settings` and of its `AdmissionSettings`."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     admission: Mapping[str, Any] = field(default_factory=dict)
 
     def over(self, base: Settings) -> Settings:
-        """*base* with what stands here in place of what it has."""
+        """Return *base* with the values set here."""
         return replace(base, **self.fields, admission=replace(base.admission, **self.admission))
 
     @property
     def names_dialects(self) -> bool:
-        """Whether the ways of sharing that are on are listed here."""
+        """Return whether the enabled dialects are listed here."""
         return "dialects" in self.fields
 
 
@@ -80,16 +80,16 @@ def decode_settings(text: str, words: Vocabulary) -> Settings:
     """Read cardshare.yaml over the defaults.
 
     Raises:
-        ConfigError: as `decode_own_settings`.
+        ConfigError: as for `decode_own_settings`.
     """
     return decode_own_settings(text, words).over(Settings())
 
 
 def decode_own_settings(text: str, words: Vocabulary) -> OwnSettings:
-    """Read cardshare.yaml; *words* are those of the dialects that there are.
+    """Read cardshare.yaml; *words* are those of the existing dialects.
 
     Raises:
-        ConfigError: with every problem found, unknown keys among them.
+        ConfigError: lists every problem, including unknown keys.
     """
     checks = Checks()
     found = checks.mapping(yaml_text.load(text, "cardshare.yaml", strict=True), "cardshare.yaml")
@@ -143,13 +143,13 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
 
 
 def policy(checks: Checks, found: object, place: str) -> Policy:
-    """A policy by its word; ``index`` is upstream's order."""
+    """Read a policy; ``index`` is upstream's order."""
     word = checks.word(found, place, (Policy.BINPACK, Policy.PACK, Policy.SPREAD, _INDEX_WORD), Policy.BINPACK)
     return Policy.INDEX if word == _INDEX_WORD else Policy(word)
 
 
 def _network_tiers(checks: Checks, found: object, place: str) -> tuple[str, ...]:
-    """Node labels, each once."""
+    """Read distinct node labels."""
     labels = checks.texts(found, place)
     if len(labels) > _MAX_TIERS:
         checks.wrong(place, f"{len(labels)} of them", f"name no more than {_MAX_TIERS}")
@@ -160,7 +160,7 @@ def _network_tiers(checks: Checks, found: object, place: str) -> tuple[str, ...]
 
 
 def _node_kinds(checks: Checks, found: object, place: str) -> tuple[NodeKind, ...]:
-    """By name, what of a node tells of its cards: labels, annotations and capacity, as a node has them."""
+    """Read, by name, the properties of nodes that define their cards: labels, annotations and capacity."""
     kinds = checks.mapping(found, place)
     if len(kinds) > _MAX_KINDS:
         checks.wrong(place, f"{len(kinds)} of them", f"describe no more than {_MAX_KINDS}")
@@ -190,7 +190,7 @@ def _node_kind(checks: Checks, name: str, found: object, place: str) -> NodeKind
 
 
 def _texts(checks: Checks, found: object, place: str) -> tuple[tuple[str, str], ...]:
-    """Key and value, the values as text; a number is one that was written without quotes."""
+    """Read keys and values as text; a whole number is accepted without quotes."""
     values = checks.mapping(found, place)
     for key, value in values.items():
         if isinstance(value, bool) or not isinstance(value, str | int):
@@ -232,7 +232,7 @@ def _admission(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> d
 
 def _never_fits(checks: Checks, found: object, place: str) -> dict[str, NeverFits]:
     return {
-        # An unquoted ``off`` is a switch to YAML.
+        # YAML reads an unquoted ``off`` as a boolean.
         namespace: NeverFits.OFF
         if word is False
         else NeverFits(checks.word(word, f"{place}.{namespace}", NeverFits, NeverFits.WARN))
@@ -254,14 +254,14 @@ def _allowed(checks: Checks, found: object, place: str) -> dict[str, frozenset[s
 def _accounts(checks: Checks, found: object, place: str) -> tuple[str, ...]:
     accounts = checks.texts(found, place)
     for i, account in enumerate(accounts):
-        # Every authenticated account of a cluster begins with one of these; a shorter prefix would trust all of them.
+        # Every authenticated account of a cluster starts with one of these; a shorter prefix would trust all of them.
         if account.endswith("*") and len(account) < len("system:serviceaccount:x:y*"):
             checks.wrong(f"{place}[{i}]", account, "write at least namespace and beginning of the account before '*'")
     return accounts
 
 
 def _other_schedulers(checks: Checks, found: object, place: str) -> dict[str, str]:
-    """Accounts by the schedulers' names; a prefix is none, because one scheduler has one account."""
+    """Read accounts by scheduler name; a prefix is invalid, because a scheduler has one account."""
     accounts = {}
     for name, value in checks.mapping(found, place).items():
         if not is_scheduler_name(name):

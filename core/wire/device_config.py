@@ -1,7 +1,7 @@
-"""device-config.yaml: the device configuration that device plugins and schedulers share, to tables.
+"""device-config.yaml, the configuration that device plugins and schedulers share, to tables.
 
-HAMi and Volcano's vGPU plugin both call their section ``nvidia``. It is read by the grammar of the one that wrote it,
-and what cardshare does not use of it is not read. Source: protocol reference, nvidia 1.7, ascend 6.3 and hami 1.7.
+HAMi and Volcano's vGPU plugin both call their section ``nvidia``. It is read by the grammar of its product, and parts
+that cardshare does not use are skipped. Source: protocol reference, nvidia 1.7, ascend 6.3 and hami 1.7.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ _VOLCANO: Final = "volcano.sh/"
 _NVIDIA: Final = "nvidia.com/"
 _SECTIONS: Final = (
     "nvidia", "vnpus",
-    # Of HAMi's own scheduler, for cards of others.
+    # Sections of HAMi's own scheduler for cards of other vendors.
     "amd", "awsneuron", "biren", "cambricon", "dcu", "enflame", "hygon", "iluvatar", "iluvatars", "kunlun", "metax",
     "mthreads", "vastai",
 )  # fmt: skip
-# Of both products: what is read here, and what only their device plugins read.
+# Keys of both products: those that are read here, and those that only their device plugins read.
 _RESOURCES: Final = ("resourceCountName", "resourceMemoryName", "resourceCoreName", "resourceMemoryPercentageName")
 _BOTH: Final = (
     *_RESOURCES, "resourcePriorityName", "overwriteEnv", "defaultMemory", "defaultCores", "defaultGPUNum",
@@ -47,13 +47,13 @@ _LEVELS: Final = (
     (_CHIP_KEYS, "in an item of vnpus.configs"),
 )
 _FORCE: Final = "force"
-# A group's name stands inside a device's id between these characters (nvidia 3.6).
+# A group's name is part of a device's id between these characters (nvidia 3.6).
 _ID_SYNTAX: Final = frozenset("-[],:;")
 _MAX_FACTOR: Final = 1 << 20
 
 
 class Product(StrEnum):
-    """Whose ``nvidia`` section it is."""
+    """The product of the ``nvidia`` section."""
 
     VOLCANO = "volcano"
     HAMI = "hami"
@@ -63,8 +63,8 @@ class Product(StrEnum):
 class DeviceConfig:
     """The sections of device-config.yaml; a missing one has its defaults.
 
-    product: whose the ``nvidia`` section is, None without one; has_chips: whether there is a ``vnpus`` section.
-    notes: what is unknown or has no effect; two configurations that differ in nothing else are the same.
+    product: product of the ``nvidia`` section, None without one; has_chips: whether there is a ``vnpus`` section.
+    notes: unknown or ineffective parts; configurations that differ only in notes are equal.
     """
 
     vgpu: VgpuTable = field(default_factory=VgpuTable)
@@ -76,10 +76,10 @@ class DeviceConfig:
 
 
 def decode_device_config(text: str, presumed: Product | None = None) -> DeviceConfig:
-    """Read device-config.yaml; *presumed*: whose map it is by its place, which Volcano's resource names overrule.
+    """Read device-config.yaml; *presumed*: its product by its place, which Volcano's resource names override.
 
     Raises:
-        ConfigError: with every problem found.
+        ConfigError: lists every problem.
     """
     checks = Checks()
     found = checks.mapping(yaml_text.load(text, "device-config.yaml"), "device-config.yaml")
@@ -101,7 +101,7 @@ def decode_device_config(text: str, presumed: Product | None = None) -> DeviceCo
 
 
 def _product(section: Mapping[str, Any], presumed: Product | None) -> Product:
-    """Whose *section* is: by the resource that it names, else by its place, else by what only one of both writes."""
+    """Return the product of *section*: by its resource names, else by its place, else by keys of only one product."""
     named = [section[key] for key in _RESOURCES if isinstance(section.get(key), str) and section[key].strip()]
     if named and named[0].startswith(_VOLCANO):
         return Product.VOLCANO
@@ -120,7 +120,7 @@ def _product(section: Mapping[str, Any], presumed: Product | None) -> Product:
 
 
 def _elsewhere(key: str) -> str:
-    """What to write where, if *key* has a meaning at another place."""
+    """Return what to write where if *key* has a meaning at another place."""
     found = ((same_word(key, names), where) for names, where in _LEVELS)
     return next((f"'{same}' {where}" for same, where in found if same), "")
 
@@ -139,9 +139,9 @@ def _vgpu(checks: Checks, section: Mapping[str, Any]) -> VgpuTable:
         number_resource=resource("resourceCountName", _DEFAULT.number_resource),
         memory_resource=resource("resourceMemoryName", _DEFAULT.memory_resource),
         cores_resource=resource("resourceCoreName", _DEFAULT.cores_resource),
-        # Without a name percentages are no request at all (nvidia 1.7), unlike the other three.
+        # Without a name, percentages are no request at all (nvidia 1.7), unlike the other three.
         percentage_resource=resource("resourceMemoryPercentageName", ""),
-        # 0 stands for "not set" upstream, and divides by zero in the plugin.
+        # 0 means "not set" upstream, and makes the plugin divide by zero.
         memory_factor=checks.whole(section.get("gpuMemoryFactor") or 1, "nvidia.gpuMemoryFactor", 1, _MAX_FACTOR, 1),
         geometries=each(
             checks,
@@ -183,7 +183,7 @@ def _hami(checks: Checks, section: Mapping[str, Any]) -> HamiTable:
 
 
 def _core_policy(checks: Checks, found: object) -> str:
-    """HAMi's gpuCorePolicy, as far as it tightens a share."""
+    """Return HAMi's gpuCorePolicy if it tightens a share."""
     if found == "disable":
         checks.note(
             "nvidia.gpuCorePolicy: 'disable' has no effect here: containers keep to the cores that they ask for"
@@ -234,7 +234,7 @@ def _profile(checks: Checks, found: Mapping[str, Any], place: str) -> MigProfile
 def _ascend(checks: Checks, found: object) -> AscendTable:
     if found is None:
         return AscendTable()
-    # The older shape is the list itself; it has no word on soft slicing (ascend 6.3).
+    # The older form is the list itself, without a setting for soft slicing (ascend 6.3).
     if isinstance(found, list):
         return AscendTable(chips=each(checks, found, "vnpus", lambda one, place: _chip(checks, one, place)))
     section = checks.mapping(found, "vnpus")

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: of the API server's JSON which pods each speaks of, and how many more of them may go now."""
+"""PodDisruptionBudgets: from the API server's JSON to their pods and the number of allowed evictions."""
 
 from typing import Final, NamedTuple
 
@@ -12,8 +12,8 @@ from core.wire.selecting import Selector, selector_of
 class DisruptionBudget(NamedTuple):
     """One PodDisruptionBudget.
 
-    selector: None meets nothing. allowed: how many of its pods may be evicted now. disrupted: names of pods that were
-    evicted and are counted already.
+    selector: None matches nothing. allowed: how many of its pods may be evicted now. disrupted: names of evicted pods
+    that are already counted.
     """
 
     namespace: str
@@ -38,7 +38,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False):
-    """A PodDisruptionBudget as far as it is read. Source: Kubernetes API reference, policy/v1."""
+    """The fields of a PodDisruptionBudget that are read. Source: Kubernetes API reference, policy/v1."""
 
     metadata: _Meta = _Meta()
     spec: _Spec | None = None

@@ -1,6 +1,6 @@
-"""The entries of annotations that tell a device plugin which cards a container holds, as HAMi's plugins write them.
+"""Entries of annotations that assign cards to a container, in the format of HAMi's plugins.
 
-An entry is ``name,type,memory,cores`` and closed by a colon. What of an entry means what is each dialect's own.
+An entry is ``name,type,memory,cores`` followed by a colon. Each dialect defines the meaning of its fields.
 """
 
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """One entry, in the words and units of who wrote it."""
+    """One entry, in the terms and units of its writer."""
 
     name: str
     type: str
@@ -17,21 +17,21 @@ class Entry(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """One entry that holds something but cannot be read; name is its first field."""
+    """One entry that is not empty but unreadable; name is its first field."""
 
     name: str
     text: str
 
 
 def entries(segment: str, most: int) -> Iterator[Entry | Unread]:
-    """The entries of one container; their figures are whole numbers up to *most*."""
+    """Yield the entries of one container; their figures are whole numbers up to *most*."""
     for piece in segment.split(":"):
         if piece.strip():
             yield _entry(piece, most)
 
 
 def text_of(found: Iterable[tuple[str, str, int, int]]) -> str:
-    """The entries of one container as they are written."""
+    """Return the text for the entries of one container."""
     return "".join(f"{name},{kind},{memory},{cores}:" for name, kind, memory, cores in found)
 
 

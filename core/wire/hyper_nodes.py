@@ -1,4 +1,4 @@
-"""HyperNodes of Volcano: the API server's JSON to `HyperNode`."""
+"""HyperNodes of Volcano: from the API server's JSON to `HyperNode`."""
 
 import re
 import sys
@@ -47,7 +47,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class HyperNodeObject(msgspec.Struct, frozen=True, gc=False):
-    """A HyperNode as far as it is read. Source: Volcano, topology/v1alpha1 hypernode_types.go (groups 4.11)."""
+    """The fields of a HyperNode that are read. Source: Volcano, topology/v1alpha1 hypernode_types.go (groups 4.11)."""
 
     metadata: _Meta = _Meta()
     spec: _Spec | None = None
@@ -58,10 +58,10 @@ _NO_SELECTOR: Final = _Selector()
 
 
 def hyper_node_of(found: HyperNodeObject) -> HyperNode:
-    """The value of a decoded HyperNode.
+    """Return the value of a decoded HyperNode.
 
     Raises:
-        InvalidRequestError: a pattern is no regular expression.
+        InvalidRequestError: a pattern is not a regular expression.
     """
     return replace(_without_members(found), members=tuple(_members((found.spec or _NO_SPEC).members or ())))
 
@@ -77,7 +77,7 @@ def _members(found: tuple[_Member, ...]) -> Iterator[Members]:
         if selector.exact_match is not None:
             yield Members(name=selector.exact_match.name, is_inner=is_inner)
         elif is_inner:
-            continue  # HyperNodes are members by their names alone
+            continue  # HyperNodes are members only by name
         elif selector.regex_match is not None:
             yield Members(pattern=_pattern(selector.regex_match.pattern, at))
         elif selector.label_match is not None:
@@ -96,19 +96,19 @@ def _pattern(text: str, at: int) -> str:
     return text
 
 
-# Escapes, classes, what opens a group, repeats, and any other character.
+# Escapes, character classes, group openings, quantifiers, and any other character.
 _PARTS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\??|\*|\+|\{\d*,\d*\}|.", re.DOTALL)
 
 
 def _repeats_repeats(pattern: str) -> bool:
-    """Whether *pattern* repeats a group with a repeat inside: on some names Python's search would never end."""
+    """Return whether *pattern* has nested quantifiers, on which Python's search can take exponential time."""
     have_repeats, closed = [False], False
     for part in _PARTS.findall(pattern):
         if part in ("*", "+") or (part[0] == "{" and len(part) > 1):
             if closed:
                 return True
             have_repeats[-1] = True
-        # A comment may have what closes no group.
+        # A ")" in a comment may close no group.
         closed = part == ")" and len(have_repeats) > 1 and have_repeats.pop()
         if part[0] == "(":
             have_repeats.append(False)
@@ -124,12 +124,12 @@ _decode_tier: Final = reading.reader("HyperNode", HyperNodeObject, _without_memb
 
 
 def salvage_hyper_node(text: bytes) -> HyperNode:
-    """A HyperNode that `decode_hyper_node` cannot read: it has no members, and its tier if that can be read.
+    """Return a HyperNode that `decode_hyper_node` cannot read, without members, but with its tier if readable.
 
-    A limit to a tier that no HyperNode has could be none at all.
+    The tier is kept because a limit to a tier without HyperNodes could mean no limit.
 
     Raises:
-        InvalidRequestError: not even its name can be read.
+        InvalidRequestError: even its name is unreadable.
     """
     name = _decode_head(text).metadata.name
     try:

@@ -1,4 +1,4 @@
-"""Kueue's objects: the API server's JSON, of v1beta1 and v1beta2 alike, to the values of `core.kueue`.
+"""Kueue's objects: from the API server's JSON, of v1beta1 and v1beta2, to the values of `core.kueue`.
 
 Source: kubernetes-sigs/kueue v0.17, apis/kueue/v1beta1 and v1beta2: workload_types.go, admissioncheck_types.go,
 resourceflavor_types.go.
@@ -152,10 +152,10 @@ _decode_head: Final = reading.reader("Workload", Head, lambda found: found)
 
 
 def salvage_workload(text: bytes) -> Workload:
-    """A Workload that `decode_workload` cannot read: it asks for no answer.
+    """Return a Workload that `decode_workload` cannot read; it needs no answer.
 
     Raises:
-        InvalidRequestError: not even its name can be read.
+        InvalidRequestError: even its name is unreadable.
     """
     meta = _decode_head(text).metadata
     return Workload(meta.namespace, meta.name, meta.uid, meta.resource_version)
@@ -204,9 +204,9 @@ decode_admission_check: Final = reading.reader("AdmissionCheck", _CheckObject, _
 
 
 class TemplatePod(NamedTuple):
-    """A pod as a template has it: for placing, and for the rules of admission.
+    """The pod of a template, for placing and for the rules of admission.
 
-    priority_class: the PriorityClass that it names, "" for none; the API server sets the priority from it.
+    priority_class: the name of its PriorityClass, "" for none; the API server sets the priority from it.
     """
 
     pod: Pod
@@ -229,10 +229,10 @@ _priority_class_in: Final = reading.reader(
 
 
 def pod_in(template: bytes, namespace: str) -> TemplatePod:
-    """The pod that is made of *template*, JSON, in *namespace*, as the API server hands it to webhooks.
+    """Return the pod of *template*, JSON, in *namespace*, as the API server sends it to webhooks.
 
     Raises:
-        InvalidRequestError: it is no template.
+        InvalidRequestError: it is not a template.
     """
     pod, reviewed = decode_pod(template), pod_of(_template_decoder(template), namespace)
     name = pod.scheduler_name or DEFAULT_SCHEDULER_NAME

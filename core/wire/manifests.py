@@ -1,4 +1,4 @@
-"""Manifests as people keep them: YAML or JSON, several documents in a file, lists of objects; each with its line."""
+"""Manifest files: YAML or JSON, several documents in a file, lists of objects; each object with its line."""
 
 import re
 from collections.abc import Iterator
@@ -15,27 +15,27 @@ _MARK: Final = re.compile(r"^(?:---|\.\.\.)(?=\s|$)", re.MULTILINE)
 
 
 class Manifest(NamedTuple):
-    """One object, and the line at which its document, or it in a list, begins."""
+    """One object, and the line where its document starts, or its entry in a list."""
 
     line: int
     value: dict[str, Any]
 
 
 class Unreadable(NamedTuple):
-    """A document that is none, at its line."""
+    """An unreadable document at its line."""
 
     line: int
     problem: str
 
 
 def read_manifests(text: str) -> Iterator[Manifest | Unreadable]:
-    """Every object in *text*, in order; a document that cannot be read does not keep the others from being."""
+    """Yield every object in *text*, in order; an unreadable document does not block the others."""
     if len(text) > MAX_BYTES:
         yield Unreadable(1, f"write no more than {MAX_BYTES} characters to a file")
         return
     line, start = 1, 0
     for mark in (*_MARK.finditer(text), None):
-        # A document may begin on the line of its mark.
+        # A document may start on the line of its separator.
         end = mark.start() if mark is not None else len(text)
         yield from _document(text[start:end], line)
         if mark is not None:
@@ -44,7 +44,7 @@ def read_manifests(text: str) -> Iterator[Manifest | Unreadable]:
 
 
 def _document(text: str, line: int) -> Iterator[Manifest | Unreadable]:
-    # Of what is written, not of the comments before it.
+    # The line of the content, not of the comments before it.
     blank = (row.lstrip().startswith("#") or not row.strip() for row in text.split("\n"))
     first = line + next((at for at, is_blank in enumerate(blank) if not is_blank), 0)
     try:
@@ -67,10 +67,10 @@ def _document(text: str, line: int) -> Iterator[Manifest | Unreadable]:
 
 
 def _with_text_keys(found: Any) -> Any:
-    """*found* with its keys as kubectl sends them: ``on`` is a switch to YAML, and the key ``true`` to JSON.
+    """Return *found* with its keys as kubectl sends them: YAML reads ``on`` as a boolean, which becomes ``true``.
 
     Raises:
-        ConfigError: a key is nothing.
+        ConfigError: a key is null.
     """
     if isinstance(found, dict):
         return {_text_key(key): _with_text_keys(value) for key, value in found.items()}
@@ -94,7 +94,7 @@ def _lines_of_items(text: str) -> list[int]:
 
 
 def review_of(manifest: dict[str, Any], namespace: str) -> bytes:
-    """The AdmissionReview that the API server would send of *manifest*, created in *namespace* if it names none."""
+    """Return the AdmissionReview for the creation of *manifest*, in *namespace* if it names none."""
     group, slash, version = str(manifest.get("apiVersion") or "").rpartition("/")
     found = manifest.get("metadata")
     metadata = found if isinstance(found, dict) else {}

@@ -1,7 +1,7 @@
-"""What MindCluster's components say of a node beside its labels: JSON in an annotation and in ConfigMaps.
+"""What MindCluster's components report on a node besides its labels: JSON in an annotation and in ConfigMaps.
 
-A ConfigMap of ClusterD speaks of many nodes; `node_documents` takes it apart, so that a node carries only its own
-text. Source: protocol reference, ascend 1.4, 1.8.
+A ConfigMap of ClusterD covers many nodes; `node_documents` splits it, so that each node has only its own text. Source:
+protocol reference, ascend 1.4, 1.8.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,10 +61,10 @@ _direct_status: Final = reading.reader(DIRECT_NODE, _NodeInfo, lambda found: fou
 
 
 def decode_base_names(text: str) -> tuple[str, ...]:
-    """The device names of annotation ``baseDeviceInfos``.
+    """Return the device names of annotation ``baseDeviceInfos``.
 
     Raises:
-        InvalidRequestError: no JSON object, or longer than a node's annotation may be.
+        InvalidRequestError: it is not a JSON object, or longer than a node's annotation may be.
     """
     field = "annotation baseDeviceInfos"
     if len(text) > MAX_NODE_ANNOTATION_BYTES:
@@ -76,10 +76,10 @@ def decode_base_names(text: str) -> tuple[str, ...]:
 
 
 def device_list(documents: Mapping[str, str], *, from_cluster: bool) -> Mapping[str, str] | None:
-    """The ``DeviceList`` of a node, from ClusterD's map first or MDP's own; None if neither is there.
+    """Return the ``DeviceList`` of a node, first from ClusterD's map or MDP's own; None if neither exists.
 
     Raises:
-        InvalidRequestError: the document that is there cannot be read.
+        InvalidRequestError: the existing document is unreadable.
     """
     for cluster in (from_cluster, not from_cluster):
         text = documents.get(CLUSTER_DEVICES if cluster else DIRECT_DEVICES)
@@ -89,10 +89,10 @@ def device_list(documents: Mapping[str, str], *, from_cluster: bool) -> Mapping[
 
 
 def node_status(documents: Mapping[str, str], *, from_cluster: bool) -> str:
-    """What NodeD says of a node; "" where it says nothing, which means healthy.
+    """Return NodeD's status of a node; "" if there is none, which means healthy.
 
     Raises:
-        InvalidRequestError: the document that is there cannot be read.
+        InvalidRequestError: the existing document is unreadable.
     """
     for cluster in (from_cluster, not from_cluster):
         text = documents.get(CLUSTER_NODE if cluster else DIRECT_NODE)
@@ -102,10 +102,10 @@ def node_status(documents: Mapping[str, str], *, from_cluster: bool) -> str:
 
 
 def node_documents(name: str, texts: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """(node, document, text) for everything that the ConfigMap *name* says of nodes; nothing for any other.
+    """Yield (node, document, text) for every node in the ConfigMap *name*; nothing for other ConfigMaps.
 
     Raises:
-        InvalidRequestError: a map of ClusterD is no JSON object.
+        InvalidRequestError: a map of ClusterD is not a JSON object.
     """
     if name.startswith(_DEVICE_KEY):
         node = name.removeprefix(_DEVICE_KEY)

@@ -1,4 +1,4 @@
-"""Namespaces: of the API server's JSON their labels, by which pods select pods of others."""
+"""Namespaces: from the API server's JSON to their labels, by which pods select pods of other namespaces."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from core.wire import reading
 
 
 class Namespace(NamedTuple):
-    """One namespace, by its labels."""
+    """One namespace with its labels."""
 
     name: str
     labels: Mapping[str, str]
@@ -21,13 +21,13 @@ class _Meta(msgspec.Struct, frozen=True, gc=False):
 
 
 class NamespaceObject(msgspec.Struct, frozen=True, gc=False):
-    """A Namespace as far as it is read. Source: Kubernetes API reference, core/v1 Namespace."""
+    """The fields of a Namespace that are read. Source: Kubernetes API reference, core/v1 Namespace."""
 
     metadata: _Meta = _Meta()
 
 
 def namespace_of(found: NamespaceObject) -> Namespace:
-    """The value of a decoded Namespace."""
+    """Return the value of a decoded Namespace."""
     return Namespace(found.metadata.name, reading.labels(found.metadata.labels))
 
 

@@ -1,4 +1,4 @@
-"""Nodes: the API server's JSON to `Node`."""
+"""Nodes: from the API server's JSON to `Node`."""
 
 import sys
 from datetime import datetime
@@ -58,7 +58,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeObject(msgspec.Struct, frozen=True, gc=False):
-    """A node's JSON as far as it is read. Source: Kubernetes API reference, core/v1 Node (v1.36)."""
+    """The fields of a node that are read. Source: Kubernetes API reference, core/v1 Node (v1.36)."""
 
     metadata: _Meta = _Meta()
     spec: _Spec | None = None
@@ -71,7 +71,7 @@ _READY: Final = "Ready"
 
 
 def node_of(found: NodeObject) -> Node:
-    """The value of a decoded node."""
+    """Return the value of a decoded node."""
     meta, spec, status = found.metadata, found.spec or _NO_SPEC, found.status or _NO_STATUS
     return Node(
         name=NodeName(sys.intern(meta.name)),
@@ -104,12 +104,12 @@ def _images(found: tuple[_Image, ...]) -> tuple[Image, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _image(names: tuple[str, ...], size_bytes: int) -> Image:
-    """One value for all nodes that have the image: a cluster's nodes have mostly the same."""
+    """Return one value for all nodes with the image, because the nodes of a cluster have mostly the same."""
     return Image(tuple([sys.intern(name) for name in names]), size_bytes)
 
 
 def _ready(conditions: tuple[_Condition, ...] | None) -> bool:
-    # A node that says nothing about itself yet is judged by its taints alone, as kube-scheduler does.
+    # A node without conditions is judged by its taints alone, as in kube-scheduler.
     return all(one.status == "True" for one in conditions or () if one.type == _READY)
 
 
@@ -117,10 +117,10 @@ _decode_head: Final = reading.reader("node", Head, lambda found: found)
 
 
 def salvage_node(text: bytes) -> Node:
-    """A node that `decode_node` cannot read: it is there, and offers nothing.
+    """Return a node that `decode_node` cannot read; it exists and offers nothing.
 
     Raises:
-        InvalidRequestError: not even its name can be read.
+        InvalidRequestError: even its name is unreadable.
     """
     meta = _decode_head(text).metadata
     return Node(name=NodeName(meta.name), uid=meta.uid, resource_version=meta.resource_version, unschedulable=True)

@@ -1,4 +1,4 @@
-"""What objects of several kinds have in common, as far as it is read.
+"""Common fields of objects of several kinds.
 
 Source: Kubernetes API reference, meta/v1 ObjectMeta.
 """
@@ -12,7 +12,7 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Presence(msgspec.Struct, frozen=True, gc=False):
-    """An object of which only its presence matters."""
+    """An object whose content is not read."""
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
@@ -24,7 +24,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 
 
 class HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Which object it is; namespace is "" for kinds without."""
+    """The identity of an object; namespace is "" for cluster-scoped kinds."""
 
     name: str
     namespace: str = ""
@@ -33,6 +33,6 @@ class HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """What of an object is left where the rest cannot be read."""
+    """The identity of an object whose other fields are unreadable."""
 
     metadata: HeadMeta

@@ -1,4 +1,4 @@
-"""What the owner of pods asks of their group: the API server's JSON of a ReplicaSet, a Job or the like to a number."""
+"""The group size in the owner of pods: from the API server's JSON of a ReplicaSet, a Job or the like to a number."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ class _Object(msgspec.Struct, frozen=True, gc=False):
 
 
 def _min_member(found: _Object) -> int:
-    """How many pods are placed together; 0 if that is not said, or is no number, as in Volcano (groups 3)."""
+    """Return how many pods are placed together; 0 if absent or not a number, as in Volcano (groups 3)."""
     return max(parse_int64((found.metadata.annotations or {}).get(MIN_MEMBER, "")) or 0, 0)
 
 

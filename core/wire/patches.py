@@ -1,7 +1,7 @@
-"""JSON patches: edits of a document to the smallest RFC 6902 patch that surely applies.
+"""JSON patches: from edits of a document to the smallest RFC 6902 patch that always applies.
 
-A patch that does not apply is an error for the user even where the webhook's failures are ignored. So there is no
-``test``, no parent is taken for granted, and nothing absent is replaced or removed.
+A patch that does not apply is an error for the user, even if failures of the webhook are ignored. So there is no
+``test``, no parent is assumed to exist, and no absent value is replaced or removed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,9 +13,9 @@ Path = tuple[str, ...]
 
 
 class Edit(NamedTuple):
-    """Values to be set in the mapping at *place*, by name; None = to be removed.
+    """Values to set in the mapping at *place*, by name; None = remove.
 
-    there: the names that the mapping has, where the editor knows some.
+    there: existing names of the mapping, as far as the editor knows them.
     """
 
     place: Path
@@ -24,9 +24,9 @@ class Edit(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Names with their values to be appended to the list of named values at *place*, which has none of these names.
+    """Names and values to append to the list of named values at *place*, which must not have these names.
 
-    Of its path all but the last name lead to what is there.
+    All of its path except the last name must exist.
     """
 
     place: Path
@@ -47,10 +47,10 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class Present(NamedTuple):
-    """What a document has at the path of a mapping.
+    """The state of a document at the path of a mapping.
 
-    depth: how many of the path's names, from the first on, lead to something other than ``null``. names: those in the
-    mapping that do, if it is there itself.
+    depth: how many names of the path, from the first on, lead to something other than ``null``. names: those names in
+    the mapping that do, if the mapping exists.
     """
 
     depth: int
@@ -58,11 +58,11 @@ class Present(NamedTuple):
 
 
 def encode_patch(edits: Iterable[Edit | Appended], present: Callable[[Path], Present]) -> bytes:
-    """The patch that does *edits*, as JSON; b"" where nothing is left to do.
+    """Return the JSON patch for *edits*; b"" if nothing changes.
 
     Args:
-        edits: values to set and to remove; no value's path is the beginning of another.
-        present: what the document has at the path of a mapping; asked where the edit does not tell.
+        edits: values to set and to remove; no value's path is a prefix of another.
+        present: returns the document's state at the path of a mapping; called if the edit does not contain it.
     """
     operations: list[_Put | _Remove] = []
     made: dict[Path, dict[str, Any]] = {}
@@ -74,7 +74,7 @@ def encode_patch(edits: Iterable[Edit | Appended], present: Callable[[Path], Pre
         if not names:
             depth, names = present(place)
             if depth < len(place):
-                # The first that is missing is made once, with all that belongs into it.
+                # The first missing parent is created once, with its whole content.
                 added = {name: value for name, value in values.items() if value is not None}
                 if added:
                     _put(made.setdefault(place[: depth + 1], {}), place[depth + 1 :], added)
@@ -103,11 +103,11 @@ def _put(mapping: dict[str, Any], path: Path, values: Mapping[str, str]) -> None
 
 
 def pointer(path: Path) -> str:
-    """*path* as a JSON pointer. Source: RFC 6901, 3."""
+    """Return *path* as a JSON pointer. Source: RFC 6901, 3."""
     text = "/".join(path)
     if "~" in text or text.count("/") != len(path) - 1:
         return "".join(["/" + _escaped(name) for name in path])
-    return "/" + text  # as every path of a fixed place
+    return "/" + text  # true for every constant path
 
 
 def _escaped(name: str) -> str:
@@ -121,7 +121,7 @@ def _names_in(found: Any) -> list[str]:
 
 
 def present_in(document: Mapping[str, Any]) -> Callable[[Path], Present]:
-    """For `encode_patch`: what *document*, parsed JSON, has at a path."""
+    """Return a function for `encode_patch` with the state of *document*, parsed JSON."""
 
     def present(path: Path) -> Present:
         found: Any = document

@@ -1,6 +1,6 @@
-"""Where a pod may be, by nodes and by the pods around it, and where it would rather be.
+"""Where a pod may be, by nodes and by other pods, and its preferences.
 
-Of its spec's JSON to `NodeConstraints`, `PeerTerms` and `Wishes`.
+From its spec's JSON to `NodeConstraints`, `PeerTerms` and `Wishes`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -84,7 +84,7 @@ _ANYWHERE: Final = NodeConstraints()
 def constraints_of(
     node_selector: dict[str, str] | None, affinity: Affinity | None, tolerated: tuple[TolerationObject, ...] | None
 ) -> NodeConstraints:
-    """Which nodes a pod may be on by what it asks of them."""
+    """Return a pod's required constraints on its node."""
     near = affinity.node_affinity if affinity else None
     required = near.required if near else None
     if not node_selector and required is None and not tolerated:
@@ -99,7 +99,7 @@ def constraints_of(
 def _written(
     selector: tuple[tuple[str, str], ...], required: Terms | None, tolerations: tuple[TolerationObject, ...]
 ) -> Iterator[str]:
-    """All text that constraints are made of."""
+    """Yield all text in the constraints."""
     yield from chain.from_iterable(selector)
     for one in tolerations:
         yield from (one.key or "", one.operator or "", one.value or "", one.effect or "")
@@ -121,12 +121,12 @@ def _new_constraints(
     )
 
 
-# One value for all pods that are constrained alike, so that comparing two is mostly comparing addresses.
+# One value for all pods with equal constraints, so that comparisons are mostly by identity.
 _shared_constraints: Final = lru_cache(maxsize=1 << 13)(_new_constraints)
 
 
 def peers_of(affinity: Affinity | None, spread: tuple[SpreadObject, ...] | None) -> PeerTerms:
-    """What a pod asks of the pods around it."""
+    """Return a pod's requirements on other pods."""
     near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
     apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
     hard = [one for one in spread or () if one.when_unsatisfiable != _ANYWAY]
@@ -141,7 +141,7 @@ def peers_of(affinity: Affinity | None, spread: tuple[SpreadObject, ...] | None)
 
 
 def wishes_of(affinity: Affinity | None, spread: tuple[SpreadObject, ...] | None) -> Wishes:
-    """What a pod would rather have of its node."""
+    """Return a pod's preferences about its node."""
     nodes = affinity.node_affinity.preferred if affinity and affinity.node_affinity else None
     near = affinity.pod_affinity.preferred if affinity and affinity.pod_affinity else None
     apart = affinity.pod_anti_affinity.preferred if affinity and affinity.pod_anti_affinity else None
@@ -150,7 +150,7 @@ def wishes_of(affinity: Affinity | None, spread: tuple[SpreadObject, ...] | None
         return NO_WISHES
     terms = ((one.weight, requirements(one.preference)) for one in nodes or ())
     found = Wishes(
-        # A term without expressions and fields says nothing.
+        # A term without expressions and fields has no effect.
         nodes=tuple([(weight, term) for weight, term in terms if term]),
         near=(
             *[(one.weight, _peer_term(one.pod_affinity_term)) for one in near or ()],
@@ -185,7 +185,7 @@ def _spread(found: SpreadObject) -> Spread:
 
 
 def _texts(found: PeerTerms) -> Iterator[str]:
-    """All text that terms are made of."""
+    """Yield all text in the terms."""
     return _texts_of((*found.affinity, *found.anti_affinity), found.spread)
 
 
@@ -211,7 +211,7 @@ def _same(found: PeerTerms) -> PeerTerms:
     return found
 
 
-# One value for all pods that ask the same of others.
+# One value for all pods with equal requirements.
 _shared_peers: Final = lru_cache(maxsize=1 << 12)(_same)
 
 

@@ -1,4 +1,4 @@
-"""The volumes of a pod: of its spec's JSON to `PodVolumes`."""
+"""The volumes of a pod: from its spec's JSON to `PodVolumes`."""
 
 import msgspec
 
@@ -36,13 +36,13 @@ class _ImageSource(msgspec.Struct, frozen=True, gc=False):
 
 
 class VolumeObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One volume of a pod, as far as it matters where that runs."""
+    """One volume of a pod, with the fields that affect its node."""
 
     name: str = ""
     persistent_volume_claim: _ClaimSource | None = None
-    # A generic ephemeral volume is a claim that is made for the pod, and bound like any other.
+    # A generic ephemeral volume is a claim that is created for the pod and bound like any other.
     ephemeral: Presence | None = None
-    # Disks that two pods of one node may not both write, and that most clouds attach to one node at a time.
+    # Disks that only one pod of a node may write, and that most clouds attach to one node at a time.
     gce_persistent_disk: _GceDisk | None = None
     aws_elastic_block_store: _AwsDisk | None = msgspec.field(default=None, name="awsElasticBlockStore")
     rbd: _Rbd | None = None
@@ -51,7 +51,7 @@ class VolumeObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 def volumes_of(found: tuple[VolumeObject, ...] | None) -> PodVolumes:
-    """What of a pod's volumes others may stand against, or binds it to nodes."""
+    """Return the volumes of a pod that conflict with other pods or bind it to nodes."""
     claims: list[str] = []
     ephemeral: list[str] = []
     disks: list[Disk] = []
@@ -68,7 +68,7 @@ def volumes_of(found: tuple[VolumeObject, ...] | None) -> PodVolumes:
 
 
 def _disk(volume: VolumeObject) -> Disk | None:
-    """The disk of *volume*. Source: kube-scheduler's plugin VolumeRestrictions, isVolumeConflict."""
+    """Return the disk of *volume*. Source: kube-scheduler's plugin VolumeRestrictions, isVolumeConflict."""
     name = volume.name
     if (gce := volume.gce_persistent_disk) is not None:
         return Disk(name, (f"gcePersistentDisk {gce.pd_name}",), bool(gce.read_only))

@@ -1,6 +1,6 @@
-"""PodGroups of the three API groups that have such a kind: the API server's JSON to `GroupSpec`.
+"""PodGroups of the three API groups with this kind: from the API server's JSON to `GroupSpec`.
 
-What one asks that is not honoured is named in `GroupSpec.problems`, so that such a group is refused by that name.
+`GroupSpec.problems` names unsupported fields, so that the group is rejected for them.
 """
 
 import sys
@@ -81,7 +81,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodGroupObject(msgspec.Struct, frozen=True, gc=False):
-    """Volcano's PodGroup as far as it is read. Source: Volcano, scheduling/v1beta1 types.go (groups 1.3)."""
+    """The fields of Volcano's PodGroup that are read. Source: Volcano, scheduling/v1beta1 types.go (groups 1.3)."""
 
     metadata: _Meta = _Meta()
     spec: _Spec | None = None
@@ -141,12 +141,12 @@ UNREADABLE: Final = "what it says, which cannot be read"
 
 
 def volcano_group_of(found: PodGroupObject) -> GroupSpec:
-    """The value of a decoded PodGroup of Volcano."""
+    """Return the value of a decoded PodGroup of Volcano."""
     return _of_spec(GroupKind.VOLCANO, found)
 
 
 def coscheduling_group_of(found: PodGroupObject) -> GroupSpec:
-    """The value of a decoded PodGroup of Coscheduling, which has a few of the same fields, and no queue."""
+    """Return the value of a decoded PodGroup of Coscheduling, which has some of the same fields, but no queue."""
     return _of_spec(GroupKind.COSCHEDULING, found)
 
 
@@ -172,7 +172,7 @@ def _of_spec(kind: GroupKind, found: PodGroupObject) -> GroupSpec:
 
 
 def _problems(spec: _Spec) -> Iterator[str]:
-    """What of *spec* is not honoured (groups 4.10)."""
+    """Yield the unsupported parts of *spec* (groups 4.10)."""
     policies = spec.sub_group_policy or ()
     if len({one.name for one in policies}) < len(policies):
         yield "spec.subGroupPolicy with one name twice"
@@ -194,12 +194,12 @@ def _sub_groups(at: int, found: _SubGroups) -> SubGroups:
 def _network_topology(found: _Topology | None) -> NetworkTopology | None:
     if found is None:
         return None
-    # hard where no mode is said
+    # hard by default
     return NetworkTopology(found.mode != "soft", found.highest_tier_allowed, sys.intern(found.highest_tier_name or ""))
 
 
 def native_group_of(found: NativeGroupObject) -> GroupSpec:
-    """The value of a decoded PodGroup of Kubernetes' own."""
+    """Return the value of a decoded PodGroup of Kubernetes' own kind."""
     meta, spec = found.metadata, found.spec or _NO_NATIVE_SPEC
     policy = spec.scheduling_policy or _NO_POLICY
     return GroupSpec(
@@ -235,7 +235,7 @@ def _native_problems(spec: _NativeSpec, policy: _Policy) -> Iterator[str]:
 
 
 def _disrupted_together(mode: _Disruption | str | None) -> bool | None:
-    """Whether all members leave together; None if it says neither. v1alpha2 has words, later versions a union."""
+    """Return whether all members are evicted together; None if absent. v1alpha2 has words, later versions a union."""
     match mode:
         case "PodGroup" | _Disruption(single=None, all=Presence()):
             return True
@@ -246,7 +246,7 @@ def _disrupted_together(mode: _Disruption | str | None) -> bool | None:
 
 
 def _topology_key(constraints: _Constraints | None) -> str:
-    """The key of the only constraint that there can be."""
+    """Return the key of the only possible constraint."""
     return constraints.topology[0].key if constraints is not None and constraints.topology else ""
 
 
@@ -295,10 +295,10 @@ _decode_head: Final = reading.reader("PodGroup", Head, lambda found: found)
 
 
 def salvage_group(kind: GroupKind, text: bytes) -> GroupSpec:
-    """A group that cannot be decoded: it is there, and none of its members is placed.
+    """Return a group that cannot be decoded; it exists, and none of its members is placed.
 
     Raises:
-        InvalidRequestError: not even its name can be read.
+        InvalidRequestError: even its name is unreadable.
     """
     meta = _decode_head(text).metadata
     return GroupSpec(

@@ -1,7 +1,7 @@
-"""Pods: the API server's JSON to `Pod`.
+"""Pods: from the API server's JSON to `Pod`.
 
-Only the fields that placing and admission need are read. What a pod asks that no rule decides yet is named in
-`Pod.unjudged`, so that such a pod waits with that name as its reason and is never placed wrongly.
+Only fields for placing and admission are read. `Pod.unjudged` names requests that no rule supports yet, so that the pod
+waits with that reason and is never placed wrongly.
 """
 
 import sys
@@ -141,7 +141,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _PodObject(msgspec.Struct, frozen=True, gc=False):
-    """A pod's JSON as far as it is read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
+    """The fields of a pod that are read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
 
     metadata: _Meta = _Meta()
     spec: _Spec | None = None
@@ -149,7 +149,7 @@ class _PodObject(msgspec.Struct, frozen=True, gc=False):
 
 
 class _PodSeen(msgspec.Struct, frozen=True, gc=False):
-    """The same of a pod that the API server shows, its spec as text."""
+    """The same for a pod from the API server, with its spec as text."""
 
     metadata: _Meta = _Meta()
     spec: msgspec.Raw = msgspec.Raw(b"null")
@@ -160,7 +160,7 @@ _NO_SPEC: Final = _Spec()
 _NO_STATUS: Final = _Status()
 PHASES: Final = {phase.value: phase for phase in Phase}
 _MAX_SHARED_PORTS: Final = 32
-# A longer spec is read each time: what is remembered must not grow beyond some MiB.
+# A longer spec is decoded each time, so that the cache does not grow beyond some MiB.
 _MAX_KNOWN_BYTES: Final = 4096
 _SCHEDULED: Final = "PodScheduled"
 _READY: Final = "Ready"
@@ -173,7 +173,7 @@ _NO_CONTAINER: Final = _ContainerStatus()
 
 
 class _Asked(NamedTuple):
-    """All that is kept of a pod's spec."""
+    """The retained parts of a pod's spec."""
 
     scheduler_name: str
     node_name: str
@@ -223,12 +223,12 @@ def _asked_in(text: bytes) -> _Asked:
 
 
 _decode_spec: Final = msgspec.json.Decoder(_Spec | None).decode
-# Of the many changes of a pod that are seen, nearly all leave its spec as it was.
+# Nearly all changes of a pod leave its spec unchanged.
 _known_asked: Final = lru_cache(maxsize=1 << 12)(_asked_in)
 
 
 def _whole_pod(found: _PodObject) -> Pod:
-    """All of a decoded pod, what others have too shared with them."""
+    """Return the value of a decoded pod, with common parts shared with other pods."""
     return _pod(found.metadata, _asked(found.spec or _NO_SPEC), found.status or _NO_STATUS)
 
 
@@ -287,15 +287,15 @@ pod_from_object: Final = reading.converter("pod", _PodObject, _whole_pod)
 
 
 def decode_pod(text: bytes) -> Pod:
-    """A pod as the API server tells it.
+    """Decode a pod from the API server.
 
     Raises:
-        InvalidRequestError: it cannot be read; names the place.
+        InvalidRequestError: it is unreadable; names the place.
     """
     try:
         return _decode_seen(text)
     except InvalidRequestError:
-        return _decode_whole(text)  # which fails too, and can name a place within the spec
+        return _decode_whole(text)  # this fails too, and can name a place within the spec
 
 
 def _scheduled(conditions: tuple[_Condition, ...] | None) -> _Condition:
@@ -309,7 +309,7 @@ _NO_CONDITION: Final = _Condition()
 
 
 def _started(status: _Status) -> bool:
-    """Whether any container has run: then the device plugin has been asked, whatever its annotations say."""
+    """Return whether any container has run: then the device plugin has been asked, whatever its annotations show."""
     for listed in (status.container_statuses, status.init_container_statuses):
         for one in listed or ():
             if one.started or _ran(one.state) or _ran(one.last_state):
@@ -318,7 +318,7 @@ def _started(status: _Status) -> bool:
 
 
 def _init_done(found: tuple[_ContainerStatus, ...] | None, containers: tuple[Container, ...]) -> bool:
-    """Whether all init *containers* but sidecars have ended with exit code 0."""
+    """Return whether all init *containers* except sidecars have ended with exit code 0."""
     ending = {one.name for one in containers if not one.sidecar}
     if not ending:
         return False
@@ -342,9 +342,9 @@ def _resized(
     statuses: tuple[_ContainerStatus, ...] | None,
     conditions: tuple[_Condition, ...] | None,
 ) -> tuple[Container, ...]:
-    """*containers* with what kubelet counts for those that are, or were, asked to have other resources.
+    """Return *containers* with the amounts that kubelet counts during and after a resize.
 
-    The most of what is asked, allocated and in use, but nothing of what is asked if the node can never have it.
+    This is the maximum of requested, allocated and used, without a request that the node can never grant.
     Source: Kubernetes documentation, "Resize CPU and Memory Resources assigned to Containers".
     """
     if not statuses or not any(one.allocated_resources or one.resources for one in statuses):
@@ -354,7 +354,7 @@ def _resized(
 
 
 def _resized_whole(asked: _Asked, status: _Status) -> Mapping[str, str]:
-    """What is asked for the pod as a whole, counted in the same way: kubelet tells it with the pod's overhead.
+    """Return the request for the pod as a whole, counted in the same way; kubelet reports it with the pod's overhead.
 
     Source: kubernetes, component-helpers/resource, PodRequests.
     """
@@ -376,7 +376,7 @@ def _resized_whole(asked: _Asked, status: _Status) -> Mapping[str, str]:
 
 
 def _is_infeasible(conditions: tuple[_Condition, ...] | None) -> bool:
-    """Whether the pod asks for a resize that its node can never grant."""
+    """Return whether the pod requests a resize that its node can never grant."""
     return any(one.type == _RESIZE_PENDING and one.reason == _INFEASIBLE for one in conditions or ())
 
 
@@ -446,19 +446,19 @@ def _new_container(
     )
 
 
-# One value for all containers that are written alike: the pods of a workload repeat them.
+# One value for all equal containers, because the pods of a workload repeat them.
 _shared_container: Final = lru_cache(maxsize=1 << 14)(_new_container)
 
 
 def _images(spec: _Spec) -> tuple[str, ...]:
-    """The images that a pod needs, one for each container and image volume."""
+    """Return the images that a pod needs, one for each container and image volume."""
     written = [one.image for one in chain(spec.init_containers or (), spec.containers or ())]
     written += [one.image.reference for one in spec.volumes or () if one.image is not None]
     return tuple([_as_on_nodes(name) for name in written if name])
 
 
 def _as_on_nodes(image: str) -> str:
-    """*image* with the tag that it has if none is written. Source: Kubernetes documentation, "Images"."""
+    """Return *image* with its default tag if it has none. Source: Kubernetes documentation, "Images"."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
@@ -466,12 +466,12 @@ def _interned(images: tuple[str, ...]) -> tuple[str, ...]:
     return tuple([sys.intern(one) for one in images])
 
 
-# The pods of a workload need the same.
+# The pods of a workload need the same images.
 _shared_images: Final = lru_cache(maxsize=1 << 12)(_interned)
 
 
 def _features(spec: _Spec) -> Iterator[str]:
-    """What a node has to declare for such a pod. Source: Kubernetes, component-helpers/nodedeclaredfeatures (v1.37)."""
+    """Yield features that its node must declare. Source: Kubernetes, component-helpers/nodedeclaredfeatures (v1.37)."""
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     if any(rule.action == _RESTART_ALL for one in containers for rule in one.restart_policy_rules or ()):
         yield "RestartAllContainersOnContainerExits"
@@ -482,5 +482,5 @@ def _features(spec: _Spec) -> Iterator[str]:
 
 
 def _unjudged(spec: _Spec) -> tuple[str, ...]:
-    """By name, what a pod asks that no rule decides."""
+    """Return the names of requests that no rule supports."""
     return tuple([f"resource claim {quoted(one.name)}" for one in spec.resource_claims or ()])

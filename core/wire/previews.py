@@ -1,4 +1,4 @@
-"""What becomes of a dry run's answer: the pod taken out of the review, the controller's word put in as a warning."""
+"""Previews for dry runs: extracts the pod from the review, and adds the controller's answer as a warning."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ import msgspec
 from core.wire import reading
 from core.wire.reviews import POD, Kind, Operation
 
-# The API server cuts a warning here, and drops all of them when they are 4,096 characters together.
+# The API server cuts a warning at this length, and drops all of them if they have 4,096 characters together.
 _MAX_WARNING: Final = 256
 _MAX_WARNINGS_BYTES: Final = 3_500
 
@@ -25,7 +25,7 @@ class _Question(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Preview(msgspec.Struct, frozen=True, gc=False):
-    """What the controller answers (controller/reporting/preview.py), as far as it is told."""
+    """The part of the controller's answer (controller/reporting/preview.py) that is shown."""
 
     state: str
     text: str
@@ -45,7 +45,7 @@ _texts_decoder: Final = msgspec.json.Decoder(list[str])
 
 
 def previewed_pod(review: bytes | bytearray, answer: bytes) -> bytes | None:
-    """The JSON of the pod that a dry run creates and *answer* admits; None for every other review."""
+    """Return the JSON of the pod that a dry run creates and *answer* admits; None for every other review."""
     try:
         request = _question_decoder.decode(review).request
         admitted = bytes(_answer_decoder.decode(answer).response["allowed"]) == b"true"
@@ -58,7 +58,7 @@ def previewed_pod(review: bytes | bytearray, answer: bytes) -> bytes | None:
 
 
 def preview_sentence(preview: bytes) -> str:
-    """The controller's answer as a warning; "" where it has nothing to say, or says what cannot be read."""
+    """Return the controller's answer as a warning; "" if there is none or it is unreadable."""
     try:
         found = _preview_decoder.decode(preview)
     except reading.DECODE_ERRORS:
@@ -75,7 +75,7 @@ def preview_sentence(preview: bytes) -> str:
 
 
 def with_warning(answer: bytes, text: str) -> bytes:
-    """*answer* with *text* as its first warning, for the last are the first to be dropped."""
+    """Return *answer* with *text* as its first warning, because the last ones are dropped first."""
     found = _answer_decoder.decode(answer)
     shown = "".join([c if c.isprintable() else " " for c in text])
     if len(shown) > _MAX_WARNING:

@@ -1,4 +1,4 @@
-"""PriorityClasses: how important pods and groups that name them are."""
+"""PriorityClasses: the priority of pods and groups that name them."""
 
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ _NEVER: Final = "Never"
 
 
 class PriorityClass(NamedTuple):
-    """One class: the priority that its name stands for, and whether it lets others of a lower one be evicted."""
+    """One class: its priority, and whether pods of lower priority may be evicted for it."""
 
     name: str
     value: int
@@ -22,7 +22,7 @@ class _Meta(msgspec.Struct, frozen=True, gc=False):
 
 
 class PriorityClassObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A PriorityClass as far as it is read. Source: Kubernetes API reference, scheduling.k8s.io/v1 PriorityClass."""
+    """The fields that are read. Source: Kubernetes API reference, scheduling.k8s.io/v1 PriorityClass."""
 
     metadata: _Meta = _Meta()
     value: int = 0
@@ -30,7 +30,7 @@ class PriorityClassObject(msgspec.Struct, frozen=True, gc=False, rename="camel")
 
 
 def priority_class_of(found: PriorityClassObject) -> PriorityClass:
-    """The value of a decoded PriorityClass."""
+    """Return the value of a decoded PriorityClass."""
     return PriorityClass(found.metadata.name, found.value, found.preemption_policy != _NEVER)
 
 

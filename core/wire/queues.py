@@ -1,4 +1,4 @@
-"""Volcano's Queues: the API server's JSON to `QueueSpec`."""
+"""Volcano's Queues: from the API server's JSON to `QueueSpec`."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -43,7 +43,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueueObject(msgspec.Struct, frozen=True, gc=False):
-    """A Queue as far as it is read. Source: Volcano, scheduling/v1beta1 types.go (groups 1.6)."""
+    """The fields of a Queue that are read. Source: Volcano, scheduling/v1beta1 types.go (groups 1.6)."""
 
     metadata: _Meta = _Meta()
     spec: _Spec | None = None
@@ -56,7 +56,7 @@ _NO_GUARANTEE: Final = _Guarantee()
 
 
 def queue_of(found: QueueObject) -> QueueSpec:
-    """The value of a decoded Queue."""
+    """Return the value of a decoded Queue."""
     meta, spec, status = found.metadata, found.spec or _NO_SPEC, found.status or _NO_STATUS
     return QueueSpec(
         name=meta.name,
@@ -77,7 +77,7 @@ def queue_of(found: QueueObject) -> QueueSpec:
 
 
 def _problems(spec: _Spec) -> Iterator[str]:
-    """What of *spec* is not honoured (groups 4.10)."""
+    """Yield the unsupported parts of *spec* (groups 4.10)."""
     if spec.affinity is not None:
         yield "spec.affinity"
     if spec.extend_clusters:
@@ -92,10 +92,10 @@ _decode_head: Final = reading.reader("Queue", Head, lambda found: found)
 
 
 def salvage_queue(text: bytes) -> QueueSpec:
-    """A Queue that `decode_queue` cannot read: it is there, and takes nothing.
+    """Return a Queue that `decode_queue` cannot read; it exists and takes nothing.
 
     Raises:
-        InvalidRequestError: not even its name can be read.
+        InvalidRequestError: even its name is unreadable.
     """
     meta = _decode_head(text).metadata
     return QueueSpec(name=meta.name, uid=meta.uid, resource_version=meta.resource_version, problems=(UNREADABLE,))

@@ -1,4 +1,4 @@
-"""ResourceQuotas: of the API server's JSON what may be about cards.
+"""ResourceQuotas: from the API server's JSON to the limits that may concern cards.
 
 Source: Kubernetes API reference, core/v1 ResourceQuota.
 """
@@ -14,9 +14,9 @@ from core.wire.reading import Quantity, quantities
 
 
 class ResourceQuota(NamedTuple):
-    """What one namespace may have of extended resources, by the quota's own keys (``requests.volcano.sh/vgpu-number``).
+    """A namespace's limits on extended resources, by the quota's own keys (``requests.volcano.sh/vgpu-number``).
 
-    used: by the same keys, as Kubernetes counts; what nobody counts is not in it. scoped: it counts some pods only.
+    used: by the same keys, as Kubernetes counts; uncounted keys are absent. scoped: whether it counts only some pods.
     """
 
     namespace: str
@@ -42,7 +42,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class QuotaObject(msgspec.Struct, frozen=True, gc=False):
-    """A ResourceQuota as far as it is read."""
+    """The fields of a ResourceQuota that are read."""
 
     metadata: _Meta = _Meta()
     spec: _Spec | None = None
@@ -54,7 +54,7 @@ _NO_STATUS: Final = _Status()
 
 
 def quota_of(found: QuotaObject) -> ResourceQuota:
-    """The value of a decoded ResourceQuota."""
+    """Return the value of a decoded ResourceQuota."""
     meta, spec, status = found.metadata, found.spec or _NO_SPEC, found.status or _NO_STATUS
     return ResourceQuota(
         namespace=meta.namespace,
@@ -84,10 +84,10 @@ _decode_head: Final = reading.reader("ResourceQuota", _Head, lambda found: found
 
 
 def salvage_quota(text: bytes) -> ResourceQuota:
-    """A ResourceQuota that `decode_quota` cannot read: it is there, and says nothing.
+    """Return a ResourceQuota that `decode_quota` cannot read; it exists and limits nothing.
 
     Raises:
-        InvalidRequestError: not even its name can be read.
+        InvalidRequestError: even its name is unreadable.
     """
     meta = _decode_head(text).metadata
     return ResourceQuota(meta.namespace, meta.name, {}, {})

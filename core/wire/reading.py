@@ -1,6 +1,6 @@
-"""What codecs share: one way to fail, one bound, and one copy of text that many objects repeat.
+"""Common parts of codecs: one kind of error, one length limit, and shared copies of repeated text.
 
-The memos below are pure: equal values in, one of them out. They are bounded, so that an odd cluster costs time and
+The caches below are pure: equal values map to one of them. They are bounded, so that an unusual cluster costs time and
 not memory.
 """
 
@@ -20,10 +20,10 @@ from core.units import parse_amount, parse_milli
 _T = TypeVar("_T")
 _V = TypeVar("_V")
 
-# What msgspec raises on bytes of any kind: wrong syntax or types, text that is not UTF-8, nesting too deep.
+# msgspec's errors for any bytes: wrong syntax or types, text that is not UTF-8, nesting too deep.
 DECODE_ERRORS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _REMEDY: Final = "write what Kubernetes' API reference describes"
-# The decoder's words on a type, and those of people.
+# The decoder's names of types, and plain ones.
 _TYPES: Final = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`")
 _WORDS: Final = {
     "object": "a mapping",
@@ -35,27 +35,27 @@ _WORDS: Final = {
     "null": "nothing",
 }
 _SHARED: Final = 1 << 14
-# What is longer is rarely repeated, and whoever may send it must not fill the memos with it.
+# Longer text is rarely repeated, and its sender must not be able to fill the caches.
 _MAX_SHARED_CHARS: Final = 2048
 
-# Kubernetes writes quantities as text; people's manifests write numbers too.
+# Kubernetes writes quantities as text; manifests of users may have numbers.
 Quantity = str | int | float
 
 
 def check_length(text: str, field: str) -> None:
-    """Refuse text that is longer than an annotation of ours may be.
+    """Refuse text that is longer than an annotation may be.
 
     Raises:
-        InvalidRequestError: as said; names *field*.
+        InvalidRequestError: it is longer; names *field*.
     """
     if len(text) > MAX_POD_ANNOTATION_BYTES:
         raise InvalidRequestError(field, text, f"write no more than {MAX_POD_ANNOTATION_BYTES} characters")
 
 
 def reader(what: str, struct: type[_T], build: Callable[[_T], _V]) -> Callable[[bytes], _V]:
-    """A decoder of *what*: JSON to *struct*, and that to a value by *build*; made once, used for ever.
+    """Return a decoder of *what*: from JSON to *struct*, and by *build* to a value; create it once.
 
-    The decoder raises InvalidRequestError and nothing else, on any bytes.
+    The decoder raises only InvalidRequestError, on any bytes.
     """
     decoder = msgspec.json.Decoder(struct)
 
@@ -69,7 +69,7 @@ def reader(what: str, struct: type[_T], build: Callable[[_T], _V]) -> Callable[[
 
 
 def converter(what: str, struct: type[_T], build: Callable[[_T], _V]) -> Callable[[Mapping[str, Any]], _V]:
-    """As `reader`, for an object that is already parsed (a YAML document, a test's mapping)."""
+    """Return a decoder as `reader`, for an object that is already parsed (a YAML document, a test's mapping)."""
 
     def convert(obj: Mapping[str, Any]) -> _V:
         try:
@@ -81,7 +81,7 @@ def converter(what: str, struct: type[_T], build: Callable[[_T], _V]) -> Callabl
 
 
 def unreadable(what: str, error: BaseException) -> InvalidRequestError:
-    """The complaint that *what* cannot be read, with the place that the decoder names."""
+    """Return the error that *what* is unreadable, with the place that the decoder names."""
     if isinstance(error, InvalidRequestError):
         return error
     if isinstance(error, RecursionError):
@@ -97,25 +97,25 @@ def _in_words(found: re.Match[str]) -> str:
 
 
 def amounts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
-    """Quantities by resource name as text, shared with every equal mapping."""
+    """Return quantities by resource name as text, shared with every equal mapping."""
     return shared_mapping(tuple([(key, as_written(value)) for key, value in found.items()])) if found else EMPTY
 
 
 def texts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
-    """As `amounts`, and *found* itself where all of it is text already."""
+    """Return the same as `amounts`, or *found* itself if all its values are text."""
     if not found:
         return EMPTY
     for value in found.values():
         if not isinstance(value, str):
             return {key: as_written(one) for key, one in found.items()}
-    return cast(Mapping[str, str], found)  # as was just seen
+    return cast(Mapping[str, str], found)  # checked above
 
 
 def quantities(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str, int]:
-    """Quantities by resource name as integers: cpu in thousandths, the rest in whole units.
+    """Return quantities by resource name as integers: cpu in thousandths, the rest in whole units.
 
     Raises:
-        InvalidRequestError: one of them cannot be read; names its place below *field*.
+        InvalidRequestError: one of them is unreadable; names its place below *field*.
     """
     return {name: _quantity(name, as_written(value), f"{field}.{name}") for name, value in (found or {}).items()}
 
@@ -126,22 +126,22 @@ def _quantity(name: str, text: str, field: str) -> int:
 
 
 def as_written(value: Quantity) -> str:
-    """A quantity as text: a number of a manifest as the API server would store it."""
+    """Return a quantity as text; a number of a manifest as the API server would store it."""
     return value if isinstance(value, str) else repr(value)
 
 
 def labels(found: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Labels, shared with every object that has the same (all pods of one ReplicaSet or Job)."""
+    """Return labels, shared with every object that has the same (all pods of one ReplicaSet or Job)."""
     return shared_mapping(tuple(found.items())) if found else EMPTY
 
 
 def annotations(found: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Annotations with shared keys; their values differ from object to object."""
+    """Return annotations with shared keys; their values differ from object to object."""
     return {sys.intern(key): value for key, value in found.items()} if found else EMPTY
 
 
 def written_out(values: tuple[object, ...]) -> bytes:
-    """*values*, which were decoded from JSON, as text again: alike only where they were written alike."""
+    """Encode *values*, which were decoded from JSON; results are equal only if the inputs were equal."""
     return _encoder.encode(values)
 
 
@@ -151,12 +151,12 @@ EMPTY: Final[Mapping[str, str]] = {}
 
 
 def shared_mapping(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """One mapping for all that hold *items*, unless they are long; to be read only."""
+    """Return one read-only mapping for all users of *items*, unless they are long."""
     return _shared_mapping(items) if is_short(chain.from_iterable(items)) else dict(items)
 
 
 def is_short(texts: Iterable[str]) -> bool:
-    """Whether *texts* are few enough characters to be worth a place in a memo."""
+    """Return whether *texts* are short enough for a cache."""
     return sum(map(len, texts)) <= _MAX_SHARED_CHARS
 
 

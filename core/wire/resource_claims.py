@@ -1,4 +1,4 @@
-"""ResourceClaims and ResourceSlices: of the API server's JSON which devices are allocated, and where they are.
+"""ResourceClaims and ResourceSlices: from the API server's JSON to allocated devices and their nodes.
 
 Source: Kubernetes API reference, resource.k8s.io/v1.
 """
@@ -14,8 +14,8 @@ from core.wire import reading
 from core.wire.objects import HeadMeta
 from core.wire.selecting import Terms
 
-# By what attributes of their devices drivers tell a card: its own id, and that of the card that it is a part of.
-# Source: dra-driver-nvidia-gpu, deviceinfo.go; HAMi's k8s-dra-driver, hami_core.go.
+# Device attributes that identify a card: its own id, and the id of the card that it is a part of. Source:
+# dra-driver-nvidia-gpu, deviceinfo.go; HAMi's k8s-dra-driver, hami_core.go.
 _IDS: Final = ("uuid", "parentUUID")
 _NAME: Final = "metadata.name"
 
@@ -24,7 +24,7 @@ class _Result(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     driver: str = ""
     pool: str = ""
     device: str = ""
-    # For whoever looks after devices that others use: nobody is kept off by it.
+    # Access for monitoring devices that others use; it excludes no one.
     admin_access: bool | None = None
 
 
@@ -60,7 +60,7 @@ def _claim(found: _ClaimObject) -> ResourceClaim:
 
 
 def _named(selector: Terms | None) -> tuple[NodeName, ...]:
-    """The nodes that *selector* names."""
+    """Return the nodes that *selector* names."""
     terms = (selector.node_selector_terms if selector else None) or ()
     return tuple(
         dict.fromkeys(
@@ -115,7 +115,7 @@ def _slice(found: _SliceObject) -> ResourceSlice:
 
 
 def _device(found: _Device, spec: _SliceSpec) -> Device:
-    # A name without a domain stands for one of the driver's own.
+    # A name without a domain is the driver's own.
     attributes = {key.removeprefix(f"{spec.driver}/"): one.string for key, one in (found.attributes or {}).items()}
     ids = frozenset([value for key in _IDS if (value := attributes.get(key))])
     return Device(NodeName(sys.intern(found.node_name or spec.node_name or "")), ids)

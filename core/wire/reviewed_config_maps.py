@@ -1,4 +1,4 @@
-"""ConfigMaps in admission reviews: the API server's JSON to names and texts."""
+"""ConfigMaps in admission reviews: from the API server's JSON to names and texts."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -13,8 +13,7 @@ _VERSION_LABEL: Final = "app.kubernetes.io/version"
 class ReviewedConfigMap(NamedTuple):
     """A ConfigMap that is being written.
 
-    version: the release that its labels say it is for, "" where they say nothing. binary: what is no text, or was not
-    given as one.
+    version: the release in its labels, "" if absent. binary: values that are not text, or were given as binary data.
     """
 
     name: str
@@ -49,12 +48,12 @@ _decoder: Final = msgspec.json.Decoder(_Question)
 def decode_config_map_edit(
     text: bytes | bytearray | memoryview,
 ) -> tuple[ReviewedConfigMap | None, ReviewedConfigMap | None]:
-    """(the ConfigMap as it is to be, as it was) of an AdmissionReview about one; None where there is none.
+    """Return (the new ConfigMap, the old one) of an AdmissionReview about one; None if there is none.
 
     Source: Kubernetes API reference, core/v1 ConfigMap (v1.36).
 
     Raises:
-        InvalidRequestError: its object is no ConfigMap.
+        InvalidRequestError: its object is not a ConfigMap.
     """
     try:
         found = _decoder.decode(text).request

@@ -1,4 +1,4 @@
-"""Pods under review: of their JSON what admission reads; what placing reads is in `core.wire.pods`."""
+"""Pods under review: the fields for admission; `core.wire.pods` reads the fields for placing."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import chain
@@ -80,7 +80,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodObject(msgspec.Struct, frozen=True, gc=False):
-    """A pod's JSON as far as it is read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
+    """The fields of a pod that are read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
 
     metadata: _Meta = _Meta()
     spec: _Spec | None = None
@@ -90,12 +90,12 @@ _NO_SPEC: Final = _Spec()
 
 
 def pod_of(found: PodObject, namespace: str = "") -> ReviewedPod:
-    """A decoded pod as admission judges it; one that does not say its namespace is in *namespace*.
+    """Return a decoded pod for admission; a pod without a namespace is in *namespace*.
 
-    Nothing of where it could go, or of what became of it, is in; and nothing is shared, for it is soon forgotten.
+    It has neither placement nor status, and shares nothing, because it is short-lived.
     """
     meta, spec = found.metadata, found.spec or _NO_SPEC
-    # By place, which takes half the time that names take.
+    # Positional arguments take half the time of named ones.
     return ReviewedPod(
         meta.namespace or namespace,
         meta.labels or reading.EMPTY,
@@ -113,22 +113,22 @@ def pod_of(found: PodObject, namespace: str = "") -> ReviewedPod:
 
 
 def is_made(found: PodObject) -> bool:
-    """Whether a controller made the pod, so that nobody reads what is told of it."""
+    """Return whether a controller created the pod, so that no one reads its warnings."""
     return any(one.controller for one in found.metadata.owner_references or ())
 
 
 def maker_of(found: PodObject) -> Hashable:
-    """What the pods of a workload have in common, and hardly two workloads: how their names begin, and their owners."""
+    """Return what the pods of a workload share and workloads rarely do: their name prefix and owners."""
     return found.metadata.generate_name, found.metadata.owner_references
 
 
 def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:
-    """What `kubectl debug` added to a pod: containers that have no resources."""
+    """Return the containers that `kubectl debug` added to a pod; they have no resources."""
     return _containers(found.spec.ephemeral_containers) if found.spec is not None else ()
 
 
 def container_count(found: PodObject | None) -> int:
-    """How many containers a decoded pod has, of all kinds."""
+    """Return how many containers of all kinds a decoded pod has."""
     spec = found.spec if found is not None else None
     if spec is None:
         return 0
@@ -136,7 +136,7 @@ def container_count(found: PodObject | None) -> int:
 
 
 def resources_in(found: PodObject) -> Iterator[Iterable[str]]:
-    """The resources that a decoded pod names, container by container, limits and requests apart."""
+    """Yield the resources that a decoded pod names, for each container, limits and requests separately."""
     spec = found.spec or _NO_SPEC
     for one in chain(spec.containers or (), spec.init_containers or ()):
         if one.resources is not None:
@@ -152,9 +152,9 @@ def _containers(found: tuple[_Container, ...] | None) -> tuple[Container, ...]:
 
 
 def _are_plain(found: tuple[_Container, ...]) -> bool:
-    """Whether no rule looks at any variable or mount of *found*.
+    """Return whether no rule reads any variable or mount of *found*.
 
-    Nearly every container has some, and hardly any these: so all of them are asked of at once.
+    Nearly every container has some, but rarely these, so all are checked at once.
     """
     names = [variable.name for one in found for variable in one.env or ()]
     paths = [mount.mount_path for one in found for mount in one.volume_mounts or ()]
@@ -162,7 +162,7 @@ def _are_plain(found: tuple[_Container, ...]) -> bool:
 
 
 def _container(found: _Container, is_plain: bool) -> Container:
-    """*found* as admission judges it; *is_plain*: none of its variables and mounts is one that a rule looks at."""
+    """Return *found* for admission; *is_plain*: no rule reads any of its variables and mounts."""
     limits = requests = reading.EMPTY
     if found.resources is not None:
         limits, requests = reading.texts(found.resources.limits), reading.texts(found.resources.requests)
@@ -173,7 +173,7 @@ def _container(found: _Container, is_plain: bool) -> Container:
 
 
 def _reach(found: _Container) -> Reach:
-    """What is looked at besides resources."""
+    """Return what rules read in addition to resources."""
     watched, kept, security = _watched(found.env or ()), _kept(found.volume_mounts or ()), found.security_context
     privileged = bool(security is not None and security.privileged)
     added = security.capabilities.add or () if security is not None and security.capabilities is not None else ()
@@ -192,12 +192,12 @@ def _kept(mounts: tuple[_Mount, ...]) -> tuple[str, ...]:
 
 
 def _host_paths(volumes: tuple[_Volume, ...]) -> tuple[str, ...]:
-    """The paths of nodes that *volumes* show."""
+    """Return the node paths that *volumes* expose."""
     return tuple([one.host_path.path for one in volumes if one.host_path is not None])
 
 
 def spec_of(found: PodObject) -> tuple[object, ...]:
-    """To be written out, all of a decoded spec that `pod_of` and `present_in` tell, values of variables aside."""
+    """Return what `pod_of` and `present_in` use of a decoded spec, without values of variables, for encoding."""
     spec = found.spec
     if spec is None:
         return ()
@@ -226,7 +226,7 @@ def _without_values(one: _Container) -> tuple[object, ...]:
 
 
 def values_of(found: PodObject) -> tuple[object, ...]:
-    """To be written out, the values of variables that `pod_of` tells; whether there are any depends on names alone."""
+    """Return the values of variables that `pod_of` uses, for encoding; whether there are any depends only on names."""
     spec = found.spec or _NO_SPEC
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     if not may_be_watched([one.name for container in containers for one in container.env or ()]):
@@ -235,7 +235,7 @@ def values_of(found: PodObject) -> tuple[object, ...]:
 
 
 def present_in(found: PodObject) -> Callable[[Path], Present]:
-    """For `encode_patch`: what a decoded pod has at the paths of mappings that admission edits."""
+    """Return a function for `encode_patch` with the state of a decoded pod at the paths that admission edits."""
 
     def present(path: Path) -> Present:
         if path[0] == "metadata":
@@ -259,7 +259,7 @@ def present_in(found: PodObject) -> Callable[[Path], Present]:
 
 
 def _present_in_container(found: _Container, name: str) -> Present:
-    """What is at ``resources`` of a container, which has a path of four names, and *name* in it."""
+    """Return the state of ``resources`` of a container, whose path has four names, and of *name* in it."""
     resources = found.resources
     if resources is None:
         return Present(3, ())

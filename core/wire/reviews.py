@@ -1,4 +1,4 @@
-"""Admission reviews: the API server's question to a value, and our verdict to its answer.
+"""Admission reviews: from the API server's request to a value, and from a verdict to its answer.
 
 Source: Kubernetes API reference, admission.k8s.io/v1 AdmissionReview.
 """
@@ -15,14 +15,14 @@ from core.wire.reviewed_pods import PodObject
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
-# The API server cuts a warning here, and drops all of them when they are 4,096 characters together.
+# The API server cuts a warning at this length, and drops all of them if they have 4,096 characters together.
 _MAX_WARNING: Final = 256
 _MAX_WARNINGS: Final = 12
 _MAX_MESSAGE: Final = 8 * 1024
 
 
 class Operation(StrEnum):
-    """What is being done to the object."""
+    """The operation on the object."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -31,7 +31,7 @@ class Operation(StrEnum):
 
 
 class Kind(msgspec.Struct, frozen=True, gc=False):
-    """What an object is; the core group is ""."""
+    """The kind of an object; the core group is ""."""
 
     group: str = ""
     version: str = ""
@@ -39,13 +39,13 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
 
 
 POD: Final = Kind(version="v1", kind="Pod")
-# What is sent to pods/binding, and to bindings, the older way to the same.
+# Sent to pods/binding, and to bindings, an older path for the same.
 BINDING: Final = Kind(version="v1", kind="Binding")
-# The parts of a pod through which its annotations can be written.
+# The subresources of a pod through which its annotations can be written.
 _WITH_ANNOTATIONS: Final = ("", "status")
 
 
-# The node of the pod that a token was made for (Kubernetes 1.30, ServiceAccountTokenPodNodeInfo).
+# The node of the pod that a token was issued for (Kubernetes 1.30, ServiceAccountTokenPodNodeInfo).
 _NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 
 
@@ -66,9 +66,9 @@ class _Head(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True)
 
 
 class Review(_Head, frozen=True, gc=False, rename="camel", kw_only=True):
-    """One question; object and old_object are set of pods, and of Bindings as far as their metadata go.
+    """One request; object and old_object are set for pods, and for Bindings with their metadata only.
 
-    They mean nothing where `kind` says another.
+    They are meaningless for every other `kind`.
     """
 
     object: PodObject | None = None
@@ -76,12 +76,12 @@ class Review(_Head, frozen=True, gc=False, rename="camel", kw_only=True):
 
     @property
     def user_name(self) -> str:
-        """Who asks."""
+        """The name of the requesting user."""
         return self.user_info.username
 
     @property
     def user_node(self) -> str:
-        """The node of the pod that asks, "" where its token does not tell."""
+        """The node of the requesting pod, "" if its token does not contain it."""
         return "".join((self.user_info.extra or {}).get(_NODE_NAME) or ())
 
     @property
@@ -91,22 +91,22 @@ class Review(_Head, frozen=True, gc=False, rename="camel", kw_only=True):
 
     @property
     def is_changed_pod(self) -> bool:
-        """Whether a pod is being changed, also by its status, which lets annotations through."""
+        """Whether a pod is being changed, including by its status, through which annotations can change."""
         return self.operation is Operation.UPDATE and self.kind == POD and self.sub_resource in _WITH_ANNOTATIONS
 
     @property
     def is_binding(self) -> bool:
-        """Whether a pod is given its node, and annotations along with it."""
+        """Whether a pod is being bound, which may also set annotations."""
         return self.operation is Operation.CREATE and self.kind == BINDING
 
     @property
     def is_debugged_pod(self) -> bool:
-        """Whether containers for debugging are added to a pod."""
+        """Whether containers for debugging are being added to a pod."""
         return self._is_pods("ephemeralcontainers")
 
     @property
     def is_resized_pod(self) -> bool:
-        """Whether resources of a pod's containers are changed in place."""
+        """Whether resources of a pod's containers are being changed in place."""
         return self._is_pods("resize")
 
     def _is_pods(self, sub_resource: str) -> bool:
@@ -114,12 +114,12 @@ class Review(_Head, frozen=True, gc=False, rename="camel", kw_only=True):
 
     @property
     def is_workload(self) -> bool:
-        """Whether it is about something that pods are made of."""
+        """Whether it concerns a kind that creates pods."""
         return not self.sub_resource and (self.kind.group, self.kind.kind) in templates.KINDS
 
 
 class UnreadableObjectError(InvalidRequestError):
-    """The review is one, but its object is none of its kind: there is a uid to answer to."""
+    """A review whose object does not have the form of its kind; its uid can be answered."""
 
     def __init__(self, uid: str, error: InvalidRequestError) -> None:
         super().__init__(error.field, "", error.remedy)
@@ -160,13 +160,13 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 def decode_review(text: bytes | bytearray | memoryview) -> Review:
-    """Read one AdmissionReview, and its pods if it is about pods.
+    """Decode one AdmissionReview, and its pods if it is about pods.
 
     Raises:
-        UnreadableObjectError: its object is no pod or Binding, as its kind has it.
-        InvalidRequestError: it is no review, or of another version.
+        UnreadableObjectError: its object is not a valid pod or Binding.
+        InvalidRequestError: it is not a review, or of another version.
     """
-    # Objects are read along with the rest: most reviews are of pods, and one pass costs two thirds of two.
+    # Objects are decoded in the same pass: most reviews are of pods, and one pass costs two thirds of two.
     try:
         found = _decoder.decode(text)
     except reading.DECODE_ERRORS as e:
@@ -201,18 +201,18 @@ def _check(found: _Question | _HeadQuestion) -> None:
 
 
 class Reply(bytes):
-    """An answer without its uid: the same for all reviews that are judged alike."""
+    """An answer without its uid, which is shared by reviews with the same verdict."""
 
     __slots__ = ()
 
 
 def encode_answer(uid: str, reply: Reply) -> bytes:
-    """The AdmissionReview that answers *uid* with *reply*."""
+    """Return the AdmissionReview that answers *uid* with *reply*."""
     return b"".join((_HEAD, _encoder.encode(uid), reply))
 
 
 def admit(patch: bytes = b"", warnings: Sequence[str] = ()) -> Reply:
-    """Admitted, changed by *patch* (RFC 6902, as JSON), with *warnings* for the user."""
+    """Return an answer that admits, with *patch* (RFC 6902, as JSON) and *warnings* for the user."""
     return _reply(
         _Verdict(
             allowed=True,
@@ -224,7 +224,7 @@ def admit(patch: bytes = b"", warnings: Sequence[str] = ()) -> Reply:
 
 
 def deny(message: str, code: int = 422, reason: str = "Invalid", warnings: Sequence[str] = ()) -> Reply:
-    """Denied, with *message* for the user and *code* as the status of their call."""
+    """Return an answer that denies, with *message* for the user and *code* as HTTP status."""
     status = _Status(message=message[:_MAX_MESSAGE], reason=reason, code=code)
     return _reply(_Verdict(allowed=False, warnings=_shown(warnings), status=status))
 
@@ -233,7 +233,7 @@ _HEAD: Final = f'{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"ui
 
 
 def _reply(verdict: _Verdict) -> Reply:
-    # The object's own opening brace gives way to the uid before it.
+    # The uid goes first, so the object's opening brace is removed.
     return Reply(b"," + _encoder.encode(verdict)[1:] + b"}")
 
 

@@ -1,4 +1,4 @@
-"""volcano-scheduler.conf as clusters have it, to settings, and to notes on what of it has no effect here.
+"""volcano-scheduler.conf, to settings and notes on its ineffective parts.
 
 Source: protocol reference, nvidia 1.7 and ascend 6.1, 6.2; Volcano v1.8 to v1.14.
 """
@@ -57,9 +57,9 @@ _NO_PART: Final = Part(Effect.NONE, "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConf:
-    """What a scheduler's configuration means here; notes name what is unknown or without effect, once each.
+    """The meaning of a scheduler's configuration here; notes list unknown or ineffective parts, once each.
 
-    switches: the argument by which each dialect that has one is switched on, as this text would write it.
+    switches: the argument that enables each dialect with a switch, as this text would write it.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -71,7 +71,7 @@ class SchedulerConf:
     switches: Mapping[DialectName, str] = field(default_factory=dict)
 
     def tables(self, devices: DeviceConfig, version: int) -> Tables:
-        """What dialects need to know, of this configuration and device-config.yaml together."""
+        """Return the tables from this configuration and device-config.yaml together."""
         return Tables(
             version=version,
             vgpu=devices.vgpu,
@@ -85,12 +85,12 @@ class SchedulerConf:
 
 
 def decode_scheduler_conf(text: str, words: Vocabulary) -> SchedulerConf:
-    """Read volcano-scheduler.conf over the defaults; *words* are those of the dialects that there are.
+    """Read volcano-scheduler.conf over the defaults; *words* are those of the existing dialects.
 
-    A configuration with neither ``deviceshare`` arguments nor ``predicate.*`` switches says nothing of cards.
+    A configuration without ``deviceshare`` arguments and ``predicate.*`` switches sets nothing for cards.
 
     Raises:
-        ConfigError: with every problem found; such a text is to be refused whole.
+        ConfigError: lists every problem; the text must be refused as a whole.
     """
     reading = _Reading(Checks(), words)
     found = reading.checks.mapping(yaml_text.load(text, _WHAT), _WHAT)
@@ -124,7 +124,7 @@ class _Reading:
                 self.checks.note_unknown((action,), (*ACTIONS, *OTHER_ACTIONS), "action ")
 
     def _elsewhere(self, key: str) -> str:
-        """What to write where, if *key* has a meaning at another place."""
+        """Return what to write where if *key* has a meaning at another place."""
         for plugin in ("deviceshare", "predicates", "binpack", "nodeorder", "overcommit"):
             if same := same_word(key, self._known(plugin)):
                 return f"'{same}' in the arguments of plugin {plugin}"
@@ -134,12 +134,12 @@ class _Reading:
         return ""
 
     def note_part(self, what: str, part: Part) -> None:
-        """Say what of *part* is not done here."""
+        """Note the effect of *part*, unless it is fully supported."""
         if part.effect is not Effect.DONE:
             self.note(f"{what}: {part.effect.value}{': ' if part.here else ''}{part.here}")
 
     def groups(self, found: Mapping[str, Any], plugins: Mapping[str, Mapping[str, Any]]) -> GroupSettings:
-        """What is said of groups; a text that names no actions, or no plugins, says nothing of them."""
+        """Return the settings for groups; a text without actions or without plugins sets nothing for them."""
         actions, known = _actions(found), GroupSettings()
         enqueue = "enqueue" in actions or not actions
         gang = "gang" in plugins or not plugins
@@ -152,14 +152,14 @@ class _Reading:
         return GroupSettings(enqueue=enqueue, gang=gang, overcommit_pct=pct)
 
     def preferences(self, plugins: Mapping[str, Mapping[str, Any]]) -> NodeWeights:
-        """The weights of what pods prefer where none are written; none where the plugin for it is left out."""
+        """Return default weights of pods' preferences; all 0 if the text omits the plugin for them."""
         if "nodeorder" in plugins or not plugins:
             return NodeWeights()
         self.note("plugin nodeorder is left out: what pods prefer of nodes and of other pods orders no nodes")
         return NodeWeights(node_affinity=0, pod_affinity=0, pod_topology_spread=0, taint_toleration=0)
 
     def plugins(self, tiers: object) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
-        """Every argument of every plugin by its full name, of which a later one wins; and those of each plugin."""
+        """Return every argument by its full name (later ones win), and the arguments of each plugin."""
         arguments: dict[str, Any] = {}
         named: dict[str, Mapping[str, Any]] = {}
         for i, tier in enumerate(self.checks.items(tiers, "tiers")):
@@ -180,13 +180,13 @@ class _Reading:
         return arguments, named
 
     def _flags(self, plugin: str, entry: Mapping[str, Any]) -> None:
-        """Note the functions of *plugin* that are on or off as they are not by default, but for evictions."""
+        """Note the functions of *plugin* whose state is not the default, except for evictions."""
         for key in FLAGS:
             if key in entry and key not in EVICTING and entry[key] is (key == _HIERARCHY):
                 self.note(f"plugin {escaped(plugin)}: {key}: has no effect here")
 
     def _given(self, plugin: str, found: object, place: str) -> Mapping[str, Any]:
-        """The arguments of *plugin*; of one that has none here, whatever they are."""
+        """Return the arguments of *plugin*; for a plugin without arguments here, they may be anything."""
         is_read = plugin in _SCORING_PLUGINS or plugin in _READ_HERE
         if is_read:
             return self.checks.mapping(found, place)
@@ -217,7 +217,7 @@ class _Reading:
         return plugin in _READ_HERE and key in self._known(plugin)
 
     def _known(self, plugin: str) -> Iterable[str]:
-        """The arguments of *plugin* that are read here."""
+        """Return the arguments of *plugin* that are read here."""
         if plugin == "deviceshare":
             return tuple(f"deviceshare.{name}" for name in (*self.words.switches, *_DEVICESHARE))
         if plugin == "predicates":
@@ -240,7 +240,7 @@ class _Reading:
                         self.note(f"configuration {_INIT_PARAMS}: {key}: has no effect here")
                 known = (*_INIT_KEYS, *INIT_PARAMETERS)
                 self.checks.note_unknown(arguments, known, f"configuration {_INIT_PARAMS}: ", self._elsewhere)
-                # Compared as text upstream: only "true" is true (ascend 6.2). Upstream reads the first that there is.
+                # Compared as text upstream: only "true" is true (ascend 6.2). Upstream reads the first existing one.
                 said = said or {key: str(arguments[key]).lower() == "true" for key in _INIT_KEYS if key in arguments}
             elif name is None:
                 self.note(f"{place}: has no effect without a name")
@@ -257,7 +257,7 @@ def _actions(found: Mapping[str, Any]) -> list[str]:
 
 
 _NODE_LOCK: Final = "NodeLockEnable"
-# Beside the switches of the dialects.
+# Arguments besides the switches of the dialects.
 _DEVICESHARE: Final = (
     _NODE_LOCK, "SchedulePolicy", "ScheduleWeight", "GPUExclusiveRules", "KnownGeometriesCMName",
     "KnownGeometriesCMNamespace",
@@ -270,7 +270,7 @@ _NODEORDER: Final = {
     "mostrequested.weight": "most_requested",
     "balancedresource.weight": "balanced",
 }
-# What pods prefer counts where the plugin is there, with its own weights where none are written.
+# Preferences of pods count if the plugin is enabled, with its default weights unless the text sets others.
 _PREFERENCES: Final = {
     "nodeaffinity.weight": "node_affinity",
     "podaffinity.weight": "pod_affinity",
@@ -297,7 +297,7 @@ def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init:
 
 
 def _switch(name: str, arguments: Mapping[str, Any], words: Vocabulary) -> str:
-    """The argument *name* of the plugin that this text writes switches to."""
+    """Return the argument *name* of the plugin to which this text adds switches."""
     is_old = name in words.old_switches and not any(key.startswith("deviceshare.") for key in arguments)
     return f"{'predicate' if is_old else 'deviceshare'}.{name}"
 
@@ -325,9 +325,9 @@ def _settings(reading: _Reading, arguments: Mapping[str, Any], base: Settings) -
     return replace(
         base,
         policy=Policy.INDEX if named in (None, Policy.INDEX) else policy(checks, named, "deviceshare.SchedulePolicy"),
-        # Absent it is 0 upstream, which silences the policy that the guides' examples name without a weight.
+        # Upstream's default of 0 would disable the policy that the guides' examples set without a weight.
         schedule_weight=checks.whole(weight, "deviceshare.ScheduleWeight", 0, 1_000_000, 1),
-        # What has no switch upstream is on: whole cards, which kube-scheduler's own counting serves.
+        # Dialects without a switch upstream are enabled: whole cards, which kube-scheduler's own counting serves.
         dialects=(frozenset(reading.words.dialects) - frozenset(switches.values()))
         | frozenset(dialect for name, dialect in switches.items() if switched(name)),
         node_lock=switched(_NODE_LOCK),
@@ -337,7 +337,7 @@ def _settings(reading: _Reading, arguments: Mapping[str, Any], base: Settings) -
 
 
 def _node_weights(checks: Checks, arguments: Mapping[str, Any], base: NodeWeights) -> NodeWeights:
-    """The weights beside cards: of nodes' resources only those that are written; of what pods prefer, else *base*'s."""
+    """Return the weights besides cards: of nodes' resources only those in the text; of preferences, else *base*'s."""
 
     def weight(key: str, default: int) -> int:
         return checks.whole(arguments[key], key, 0, 1_000_000, default) if key in arguments else default
@@ -358,7 +358,7 @@ def _node_weights(checks: Checks, arguments: Mapping[str, Any], base: NodeWeight
 
 
 def _rules(checks: Checks, found: object) -> tuple[ExclusiveRule, ...]:
-    """The exclusive rules. A label that is no text would be dropped by upstream, so that more pods match (S29)."""
+    """Return the exclusive rules. Upstream would drop a label that is not text, so that more pods match (S29)."""
     place = "deviceshare.GPUExclusiveRules"
     return each(checks, found, place, partial(_rule, checks))
 

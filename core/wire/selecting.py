@@ -1,4 +1,4 @@
-"""Selectors of nodes and of labels, as pods, volumes and storage have them, to requirements.
+"""Selectors of nodes and labels in pods, volumes and storage, to requirements.
 
 Source: Kubernetes API reference, core/v1 NodeSelector and meta/v1 LabelSelector.
 """
@@ -35,12 +35,12 @@ class Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 def alternatives(required: Terms) -> Alternatives:
-    """The terms of *required* that match any node at all: one without expressions and fields matches none."""
+    """Return the terms of *required*, except terms without expressions and fields, which match no node."""
     return tuple(found for term in required.node_selector_terms or () if (found := requirements(term)))
 
 
 def requirements(term: Term) -> tuple[Requirement, ...]:
-    """All that a node is to meet for *term*."""
+    """Return the requirements of *term* on a node."""
     return tuple(
         Requirement(key=e.key, operator=e.operator, values=e.values or (), of_field=of_field)
         for of_field, found in ((False, term.match_expressions), (True, term.match_fields))
@@ -49,7 +49,7 @@ def requirements(term: Term) -> tuple[Requirement, ...]:
 
 
 def selector_of(found: Selector | None) -> tuple[Requirement, ...] | None:
-    """What labels must meet all of, sorted; None without a selector."""
+    """Return the sorted requirements on labels, which must all be met; None without a selector."""
     if found is None:
         return None
     labels = sorted((found.match_labels or {}).items())

@@ -1,4 +1,4 @@
-"""Claims, volumes and all that says where volumes may be: the API server's JSON to the values of `core.claims`.
+"""Storage objects: from the API server's JSON to the values of `core.claims`.
 
 Source: Kubernetes API reference, core/v1 PersistentVolumeClaim and PersistentVolume, storage.k8s.io/v1 StorageClass,
 CSINode, CSIStorageCapacity and VolumeAttachment.
@@ -22,8 +22,8 @@ from core.wire.selecting import Selector, Terms, alternatives, selector_of
 _ONCE: Final = "ReadWriteOncePod"
 _BLOCK: Final = "Block"
 _STORAGE: Final = "storage"
-# Volumes of these kinds are attached by the CSI drivers that took over for Kubernetes' own code.
-# Source: Kubernetes documentation, "Storage / Volumes", CSI migration.
+# CSI drivers that attach volumes of these kinds since CSI migration. Source: Kubernetes documentation, "Storage /
+# Volumes", CSI migration.
 _EBS: Final = "ebs.csi.aws.com"
 _GCE: Final = "pd.csi.storage.gke.io"
 _AZURE: Final = "disk.csi.azure.com"
@@ -50,7 +50,7 @@ class _Meta(HeadMeta, frozen=True, gc=False, rename="camel"):
 
 
 def _bytes(found: dict[str, Quantity], *, unreadable: int, absent: int = 0) -> int:
-    """How much storage is told; one object that cannot be read must not keep all others from being."""
+    """Return the amount of storage; an unreadable object must not block all others."""
     try:
         return reading.quantities({_STORAGE: found[_STORAGE]}, "").get(_STORAGE, 0) if _STORAGE in found else absent
     except InvalidRequestError:
@@ -195,7 +195,7 @@ def _volume(found: _VolumeObject) -> Volume:
 
 
 def _attached_by(spec: _VolumeSpec) -> tuple[str, str]:
-    """The CSI driver that attaches a volume, and what that calls it; what is no CSI volume is told apart by a path."""
+    """Return the CSI driver that attaches a volume, and its handle; volumes of other kinds have a path as handle."""
     if spec.csi is not None:
         return spec.csi.driver, spec.csi.volume_handle
     if spec.aws_elastic_block_store is not None:

@@ -1,4 +1,4 @@
-"""Pod templates inside workloads: what of a Deployment, a Job or a Volcano Job becomes pods.
+"""Pod templates in workloads such as a Deployment, a Job or a Volcano Job.
 
 Source: Kubernetes API reference, apps/v1 and batch/v1; Volcano, batch.volcano.sh/v1alpha1 Job.
 """
@@ -13,7 +13,7 @@ from core.units import parse_int64
 from core.wire import reading
 from core.wire.reviewed_pods import PodObject
 
-# By group and kind: every version of a kind that there is has its template at the same place.
+# By group and kind: every existing version of a kind has its template at the same place.
 KINDS: Final = frozenset(
     {
         ("apps", "Deployment"),
@@ -25,18 +25,18 @@ KINDS: Final = frozenset(
         ("batch.volcano.sh", "Job"),
     }
 )
-# Enough for every task of a job that people write; the rest is judged as pods.
+# Enough for every task of a real job; the rest is judged as pods.
 MAX_TASKS: Final = 64
-# Of a Deployment's maxSurge and of its maxUnavailable, where they are not written.
+# Default of a Deployment's maxSurge and maxUnavailable.
 _DEFAULT_PART: Final = "25%"
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Template(NamedTuple):
-    """One template, and where it stands; so many pods are made of it at a time, as far as that is said.
+    """One template with its place, and the number of pods that are created from it at a time, if known.
 
-    least: of a task, how many of its pods are placed together at least; None where that is not said. later: whether
-    they are made only after others of the same workload are ready.
+    least: minimum number of a task's pods that are placed together; None if absent. later: whether they are created
+    only after others of the same workload are ready.
     """
 
     field: str
@@ -47,10 +47,10 @@ class Template(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """How a rolling update of a Deployment begins.
+    """The start of a Deployment's rolling update.
 
-    max_surge: as it is written, or its default. surge: so many pods of the new template are made beside the old ones.
-    unavailable: so many old ones are removed before the first new pod runs, and new ones made in their place.
+    max_surge: as written, or its default. surge: number of new pods that are created beside the old ones. unavailable:
+    number of old pods that are removed before the first new pod runs, and replaced by new ones.
     """
 
     max_surge: str
@@ -126,11 +126,12 @@ class _Question(msgspec.Struct, frozen=True, gc=False):
 
 
 class Workload(NamedTuple):
-    """The templates of a workload as it is to be, and as it was.
+    """The templates of a workload in its new and old state.
 
-    deleting: it will make no pods any more. made: by a controller, out of a workload that was judged itself.
-    annotations: its own, which its pods do not get. least: of a Volcano Job, how many of its pods are placed together
-    at least; None where that is not said, or not all of its tasks are read. rollout: None of what is not updated so.
+    deleting: it will create no more pods. made: created by a controller from a workload that is judged itself.
+    annotations:
+    its own, which its pods do not get. least: minimum number of a Volcano Job's pods that are placed together; None if
+    absent, or if not all of its tasks were read. rollout: None if it is not updated in this way.
     """
 
     templates: tuple[Template, ...]
@@ -146,10 +147,10 @@ _decoder: Final = msgspec.json.Decoder(_Question)
 
 
 def decode_workload(text: bytes | bytearray | memoryview) -> Workload:
-    """Read the templates in an AdmissionReview about a workload.
+    """Decode the templates in an AdmissionReview about a workload.
 
     Raises:
-        InvalidRequestError: its object is no workload.
+        InvalidRequestError: its object is not a workload.
     """
     try:
         found = _decoder.decode(text).request
@@ -172,7 +173,7 @@ def _least(spec: _Spec) -> int | None:
 
 
 def _rollout(spec: _Spec) -> Rollout | None:
-    """How an update of a Deployment begins; None where it does not roll, or the API server refuses its figures.
+    """Return the start of a Deployment's update; None if it is not rolling, or if the API server rejects its figures.
 
     Source: kubernetes v1.36, pkg/controller/deployment/util `ResolveFenceposts`, and the defaults of apps/v1.
     """
@@ -190,7 +191,7 @@ def _rollout(spec: _Spec) -> Rollout | None:
 
 
 def _pods(found: int | str, replicas: int, *, up: bool) -> int | None:
-    """The pods that *found* means, a count or such as ``25%`` of *replicas*; None if it is neither."""
+    """Return the number of pods in *found*, a count or a percentage such as ``25%`` of *replicas*; None if invalid."""
     if isinstance(found, int):
         return max(found, 0)
     percent = parse_int64(found.removesuffix("%")) if found.endswith("%") else None
@@ -219,6 +220,6 @@ def _templates(found: _Workload | None) -> tuple[Template, ...]:
 
 
 def _at_a_time(job: _JobSpec | _Spec) -> int:
-    """How many pods of a Job are there at once; 1 where the workload is none, and says no number."""
+    """Return how many pods of a Job exist at once; 1 if the workload has no number."""
     parallelism = 1 if job.parallelism is None else job.parallelism
     return parallelism if job.completions is None else min(parallelism, job.completions)

@@ -1,4 +1,4 @@
-"""Pods that `core.wire.pods` cannot read: what of their JSON is left to count them by."""
+"""Pods that `core.wire.pods` cannot read: the remaining fields by which they are counted."""
 
 from collections.abc import Collection
 from typing import Final
@@ -11,7 +11,7 @@ from core.wire.pods import PHASES
 
 
 class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    # Unlike other objects a pod is known by its uid: without one it cannot be counted.
+    # Unlike other objects, a pod is identified by its uid; without one it cannot be counted.
     name: str
     uid: str
     namespace: str = ""
@@ -27,7 +27,7 @@ class _HeadStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Head(msgspec.Struct, frozen=True, gc=False):
-    """What of a pod is left where the rest cannot be read."""
+    """The readable part of a pod whose other fields are unreadable."""
 
     metadata: _HeadMeta
     spec: _HeadSpec | None = None
@@ -38,12 +38,12 @@ _decode_head: Final = reading.reader("pod", _Head, lambda found: found)
 
 
 def salvage_pod(text: bytes, resources: Collection[str]) -> Pod:
-    """A pod that `decode_pod` cannot read: which it is, where it runs, and what of *resources* it speaks of.
+    """Return a pod that `decode_pod` cannot read: its identity, its node, and which of *resources* it mentions.
 
-    Nobody's to place; on its node it counts as one that nobody knows the cards of.
+    It is never placed; on its node it counts as a pod with unknown cards.
 
     Raises:
-        InvalidRequestError: not even that can be read.
+        InvalidRequestError: even these are unreadable.
     """
     head = _decode_head(text)
     spec, status = head.spec or _HeadSpec(), head.status or _HeadStatus()

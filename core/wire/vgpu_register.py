@@ -1,4 +1,4 @@
-"""The grammar of a node's register: which cards a vGPU plugin offers.
+"""The grammar of a node's register: the cards that a vGPU plugin offers.
 
 Source: protocol reference, nvidia 1.10 ``register``, corrected by 10.1 and 10.2.
 """
@@ -10,20 +10,20 @@ from core.names import MAX_NODE_ANNOTATION_BYTES, MAX_REGISTERED_CARDS, VGPU_REG
 from core.units import MAX_INT32, parse_int64
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-# A record of five fields is either of plugin v1.9 or a broken one; only the first can be read.
+# A record of five fields is either from plugin v1.9 or broken; only the former is readable.
 _OLD_HEALTH: Final = frozenset({"true", "false"})
-# How plugins that say nothing of a mode share their cards.
+# The mode of plugins that report none.
 _OLD_MODE: Final = "hami-core"
 _FIELD: Final = f"annotation {VGPU_REGISTER}"
 _REMEDY: Final = "restart the device plugin so that it writes 'uuid,count,memory,type,health,mode:' for every card"
 
 
 class Record(NamedTuple):
-    """One card as registered.
+    """One registered card.
 
-    position: among all pieces of the register, empty ones included. slots: how many shares it may hold.
-    memory: in register units. healthy: None where the record does not tell (5 fields). problem: why the card
-    cannot be used, "" if it can; the figure it speaks of is 0 then.
+    position: among all pieces of the register, including empty ones. slots: maximum number of shares.
+    memory: in register units. healthy: None if the record does not contain it (5 fields). problem: why the card is
+    unusable, "" if it is usable; the invalid figure is then 0.
     """
 
     position: int
@@ -37,10 +37,10 @@ class Record(NamedTuple):
 
 
 def decode_register(text: str) -> tuple[Record, ...]:
-    """Read a register; a card with figures out of range is a record with a problem.
+    """Decode a register; a card with a figure out of range is a record with a problem.
 
     Raises:
-        InvalidRequestError: longer than 1 MiB, without any ``:``, of more pieces than a node has cards, or with a
+        InvalidRequestError: it is longer than 1 MiB, has no ``:``, has more pieces than a node has cards, or has a
             record of fewer than five fields.
     """
     if len(text) > MAX_NODE_ANNOTATION_BYTES:
@@ -62,7 +62,7 @@ def _record(position: int, piece: str) -> Record:
     uuid, count, memory, kind, health = fields[:5]
     slots, slots_problem = _figure(count, "count")
     units, memory_problem = _figure(memory, "memory")
-    # Plugins of v1.9 write five fields and always "false" (nvidia 3.14): their health is not known.
+    # Plugins of v1.9 write five fields and always "false" (nvidia 3.14), so their health is unknown.
     known = len(fields) > 5
     if not known and (slots_problem or memory_problem or health not in _OLD_HEALTH):
         raise InvalidRequestError(_FIELD, piece, _REMEDY)

@@ -1,4 +1,4 @@
-"""Volcano's Jobs, as far as their queue is concerned: the API server's JSON to `JobSpec`."""
+"""Volcano's Jobs with their queue: from the API server's JSON to `JobSpec`."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ _NOT_BEGUN: Final = ("", "Pending")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """A Job of Volcano. begun: its state is another than Pending, so that its queue was found."""
+    """A Job of Volcano. begun: its state is not Pending, so its queue exists."""
 
     namespace: str
     name: str

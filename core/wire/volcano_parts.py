@@ -1,4 +1,4 @@
-"""What each action and plugin of Volcano's scheduler is here: one table, which docs/volcano-scheduler-conf.md repeats.
+"""The effect of Volcano's actions and plugins here: one table, which docs/volcano-scheduler-conf.md repeats.
 
 Source: Volcano, pkg/scheduler/actions and plugins (groups 4).
 """
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class Effect(StrEnum):
-    """How much of a part is done here."""
+    """How much of a part is supported here."""
 
     DONE = "done"
     PARTLY = "partly honoured"
@@ -17,9 +17,9 @@ class Effect(StrEnum):
 
 
 class Part(NamedTuple):
-    """One action or plugin: how much of it is done here, what that is, and what leaving it out of the text means.
+    """One action or plugin: how much is supported here, its effect, and the effect of omitting it.
 
-    without: "" where that is the same.
+    without: "" if that is the same.
     """
 
     effect: Effect
@@ -82,10 +82,10 @@ PLUGINS: Final[Mapping[str, Part]] = {
     "predicates": Part(Effect.DONE, "nodes are judged by the rules of kube-scheduler, for every pod"),
 }
 
-# Known to Volcano of some version, and nothing here.
+# Known to some version of Volcano, without effect here.
 OTHER_ACTIONS: Final = ("elect", "gangpreempt", "gangreclaim", "reserve", "shuffle")
 
-# Beside ``name`` and ``arguments`` in a plugin's entry: which of its functions are on (conf.PluginOption).
+# Keys besides ``name`` and ``arguments`` in a plugin's entry that enable its functions (conf.PluginOption).
 FLAGS: Final = (
     "enableJobOrder", "enableHierarchy", "enableJobReady", "enableJobPipelined", "enableTaskOrder",
     "enablePreemptable", "enableReclaimable", "enablePreemptive", "enableQueueOrder", "enabledClusterOrder",
@@ -94,10 +94,10 @@ FLAGS: Final = (
     "enabledHyperNodeOrder", "enabledSubJobReady", "enabledSubJobPipelined", "enabledSubJobOrder",
     "enabledHyperNodeGradient", "enableNamespaceOrder",
 )  # fmt: skip
-# Of these, those that choose whom to evict: here no plugin does.
+# The functions among them that choose pods to evict; no plugin does so here.
 EVICTING: Final = frozenset({"enablePreemptable", "enableReclaimable", "enablePreemptive", "enabledVictim"})
 
-# Arguments that Volcano reads and that have no effect here, by plugin; one that ends in a dot begins others.
+# Arguments that Volcano reads and that have no effect here, by plugin; a trailing dot marks a prefix.
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "predicates": (
         "predicate.NodeAffinityEnable", "predicate.NodePortsEnable", "predicate.TaintTolerationEnable",
@@ -129,7 +129,7 @@ INIT_PARAMETERS: Final = (
 
 
 def is_argument(plugin: str, key: str) -> bool:
-    """Whether Volcano's *plugin* reads the argument *key* that has no effect here."""
+    """Return whether Volcano's *plugin* reads the argument *key*, which has no effect here."""
     return any(key == one or (one.endswith(".") and key.startswith(one)) for one in ARGUMENTS.get(plugin, ()))
 
 
@@ -137,11 +137,11 @@ _OVERCOMMIT_MAX: Final = 1000.0
 
 
 def overcommit_pct(plugins: Mapping[str, object], factor: object) -> int | None:
-    """How much of the cluster admitted groups may ask, in percent; None: it is not looked at.
+    """Return how much of the cluster admitted groups may request, in percent; None: unlimited.
 
     Args:
-        plugins: those that are named.
-        factor: `overcommit-factor` as it is written, or None.
+        plugins: the named plugins.
+        factor: `overcommit-factor` as written, or None.
     """
     if "overcommit" in plugins:
         return _percent(factor)
@@ -149,7 +149,7 @@ def overcommit_pct(plugins: Mapping[str, object], factor: object) -> int | None:
 
 
 def _percent(factor: object) -> int:
-    """1.2 as 120; what is no such number is 1.2, and less than 1 is too, as in Volcano."""
+    """Return 120 for 1.2; invalid numbers and numbers below 1 count as 1.2, as in Volcano."""
     try:
         found = float(factor) if isinstance(factor, str | int | float) else 1.2
     except ValueError:

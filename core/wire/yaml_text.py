@@ -1,4 +1,4 @@
-"""YAML that somebody else wrote, to plain values, with bounded work whatever the text."""
+"""Untrusted YAML to plain values, with bounded work for any text."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -7,24 +7,24 @@ import yaml
 
 from core.errors import ConfigError, quoted
 
-# A ConfigMap holds no more than 1 MiB altogether.
+# A ConfigMap holds at most 1 MiB in total.
 MAX_BYTES: Final = 1024 * 1024
 _MAX_DEPTH: Final = 64
-# What a text may grow to when its aliases are written out: far more than any configuration, far less than a bomb.
+# The limit for values after expanding aliases: far more than any configuration, far less than a bomb.
 _MAX_VALUES: Final = 200_000
 _MAX_NUMBER: Final = 64
 
 
 class _Loader(yaml.CSafeLoader):
-    """As its base, and refuses values that are not what they say, and numbers longer than any that means something.
+    """A loader that rejects values that do not match their tag, and excessively long numbers.
 
-    YAML writes a number in many ways, some of which cost the square of their length to read (``1:1:1:...``), and others
-    make one that Python refuses to write out again. Of a value with a tag (``!!bool x``) the base takes what it says on
-    trust, and breaks over it.
+    YAML has many forms of numbers. Some cost the square of their length to read (``1:1:1:...``), and others give
+    numbers that Python refuses to format. The base class does not check that a value matches its tag (``!!bool x``),
+    and fails on it.
     """
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
-        """An ``int`` or a ``float``."""
+        """Construct an ``int`` or a ``float``."""
         if len(node.value) > _MAX_NUMBER:
             where = f"line {node.start_mark.line + 1}"
             raise ConfigError(
@@ -33,7 +33,7 @@ class _Loader(yaml.CSafeLoader):
         return self.construct_tagged(node)
 
     def construct_tagged(self, node: yaml.ScalarNode) -> Any:
-        """What the base makes of a node with this tag."""
+        """Construct a node with this tag as the base class does."""
         try:
             return yaml.CSafeLoader.yaml_constructors[node.tag](self, node)
         except (AttributeError, LookupError, ValueError, OverflowError) as e:
@@ -51,11 +51,11 @@ class _Loader(yaml.CSafeLoader):
 
 
 class _StrictLoader(_Loader):
-    """As its base, and refuses a mapping that names a key twice, of which the base takes the last."""
+    """A loader that rejects repeated keys in a mapping; the base class takes the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names: set[tuple[str, str]] = set()
-        # A tag makes a mapping of anything, which the base refuses.
+        # A tag can turn any node into a mapping, which the base class rejects.
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             name = (key.tag, str(key.value))
             if name in names:
@@ -66,15 +66,15 @@ class _StrictLoader(_Loader):
 
 
 def load(text: str, what: str, *, strict: bool = False) -> Any:
-    """The one document in *text*; None when it is empty.
+    """Return the only document in *text*; None if it is empty.
 
     Args:
-        text: what was written.
-        what: whose text it is.
-        strict: refuse a key that stands twice in one mapping, as formats of our own do.
+        text: the text.
+        what: name of the text for messages.
+        strict: reject repeated keys in a mapping, as cardshare's own formats do.
 
     Raises:
-        ConfigError: too long, no YAML, too deep, or aliases that grow without bound; names *what*.
+        ConfigError: too long, not YAML, too deep, or unbounded aliases; names *what*.
     """
     if len(text) > MAX_BYTES:
         raise ConfigError([f"{what}: write no more than {MAX_BYTES} characters"])
@@ -88,7 +88,7 @@ def load(text: str, what: str, *, strict: bool = False) -> Any:
 
 
 def _measure(events: Iterator[Any], what: str) -> None:
-    """Count the values that *events* stand for once every alias is written out."""
+    """Count the values of *events* after expanding every alias."""
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = []
     total = 0
@@ -115,7 +115,7 @@ def _measure(events: Iterator[Any], what: str) -> None:
 
 
 def _elided(text: str) -> str:
-    """What to write for dots that stand for something left out, as guides have them; "" where there are none."""
+    """Return a remedy for dots that stand for omitted lines, as in guides; "" if there are none."""
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip().removeprefix("- ") in {"...", "…"}:
             return f"line {number}: '{line.strip()}' stands for lines that were left out; write them, or remove it"
