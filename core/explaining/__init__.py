@@ -1,1 +1,1 @@
-"""Why a pod waits, and the smallest change that helps."""
+"""Explains why a pod waits, and finds the smallest change that helps."""

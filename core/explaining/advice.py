@@ -1,6 +1,6 @@
-"""The smallest change that would let a pod in: less of one figure or of a few, each step judged as a decision is.
+"""Finds the smallest change that would let a pod in: smaller figures, each judged like a decision.
 
-Only what was judged is proposed: on the cards as they are, or as they would be with nothing in use.
+Only judged changes are proposed: for the cards as they are, or for the cards without any use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from core.port.refusals import WISHES, Reason, Shortfall
 from core.settings import Policy
 from core.units import counted
 
-# More figures than these are not lowered together, and of each no more values are tried than these.
+# Limits: figures that are lowered together, and values that are tried for each.
 _FIGURES_MAX: Final = 3
 _TRIED_MAX: Final = 8
-# Which figure of a request answers a shortfall.
+# The figure of a request that answers each shortfall.
 _FIGURES: Final = {
     Reason.MEMORY: Reason.MEMORY,
     Reason.LAYOUT: Reason.MEMORY,
@@ -25,16 +25,16 @@ _FIGURES: Final = {
     Reason.EXCLUSIVE: Reason.CORES,
     Reason.CARD_COUNT: Reason.CARD_COUNT,
 }
-# How units end that count what all containers ask together, and what is asked of whole chips.
+# Suffixes of units that count the requests of all containers together, and requests of whole chips.
 _IN_ALL: Final = " in all"
 _WHOLE_CHIPS: Final = " of idle chips"
 _OF_NODE: Final = {names.MEMORY: "of the node's memory", names.EPHEMERAL_STORAGE: "of the node's ephemeral storage"}
 
 
 class Less(NamedTuple):
-    """One figure that is to be lowered, *asked* to *amount* in *unit*; figure: a `Reason`, or a node's resource.
+    """One figure to lower, from *asked* to *amount* in *unit*; figure: a `Reason`, or a resource of nodes.
 
-    mib_per_unit: of how many MiB each manifests count it, where *unit* is MiB.
+    mib_per_unit: MiB per unit in manifests, if *unit* is MiB.
     """
 
     figure: str
@@ -45,7 +45,7 @@ class Less(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What may be asked, for people."""
+        """The proposed amount, for people."""
         if not isinstance(self.figure, Reason):
             return f"{shown(self.figure, self.amount)} {_OF_NODE.get(self.figure, self.figure)}"
         if self.mib_per_unit > 1:
@@ -60,38 +60,38 @@ class Less(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """All that is to be lowered at once; nothing where the pod fits as it is."""
+    """All figures to lower together; empty if the pod fits unchanged."""
 
     parts: tuple[Less, ...]
 
     @property
     def size(self) -> tuple[int, float]:
-        """How large a change this is: the fewer figures, then the smaller a part of what was asked, the better."""
+        """The size of the change: fewer figures first, then a smaller fraction of the request."""
         return len(self.parts), max(((one.asked - one.amount) / one.asked for one in self.parts), default=0.0)
 
     def __str__(self) -> str:
-        """The words after "ask for"."""
+        """Return the words after "ask for"."""
         texts = [one.text for one in self.parts]
         return "at most " + " and ".join(part for part in (", ".join(texts[:-1]), texts[-1]) if part)
 
 
 class Unwished(NamedTuple):
-    """*wishes* of a pod that are to be left out, or changed, and what else is to be lowered; see `unwished`."""
+    """*wishes* of a pod to drop or change, and other figures to lower; see `unwished`."""
 
     wishes: tuple[Reason, ...]
     less: Advice
 
     @property
     def size(self) -> tuple[int, int, float]:
-        """How large a change this is: the fewer wishes and figures, the better."""
+        """The size of the change: fewer wishes and figures first."""
         return (len(self.wishes), *self.less.size)
 
 
 class NodeCapacity(NamedTuple):
-    """What a node has to give: of its resources others have *used*; *own* resources are those that its cards count.
+    """The capacity of a node: others use *used* of its resources; its cards count *own* resources.
 
-    shortfalls: why the cards do not take the pod; none if they do. accounts: by figure, how many units kubelet counts
-    as free of what the cards count too, where its device plugin advertises that.
+    shortfalls: why the cards do not take the pod; empty if they do. accounts: by figure, how many units are free in
+    kubelet's account of what the cards also count, if its device plugin advertises that.
     """
 
     facts: NodeFacts
@@ -103,22 +103,22 @@ class NodeCapacity(NamedTuple):
 
 
 def shortfalls(cards: Sequence[Any], request: Any, dialect: AnyJudging, policy: Policy) -> tuple[Shortfall, ...]:
-    """Why *cards* do not take *request*; none if they do."""
+    """Return why *cards* do not take *request*; empty if they do."""
     return dialect.shortfalls(cards, request) if dialect.place(cards, request, policy) is None else ()
 
 
 def relaxed(
     shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Policy, request: Any = None
 ) -> Advice | None:
-    """What *shape* must ask less of to be placed in *room*; None if asking for less is no help.
+    """Return what *shape* must reduce to be placed in *room*; None if that does not help.
 
-    request: what it asks of cards, if not what it does now; the shortfalls are of that.
+    request: its card request, if not the current one; the shortfalls are for that.
     """
     request = shape.request if request is None else request
     parts: list[Less] = []
     own: list[tuple[int, int]] = []
     for name, wanted, free in nodefit.shortages(shape.amounts, room.facts, room.used):
-        # Memory is told in MiB.
+        # Memory is shown in MiB.
         if free < (2**20 if name in _OF_NODE else 1):
             return None
         if name in room.own:
@@ -140,7 +140,7 @@ def relaxed(
 
 
 def unwished(shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Policy) -> Unwished | None:
-    """Which wishes keep *shape* off *room*: one of them, or else all that do; None if it takes more than that."""
+    """Return the wishes that exclude *shape* from *room*: one of them, or else all; None if more must change."""
     in_the_way = _wishes_in(room.shortfalls)
     found = [_without((wish,), shape, room, dialect, policy) for wish in in_the_way]
     alone = min((one for one in found if one is not None), key=lambda one: one.size, default=None)
@@ -176,13 +176,13 @@ def _without(
 
 
 def _lowers(one: Less, wanted: int, free: int) -> bool:
-    """Whether it lowers a resource of the node, of which *wanted* was asked, to what is *free*: it is its figure."""
+    """Return whether it lowers a resource of the node from *wanted* to at most *free*."""
     asked, amount = one.asked // one.mib_per_unit, one.amount // one.mib_per_unit
     return amount <= free and (one.figure in (Reason.CARD_COUNT, Reason.CORES) or asked == wanted)
 
 
 def _lowers_account(one: Less, wanted: int, free: int) -> bool:
-    """The same of a resource that cards count, which kubelet charges once per container, memory in its own unit."""
+    """Return the same for a resource that cards count; kubelet charges it per container, memory in its own unit."""
     if one.figure is Reason.MEMORY:
         return one.amount * wanted <= free * one.asked
     return one.figure is Reason.CORES and one.asked == wanted and one.amount <= free
@@ -196,7 +196,7 @@ class _Search(NamedTuple):
     policy: Policy
 
     def parts(self, request: Any, short: Sequence[Shortfall], figures: int) -> tuple[Less, ...] | None:
-        """Up to so many *figures* to lower, so that the cards, which fall *short*, take *request*."""
+        """Return at most *figures* figures to lower, so that the cards, which fall *short*, take *request*."""
         first: dict[Reason, tuple[Less, Any]] = {}
         for figure, step in _steps(short) if figures > 0 else ():
             less = self.dialect.relaxed(self.cards, request, figure, step.amount)
@@ -213,7 +213,7 @@ class _Search(NamedTuple):
 
 
 def _joined(step: Less, more: Sequence[Less]) -> tuple[Less, ...]:
-    """Both; a figure that was lowered twice was asked as it stood at first."""
+    """Combine both; a figure that was lowered twice keeps its first request."""
     kept = {step.figure: step}
     for one in more:
         kept[one.figure] = one._replace(asked=step.asked) if one.figure == step.figure else one
@@ -221,12 +221,12 @@ def _joined(step: Less, more: Sequence[Less]) -> tuple[Less, ...]:
 
 
 def _steps(shortfalls: Sequence[Shortfall]) -> list[tuple[Reason, Less]]:
-    """Every figure and value that some card, or the node, could give: the smallest change first."""
+    """Return every figure and value that some card or the node could provide, the smallest change first."""
     found: dict[tuple[Reason, int], Less] = {}
     for one in shortfalls:
-        # Of whole chips that come in other sizes fewer can be had.
+        # Fewer whole chips are available if they have other sizes.
         figure = Reason.CARD_COUNT if one.unit.endswith(_WHOLE_CHIPS) else _FIGURES.get(one.reason)
-        # Less than a unit cannot be asked for.
+        # A fraction of a unit cannot be requested.
         free = one.free - one.free % one.mib_per_unit
         if figure is not None and 0 < free < one.wanted and (figure, free) not in found:
             found[figure, free] = Less(figure, one.unit, one.wanted, free, one.mib_per_unit)
@@ -240,7 +240,7 @@ def _steps(shortfalls: Sequence[Shortfall]) -> list[tuple[Reason, Less]]:
 
 
 def shown(resource: str, amount: int) -> str:
-    """An amount of one of a node's resources, as manifests write it."""
+    """Return an amount of a node's resource as in manifests."""
     if resource == names.CPU:
         return f"{amount / 1000:g}"
     if resource in _OF_NODE:

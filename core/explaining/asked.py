@@ -1,4 +1,4 @@
-"""What a pod asks, or in words why it cannot be decided as it is."""
+"""The request of a pod, or the reason why it cannot be judged as it is."""
 
 from typing import Final, assert_never
 
@@ -9,12 +9,12 @@ from core.placing.decide import Invalid, NotSold, Unjudged, shape_of
 from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
-# The rule of admission that a way of sharing is switched on (docs/operators/admission-rules.md).
+# The admission rule that a dialect must be enabled (docs/operators/admission-rules.md).
 _SWITCHED_OFF: Final = "CS202"
 
 
 def read_wish(pod: Pod, ledger: Ledger) -> Shape | Wait:
-    """What *pod* asks, or why it is not decided until it changes."""
+    """Return the request of *pod*, or why it is not decided until it changes."""
     shape = shape_of(pod, ledger)
     match shape:
         case Shape() | Wait():

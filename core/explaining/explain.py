@@ -1,8 +1,7 @@
-"""Why a pod waits: the refusals of all nodes summed up, and sentences of them, with the smallest change that helps.
+"""Explains why a pod waits: combines the refusals of all nodes into sentences, with the smallest change that helps.
 
-A refusal is judged node by node (`core.explaining.refusal`), which a caller may do in slices; `summed` adds them up
-into counts per reason and the few nearest nodes; `sentence` and `report` make prose of that. Nothing else in the core
-does.
+A refusal is judged node by node (`core.explaining.refusal`), in slices if necessary. `summed` combines refusals into
+counts per reason and a few nearest nodes; `sentence` and `report` turn them into text. Nothing else in the core does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,16 +19,16 @@ from core.port.refusals import Reason, Shortfall, Violation
 from core.settings import Policy
 from core.waiting import Cause, Wait
 
-# How many nodes a refusal names with their numbers; the rest are counted.
+# The number of nodes that a refusal shows in detail; the rest are counted.
 _NEAREST: Final = 3
 _SENTENCE_MAX: Final = 1024
-# How a card is told of that one of these refuses.
+# How a card is described that is refused for one of these reasons.
 _SAID: Final = {
     Reason.UUID: "not one of the cards that the pod accepts",
     Reason.INDEX: "not at a position that the pod accepts",
     Reason.BUSY: "in use",
 }
-# What a number and its unit say already.
+# Reasons that a number with its unit already expresses.
 _COUNTED: Final = (*AMOUNTS, Reason.CARD_COUNT)
 # What to do about a wish beside others.
 _LEFT_OUT: Final = {
@@ -39,27 +38,26 @@ _LEFT_OUT: Final = {
     Reason.UNORDERED: "leave the list of positions out",
     Reason.MODE: "leave the mode out",
 }
-# What was refused may fit when it is asked why, or where nothing but a silent device plugin is in its way.
+# The refusal may be outdated, or only a silent device plugin prevents the placement.
 _NONE_REFUSES: Final = "no node refuses the pod as it is now"
 _OTHER: Final = "Change what the pod asks for (kubectl cards get shows the cards), or ask the cluster's operator"
-# So many names of cards or types are written out.
+# The number of listed names of cards or types.
 _LISTED: Final = 6
 
 _Distance = tuple[bool, int, float, int, float, str]
-# Stands behind every change that helps.
+# Sorts after every change that helps.
 _NO_CHANGE: Final = (99, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Why no node fits: of *nodes*, how many for each reason (most frequent first), the nearest, what would help.
+    """Why no node fits: number of *nodes*, counts per reason (most frequent first), nearest nodes, and the remedy.
 
-    No counts: none of them refuses. remedy is the smallest change that lets the pod in, or "". never: no node could
-    take it even if it were empty. faulty: nodes have cards that cannot be judged as they are, of which that is not
-    said. new: what a new node is called that would take the pod (`core.placing.kinds`), or "". joining: some of them
-    are so new that their cards may be registered any moment. away: the kubelets of some have no cards to give now, and
-    no other node could take the pod even if it were empty. held: some take it in some seconds, when the cards of a
-    removed pod are free.
+    Without counts, no node refuses. remedy: the smallest change that lets the pod in, or "". never: no node could take
+    it even if empty. faulty: nodes have cards that cannot be judged, for which this is unknown. new: the name of a kind
+    of new node that would take the pod (`core.placing.kinds`), or "". joining: some nodes are so new that their cards
+    may be registered soon. away: the kubelets of some nodes currently have no cards, and no other node could take the
+    pod even if empty. held: some nodes will take it in some seconds, when the cards of a force-deleted pod are free.
     """
 
     nodes: int
@@ -75,12 +73,12 @@ class Refused:
 
     @property
     def signature(self) -> tuple[tuple[str, ...], str, str]:
-        """Equal as long as only numbers moved."""
+        """A key that stays equal while only numbers change."""
         return tuple(key for key, _ in self.counts), _without_digits(self.remedy), self.new
 
     @property
     def words(self) -> str:
-        """What the nearest node, or its card, complains of in words of its own."""
+        """The text without digits in which the nearest node or its card explains the refusal."""
         if not self.nearest:
             return ""
         short = telling(self.nearest[0].shortfalls)
@@ -89,7 +87,7 @@ class Refused:
 
 @dataclass(slots=True)
 class _There:
-    """Which wishes of the pod to leave out, as far as nodes were seen, and what there is to be named instead."""
+    """The wishes to drop according to the nodes seen so far, and the alternatives to name."""
 
     unwished: Unwished | None = None
     names: set[str] = field(default_factory=set)
@@ -98,7 +96,7 @@ class _There:
     passed_over: bool = False
 
     def add(self, refusal: NodeRefusal) -> None:
-        """Look at one more node."""
+        """Add one more node."""
         self.passed_over = self.passed_over or refusal.passed_over
         for key, value in refusal.labels:
             self.labels.setdefault(key, set()).add(value)
@@ -109,19 +107,19 @@ class _There:
             if best is not None and best.size == found.size and best.wishes <= found.wishes:
                 return
             self.unwished, self.names, self.positions = found, set(), 0
-        # A node on which some cards are accepted takes the pod only with these.
+        # If some cards of a node are accepted, it takes the pod only with these.
         if all(one.reason is found.wishes[0] for one in refusal.shortfalls):
             self.names.update(map(_name_of, refusal.shortfalls))
         self.positions = max(self.positions, len({one.card for one in refusal.shortfalls if one.card}))
 
     def remedy(self) -> str:
-        """What the pod could name instead, and ask for."""
+        """Return what the pod could name or request instead."""
         if self.unwished is None:
             return self._selector() if self.passed_over else ""
         wishes, less = self.unwished
         if len(wishes) == 1 and not less.parts:
             return self._named(wishes[0])
-        # Beside other wishes some cards are passed over before their type is looked at.
+        # With other wishes, some cards are rejected before their type is compared.
         parts = [self._named(one) if wishes == (Reason.TYPE,) else _LEFT_OUT[one] for one in wishes]
         if less.parts:
             parts.append(f"ask for {less}")
@@ -148,9 +146,9 @@ class _There:
 
 
 def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refused:
-    """The refusals of those of all *nodes* that refuse, as counts, the nearest nodes, and the smallest change.
+    """Return the *refusals* out of all *nodes* as counts, the nearest nodes, and the smallest change.
 
-    new: what a new node is called that would take the pod, or "".
+    new: the name of a kind of new node that would take the pod, or "".
     """
     counts: dict[str, int] = {}
     nearest: list[tuple[_Distance, NodeRefusal]] = []
@@ -159,7 +157,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     offered: set[str] = set()
     now: Advice | None = None
     once_empty: tuple[Advice, str] | None = None
-    # The node that would take the pod as it is, were it to let it in.
+    # The node that would take the unchanged pod if it accepted pods.
     shut: NodeRefusal | None = None
     repair = ""
     joining = held = False
@@ -211,8 +209,8 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
 
 
 def _absent(resource: str, offered: frozenset[str]) -> str:
-    """*resource*, which no node offers, with the one of *offered* that was probably meant."""
-    # A chip of another model has the other's name and a suffix.
+    """Return *resource*, which no node offers, with the similar one in *offered*."""
+    # Another chip model has the same name with a suffix.
     meant = spelling.meant(resource, offered) or next(
         (one for one in sorted(offered) if f"{resource}-".startswith(f"{one}-") or one.startswith(f"{resource}-")), ""
     )
@@ -220,7 +218,7 @@ def _absent(resource: str, offered: frozenset[str]) -> str:
 
 
 def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
-    """To ask for less, or to wait for the repair of one of *waits*."""
+    """Return the remedy: request less, or wait for the repair of one of *waits*."""
     parts = [f"ask for {now}"] if now is not None else []
     parts += [f"tolerate {one.tolerate}" for one in waits if one.tolerate]
     if waits:
@@ -229,7 +227,7 @@ def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
 
 
 def _never_remedy(now: Advice | None, once_empty: tuple[Advice, str] | None) -> str:
-    """What an empty node would take and when, and how much of that at once."""
+    """Return what an empty node would take and when, and how much of that is available now."""
     if once_empty is None:
         return ""
     less = f"Ask for {once_empty[0]}"
@@ -240,7 +238,7 @@ def _never_remedy(now: Advice | None, once_empty: tuple[Advice, str] | None) -> 
 
 
 def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
-    """Why no node fits *shape*, judged over all nodes at once."""
+    """Return why no node fits *shape*, judged over all nodes at once."""
     helping = Helping(Kinds(ledger), shape, policy)
     found: list[NodeRefusal] = []
     for name, state in ledger.states.items():
@@ -251,7 +249,7 @@ def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
 
 
 def wait(answer: Refused, silent: Sequence[NodeName] = ()) -> Wait:
-    """Why a pod waits that no node takes; *silent*: nodes that would, were their device plugins not silent."""
+    """Return why a pod waits that no node takes; *silent*: nodes that would if their device plugins answered."""
     text, cause = sentence(answer), _cause(answer)
     if not silent:
         return Wait(cause, _with_help(text, answer) if cause is Cause.UNSCHEDULABLE else text)
@@ -283,7 +281,7 @@ def _silence(nodes: Sequence[NodeName]) -> str:
 
 
 def sentence(answer: Refused) -> str:
-    """The short form, for conditions and events: counts per reason, the nearest card, what to do."""
+    """Return the short form for conditions and events: counts per reason, the nearest card, the remedy."""
     if not answer.nodes:
         return "0/0 nodes are available: the cluster has no nodes yet."
     if not answer.counts:
@@ -293,7 +291,7 @@ def sentence(answer: Refused) -> str:
     near = _nearest_card(answer.nearest)
     if near:
         text += f" Nearest: {near}."
-    # Where the nearest cannot be judged, nothing is said of those that can.
+    # If the nearest node cannot be judged, a statement about the others would mislead.
     if answer.never and not answer.nearest[0].repair:
         on = " on the cards that can be used now" if answer.faulty else ""
         text += f" Not even an empty node of this cluster could take it{on}."
@@ -303,7 +301,7 @@ def sentence(answer: Refused) -> str:
 
 
 def report(answer: Refused) -> str:
-    """The full text on demand: every reason with its count, the nearest nodes card by card."""
+    """Return the full text: every reason with its count, the nearest nodes card by card."""
     if answer.nodes and not answer.counts:
         return _NONE_REFUSES
     never = ", and none would if it were empty" if answer.never and not answer.faulty else ""
@@ -320,7 +318,7 @@ def report(answer: Refused) -> str:
 
 
 def _with_help(text: str, answer: Refused) -> str:
-    """*text* and which kind of node would help, which is not what is cut off."""
+    """Return *text* and the kind of node that would help; only *text* is shortened."""
     most = _SENTENCE_MAX - len(_helps(answer)) - 1
     return f"{text if len(text) <= most else text[: most - 1] + '…'} {_helps(answer)}"
 
@@ -330,17 +328,17 @@ def _helps(answer: Refused) -> str:
 
 
 def invalid(violations: Sequence[Violation]) -> str:
-    """A pod that may not be asked so, in the words of admission."""
+    """Return the message for an invalid request, as in admission."""
     return "; ".join(str(violation) for violation in violations)
 
 
 def unjudged(what: Sequence[str]) -> str:
-    """A pod that asks for what is not judged yet."""
+    """Return the message for a request that is not supported yet."""
     return f"waits because cardshare does not judge this yet: {', '.join(what)}; remove it, or use another scheduler"
 
 
 def not_sold(what: Sequence[str]) -> str:
-    """A pod that asks for cards by resources by which none are sold."""
+    """Return the message for a request by resources that sell no cards."""
     named = ", ".join(what)
     return (
         f"asks for {named}, by which this cluster's configuration sells no cards; write the names that it does sell by"
@@ -348,7 +346,7 @@ def not_sold(what: Sequence[str]) -> str:
 
 
 def placed(ledger: Ledger, placement: Placement) -> str:
-    """Where a pod went, card by card: ``gpu-3: GPU-0 (4096 MiB, 25 % cores)``; without cards the node alone."""
+    """Return where a pod went, card by card: ``gpu-3: GPU-0 (4096 MiB, 25 % cores)``; without cards only the node."""
     state = ledger.states.get(placement.node)
     if placement.dialect is None:
         return placement.node
@@ -358,9 +356,9 @@ def placed(ledger: Ledger, placement: Placement) -> str:
 
 
 def _distance(refusal: NodeRefusal) -> _Distance:
-    """How far a node is from fitting: those that could once they empty first, then the smallest change, or lack.
+    """Return how far a node is from fitting: nodes that could once empty come first, then by smallest change or lack.
 
-    Names settle ties.
+    Names break ties.
     """
     size = refusal.once_empty.size if refusal.once_empty is not None else _NO_CHANGE if refusal.hopeless else (0, 0.0)
     short = telling(refusal.shortfalls)
@@ -385,7 +383,7 @@ def _nearest_card(nearest: Sequence[NodeRefusal]) -> str:
 
 def _card(short: Shortfall, *, hopeless: bool) -> str:
     where = f"{short.card}: " if short.card else ""
-    # What chips of another size could give is for the remedy; the text says what is wrong.
+    # The remedy mentions chips of another size; the text describes only the problem.
     is_multiple = short.reason is Reason.TEMPLATE and short.unit.endswith(" of idle chips")
     if short.reason is Reason.LAYOUT:
         slices = "slice" if hopeless else "free slice"
@@ -404,7 +402,7 @@ def _card(short: Shortfall, *, hopeless: bool) -> str:
 def _name_of(short: Shortfall) -> str:
     if short.reason is not Reason.TYPE:
         return short.card
-    # A unit instead of a type: nobody tells it.
+    # A unit instead of a type is not shown.
     return "" if short.unit else short.detail
 
 

@@ -1,4 +1,4 @@
-"""What queues and quotas have too little of, in words."""
+"""Describes shortages of queues and quotas."""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ from core import names
 from core.placing.fairness import GUARANTEED, QUOTA, Over
 from core.waiting import Cause, Wait
 
-# How the keys of ResourceQuotas begin; minResources of a Job have them beside the plain names.
+# Prefixes of the keys of ResourceQuotas; minResources of a Job also uses plain names.
 QUOTA_WORDS: Final = ("requests.", "limits.", "count/")
 
 
 def over_wait(over: tuple[Over, ...]) -> Wait:
-    """Why a pod waits of which its queue or namespace has too little left, with the remainder."""
+    """Return why a pod waits whose queue or namespace has too little left, with the remainder."""
     first = over[0].account
     told = [
         f"{shown(one.resource, one.asked + one.beside)} {one.resource} asked, "
@@ -34,7 +34,7 @@ def over_wait(over: tuple[Over, ...]) -> Wait:
 
 
 def shown(name: str, amount: int) -> str:
-    """An amount as Kubernetes writes it."""
+    """Return an amount as Kubernetes writes it."""
     for word in QUOTA_WORDS:
         name = name.removeprefix(word)
     if name == names.CPU:

@@ -1,6 +1,6 @@
-"""What a condition's message says, part by part: read back from what `explain` and `shortage` wrote.
+"""Parses the message of a condition that `explain` and `shortage` wrote.
 
-The message is all that whoever may only read pods has of the controller's decision.
+The message is the only part of the decision for readers who may only read pods.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from core.waiting import cause_of, code_in
 
 _AVAILABLE: Final = re.compile(r"\b0/\d+ nodes are available: ")
-# A sentence of ours begins with a capital or a figure; one that was cut off ends with an ellipsis.
+# A sentence starts with a capital or a figure; a shortened one ends with an ellipsis.
 _ENDS: Final = re.compile(r"\. (?=[A-Z0-9])|\.$|(?<=…) ")
 _NEAREST: Final = "Nearest: "
 _HOPELESS: Final = "Not even an empty node "
@@ -18,19 +18,19 @@ _BUYS: Final = re.compile(r"(?:A|\d+) new nodes? ")
 
 
 class Said(NamedTuple):
-    """What a message says besides its code: the nearest node or card, and the smallest change that lets the pod in.
+    """The parts of a message after its code: the nearest node or card, and the smallest change that lets the pod in.
 
-    Each is "" if the message names none.
+    Each is "" if the message does not have it.
     """
 
     nearest: str = ""
     change: str = ""
 
 
-# Pods that ask the same wait with the same message.
+# Pods with equal requests wait with the same message.
 @lru_cache(maxsize=1024)
 def said_in(message: str) -> Said:
-    """What *message* says; of a pod that no node keeps off, *change* is what helps against its kind of wait."""
+    """Return the parts of *message*; if no node refuses the pod, *change* is the remedy for its cause."""
     cause = cause_of(code_in(message))
     if cause is None:
         return Said()

@@ -1,7 +1,7 @@
-"""Why one node cannot take a pod, as facts: what refuses it, in numbers, and what would let it in there.
+"""Why one node cannot take a pod, as facts: what refuses it, in numbers, and what would let it in.
 
-What keeps the pod off for now only (a cordon, a taint, a card that is unhealthy) is judged as if it did not. What is
-advised was judged on the node that it is for (`core.explaining.advice`). `core.explaining.explain` makes prose of it.
+Temporary obstacles (a cordon, a taint, an unhealthy card) are judged as if absent. Advice was judged on its node
+(`core.explaining.advice`). `core.explaining.explain` turns the facts into text.
 """
 
 import re
@@ -23,7 +23,7 @@ from core.port.refusals import DESERTED, PASSING, Reason, Shortfall
 from core.settings import Policy
 from core.volumes import Obstacle
 
-# A shortfall of these can be answered by asking for less.
+# A smaller request can answer a shortfall of these.
 AMOUNTS: Final = (Reason.MEMORY, Reason.CORES)
 
 WHY: Final = {
@@ -54,27 +54,28 @@ _TAINT: Final = "taint "
 _JOINING: Final = "new, with no cards registered yet"
 _AWAY: Final = "whose kubelet has none of its cards to give now"
 _LEFT: Final = "without its device plugin, which runs on other nodes"
-# So many host ports are written out.
+# The number of listed host ports.
 _PORTS_NAMED: Final = 3
-# A pod as sentences name it, by namespace and name.
+# The form of a pod's name in sentences: namespace and name.
 _NAMED_POD: Final = re.compile(r"\bpod [a-z0-9.-]+/[a-z0-9.-]+")
 _UNTOLD: Final = "nobody can tell what a pod there uses; kubectl cards get names it, and deleting it opens the node"
-# Which reason speaks for a node whose cards lack different things: the one nearest to fitting.
+# The order in which reasons represent a node whose cards lack different things: closest to fitting first.
 NEARNESS: Final = {reason: at for at, reason in enumerate(WHY)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRefusal:
-    """One node, why it cannot take the pod (key: constant words to count by), and its cards with numbers.
+    """Why one node cannot take the pod (key: constant words for counting), and its cards with numbers.
 
-    hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
-    pod off for now; the rest is as if it let it in. absent: resources that it has none of; offered: what such a node
-    has of those by which cards are sold. now: what to ask less of to be placed there as it is; once_empty: the same
-    were it empty, of a hopeless node. wait: what must happen, otherwise. tolerate: the taints that it would be enough
-    to tolerate. repair: what must be repaired before all of the node's cards can be judged. passed_over: the pod's own
-    node selector or affinity is what refuses; labels: what a node with such cards has instead of what the former asks
-    for. joining: its cards may be registered any moment. away: its kubelet knows such cards, and has none to give.
-    held: it takes the pod in some seconds, when the cards of a removed pod are free.
+    hopeless: it could not even if unused; its numbers are then those of the empty node. barred: it currently accepts no
+    such pods; the rest is judged as if it did. absent: resources that it does not have; offered: its resources that
+    sell cards.
+    now: what to reduce for a placement on the node as it is; once_empty: the same for a hopeless node when empty. wait:
+    what must happen otherwise. tolerate: the taints whose toleration would suffice. repair: what must be repaired
+    before all of the node's cards can be judged. passed_over: the pod's own node selector or affinity refuses it;
+    labels: the labels of a node with such cards that differ from the selector. joining: its cards may be registered
+    soon. away: its kubelet knows such cards, and has none now. held: it will take the pod in some seconds, when the
+    cards of a force-deleted pod are free.
     """
 
     node: NodeName
@@ -99,12 +100,12 @@ class NodeRefusal:
 
 
 def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
-    """Why this node cannot take *shape*, or None if it can."""
+    """Return why this node cannot take *shape*, or None if it can."""
     refusal = _refusal_on(ledger, shape, state, policy)
     if refusal is None:
         return None
     there = state.facts.allocatable
-    # Of what it has 0 its kubelet knows.
+    # A resource with an amount of 0 is known to kubelet.
     absent = tuple([resource for resource, _ in shape.amounts if resource not in there])
     if not absent:
         return refusal
@@ -136,7 +137,7 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
 
 
 def _takes_empty(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> bool:
-    """Whether the node has room for *shape* with nothing in use, whatever its labels and conditions are."""
+    """Return whether the unused node has the capacity for *shape*, whatever its labels and conditions."""
     empty = ledger.empty_cards(state.facts.name, shape.dialect)
     dialect = ledger.catalog.judging(shape.dialect)
     return dialect.place(empty, shape.request, policy) is not None and not nodefit.shortages(
@@ -145,7 +146,7 @@ def _takes_empty(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy)
 
 
 def _or_held_back(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None, policy: Policy) -> NodeRefusal | None:
-    """*refusal*, which is none for ever if the node would take *shape* with as much allocatable as it has."""
+    """Return *refusal*, which is not permanent if the node would take *shape* with its full capacity allocatable."""
     node = ledger.node(refusal.node) if refusal is not None and refusal.hopeless else None
     if refusal is None or node is None or shape.dialect is None:
         return refusal
@@ -163,7 +164,7 @@ def _or_held_back(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None, pol
     cards = healing.healed(cards) if healing is not None else cards
     takes = ledger.catalog.judging(shape.dialect).place(cards, shape.request, policy) is not None
     if not takes or nodefit.shortages(shape.amounts, nodefit.facts_of(best), {}):
-        # What could not be judged for want of what is allocatable is judged now.
+        # Cards that could not be judged with the current allocatable are judged now.
         is_judged = not ledger.empty_cards(refusal.node, shape.dialect)
         return replace(refusal, repair="") if is_judged else refusal
     wait = f"all {' and '.join(raised)} of {refusal.node} can be allocated again"
@@ -171,10 +172,10 @@ def _or_held_back(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None, pol
 
 
 def _barred(name: NodeName, bars: Sequence[Obstacle], inside: NodeRefusal | None) -> NodeRefusal:
-    """A node that keeps the pod off for now; *inside*: why it could not take it otherwise."""
+    """Return the refusal of a node that accepts no such pods now; *inside*: why it could not take it otherwise."""
     wait = f"{name} {' and '.join(dict.fromkeys(one.until for one in bars))}"
     if inside is None:
-        # Taints of Kubernetes' own tell of a condition, which pods are to wait out.
+        # Kubernetes' own taints express a condition, which pods should wait out.
         keys = [one.key for one in bars]
         own = all(key.startswith(_TAINT) and "kubernetes.io/" not in key for key in keys)
         tolerate = " and ".join(keys) if own else ""
@@ -187,7 +188,7 @@ def _barred(name: NodeName, bars: Sequence[Obstacle], inside: NodeRefusal | None
 
 
 def _lifted(bar: str) -> str:
-    """What is true of a node that *bar* keeps pods off no more."""
+    """Return the state of a node after *bar* has ended."""
     if bar.startswith(_TAINT):
         return f"is rid of {bar}"
     if bar.startswith(nodefit.LEAVES):
@@ -196,7 +197,7 @@ def _lifted(bar: str) -> str:
 
 
 def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
-    """Why a node that lets such pods in cannot take *shape*, or None if it can."""
+    """Return why a node that accepts such pods cannot take *shape*, or None if it can."""
     name = state.facts.name
     if not state.cards(shape.dialect):
         complaint = next((c for c in state.complaints if c.dialect == shape.dialect), None)
@@ -226,10 +227,10 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
 
 
 def _or_away(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None) -> NodeRefusal | None:
-    """*refusal*, or that the node's kubelet has none of its cards to give, healthy or not, and may have them again.
+    """Return *refusal*, or that the node's kubelet has none of its cards, healthy or not, and may have them again.
 
-    A resource stays in the status of a node, with 0, while its device plugin is not registered; after a restart of
-    kubelet its capacity is 0 too, so that nothing tells what the node will have.
+    A resource stays in the status of a node with amount 0 while its device plugin is not registered. After a restart of
+    kubelet its capacity is 0 too, so nothing shows what the node will have.
     Source: Kubernetes, pkg/kubelet/cm/devicemanager (`GetCapacity`, `readCheckpoint`).
     """
     node = ledger.node(refusal.node) if refusal is not None and shape.dialect is not None else None
@@ -241,16 +242,16 @@ def _or_away(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None) -> NodeR
         return refusal
     detail = f"has 0 of {', '.join(none)}"
     if any(node.capacity.get(one, "0") != "0" for one in none):
-        # It was judged with as much allocatable as it has.
+        # It was judged with its full capacity.
         return refusal if refusal.hopeless else replace(refusal, key=_AWAY, detail=detail, shortfalls=(), away=True)
     repair = f"the device plugin of {node.name} has registered with kubelet again (if that takes minutes, see its pod)"
     return NodeRefusal(node=node.name, key=_AWAY, detail=detail, hopeless=True, repair=repair, away=True)
 
 
 def impersonal(text: str) -> str:
-    """*text* without the name of a pod: who waits may be of another namespace than who is waited for.
+    """Return *text* without the name of a pod, which may be in another namespace than the waiting pod.
 
-    Operators find the name among the node's warnings in ``kubectl cards get``, and in events of the pod itself.
+    Operators find the name in the node's warnings in ``kubectl cards get``, and in events of the pod itself.
     """
     found = _NAMED_POD.search(text)
     if found is None:
@@ -259,7 +260,7 @@ def impersonal(text: str) -> str:
 
 
 def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal:
-    """A node that has too little of something: what, and what would help."""
+    """Return the refusal of a node with too little of something, and what would help."""
     dialect, facts, cards = ledger.catalog.judging(shape.dialect), state.facts, state.cards(shape.dialect)
     empty = ledger.empty_cards(facts.name, shape.dialect)
     shortfalls = advice.shortfalls(cards, shape.request, dialect, policy)
@@ -270,9 +271,9 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     free = NodeCapacity(facts, state.used, cards, shortfalls, own, _accounts(ledger, shape, facts, state.used))
     all_of_it = NodeCapacity(facts, {}, empty, if_empty, own, _accounts(ledger, shape, facts, {}))
     once_empty = advice.relaxed(shape, all_of_it, dialect, policy)
-    # What would help is tried in many ways, which is most of what a refusal costs.
+    # Trying changes is most of the cost of a refusal.
     now = None if in_use else once_empty if free == all_of_it else advice.relaxed(shape, free, dialect, policy)
-    # What the cards count themselves is told by their shortfalls.
+    # The cards' shortfalls cover what they count themselves.
     beyond = tuple(one for one in nodefit.shortages(shape.amounts, facts, {}) if one[0] not in own)
     account = nodefit.account_shortages(shape.accounted, facts, state.used)
     lasting = nodefit.account_shortages(shape.accounted, facts, {})
@@ -323,7 +324,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
 
 
 def _accounts(ledger: Ledger, shape: Shape, facts: NodeFacts, used: Mapping[str, int]) -> dict[str, int]:
-    """How much kubelet counts as free of the memory and the cores that the cards of *shape* count too."""
+    """Return how much memory and cores are free in kubelet's account, if the cards of *shape* count them too."""
     found: dict[str, int] = {}
     port = ledger.catalog.dialects.get(shape.dialect) if shape.dialect is not None else None
     memories: set[str] = set(port.memories(ledger.tables).values()) if isinstance(port, Counting) else set()
@@ -338,20 +339,20 @@ def _accounts(ledger: Ledger, shape: Shape, facts: NodeFacts, used: Mapping[str,
 def _without_account(
     facts: NodeFacts, account: nodefit.Shortages, lasting: nodefit.Shortages, wait: str
 ) -> NodeRefusal:
-    """A node whose cards take the pod, now or once empty, and whose kubelet does not: too little is advertised.
+    """Return the refusal of a node whose cards take the pod, now or once empty, but whose kubelet does not.
 
     Args:
-        facts: of the node.
-        account: what kubelet's account is short of now.
-        lasting: what it would be short of if the node were empty.
-        wait: for what to wait, if that is not so.
+        facts: facts of the node.
+        account: the current shortages of kubelet's account.
+        lasting: its shortages on the empty node.
+        wait: what to wait for if there are no such shortages.
     """
     named = _names(account)
     free = "; ".join(
         f"{free} of {wanted} {name} left in kubelet's account (the device plugin advertises {facts.allocatable[name]})"
         for name, wanted, free in account
     )
-    # kubelet hears of a changed factor, and of a failed card, from the plugin alone.
+    # kubelet learns of a changed factor or a failed card only from the plugin.
     repair = f"the device plugin of {facts.name} advertises as much {named} as its cards have"
     return NodeRefusal(
         node=facts.name,
@@ -387,9 +388,9 @@ def _ports(in_use: Sequence[HostPort]) -> str:
 
 
 def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str], in_use: Sequence[HostPort]) -> str:
-    """What must happen for the node to take the pod as it is.
+    """Return what must happen for the node to take the unchanged pod.
 
-    *lacking*: what it has too little of beside cards. *in_use*: host ports that others have.
+    *lacking*: scarce resources besides cards. *in_use*: host ports that other pods hold.
     """
     reasons = {short.reason for short in shortfalls}
     if Reason.HANDOVER in reasons:
@@ -410,7 +411,7 @@ def _key(shortfalls: Sequence[Shortfall]) -> str:
 
 
 def telling(shortfalls: Sequence[Shortfall]) -> Shortfall | None:
-    """The shortfall that speaks for a node: too few cards where some fit, else the card that lacks least."""
+    """Return the shortfall that represents a node: too few cards if some fit, else the card that lacks least."""
     few = next((one for one in shortfalls if one.reason is Reason.CARD_COUNT and lacks(one)), None)
     lacking = [one for one in shortfalls if lacks(one)]
     if few is not None or not shortfalls:
@@ -421,12 +422,12 @@ def telling(shortfalls: Sequence[Shortfall]) -> Shortfall | None:
 
 
 def lacks(short: Shortfall) -> bool:
-    """Whether something would do there if less were asked."""
+    """Return whether a smaller request would help there."""
     if short.reason is Reason.CARD_COUNT:
         return short.free > 0
     return short.reason in AMOUNTS and short.wanted > 0
 
 
 def lack(short: Shortfall) -> float:
-    """Which part of what is wanted is missing."""
+    """Return the missing fraction of what is wanted."""
     return (short.wanted - short.free) / short.wanted

@@ -1,4 +1,4 @@
-"""Why a unit is refused, in words: how many of how many fit, why one more does not, and what would help."""
+"""Describes why a unit is refused: how many members fit, why one more does not, and what would help."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _PARTS_MAX: Final = 8
 
 
 class New(NamedTuple):
-    """What to call a new node that would take one shape, "" if none would, and how many of it that takes at once."""
+    """The name of a new node that would take one shape, "" if none would, and its capacity for the shape."""
 
     called: str
     room: int
@@ -24,9 +24,9 @@ class New(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Of the members that find no place: why no node takes one more, and which a new node would take.
+    """The members without a place: why no node takes one more, and which new nodes would.
 
-    one: judged where all that fit have their places.
+    one: judged with all fitting members placed.
     """
 
     one: explain.Refused
@@ -34,10 +34,10 @@ class Missing:
 
 
 def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Sequence[NodeName] = ()) -> Wait:
-    """Why the members of a unit wait of which too few fit at once; *missing*: None where nobody has asked the nodes.
+    """Return why the members of a unit wait if too few fit at once; *missing*: None if nodes were not judged.
 
-    silent: the nodes that were left out because their device plugins are silent. Reason `Unschedulable` is said only
-    where new nodes would let in as many as are wanted.
+    silent: the nodes that were left out because their device plugins are silent. Reason `Unschedulable` is used only if
+    new nodes would let in enough members.
     """
     topology = answer.unit.topology
     if topology is not None and topology.hard and answer.domain is None:
@@ -81,13 +81,13 @@ def _remedy(answer: gang.Refused) -> str:
 
 
 def _may_be_fewer(answer: gang.Refused) -> bool:
-    """Whether it would be placed if fewer were wanted."""
+    """Return whether a smaller minimum would allow the placement."""
     least = answer.unit.minimum
     return not least.name and 0 < answer.fitting < least.members and answer.tally().parts_are_met
 
 
 def _helps(answer: gang.Refused, news: Mapping[Shape, New], helped: Set[Shape]) -> str:
-    """How many new nodes of which kinds would do; members of different shapes may share some of them."""
+    """Return how many new nodes of which kinds would suffice; members of different shapes may share nodes."""
     counts: dict[str, int] = {}
     for part in answer.parts:
         if part.shape in helped:
