@@ -1,14 +1,14 @@
-"""What a device protocol must answer: the one interface behind which every dialect stands.
+"""The port: the one interface that every dialect (device protocol) implements.
 
-To add a protocol, write one folder in core/dialects that exports a `spec.DialectSpec`, and name it in core/catalog.py;
-nothing else knows what a card of that protocol looks like. A dialect is a stateless object: every method is a
-pure function of its arguments.
+To add a protocol, write one package in core/dialects that exports a `spec.DialectSpec`, and name it in core/catalog.py;
+nothing else knows the form of that protocol's cards. A dialect is a stateless object: every method is a pure function
+of its arguments.
 
-What every dialect answers stands in the six roles of `dialect`. What only some have are roles of their own, in
-`optional`, and the others have nothing of them. What they hand to and fro is in `refusals` (why not), `cards` (what
-there is, what is free, what is held) and `handoff` (from a Binding to the devices).
+`dialect` has the six roles that every dialect implements. `optional` has the roles of only some dialects. The values
+that they exchange are in `refusals` (why not), `cards` (what exists, is free or held) and `handoff` (from a Binding to
+the devices).
 
-Three values belong to the dialect alone and are opaque to everybody else (frozen, hashable, compared by value):
-its *card* (one accelerator with what is in use on it), its *request* (all that a pod asks of it, selectors and
-preferences included, already parsed) and its *assignment* (which cards a pod holds, and how much of each).
+Three values belong to the dialect alone and are opaque to all other code (frozen, hashable, compared by value):
+its *card* (one accelerator with its use), its *request* (everything that a pod requests of it, parsed, with selectors
+and preferences) and its *assignment* (which cards a pod holds, and how much of each).
 """

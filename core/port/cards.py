@@ -1,4 +1,4 @@
-"""What is told of a node's cards: what it offers, what is free, what a pod gets and holds, and what people see."""
+"""Values about a node's cards: what it offers, what is free, what a pod gets and holds, and what people see."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from core.port.typevars import AssignmentT, CardT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer(Generic[CardT]):
-    """The cards that a node offers in one dialect, nothing in use; complaints name single cards left out."""
+    """The unused cards that a node offers in one dialect; complaints name single cards that are left out."""
 
     cards: tuple[CardT, ...]
     complaints: tuple[Complaint, ...] = ()
@@ -18,23 +18,22 @@ class Offer(Generic[CardT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held(Generic[AssignmentT]):
-    """What a bound pod holds. closes: why the node may take nothing new until this pod is gone, or ""."""
+    """What a bound pod holds. closes: why the node must accept nothing new until this pod is gone, or ""."""
 
     assignment: AssignmentT
     closes: str = ""
 
 
 class NodeRoom(NamedTuple):
-    """A node's cards in one dialect, summed up: idle cards, used share in parts per million, and what is free of each.
+    """A summary of a node's cards in one dialect: idle cards, used fraction in parts per million, and free amounts.
 
-    The latter of each card that could still take something, as many times as one container may get a share of it.
-    kinds: cards of one kind answer alike to selectors and have one total, so that *free* alone bounds their score.
-    free: the largest amount one more share could have, in the dialect's unit; spare: what is left of the second
-    dimension (percent of cores; constant where a protocol has none). narrow: kinds within *kinds*, of which `want`
-    tells more, where what a share takes depends on more than *free*; such cards have *free* in common. None where
-    *kinds* say all, else `want` is asked with these alone. A request for several cards of one kind scores no more
-    than if all of them were of the best of their narrow ones, which is that with the largest `Want.numerator`; nodes
-    are bounded by that.
+    The free amounts cover each card that can still take a share, once for each share that one container may get of it.
+    kinds: cards of one kind answer selectors alike and have the same total, so that *free* alone bounds their score.
+    free: the largest amount of one more share, in the dialect's unit; spare: the rest of the second dimension (percent
+    of cores; constant if a protocol has none). narrow: kinds within *kinds* for which `want` is more precise, if the
+    use of a share depends on more than *free*; such cards have *free* in common. None if *kinds* suffice, else `want`
+    is called only with these. A request for several cards of one kind scores no more than if all of them were of the
+    best of their narrow kinds, which has the largest `Want.numerator`; that bounds nodes.
     """
 
     idle: int
@@ -46,11 +45,11 @@ class NodeRoom(NamedTuple):
 
 
 class Want(NamedTuple):
-    """What a request asks of cards of one kind, as far as kinds can tell; never more than is truly needed.
+    """What a request needs from cards of one kind, as far as the kind determines it; never more than the true need.
 
-    Each card needs at least *free* and *spare*. A placement on cards of this kind whose free amounts sum to f before
-    it scores at most ``100.0 * (numerator - f) / total``; where one container asks, the score is
-    computed by exactly that expression, so that equal figures are equal floats.
+    Each card needs at least *free* and *spare*. A placement on cards of this kind whose free amounts sum to f before it
+    scores at most ``100.0 * (numerator - f) / total``. For a single container, the score is computed by exactly that
+    expression, so that equal figures are equal floats.
     """
 
     free: int
@@ -67,10 +66,10 @@ class Placed(NamedTuple, Generic[AssignmentT]):
 
 
 class Hole(NamedTuple):
-    """What is left of a card to be sold, *free* of *total* in the dialect's unit; 0 of one that takes nothing new.
+    """The unsold rest of a card, *free* of *total* in the dialect's unit; 0 if it accepts nothing new.
 
-    size: cards of one size are parted alike. spare_pct: percent that are left of what else is shared of it (cores, AI
-    CPUs), whichever is scarcest. cards: how many such cards there are.
+    size: cards of one size are divided alike. spare_pct: percent left of its other shared resources (cores, AI CPUs),
+    of which the scarcest counts. cards: number of such cards.
     """
 
     size: Hashable
@@ -81,10 +80,10 @@ class Hole(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """One card as people count it: *used* of *total* in *unit*, and what is special.
+    """One card for people: *used* of *total* in *unit*, and special conditions.
 
-    cores_pct is the percent of its cores in use, None where the protocol does not count them so. mode: how it is
-    shared, where the protocol knows several ways. healthy: False for a card that takes nothing; note says why.
+    cores_pct: percent of its cores in use, None if the protocol does not count them this way. mode: its sharing mode,
+    if the protocol has several. healthy: False for a card that accepts nothing; note gives the reason.
     """
 
     card: str
@@ -101,8 +100,8 @@ class Tally(NamedTuple):
 class CardShare(NamedTuple):
     """What one assignment holds of one card, in words: ("GPU-v0", "4096 MiB, 25 % cores").
 
-    amount is in the unit of the card's `Tally`, None where it cannot be told; cores_pct in percent of its cores, None
-    where the protocol does not count them so. of: the card where *card* may name a slice of it, else "".
+    amount: in the unit of the card's `Tally`, None if unknown; cores_pct: percent of its cores, None if the protocol
+    does not count them this way. of: the card if *card* may name a slice of it, else "".
     """
 
     card: str
@@ -113,15 +112,15 @@ class CardShare(NamedTuple):
 
     @property
     def whole(self) -> str:
-        """The card as its `Tally` names it."""
+        """The card's name in its `Tally`."""
         return self.of or self.card
 
 
 class CardWish(NamedTuple):
-    """What people ask in plain words: *cards* for one container, and of each so much.
+    """A request in plain words: *cards* for one container, and the amounts on each.
 
-    memory_mib: None for all of a card, or what the protocol takes if nothing is asked. cores_pct: percent of the card's
-    cores, None for no word of them. types: words that the card's type contains, joined by commas; "" for any.
+    memory_mib: None for all of a card, or for the protocol's default. cores_pct: percent of the card's cores, None for
+    unspecified. types: words in the card's type, joined by commas; "" for any.
     """
 
     cards: int
@@ -131,17 +130,17 @@ class CardWish(NamedTuple):
 
 
 class Wording(NamedTuple):
-    """How a pod writes what it asks: a container's limits, and annotations of the pod."""
+    """How a pod writes a request: limits of a container, and annotations of the pod."""
 
     limits: Mapping[str, str]
     annotations: Mapping[str, str] = {}
 
 
 class Series(NamedTuple):
-    """A series of Prometheus, one figure for each card, or each pod and card: its whole name, and what it tells.
+    """A Prometheus series with one figure for each card, or for each pod and card: its full name, and its help text.
 
-    labels: how those of the card and of its node are called. pod_labels: how that of a pod is, namespace/name, or those
-    of its namespace and of its name.
+    labels: names of the labels for the card and its node. pod_labels: name of the label for the pod, namespace/name, or
+    names of the labels for its namespace and its name.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What passes between a placement and the device plugin that serves it."""
+"""Values exchanged between a placement and the device plugin that serves it."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from core.model import NodeName, PodUid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What the hand-off supplies for a Binding: node name, Unix seconds and nanoseconds, the ordering stamp.
+    """The hand-off's input to a Binding: node name, Unix seconds and nanoseconds, the ordering stamp.
 
-    order is the value that makes the plugin find this pod last among those in flight on the node
-    (seconds for vGPU, nanoseconds for the share plugin and MindCluster); see `Dialect.next_stamp`.
+    order: the value with which the plugin finds this pod last among those in flight on the node (seconds for vGPU,
+    nanoseconds for the share plugin and MindCluster); see `Dialect.next_stamp`.
     """
 
     node: NodeName
@@ -22,7 +22,7 @@ class Stamp:
 
 
 class Progress(StrEnum):
-    """Where a pod stands between its Binding and its devices."""
+    """The state of a pod between its Binding and its devices."""
 
     WAITING = "waiting"
     DONE = "done"
@@ -30,7 +30,7 @@ class Progress(StrEnum):
 
 
 class LockMark(NamedTuple):
-    """What all pods have in common whose plugins, of whatever dialect, go by the lock *key* of their node."""
+    """A mark shared by all pods whose plugins, of any dialect, use the lock *key* of their node."""
 
     key: str
 
@@ -39,11 +39,11 @@ class LockMark(NamedTuple):
 class InFlight:
     """One pod that the device plugin could still serve.
 
-    confusable: what the plugin could mistake it by; two pods of a node and dialect with a common element are never in
-    flight together, nor two of any dialects with a common `LockMark`.
-    cleanup: annotations to clear on a pod that will never be served (a dead one stays a candidate); of one that waits
-    on no node, where nobody is about to bind it by them.
-    node: whose plugin looks for it, where its annotations say so; "" = the node that it is bound to.
+    confusable: by what the plugin could confuse it; two pods of a node and dialect with a common element are never in
+    flight together, nor two pods of any dialects with a common `LockMark`.
+    cleanup: annotations to clear on a pod that will never be served (a dead one stays a candidate); for an unbound pod,
+    valid only while no Binding by them is expected.
+    node: the node whose plugin looks for it, if its annotations name one; "" = the node that it is bound to.
     """
 
     pod: PodUid
@@ -55,10 +55,10 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockStep:
-    """One annotation to write to a node, value None to remove it.
+    """One annotation to write to a node; value None removes it.
 
-    Sent as a merge patch with the node's resourceVersion, so that of two writers one loses (409): then the node is
-    read and asked about again.
+    It is sent as a merge patch with the node's resourceVersion, so that one of two writers loses (409); then the node
+    is read and judged again.
     """
 
     key: str
@@ -67,7 +67,7 @@ class LockStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockWait:
-    """The node is locked for another: why, and the Unix second from which on the lock is anybody's (0: not known)."""
+    """The node is locked for another pod: the reason, and the Unix second when the lock expires (0: unknown)."""
 
     reason: str
     until_s: int = 0

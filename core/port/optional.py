@@ -1,4 +1,4 @@
-"""What only some dialects answer: roles of their own, of which the others have nothing."""
+"""Optional roles, each implemented by only some dialects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
@@ -13,32 +13,32 @@ from core.warnings import AdmissionWarning
 
 
 class CardStock(Protocol[RequestT_contra]):
-    """What is known of a dialect's cards in the whole cluster, nothing in use."""
+    """The unused cards of a dialect in the whole cluster."""
 
     def types(self) -> frozenset[str]:
-        """What they are called."""
+        """Return the names of their types."""
         ...
 
     def takes(self, request: RequestT_contra) -> bool | None:
-        """Whether an empty node takes *request*; None where that is not certain."""
+        """Return whether an empty node takes *request*; None if uncertain."""
         ...
 
 
 @runtime_checkable
 class Locking(Protocol):
-    """What a dialect adds whose device plugin is told the pod by a lock on the node; the others have nothing of it.
+    """Optional role of a dialect whose device plugin finds its pod by a lock on the node.
 
-    - Before a Binding is sent: `lock` with the pod as *wanted*. None: the lock names it, go on. A step: write it,
-      then go on (409, or an outcome unknown: read the node, ask again). A wait: the pod waits its turn.
-    - When a Binding was certainly not written, and whenever the node's lock, or a pod of this dialect that is or was
-      on the node, changes or goes: `lock` without *wanted*. A step: write it.
+    - Before a Binding is sent: call `lock` with the pod as *wanted*. None: the lock names it, continue. A step: write
+      it, then continue (409, or an unknown outcome: read the node, call again). A wait: the pod waits its turn.
+    - When a Binding was certainly not written, and whenever the node's lock, or a pod of this dialect that is or was on
+      the node, changes or is removed: call `lock` without *wanted*. A step: write it.
 
-    pods are those in flight on the node, those being bound to it now, and the pod that `lock_owner` names, if it exists
-    and another scheduler is to bind it; a pod of ours whose Binding was not written is not among them.
+    pods: those in flight on the node, those being bound to it now, and the pod that `lock_owner` names, if it exists
+    and another scheduler will bind it; a pod of cardshare whose Binding was not written is not among them.
     """
 
     def lock_owner(self, node: Node) -> str:
-        """namespace/name of the pod for which the node is locked, "" if it is for none, or for nobody known."""
+        """Return namespace/name of the pod for which the node is locked, "" if there is none or it is unknown."""
         ...
 
     @property
@@ -58,293 +58,293 @@ class Locking(Protocol):
         served: Sequence[Pod] = (),
         releasing: Sequence[Pod] = (),
     ) -> LockStep | LockWait | None:
-        """What is to be written to the node's lock now, or why *wanted* must wait; None: nothing.
+        """Return what to write to the node's lock now, or why *wanted* must wait; None: nothing.
 
-        seen_s: since when the lock says what it says, by the clock of *now_s*: a later time in it is wrong.
-        served: with *wanted*, the pods with cards that are on the node and not in flight.
-        releasing: pods that were served, or failed, so lately that the plugin may still be dropping their lock. Such a
-        lock is left alone: old plugins delete what is there by then, whoever has it.
+        seen_s: since when the lock is unchanged, by the clock of *now_s*: a later time in it is wrong.
+        served: with *wanted*, the pods with cards on the node that are not in flight.
+        releasing: pods that were served or failed so recently that the plugin may still release their lock. Such a lock
+        is left alone, because old plugins then delete any lock.
         """
         ...
 
 
 @runtime_checkable
 class Rotating(Protocol):
-    """What a dialect adds whose device plugin can be told of one container at a time; the others have nothing of it.
+    """Optional role of a dialect whose device plugin handles one container at a time.
 
-    The Binding shows the plugin the first container, the rest is kept back in `core.names.SEGMENT_QUEUE`. Admission
-    asks at every change of a pod by a trusted account while something is kept back.
+    The Binding shows the plugin the first container; `core.names.SEGMENT_QUEUE` keeps the rest. Admission calls
+    `rotate` at every change of a pod by a trusted account while the queue is not empty.
     """
 
     def rotate(self, old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str | None]:
-        """What the write that turns annotations *old* into *new* must carry besides, None = to be removed.
+        """Return what to add to the write that changes annotations *old* to *new*; None = remove.
 
-        Nothing unless it is the plugin's mark that a container was served; nothing for its own result.
+        Empty unless the write is the plugin's mark that a container was served; empty for its own result.
         """
         ...
 
 
 @runtime_checkable
 class Beating(Protocol):
-    """What a dialect adds whose device plugin, in some versions, writes to its node again and again.
+    """Optional role of a dialect whose device plugin, in some versions, writes a heartbeat to its node.
 
-    Nothing here tells the time: who asks knows for how long a beat has been what it is.
+    The dialect does not track time: the caller knows for how long a heartbeat has not changed.
     """
 
     def beat(self, node: Node) -> str:
-        """What such a version last wrote on *node*, "" where it wrote nothing: another text with every beat."""
+        """Return what such a version last wrote on *node*, "" if nothing; it differs with every heartbeat."""
         ...
 
     def without_beat(self, node: Node) -> Node:
-        """*node* as it counts when its beat is only left over from a version that is not there any more."""
+        """Return *node* as it counts if its heartbeat is left over from a version that no longer runs."""
         ...
 
     def is_blind(self, node: Node) -> bool:
-        """Whether the plugin of *node* may tell pods apart by nothing at all: any two are confusable."""
+        """Return whether the plugin of *node* may be unable to distinguish pods, so that any two are confusable."""
         ...
 
     def retirement(self, pod: Pod) -> Mapping[str, str]:
-        """What must stand on *pod*, which is served or dead, for a blind plugin to pass over it; {} if it does."""
+        """Return annotations with which a blind plugin skips *pod*, which is served or dead; {} if it already does."""
         ...
 
 
 @runtime_checkable
 class Registering(Protocol):
-    """What a dialect adds whose device plugin may write two registers in turns (hami HN-31); the others write one."""
+    """Optional role of a dialect whose device plugin may alternate between two registers (hami HN-31)."""
 
     def register(self, node: Node) -> str:
-        """What stands on *node* of its cards, "" where nothing does."""
+        """Return the register of *node*, "" if there is none."""
         ...
 
     def figures(self, text: str) -> Mapping[str, tuple[int, ...]]:
-        """How much each card of the register *text* has, by its id, each figure the better the more; {} if unread."""
+        """Return the figures of each card in the register *text* by its id, larger is better; {} if unreadable."""
         ...
 
     def held_to(self, node: Node, figures: Mapping[str, tuple[int, ...]]) -> Node:
-        """*node* as if its register gave the cards of *figures* no more than these, and named no others."""
+        """Return *node* with its register limited to the cards and amounts of *figures*."""
         ...
 
 
 @runtime_checkable
 class Lasting(Protocol):
-    """What a dialect adds whose register outlasts its plugin, so that another may answer kubelet for its cards."""
+    """Optional role of a dialect whose register outlasts its plugin, so that another plugin may serve its cards."""
 
     def deserted(self, node: Node) -> Complaint:
-        """That *node* has a register and no pod of the plugin, which other nodes have; and what to do."""
+        """Return the complaint that *node* has a register but no pod of the plugin, which other nodes have."""
         ...
 
 
 @runtime_checkable
 class Marking(Protocol):
-    """What a dialect adds whose device plugin marks on a pod how far it is with it; the others have nothing of it."""
+    """Optional role of a dialect whose device plugin marks its progress on a pod."""
 
     def marks(self) -> frozenset[str]:
-        """Annotations that say nothing of what a pod holds: `held` does not read them, neither here nor elsewhere."""
+        """Return annotations that do not describe holdings, so no `held` reads them."""
         ...
 
 
 @runtime_checkable
 class Scaled(Protocol[CardT_contra, AssignmentT_contra, ScaleT]):
-    """What a dialect adds whose assignments hold figures in a unit that is the node's; the others have nothing of it.
+    """Optional role of a dialect whose assignments have figures in a unit of the node.
 
-    The unit is kept beside what is counted, and written with the Binding. A node whose unit has changed since takes
-    nothing new of the dialect until everything that was counted in the other one is gone.
+    The unit is stored beside each holding, and written with the Binding. After a change of its unit, a node accepts
+    nothing new of the dialect until every holding in the old unit is gone.
     """
 
     def scale(self, node: Node | None, cards: Sequence[CardT_contra], tables: Tables) -> ScaleT:
-        """What figures mean on *node*, which is gone if None, with *cards*: none where it offers none just now."""
+        """Return the meaning of figures on *node* (None: gone) with *cards*; empty if it currently offers none."""
         ...
 
     def rescaled(self, assignment: AssignmentT_contra, since: ScaleT, now: ScaleT) -> tuple[ScaleT, str]:
-        """(the scale to keep beside *assignment*, which was counted by *since*; why it cannot be counted by *now*)."""
+        """Return (the scale for *assignment*, counted by *since*; why it cannot be counted by *now*, or "")."""
         ...
 
     def scale_told(self, assignment: AssignmentT_contra, scale: ScaleT) -> Mapping[str, str]:
-        """What the Binding carries of *scale*, so that another process knows it."""
+        """Return annotations of the Binding that store *scale* for other processes."""
         ...
 
     def scale_read(self, pod: Pod, assignment: AssignmentT_contra, now: ScaleT) -> ScaleT | None:
-        """The scale that bound *pod* tells of, *now* if that says the same of its cards; None if it tells of none."""
+        """Return the scale stored on bound *pod*, or *now* if both mean the same for its cards; None if absent."""
         ...
 
 
 @runtime_checkable
 class Choosing(Protocol[CardT_contra, RequestT, AssignmentT_contra]):
-    """What a dialect adds whose cards serve one request in several ways, of which a pod may leave the choice open."""
+    """Optional role of a dialect whose cards can serve a request in several modes, and whose pods may omit the mode."""
 
     def ways(self, request: RequestT) -> tuple[tuple[str, RequestT], ...]:
-        """Every way by its word, with *request* held to it; () where the request itself names one."""
+        """Return every mode with *request* limited to it; () if the request itself names one."""
         ...
 
     def way(self, assignment: AssignmentT_contra, cards: Sequence[CardT_contra]) -> str:
-        """The way in which *assignment* is served, "" where its cards are gone."""
+        """Return the mode in which *assignment* is served, "" if its cards are gone."""
         ...
 
 
 @runtime_checkable
 class Identifying(Protocol[CardT_contra]):
-    """What a dialect adds whose cards have ids that no other card in the world has; the others have nothing of it."""
+    """Optional role of a dialect whose cards have globally unique ids."""
 
     def identities(self, cards: Sequence[CardT_contra]) -> tuple[str, ...]:
-        """The ids of *cards*: two nodes that offer the same one cannot both be right."""
+        """Return the ids of *cards*; two nodes with the same id cannot both be right."""
         ...
 
 
 @runtime_checkable
 class Counting(Protocol):
-    """What a dialect adds of whose cards a container may name a part and no number; the others have nothing of it."""
+    """Optional role of a dialect whose containers may request a part of a card without a count."""
 
     def counts(self, tables: Tables) -> Mapping[str, str]:
-        """By each resource that says how much of a card, the one that counts cards: 1 where it is not given."""
+        """Return, by each resource for a part of a card, the resource that counts cards; its default is 1."""
         ...
 
     def paired(self, tables: Tables) -> frozenset[str]:
-        """Of those that count cards the ones by which cards are only given in pairs: 1 means 2."""
+        """Return the resources that count cards which are allocated only in pairs: 1 means 2."""
         del tables
         return frozenset()
 
     def memories(self, tables: Tables) -> Mapping[str, str]:
-        """By each resource that counts cards, the one that says how much memory of each, in MiB."""
+        """Return, by each resource that counts cards, the resource for the memory of each in MiB."""
         ...
 
 
 @runtime_checkable
 class Furnishing(Protocol[RequestT_contra]):
-    """What a dialect adds whose pods need more than they ask for; the others have nothing of it."""
+    """Optional role of a dialect whose pods need more than they request."""
 
     def labels(self) -> frozenset[str]:
-        """The labels that are read of its pods, and of no others."""
+        """Return the labels that are read only from its pods."""
         ...
 
     def completed(self, pod: Pod, request: RequestT_contra, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
-        """*pod* with what it needs besides, whoever places it; done twice it changes nothing more."""
+        """Return *pod* with its additional needs, whatever its scheduler; idempotent."""
         ...
 
     def runtime_classes(self, tables: Tables) -> frozenset[str]:
-        """The runtime classes that `completed` gives pods that name none."""
+        """Return the runtime classes that `completed` sets on pods without one."""
         ...
 
 
 @runtime_checkable
 class Reading(Protocol[RequestT_contra]):
-    """What a dialect adds that reads more of a pod than its resources; the others have nothing of it."""
+    """Optional role of a dialect that reads more of a pod than its resources."""
 
     def preferences(self, tables: Tables) -> frozenset[str]:
-        """The annotations by which users say which cards they want, and how: free until it is bound."""
+        """Return the annotations by which users select cards, which may change until the pod is bound."""
         ...
 
     def recognised(self, request: RequestT_contra, tables: Tables) -> frozenset[str]:
-        """Of all dialects' preferences those that are read, or refused by name, of a pod with *request*."""
+        """Return the preferences of any dialect that are read, or rejected by name, for a pod with *request*."""
         ...
 
     def warnings(self, pod: AnyPod, request: RequestT_contra, tables: Tables) -> Iterator[AdmissionWarning]:
-        """What of *pod* has no effect, or another than its words say; of the final state, resources plainly written."""
+        """Yield warnings for parts of the final, normalized *pod* without effect, or with another than suggested."""
         ...
 
 
 @runtime_checkable
 class Advising(Protocol[RequestT]):
-    """What a dialect adds that may give more, or less, than a request says; the others have nothing of it."""
+    """Optional role of a dialect that may allocate more, or less, than requested."""
 
     def advice(
         self, request: RequestT, tables: Tables, stock: CardStock[RequestT] | None
     ) -> Iterator[AdmissionWarning]:
-        """What the owner of a pod with *request* should know of what it would get from *stock*, None if unknown."""
+        """Yield what the owner of a pod with *request* should know about its result from *stock*, None if unknown."""
         ...
 
 
 @runtime_checkable
 class Exposing(Protocol[CardT_contra, AssignmentT_contra]):
-    """What a dialect adds whose cards have series of metrics that others know; the others have nothing of it."""
+    """Optional role of a dialect whose cards have established series of metrics."""
 
     def card_series(self) -> tuple[Series, ...]:
-        """Those with one figure for each card."""
+        """Return the series with one figure for each card."""
         ...
 
     def pod_series(self) -> tuple[Series, ...]:
-        """Those with one figure for each card of a pod."""
+        """Return the series with one figure for each card of a pod."""
         ...
 
     def card_figures(self, card: CardT_contra) -> tuple[str, tuple[int, ...]]:
-        """The id of *card*, and its figures in the order of `card_series`."""
+        """Return the id of *card*, and its figures in the order of `card_series`."""
         ...
 
     def pod_figures(self, assignment: AssignmentT_contra) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """What *assignment* takes of cards by their ids, in the order of `pod_series`; several of one card add up."""
+        """Yield what *assignment* uses by card id, in the order of `pod_series`; several entries of one card add up."""
         ...
 
 
 @runtime_checkable
 class Healing(Protocol[CardT]):
-    """What a dialect adds whose nodes tell of cards that are unhealthy."""
+    """Optional role of a dialect whose nodes report unhealthy cards."""
 
     def healed(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
-        """*cards*, nothing in use, as they would be if those that may get over it by themselves were well."""
+        """Return the unused *cards* as if those that may recover by themselves were healthy."""
         ...
 
     def well(self, cards: tuple[CardT, ...]) -> frozenset[str]:
-        """The names of those of *cards* that are not said to be unhealthy; unsteady ones are well."""
+        """Return the names of *cards* that are not reported unhealthy; unsteady ones count as healthy."""
         ...
 
     def kept_out(self, cards: tuple[CardT, ...], faults: Mapping[str, Fault]) -> tuple[CardT, ...]:
-        """*cards*, nothing in use, with nothing new for those that are named in *faults* and could be used."""
+        """Return the unused *cards*, with those in *faults* that are usable closed for new pods."""
         ...
 
 
 @runtime_checkable
 class Typical(Protocol[CardT]):
-    """What a dialect adds whose cards have names, or can be unwell: nodes are compared without that."""
+    """Optional role of a dialect whose cards have names or can be unhealthy; nodes are compared without both."""
 
     def at_best(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
-        """*cards*, nothing in use, every one there and well, and named alike wherever they are alike."""
+        """Return the unused *cards*, all present and healthy, with equal names for equal cards."""
         ...
 
 
 @runtime_checkable
 class Packing(Protocol[CardT_contra, RequestT_contra]):
-    """What a dialect adds whose nodes and cards may be chosen by what is lost there; those of others by binpack."""
+    """Optional role of a dialect whose nodes and cards can be chosen by expected loss; others use binpack."""
 
     def holes(self, cards: Sequence[CardT_contra]) -> tuple[Hole, ...]:
-        """What is left of *cards*, in their order; cards that nobody tells apart may be one hole."""
+        """Return the unsold rests of *cards*, in order; indistinguishable cards may be one entry."""
         ...
 
     def packs(self, request: RequestT_contra) -> bool:
-        """Whether the pod has no order of nodes of its own."""
+        """Return whether the pod has no order of nodes of its own."""
         del request
         return True
 
 
 @runtime_checkable
 class PackingByCard(Protocol[CardT_contra, RequestT_contra, AssignmentT]):
-    """What a dialect adds to `Packing` of which a request may be for one card: then each card is tried by itself."""
+    """Addition to `Packing` for requests that may be for one card: then each card is tried separately."""
 
     def by_card(self, request: RequestT_contra) -> bool:
-        """Whether *request* is for one card and in no order of its own: then `left` and `alone` are asked."""
+        """Return whether *request* is for one card and has no order of its own; then `left` and `alone` are called."""
         ...
 
     def left(self, cards: Sequence[CardT_contra], request: RequestT_contra, slot: int) -> Hole | None:
-        """What would be left of the card at *slot* if *request* got it there; None if it does not take that."""
+        """Return the rest of the card at *slot* after *request* is placed there; None if it does not take it."""
         ...
 
     def alone(self, cards: Sequence[CardT_contra], request: RequestT_contra, slot: int) -> Placed[AssignmentT]:
-        """What *request* gets of the card at *slot*, which takes it."""
+        """Return what *request* gets of the card at *slot*, which takes it."""
         ...
 
 
 @runtime_checkable
 class Metering(Protocol[CardT_contra, AssignmentT_contra]):
-    """Totals of resources that a pod asks for per card; for all other resources the sums are known without it."""
+    """Totals of resources that a pod requests per card; other resources need only a sum."""
 
     def sold(self, cards: Sequence[CardT_contra], tables: Tables) -> Mapping[str, int]:
-        """How much of these resources healthy *cards* have in all, in their units, whatever is in use."""
+        """Return how much of these resources healthy *cards* have in total, in their units, whatever is in use."""
         ...
 
     def metered(self, assignment: AssignmentT_contra, tables: Tables) -> Mapping[str, int]:
-        """What *assignment* takes of these resources in all, in their units: what queues and quotas count."""
+        """Return how much of these resources *assignment* uses in total, in their units, as queues and quotas count."""
         ...
 
     def budgeted(self, tables: Tables) -> Sequence[str]:
-        """Those of these resources of which a ResourceQuota says, under ``limits.``, how much a namespace may have."""
+        """Return those of these resources that a ResourceQuota can limit for a namespace under ``limits.``."""
         ...
 
 
@@ -353,5 +353,5 @@ class Worded(Protocol):
     """How a pod writes a wish in this protocol."""
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """Every way to write *wish*, one for each kind of card if kinds have resources of their own; () for none."""
+        """Return every form of *wish*, one per kind of card if kinds have their own resources; () if there is none."""
         ...

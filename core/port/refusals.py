@@ -1,4 +1,4 @@
-"""Why not: a card that cannot take a request, a request that may not be made, a node that cannot be read."""
+"""Reasons for refusals: a card cannot take a request, a request is invalid, a node is unreadable."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from core.settings import DialectName
 
 
 class Reason(StrEnum):
-    """Why a card, or a node, cannot take a request."""
+    """Why a card or a node cannot take a request."""
 
     MEMORY = "memory"
     CORES = "cores"
@@ -34,27 +34,27 @@ class Reason(StrEnum):
     UNUSABLE = "unusable"
 
 
-# What a card may get over by itself.
+# Faults from which a card may recover by itself.
 PASSING: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY, Reason.CLAIMED, Reason.UNORDERED})
-# What of a card a pod may wish, and leave out.
+# Wishes about a card that a pod can drop.
 WISHES: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX, Reason.UNORDERED, Reason.MODE)
-# Why a card that becomes unhealthy again and again takes nothing new although it is well now, for people.
+# Why a card that repeatedly becomes unhealthy accepts nothing new although it is healthy now, for people.
 UNSTEADY: Final = "it became unhealthy again and again, and has not stayed well for long enough since"
-# Why a node takes nothing new whose device plugin is on other nodes alone, for people.
+# Why a node accepts nothing new if its device plugin runs only on other nodes, for people.
 DESERTED: Final = "another device plugin may answer kubelet there; event CardsUnusable on the node says what to do"
 
 
 class Fault(NamedTuple):
-    """Why a card that its device plugin says nothing against takes nothing new; the same for people."""
+    """Why a card without a fault of its device plugin accepts nothing new, as a reason and for people."""
 
     reason: Reason
     problem: str
 
 
 class Shortfall(NamedTuple):
-    """One card, and what it lacked: wanted and free in the dialect's *unit* (0 and 0 where no amount is meant).
+    """One card, and what it lacked: wanted and free in the dialect's *unit* (both 0 if no amount is involved).
 
-    mib_per_unit: of how many MiB each manifests count memory, where *unit* is MiB.
+    mib_per_unit: MiB per unit of memory in manifests, if *unit* is MiB.
     """
 
     card: str
@@ -68,7 +68,7 @@ class Shortfall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One thing wrong with what a pod asks: where, what was found, what to write instead.
+    """One error in a pod's request: its location, the text found, and the correction.
 
     code is stable (CS1xx a value, CS2xx a combination, CS3xx protection, CS4xx cannot fit).
     """
@@ -79,15 +79,15 @@ class Violation:
     remedy: str
 
     def __str__(self) -> str:
-        """The sentence for people."""
+        """Return the sentence for people."""
         return f"{self.field}: found {self.found}; {self.remedy}" if self.found else f"{self.field}: {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """A node whose device data cannot be used: the node is set aside for this dialect, the others go on.
+    """A node with unusable device data: it is set aside for this dialect, the others continue.
 
-    remedy: what to do, if it is something else than to look after the device plugin; the problem says it too.
+    remedy: what to do, if it is something other than checking the device plugin; the problem says it too.
     """
 
     dialect: DialectName

@@ -1,4 +1,4 @@
-"""All of one dialect: the object behind the port, and as data what else is known of its protocol."""
+"""The complete description of a dialect: the object behind the port, and other data about its protocol."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from core.settings import DialectName
 
 
 class Modes(NamedTuple):
-    """The annotation by which a pod says how its cards are shared, and its words."""
+    """The annotation by which a pod selects a sharing mode, and its values."""
 
     key: str
     words: tuple[str, ...]
 
 
 class CardLists(NamedTuple):
-    """Two annotations with ids of cards, joined by commas: those that a pod wants, and those that it avoids."""
+    """Two annotations with comma-separated ids of cards: those that a pod wants, and those that it avoids."""
 
     use: str
     avoid: str
 
 
 class Place(NamedTuple):
-    """Where ConfigMaps with documents of nodes are: a name for people, the namespace, the label that tells them."""
+    """A place of ConfigMaps with documents of nodes: a name for people, the namespace, the label selector."""
 
     title: str
     namespace: str
@@ -32,10 +32,10 @@ class Place(NamedTuple):
 
 
 class NodeDocuments(NamedTuple):
-    """What ConfigMaps say of nodes beside their annotations: where they are, and what one says.
+    """Documents about nodes in ConfigMaps besides their annotations: their places and their decoder.
 
-    read: (node, document, text) for everything that the ConfigMap of this name and these texts says of nodes, nothing
-    for any other; raises InvalidRequestError where it cannot be read.
+    read: yields (node, document, text) for every node in the ConfigMap with this name and these texts, nothing for
+    other ConfigMaps; raises InvalidRequestError if it is unreadable.
     """
 
     places: tuple[Place, ...]
@@ -44,18 +44,20 @@ class NodeDocuments(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
-    """All of one dialect: its folder exports one, and the catalog lists them.
+    """The complete description of a dialect: its package exports one, and the catalog lists them.
 
-    port: what it answers. cards: whose they are; dialects of one maker sell the same cards of a node, each by its own
-    count. switch: the argument of Volcano's deviceshare plugin that switches it on, "" where it has none; old_switch:
-    the predicates plugin had it up to v1.8.2. plugin_accounts: user names of its device plugins, a trailing ``*`` is a
-    prefix. time_lock: the annotation of a node by which two schedulers keep apart, "" where there is none; a plugin
-    that reads its lock answers for itself (`Locking`). modes: by which words its pods choose how a card is shared, None
-    where it is shared in one way only. card_lists: the annotations in which users list ids of cards. machine_keys:
-    annotations that other machines write beside its assignment. key_prefixes: how its keys and resources begin.
-    documents: what ConfigMaps say of its nodes, None where none does. instead_of: the dialect that sells by the same
-    resource on nodes that this one does not serve, None where there is none. ignored: the label, and its value, of pods
-    that admission does not complete, "" where there is none.
+    port: its implementation. cards: their maker; dialects of one maker sell the same cards of a node, each with its own
+    accounting. switch: the argument of Volcano's deviceshare plugin that enables it, "" if there is none; old_switch:
+    the predicates plugin had it up to v1.8.2. plugin_accounts: user names of its device plugins, a trailing ``*`` marks
+    a prefix.
+    time_lock: the node annotation by which two schedulers avoid each other, "" if there is none; a dialect whose plugin
+    reads the lock implements `Locking`. modes: how its pods select a sharing mode, None if there is only one.
+    card_lists: the annotations with lists of card ids. machine_keys: annotations that machines write besides its
+    assignment. key_prefixes:
+    prefixes of its keys and resources. documents: documents about its nodes in ConfigMaps, None if there are none.
+    instead_of: the dialect that sells by the same resource on nodes that this one does not serve, None if there is
+    none.
+    ignored: label and value of pods that admission does not complete, "" if there is none.
     """
 
     port: "Dialect[CardT, RequestT, AssignmentT]"

@@ -1,4 +1,4 @@
-"""A dialect's own values, as the port speaks of them: its card, request, assignment, and the scale of its figures."""
+"""Type variables for a dialect's own values: its card, request, assignment, and the scale of its figures."""
 
 from typing import TypeVar
 
@@ -7,7 +7,7 @@ RequestT = TypeVar("RequestT")
 AssignmentT = TypeVar("AssignmentT")
 ScaleT = TypeVar("ScaleT")
 RequestT_co = TypeVar("RequestT_co", covariant=True)
-# Of roles that are given such values and hand none back.
+# For roles that receive such values and return none.
 CardT_contra = TypeVar("CardT_contra", contravariant=True)
 RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
 AssignmentT_contra = TypeVar("AssignmentT_contra", contravariant=True)
