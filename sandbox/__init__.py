@@ -1,1 +1,1 @@
-"""A cluster in one process for demo and tests: API server double, kubelet and device-plugin players."""
+"""A cluster in one process for demo and tests: an API server double, and players of kubelet and device plugins."""

@@ -1,4 +1,4 @@
-"""``python -m sandbox``: the embedded cluster by itself, until it is told to stop."""
+"""``python -m sandbox``: runs the embedded cluster alone until a signal ends it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def _play(
 
 
 def _write_private(path: Path, text: bytes) -> None:
-    """Write *text* at once and for the owner alone: it holds a token."""
+    """Write *text* atomically and only readable for the owner, because it holds a token."""
     beside = path.with_name(path.name + ".new")
     beside.unlink(missing_ok=True)
     beside.touch(mode=0o600)
@@ -136,7 +136,7 @@ def _write_private(path: Path, text: bytes) -> None:
 
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT; 2 for a configuration that cannot be used."""
+    """Run until SIGTERM or SIGINT; return 2 for an unusable configuration."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     arguments = _parser(os.environ).parse_args()
     try:

@@ -1,7 +1,7 @@
 """A small API client for the players, the demo and tests: JSON over HTTPS, with one token.
 
-It retries nothing and knows no kinds: paths in, dictionaries out. The product's own client is `kube`; a player that
-used it would share its mistakes and could not show them.
+It retries nothing and knows no kinds: it takes paths and returns dictionaries. The product's own client is `kube`; a
+player that used it would share its bugs and could not reveal them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import msgspec
 
 Json = dict[str, Any]
 
-# A watch line carries one object of up to 1.5 MiB, twice that when it is full of escapes.
+# A watch line has one object of up to 1.5 MiB, and twice that with many escapes.
 _LINE_BYTES: Final = 4 * 2**20
 _DECODER: Final = msgspec.json.Decoder()
 
 
 class PatchKind(StrEnum):
-    """The media type that says how a patch is to be read."""
+    """The media type of a patch."""
 
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
@@ -38,7 +38,7 @@ class ApiStatusError(Exception):
 
     Attributes:
         status: the HTTP status, or the ``code`` of an ERROR event.
-        reason: the machine-readable word, such as ``Conflict``; empty if the body was no Status.
+        reason: the machine-readable reason, such as ``Conflict``; "" if the body was not a Status.
         message: the text for people.
     """
 
@@ -58,7 +58,7 @@ class WatchEvent:
 
 
 class ApiClient:
-    """Calls to one API server as one user; use it as an async context manager."""
+    """Calls to one API server as one user; an async context manager."""
 
     def __init__(self, *, server: str, token: str, ca_pem: bytes, timeout_s: float = 10.0) -> None:
         self._server = server.rstrip("/")
@@ -86,15 +86,15 @@ class ApiClient:
 
     @property
     def server(self) -> str:
-        """The address of the API server, without a slash at its end."""
+        """The address of the API server, without a trailing slash."""
         return self._server
 
     def as_user(self, token: str) -> Self:
-        """Another client of the same server, not opened yet, for whoever *token* stands for."""
+        """Return another, unopened client of the same server, with *token*."""
         return type(self)(server=self._server, token=token, ca_pem=self._ca_pem, timeout_s=self._timeout_s)
 
     def impersonating(self, name: str, group: str) -> Self:
-        """Another client of the same server, not opened yet, that acts as *name*; administrators may."""
+        """Return another, unopened client of the same server that impersonates *name*, as administrators may."""
         found = type(self)(server=self._server, token="", ca_pem=self._ca_pem, timeout_s=self._timeout_s)
         found._headers = {**self._headers, "Impersonate-User": name, "Impersonate-Group": group}
         return found
@@ -103,7 +103,7 @@ class ApiClient:
         """Fetch one object (or a whole list with its metadata).
 
         Raises:
-            ApiStatusError: the server said no.
+            ApiStatusError: the server answered with an error.
             aiohttp.ClientError: the connection failed; likewise in every other call.
         """
         return await self._call("GET", path, params=params)
@@ -119,7 +119,7 @@ class ApiClient:
         return await self._call("POST", path, body=body, params=params)
 
     async def update(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] | None = None) -> Json:
-        """Replace the object at *path*; a ``resourceVersion`` in it makes a conflict possible."""
+        """Replace the object at *path*; with a ``resourceVersion`` in *body*, it may conflict."""
         return await self._call("PUT", path, body=body, params=params)
 
     async def patch(
@@ -157,7 +157,7 @@ class ApiClient:
         """Follow a collection until the server ends the stream.
 
         Raises:
-            ApiStatusError: refused at once, or an ERROR event; 410 means list again.
+            ApiStatusError: an immediate refusal, or an ERROR event; 410 means that a new list is needed.
         """
         query = {"watch": "true", "allowWatchBookmarks": "true", **(params or {})}
         if resource_version:
@@ -200,7 +200,7 @@ class ApiClient:
 
 
 def sendable(raw: bytes) -> bytes | io.BytesIO:
-    """A body as aiohttp wants it: it warns of more than 1 MiB in one piece."""
+    """Return a body for aiohttp, which warns of more than 1 MiB in one piece."""
     return raw if len(raw) < 2**20 else io.BytesIO(raw)
 
 

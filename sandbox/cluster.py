@@ -1,4 +1,4 @@
-"""The embedded cluster: API server, kubelets and device plugins in one process, each a client of the first."""
+"""The embedded cluster: API server, kubelets and device plugins in one process; the others are clients of the first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 ADMIN: Final = User(name="sandbox-admin", groups=(ADMINS,))
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
-# What the API server is called in the certificate that it shows to webhooks.
+# The API server's name in the certificate that it presents to webhooks.
 API_SERVER: Final = "kube-apiserver"
 _CERTIFICATE_DAYS: Final = 30
 
@@ -46,16 +46,16 @@ def _wall_clock() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """How the embedded cluster behaves.
+    """Settings of the embedded cluster.
 
     Attributes:
         host: address to listen on; it is in the certificate.
-        port: 0 takes a free one.
-        enforces_rbac: whether requests are refused by the RBAC objects; they are recorded in any case.
-        bookmark_s: between bookmarks of a watch.
-        events_kept: how many changes per resource a watch can catch up on.
+        port: 0 selects a free one.
+        enforces_rbac: whether the RBAC objects are enforced; requests are recorded in any case.
+        bookmark_s: interval between bookmarks of a watch.
+        events_kept: number of changes per resource that a watch can catch up on.
         players: kinds of device plugins to play; None = all that the nodes name.
-        kubelet: how the kubelets behave; None = there are no kubelets, and nodes are not created.
+        kubelet: settings of the kubelets; None = there are no kubelets, and nodes are not created.
     """
 
     host: str = "127.0.0.1"
@@ -68,16 +68,16 @@ class ClusterSettings:
 
 
 class Cluster:
-    """A running cluster; made by `running_cluster`.
+    """A running cluster; created by `running_cluster`.
 
     Attributes:
-        api: the API server, its store, tokens, recorder.
-        clock: the time that the whole cluster has.
-        url: where it listens.
-        ca_pem: who signed its certificate.
+        api: the API server with its store, tokens and recorder.
+        clock: the time of the whole cluster.
+        url: its address.
+        ca_pem: the authority of its certificate.
         records: what each container received.
         kubelet: the kubelets' player, if there is one.
-        admin: a client that may do everything.
+        admin: a client with all rights.
     """
 
     def __init__(self, api: ApiServer, url: str, ca_pem: bytes, clock: Callable[[], datetime]) -> None:
@@ -91,17 +91,17 @@ class Cluster:
         api.pages["/sandbox/v1/records"] = lambda: dict(self.records.document())
 
     def client(self, user: User, *, timeout_s: float = 10.0) -> ApiClient:
-        """A client for *user*, with a token of its own; open it with ``async with``."""
+        """Return a client for *user* with its own token; open it with ``async with``."""
         return ApiClient(server=self.url, token=self.api.tokens.issue(user), ca_pem=self.ca_pem, timeout_s=timeout_s)
 
     def kubeconfig(self, user: User = ADMIN) -> str:
-        """A kubeconfig for *user*, with a token of its own."""
+        """Return a kubeconfig for *user* with its own token."""
         token = self.api.tokens.issue(user)
         return kubeconfig_text(server=self.url, ca_pem=self.ca_pem, token=token, user=user.name)
 
 
 def kubeconfig_text(*, server: str, ca_pem: bytes, token: str, user: str) -> str:
-    """A kubeconfig that leads to *server* as whoever *token* stands for; *user* is only a name in it."""
+    """Return a kubeconfig for *server* with *token*; *user* is only a name in it."""
     ca = base64.b64encode(ca_pem).decode()
     context = {"cluster": "sandbox", "user": user, "namespace": "default"}
     document = {
@@ -121,11 +121,11 @@ async def running_cluster(
     settings: ClusterSettings | None = None,
     clock: Callable[[], datetime] = _wall_clock,
 ) -> AsyncIterator[Cluster]:
-    """Start a cluster with *nodes*, registered and with their plugins up, and stop it in the end.
+    """Start a cluster with *nodes*, registered and with running plugins, and stop it at the end.
 
     Raises:
         sandbox.players.hardware.OptionsError: a node's plugin cannot be built.
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
     settings = settings or ClusterSettings()
     async with AsyncExitStack() as stack:
@@ -139,7 +139,7 @@ async def running_cluster(
         kubelet = await _kubelet(cluster, nodes, settings, clock, stack)
         await kubelet.register()
         cluster.kubelet = kubelet
-        # A fixture may leave this context from another task than it entered it, which a TaskGroup does not survive.
+        # A fixture may leave this context from another task than it entered, which a TaskGroup does not allow.
         playing = asyncio.create_task(kubelet.run(), name="kubelet")
         try:
             yield cluster
@@ -183,7 +183,7 @@ def _context(leaf: Leaf) -> ssl.SSLContext:
 
 
 def _load(leaf: Leaf, context: ssl.SSLContext) -> None:
-    # The ssl module reads certificates from files only.
+    # The ssl module reads certificates only from files.
     with tempfile.TemporaryDirectory(prefix="sandbox-tls-") as folder:
         cert, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
         cert.write_bytes(leaf.cert_pem)
@@ -193,7 +193,7 @@ def _load(leaf: Leaf, context: ssl.SSLContext) -> None:
 
 
 async def _seed(api: ApiServer) -> None:
-    """What a fresh cluster has: its namespaces, and the rights of the plugins' accounts."""
+    """Create the objects of a new cluster: its namespaces, and the rights of the plugins' accounts."""
     for name in _NAMESPACES:
         await _create(api, "", "namespaces", {"metadata": {"name": name}})
         await _create(api, "", "serviceaccounts", {"metadata": {"name": "default"}}, name)

@@ -1,4 +1,4 @@
-"""Plays kubelets and device plugins on somebody else's API server: nodes appear there, and their pods run."""
+"""Plays kubelets and device plugins on an existing API server: it creates nodes and runs their pods."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _TOKEN_S: Final = 24 * 3600
 
 
 class KubeconfigError(ValueError):
-    """A kubeconfig that cannot be used here; the text says what it lacks."""
+    """An unusable kubeconfig; the text says what is missing."""
 
 
 def client_of(kubeconfig: Path) -> ApiClient:
-    """A client for the current context of *kubeconfig*, which must hold a token and the authority.
+    """Return a client for the current context of *kubeconfig*, which must contain a token and the authority.
 
     Raises:
-        KubeconfigError: it does not, or is none.
+        KubeconfigError: it does not, or it is not a kubeconfig.
         OSError: it cannot be read.
     """
     try:
@@ -56,7 +56,7 @@ def _named(entries: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]
 
 
 class WrittenRecords(Records):
-    """What containers received, handed to *write* before anybody can see that they run."""
+    """Passes what containers received to *write* before their pods are reported as running."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         super().__init__()
@@ -77,14 +77,14 @@ async def joined(
     players: frozenset[str] | None,
     records: Records,
 ) -> AsyncIterator[Kubelet]:
-    """The kubelets of *nodes*, registered, with their plugins up under accounts of their own; `Kubelet.run` plays.
+    """Yield the kubelets of *nodes*, registered, with running plugins under their own accounts; `Kubelet.run` plays.
 
     Args:
-        admin: may make accounts and rights, and plays the kubelets.
-        nodes: what to play.
-        settings: how the kubelets behave.
+        admin: may create accounts and rights, and impersonates the kubelets.
+        nodes: the nodes to play.
+        settings: settings of the kubelets.
         players: kinds of device plugins to play; None = all that the nodes name.
-        records: takes what containers receive.
+        records: receives what containers get.
 
     Raises:
         ApiStatusError: the server refuses.
@@ -106,7 +106,7 @@ async def joined(
                     clients[account] = await stack.enter_async_context(await _client(admin, account))
                 plugins.append(registry.build(spec.kind, node.name, spec.options, paced(clients[account], devices)))
             played.append(PlayedNode(spec=node, plugins=tuple(plugins), devices=devices))
-        # As whom kubelets write decides what they may: they are no administrators.
+        # The user of a write determines its rights, so kubelets do not write as administrators.
         kubelets = await stack.enter_async_context(admin.impersonating(KUBELET.name, NODES))
         kubelet = Kubelet(kubelets, tuple(played), records, lambda: datetime.now(UTC), settings)
         await kubelet.register()

@@ -1,1 +1,1 @@
-"""The API server double: objects, their life and their readers, over HTTPS as kubectl and clients expect it."""
+"""The API server double: objects, their lifecycle and their readers, over HTTPS as kubectl and clients expect it."""

@@ -1,4 +1,4 @@
-"""Asks the registered admission webhooks about a write: which ones, in which order, and what their answers do to it."""
+"""Calls the registered admission webhooks for a write: selects them, orders them, and applies their answers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Json = dict[str, Any]
 
 MUTATING: Final = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 VALIDATING: Final = "validatingwebhookconfigurations.admissionregistration.k8s.io"
-# Configurations of webhooks are never sent to webhooks: one could lock everybody out.
+# Configurations of webhooks are never sent to webhooks, because one could lock all users out.
 _NEVER_SENT: Final = frozenset({MUTATING, VALIDATING})
 _OPTIONS: Final = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """A write that is to be judged. *subkind* is set where the body is of another kind, such as a Binding."""
+    """A write under admission. *subkind* is set if the body has another kind, such as a Binding."""
 
     operation: str
     kind: ResourceType
@@ -74,10 +74,10 @@ class Admission:
         self._hooks: dict[str, tuple[int, tuple[_Hook, ...]]] = {}
 
     async def mutate(self, write: Write, warnings: list[str]) -> Json | None:
-        """The object after all mutating webhooks, with defaults filled in again after each patch.
+        """Return the object after all mutating webhooks, with defaults set again after each patch.
 
         Raises:
-            StatusError: denied, or a webhook or its conditions failed whose failure counts.
+            StatusError: denied, or a webhook or its conditions failed under failurePolicy Fail.
         """
         hooks = self._matching(MUTATING, write)
         changed_after: dict[str, bool] = {}
@@ -96,10 +96,10 @@ class Admission:
         return write.obj
 
     async def validate(self, write: Write, warnings: list[str]) -> None:
-        """Ask all validating webhooks at once; the first in order that says no is the one that is told.
+        """Call all validating webhooks at once; the first denial in order is reported.
 
         Raises:
-            StatusError: denied, or a webhook or its conditions failed whose failure counts.
+            StatusError: denied, or a webhook or its conditions failed under failurePolicy Fail.
         """
         hooks = [hook for hook in self._matching(VALIDATING, write) if self._selected(hook, write)]
         if not hooks:
@@ -127,13 +127,13 @@ class Admission:
             # Measured: a patch that does not apply fails the request under either failurePolicy.
             raise internal(f'failed to apply the patch of webhook "{hook.name}": {e}') from e
         patched.setdefault("metadata", {})
-        # Fields that the kind does not have are dropped without a word: measured.
+        # Unknown fields are dropped silently: measured.
         patched, _ = fields.check(write.kind if write.subkind is None else write.subkind, patched)
         complete(write.kind if write.subkind is None else write.subkind, patched)
         return None if patched == write.obj else replace(write, obj=patched)
 
     async def _ask(self, hook: _Hook, write: Write, warnings: list[str]) -> Answer | None:
-        """One call; None = failed, and the failure is ignored."""
+        """Make one call; return None if it failed and the failure is ignored."""
         if write.dry_run and hook.config.get("sideEffects") not in ("None", "NoneOnDryRun"):
             raise bad_request(f'admission webhook "{hook.name}" does not support dry run')
         try:
@@ -223,7 +223,7 @@ def _review(write: Write) -> Json:
 
 
 def _request(write: Write) -> Json:
-    """What is said of a write, apart from the objects: all that conditions see of it."""
+    """Return the attributes of a write without the objects, as conditions see them."""
     body_kind = write.subkind or write.kind
     kind = {"group": body_kind.group, "version": body_kind.version, "kind": body_kind.kind}
     resource = {"group": write.kind.group, "version": write.kind.version, "resource": write.kind.plural}

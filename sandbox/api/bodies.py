@@ -1,4 +1,4 @@
-"""Request bodies into objects, and patches into transformations."""
+"""Decodes request bodies to objects, and patches to transformations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decode(raw: bytes, content_type: str) -> Any:
     """Read a body as JSON or YAML.
 
     Raises:
-        StatusError: 400 for a text that is none, 415 for another format.
+        StatusError: 400 for invalid text, 415 for another format.
     """
     if "protobuf" in content_type:
         try:
@@ -43,7 +43,7 @@ def decode(raw: bytes, content_type: str) -> Any:
 
 
 def _leniently(raw: bytes) -> Any:
-    """What msgspec refuses and the real server accepts: lone surrogates, which become U+FFFD (measured)."""
+    """Decode what msgspec rejects and the real server accepts: lone surrogates, which become U+FFFD (measured)."""
     try:
         found = json.loads(raw.decode("utf-8", "replace"))
         return msgspec.json.decode(
@@ -54,7 +54,7 @@ def _leniently(raw: bytes) -> Any:
 
 
 def refuse_doubled(raw: bytes, content_type: str) -> None:
-    """Refuse a JSON object that names a field twice, which a strict reader does.
+    """Reject a JSON object with a repeated field, as a strict reader does.
 
     Raises:
         StatusError: 400 with the field's name.
@@ -72,12 +72,12 @@ def refuse_doubled(raw: bytes, content_type: str) -> None:
     try:
         json.loads(raw.decode("utf-8", "replace"), object_pairs_hook=once)
     except (ValueError, RecursionError):
-        # No JSON at all: said by whoever reads it.
+        # Invalid JSON is reported by its reader.
         return
 
 
 def decode_object(raw: bytes, content_type: str) -> Json:
-    """Read a body that must be an object; an empty one is an empty object.
+    """Read a body that must be an object; an empty body is an empty object.
 
     Raises:
         StatusError: 400 or 415.
@@ -89,7 +89,7 @@ def decode_object(raw: bytes, content_type: str) -> Json:
 
 
 def transformation(kind: ResourceType, content_type: str, raw: bytes) -> Callable[[Json], Json]:
-    """What a patch does to an object.
+    """Return the effect of a patch on an object.
 
     Raises:
         StatusError: 400 or 415.

@@ -1,8 +1,8 @@
-"""The match conditions of webhooks: expressions in CEL that keep reviews away which the webhook need not see.
+"""The match conditions of webhooks: CEL expressions that exclude irrelevant reviews.
 
-Two things are not as on the real server. The fields of ``request`` have no types here: an expression that misuses one
-is registered, and fails when it is evaluated. And of Kubernetes' own functions there are only those that ask the
-authorizer what a service account may do with a resource: an expression that calls another is refused when registered.
+It differs from the real server in two ways. The fields of ``request`` have no types here, so an expression that misuses
+one is registered, and fails at its evaluation. Of Kubernetes' own functions, only those exist that ask the authorizer
+about a service account and a resource; an expression with another one is rejected at its registration.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 MAX_CONDITIONS: Final = 64
 _VARIABLES: Final = ("object", "oldObject", "request")
-# Whether the service account of a namespace and name may do what is checked: a verb, on a resource of a group.
+# Returns whether the service account with namespace and name may use a verb on a resource of a group.
 Allows = Callable[[Mapping[str, str]], bool]
 _allows: ContextVar[Allows] = ContextVar("allows")
 
 
 def nobody(asked: Mapping[str, str]) -> bool:
-    """Nobody may do anything."""
+    """Deny everything."""
     del asked
     return False
 
 
 class ExpressionError(ValueError):
-    """The text is no expression that says yes or no."""
+    """The text is not a boolean expression."""
 
 
 class ConditionError(Exception):
@@ -37,9 +37,9 @@ class ConditionError(Exception):
 
 
 def met(conditions: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], allows: Allows = nobody) -> bool:
-    """Whether all conditions are true; one that is false decides, whatever becomes of the others.
+    """Return whether all conditions are true; a false one decides, even if others fail.
 
-    *allows* answers for the authorizer.
+    *allows* replaces the authorizer.
 
     Raises:
         ConditionError: none is false, and some could not be evaluated.
@@ -61,10 +61,10 @@ def met(conditions: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], a
 
 
 def check_expression(text: str) -> None:
-    """Refuse what is no condition.
+    """Reject an invalid condition.
 
     Raises:
-        ExpressionError: *text* cannot be compiled, or is of another type than bool.
+        ExpressionError: *text* does not compile, or its type is not bool.
     """
     _compiled(text)
 

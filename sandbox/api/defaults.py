@@ -1,6 +1,6 @@
-"""Fills in what the API server fills in before admission: canonical quantities, requests from limits, pod defaults.
+"""Sets the API server's defaults before admission: canonical quantities, requests from limits, pod defaults.
 
-Functions change the object they are given, which is the caller's own fresh copy.
+Functions change the given object, which is the caller's own copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONDITION_TIMES: Final[Mapping[str, frozenset[str]]] = {
     "pods": frozenset({"lastProbeTime", "lastTransitionTime"}),
     "nodes": frozenset({"lastHeartbeatTime", "lastTransitionTime"}),
 }
-# What an event shows that does not tell it.
+# Fields that an event shows even if they are not set.
 _EVENT: Final[Mapping[str, Any]] = {
     "source": {},
     "firstTimestamp": None,
@@ -35,10 +35,10 @@ _EVENT: Final[Mapping[str, Any]] = {
 
 
 def complete(kind: ResourceType, obj: Json) -> None:
-    """Give *obj* the defaults of its type.
+    """Set the defaults of *obj*'s type.
 
     Raises:
-        StatusError: 400, a quantity is none; no webhook ever sees such an object.
+        StatusError: 400, invalid quantity; no webhook ever sees such an object.
     """
     try:
         _complete(kind, obj)
@@ -47,7 +47,7 @@ def complete(kind: ResourceType, obj: Json) -> None:
 
 
 def complete_conditions(kind: ResourceType, obj: Json) -> None:
-    """Give the conditions of a pod or node the times that they show although nobody set them."""
+    """Set the default times of the conditions of a pod or node."""
     status, times = obj.get("status"), _CONDITION_TIMES.get(kind.resource)
     if times is None or not isinstance(status, dict) or not isinstance(status.get("conditions"), list):
         return
@@ -61,7 +61,7 @@ def _complete(kind: ResourceType, obj: Json) -> None:
     for name in ("annotations", "labels"):
         values = obj["metadata"].get(name)
         if isinstance(values, dict):
-            # The real server decodes null into the empty text.
+            # The real server decodes null as the empty text.
             obj["metadata"][name] = {k: "" if v is None else v for k, v in values.items()}
             if not values and not kind.custom:
                 del obj["metadata"][name]
@@ -98,7 +98,7 @@ def _complete_node(obj: Json) -> None:
 
 
 def template_of(obj: Mapping[str, Any]) -> Json | None:
-    """The pod spec inside a workload, if it has one."""
+    """Return the pod spec inside a workload, if it has one."""
     spec: Any = obj.get("spec")
     if isinstance(spec, Mapping) and isinstance(spec.get("jobTemplate"), Mapping):
         spec = spec["jobTemplate"].get("spec")
@@ -108,7 +108,7 @@ def template_of(obj: Mapping[str, Any]) -> Json | None:
 
 
 def complete_pod(obj: Json) -> None:
-    """Defaults of a pod; its status begins only after admission: measured."""
+    """Set the defaults of a pod; its status is set only after admission: measured."""
     spec = obj.setdefault("spec", {})
     if not isinstance(spec, dict):
         return
@@ -118,7 +118,7 @@ def complete_pod(obj: Json) -> None:
 
 
 def complete_pod_spec(spec: Json) -> None:
-    """Defaults of a pod spec, as they also appear in templates."""
+    """Set the defaults of a pod spec, including those in templates."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("terminationGracePeriodSeconds", 30)
@@ -145,13 +145,13 @@ def complete_pod_spec(spec: Json) -> None:
 
 
 def admit_pod(obj: Json) -> None:
-    """What the server itself adds to a new pod: tolerations of a lost node, the service account."""
+    """Add what the server itself adds to a new pod: tolerations of a lost node, the service account."""
     obj["spec"].setdefault("serviceAccountName", "default")
     tolerate_lost_nodes(obj["spec"])
 
 
 def tolerate_lost_nodes(spec: Json) -> None:
-    """Let a pod stay on a lost node for a while; done again at every change of a pod."""
+    """Let a pod stay on a lost node for a while; repeated at every change of a pod."""
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(t.get("key") in (key, None, "") and t.get("effect") in ("NoExecute", None, "") for t in tolerations):
@@ -161,7 +161,7 @@ def tolerate_lost_nodes(spec: Json) -> None:
 
 
 def containers_of(spec: Mapping[str, Any]) -> Iterator[Json]:
-    """All containers of a pod spec, init containers first, in spec order."""
+    """Yield all containers of a pod spec, init containers first, in spec order."""
     for name in CONTAINER_LISTS:
         for container in spec.get(name) or ():
             if isinstance(container, dict):
@@ -169,7 +169,7 @@ def containers_of(spec: Mapping[str, Any]) -> Iterator[Json]:
 
 
 def qos_class(spec: Mapping[str, Any]) -> str:
-    """Guaranteed, Burstable or BestEffort; only cpu and memory count."""
+    """Return Guaranteed, Burstable or BestEffort; only cpu and memory count."""
     complete_limits, any_set = True, False
     for container in containers_of(spec):
         resources = container.get("resources") or {}
@@ -183,7 +183,7 @@ def qos_class(spec: Mapping[str, Any]) -> str:
 
 
 def fresh(obj: Mapping[str, Any]) -> Json:
-    """A copy that may be changed; through JSON, which is several times faster than `copy.deepcopy`."""
+    """Return a mutable copy, through JSON, which is several times faster than `copy.deepcopy`."""
     copied: Json = msgspec.json.decode(msgspec.json.encode(obj))
     return copied
 

@@ -1,8 +1,8 @@
-"""What the server says it serves: /api, /apis, /version and OpenAPI, as far as kubectl asks.
+"""The server's discovery documents: /api, /apis, /version and the parts of OpenAPI that kubectl reads.
 
-Schemas of version 3 are open objects, and version 2 has none: the double validates by its own rules, and lets clients
-send what they like. So kubectl, which looks through a `kind: List` before it sends the first item, finds nothing wrong;
-the server refuses the items that are.
+Schemas of version 3 are open objects, and version 2 has none: the double validates by its own rules, and clients may
+send anything. So kubectl, which validates a `kind: List` before it sends the first item, finds no errors; the server
+rejects invalid items.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _VERSION: Final[Json] = {
     "platform": "linux/amd64",
 }
 _INFO: Final[Json] = {"title": "Kubernetes", "version": _VERSION["gitVersion"]}
-# What `kubectl get all` means.
+# The resources of `kubectl get all`.
 _ALL: Final = frozenset(
     {"pods", "services", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"}
 )
 OPENAPI_V2: Final = "/openapi/v2"
-# Asked for with an @, which no media type may hold, and so answered without.
+# Requested with an @, which is invalid in a media type, and so answered without it.
 OPENAPI_V2_WANTED: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 OPENAPI_V2_SENT: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _PARAMETERS: Final = tuple(
@@ -42,7 +42,7 @@ _PARAMETERS: Final = tuple(
 
 
 def answer(path: str, catalogue: Catalogue) -> Json | None:
-    """The discovery document at *path*, or None if the path is no discovery.
+    """Return the discovery document at *path*, or None if the path is not for discovery.
 
     Raises:
         StatusError: 404, a group or version that is not served.
@@ -76,7 +76,7 @@ def answer(path: str, catalogue: Catalogue) -> Json | None:
 
 
 def openapi_v2_protobuf() -> bytes:
-    """The same as OpenAPI v2 says in JSON, as kubectl wants it.
+    """Return the content of the JSON OpenAPI v2 document in the encoding that kubectl requests.
 
     Source: openapiv2/OpenAPIv2.proto of gnostic, messages Document (swagger 1, info 2) and Info (title 1, version 2).
     """

@@ -1,11 +1,11 @@
-"""The refusals of the API server double: HTTP status, reason and text, as a Status object tells them."""
+"""The error answers of the API server double: HTTP status, reason and text, as a Status object."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-# The word that each kind of reason begins with, and what it is called in a Status.
+# The start of each kind of reason, and its name in a Status.
 _CAUSES: Final = {
     "Required value": "FieldValueRequired",
     "Forbidden": "FieldValueForbidden",
@@ -16,14 +16,14 @@ _CAUSES: Final = {
 
 
 class StatusError(Exception):
-    """The server says no.
+    """The server refuses.
 
     Attributes:
         code: the HTTP status.
-        reason: the machine-readable word.
+        reason: the machine-readable reason.
         message: the text for people.
-        headers: what the response carries besides, such as ``Retry-After``.
-        details: what the refusal is about, for machines.
+        headers: additional headers of the response, such as ``Retry-After``.
+        details: the subject of the refusal, for machines.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class StatusError(Exception):
         self.details = dict(details or {})
 
     def status(self) -> dict[str, Any]:
-        """The Status object that is sent as the body."""
+        """Return the Status object for the body."""
         optional = {"reason": self.reason, "details": self.details}
         return {
             "kind": "Status",
@@ -56,27 +56,27 @@ class StatusError(Exception):
 
 
 def not_found(resource: str, name: str) -> StatusError:
-    """404 for an object."""
+    """Return 404 for an object."""
     return StatusError(404, "NotFound", f'{resource} "{name}" not found')
 
 
 def forbidden(resource: str, name: str, why: str) -> StatusError:
-    """403 for a write that admission keeps out."""
+    """Return 403 for a write that admission denies."""
     return StatusError(403, "Forbidden", f'{resource} "{name}" is forbidden: {why}')
 
 
 def conflict(resource: str, name: str, why: str) -> StatusError:
-    """409 for a write that was decided from another state."""
+    """Return 409 for a write based on another state."""
     return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{name}": {why}')
 
 
 def already_exists(resource: str, name: str) -> StatusError:
-    """409 for a name that is taken."""
+    """Return 409 for a name that exists."""
     return StatusError(409, "AlreadyExists", f'{resource} "{name}" already exists')
 
 
 def invalid(kind: str, name: str, reasons: Sequence[str], group: str = "") -> StatusError:
-    """422 for an object that breaks rules; each of *reasons* starts with the field's path."""
+    """Return 422 for an object that violates rules; each of *reasons* starts with the field's path."""
     title = f"{kind}.{group}" if group else kind
     why = reasons[0] if len(reasons) == 1 else f"[{', '.join(reasons)}]"
     details = {"name": name, "group": group, "kind": kind, "causes": [_cause(reason) for reason in reasons]}
@@ -95,15 +95,15 @@ def _cause(reason: str) -> dict[str, str]:
 
 
 def bad_request(message: str) -> StatusError:
-    """400 for a request that cannot be read."""
+    """Return 400 for an unreadable request."""
     return StatusError(400, "BadRequest", message)
 
 
 def expired(message: str) -> StatusError:
-    """410 for a revision that is no longer kept."""
+    """Return 410 for a revision that is no longer kept."""
     return StatusError(410, "Expired", message)
 
 
 def internal(message: str) -> StatusError:
-    """500, for what the real server calls an internal error."""
+    """Return 500 for an internal error of the real server."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}")

@@ -1,6 +1,7 @@
-"""Which fields pods and metadata have, and of which type: what is unknown is dropped, what is of another type refused.
+"""The fields of pods and metadata with their types: unknown fields are dropped, fields of another type rejected.
 
-Tables go as deep as shares reach; below that any content passes. Source: k8s.io/api/core/v1/types.go of v0.36.
+Tables cover everything that shares use; below that, any content is accepted. Source: k8s.io/api/core/v1/types.go of
+v0.36.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sandbox.api.resources import ResourceType
 
 Json = dict[str, Any]
 
-# A type is a word, a table of fields, or a list holding the one type of its elements.
+# A type is a word, a table of fields, or a list with the type of its elements.
 Type = str | Mapping[str, Any] | Sequence[Any]
 
 _METADATA: Final[Mapping[str, Type]] = {
@@ -99,10 +100,10 @@ _TABLES: Final[Mapping[str, Mapping[str, Type]]] = {"pods": _POD, "bindings": _B
 
 
 def check(kind: ResourceType, obj: Json) -> tuple[Json, tuple[str, ...]]:
-    """*obj* with the fields that *kind* has, and the paths of those that were dropped.
+    """Return *obj* with the fields of *kind*, and the paths of dropped fields.
 
     Raises:
-        StatusError: 400, a field holds something of another type.
+        StatusError: 400, a field has another type.
     """
     unknown: list[str] = []
     try:
@@ -119,7 +120,7 @@ def check(kind: ResourceType, obj: Json) -> tuple[Json, tuple[str, ...]]:
 
 
 def refuse_or_warn(kind: ResourceType, unknown: Sequence[str], policy: str, warnings: list[str]) -> None:
-    """Do with unknown fields what ``fieldValidation`` says: Strict, Warn (also if absent) or Ignore.
+    """Handle unknown fields according to ``fieldValidation``: Strict, Warn (also if absent) or Ignore.
 
     Raises:
         StatusError: 400 under Strict, 422 for another word.
@@ -144,7 +145,7 @@ class _TypeMismatchError(Exception):
 
 
 def _check_template(obj: Json, unknown: list[str]) -> None:
-    """The pod template of a workload, in place of the one in *obj*, whose spec is copied for it."""
+    """Check the pod template of a workload, and replace it in *obj*, whose spec is copied for that."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return

@@ -1,4 +1,4 @@
-"""What a client sends, made what may be stored: for the right object, and without what a client cannot write."""
+"""Prepares what a client sends for storage: for the right object, without fields that clients cannot write."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sandbox.api.resources import ResourceType
 
 Json = dict[str, Any]
 
-# What a client cannot write, whatever it sends.
+# Fields that clients cannot write.
 SYSTEM_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a request is about."""
+    """The object of a request."""
 
     kind: ResourceType
     namespace: str = ""
@@ -26,7 +26,7 @@ class Target:
 
 
 def of_kind(kind: ResourceType, body: Json) -> Json:
-    """*body*, if it is of *kind* as far as it says.
+    """Return *body*, unless it names another kind than *kind*.
 
     Raises:
         StatusError: 400.
@@ -38,7 +38,7 @@ def of_kind(kind: ResourceType, body: Json) -> Json:
 
 
 def metadata_of(obj: Json, target: Target) -> Json:
-    """The metadata of *obj*, with the namespace and the name that it is written under.
+    """Return the metadata of *obj*, with the namespace and the name of *target*.
 
     Raises:
         StatusError: 400, it names others.
@@ -59,10 +59,10 @@ def metadata_of(obj: Json, target: Target) -> Json:
 
 
 def drop_unwritable(kind: ResourceType, obj: Json) -> None:
-    """Take out of a new object what its client cannot write.
+    """Remove from a new object what its client cannot write.
 
     Raises:
-        StatusError: 500, it names a version.
+        StatusError: 500, it has a resourceVersion.
     """
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
@@ -78,12 +78,12 @@ def drop_unwritable(kind: ResourceType, obj: Json) -> None:
 
 
 def through_subresource(target: Target, obj: Json, old: Mapping[str, Any]) -> Json:
-    """What a write to a subresource, or to the main resource beside one, leaves as it was."""
+    """Return *obj* with the fields of *old* that a write to this subresource or main resource cannot change."""
     match target.subresource:
         case "":
             return _with(obj, old, "status") if target.kind.has_status else obj
         case "status" if target.kind.resource in ("pods", "nodes"):
-            # Their metadata are written through status as well: measured.
+            # Their metadata can also be written through status: measured.
             return _with(obj, old, "spec")
         case "status":
             kept = {"metadata": old["metadata"], "status": obj.get("status")}

@@ -1,6 +1,6 @@
-"""Applies patches: JSON patch, merge patch, strategic merge patch, and a plain reading of server-side apply.
+"""Applies patches: JSON patch, merge patch, strategic merge patch, and a simplified server-side apply.
 
-Every function returns a new object and leaves its inputs alone.
+Every function returns a new object and does not change its inputs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sandbox.api.errors import StatusError, bad_request
 
 Json = dict[str, Any]
 
-# By which field the elements of a list are told apart. Lists that are not named here are replaced whole.
-# Source: the patchMergeKey tags of k8s.io/api.
+# The fields that identify the elements of a list. Other lists are replaced as a whole. Source: the patchMergeKey tags
+# of k8s.io/api.
 _MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "containers": ("name",),
     "initContainers": ("name",),
@@ -47,7 +47,7 @@ def json_patch(obj: Json, operations: Sequence[Mapping[str, Any]]) -> Json:
     """Apply RFC 6902.
 
     Raises:
-        StatusError: 422, an operation does not apply (a failing ``test`` as well: measured).
+        StatusError: 422, an operation does not apply (including a failing ``test``: measured).
     """
     try:
         result: Json = copy.deepcopy(obj)
@@ -63,7 +63,7 @@ def json_patch(obj: Json, operations: Sequence[Mapping[str, Any]]) -> Json:
 
 
 def _as_applied(obj: Any, operation: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Measured: replacing a member that an object has not adds it; of lists, and below what is not there, it fails."""
+    """Measured: replacing a missing member of an object adds it; in lists, and below missing parents, it fails."""
     if not isinstance(operation, Mapping) or operation.get("op") != "replace":
         return operation
     parent, last = jsonpatch.JsonPointer(str(operation.get("path"))).to_last(obj)
@@ -164,7 +164,7 @@ def _reorder(merged: Json, field: str, order: Sequence[Any]) -> None:
     else:
         place = {value: i for i, value in enumerate(order)}
         named = list(items)
-    # What the order does not name keeps its place behind its neighbour, as far as anybody can tell.
+    # An element that the order does not name stays behind its neighbour if possible.
     last, ranks = -1, []
     for name in named:
         last = place.get(name, last)
@@ -173,7 +173,7 @@ def _reorder(merged: Json, field: str, order: Sequence[Any]) -> None:
 
 
 def apply_patch(target: Mapping[str, Any] | None, applied: Mapping[str, Any], *, custom: bool) -> Json:
-    """Server-side apply without the ownership of fields: what is applied is merged in, nothing is taken away."""
+    """Apply without field ownership: the applied fields are merged, and none is removed."""
     if custom:
         merged: Json = merge_patch(target or {}, applied)
         return merged

@@ -1,4 +1,4 @@
-"""What a request's URL and method mean: the action for RBAC, and the target."""
+"""Interprets a request's URL and method: the action for RBAC, and the target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d*)?)(ms|us|µs|ns|h|m|s)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One request for resources: *verb* as RBAC knows it; *selected* is the one name that a field selector asks for."""
+    """One request for resources: *verb* as in RBAC; *selected* is the name that a field selector requires."""
 
     verb: str
     target: Target
@@ -29,7 +29,7 @@ class Route:
 
     @property
     def action(self) -> Access:
-        """What has to be allowed."""
+        """The action to authorize."""
         target = self.target
         return Access(
             verb=self.verb,
@@ -42,10 +42,10 @@ class Route:
 
 
 def find(method: str, path: str, query: Mapping[str, str], catalogue: Catalogue) -> Route:
-    """Read a path below /api or /apis.
+    """Parse a path below /api or /apis.
 
     Raises:
-        StatusError: 404 for what is not served, 405 for what cannot be done with it, 400 for a bad field selector.
+        StatusError: 404 for a path that is not served, 405 for an unsupported method, 400 for a bad field selector.
     """
     group, version, rest = _split(path)
     namespace = ""
@@ -71,8 +71,8 @@ def find(method: str, path: str, query: Mapping[str, str], catalogue: Catalogue)
     target = Target(kind=kind, namespace=namespace, name=name, subresource=subresource)
     if verb not in ("list", "watch", "deletecollection"):
         return Route(verb=verb, target=target)
-    # A rule's resourceNames hold for these too, where the selector leaves one name.
-    # Source: apiserver/pkg/endpoints/request, RequestInfoFactory.NewRequestInfo.
+    # A rule's resourceNames also apply to these if the selector requires one name. Source:
+    # apiserver/pkg/endpoints/request, RequestInfoFactory.NewRequestInfo.
     fields = read_fields(query.get("fieldSelector", ""), kind.resource)
     return Route(verb=verb, target=target, selected=Selection(fields=fields).exactly("metadata.name") or "")
 
@@ -87,10 +87,10 @@ def _split(path: str) -> tuple[str, str, list[str]]:
 
 
 def selection(route: Route, query: Mapping[str, str]) -> Selection:
-    """What the query selects of the target's collection.
+    """Return the query's selection in the target's collection.
 
     Raises:
-        StatusError: 400, a selector cannot be read.
+        StatusError: 400, a selector is unreadable.
     """
     return Selection(
         namespace=route.target.namespace,
@@ -100,12 +100,12 @@ def selection(route: Route, query: Mapping[str, str]) -> Selection:
 
 
 def is_true(text: str | None) -> bool:
-    """A boolean of a query."""
+    """Read a boolean of a query."""
     return text in ("true", "1", "True")
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int:
-    """A number of a query, 0 if absent.
+    """Read a number of a query, 0 if absent.
 
     Raises:
         StatusError: 400.
@@ -117,7 +117,7 @@ def whole_number(query: Mapping[str, str], name: str) -> int:
 
 
 def duration_s(text: str) -> float:
-    """A duration in Go's notation (``5s``, ``1m30s``) in seconds.
+    """Read a duration in Go's notation (``5s``, ``1m30s``) in seconds.
 
     Raises:
         StatusError: 400.

@@ -1,4 +1,4 @@
-"""What is done to pods and service accounts beside writing them: binding, eviction, tokens."""
+"""Operations on pods and service accounts other than writes: binding, eviction, tokens."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _PDB = "poddisruptionbudgets.policy"
 
 
 async def bind(registry: Registry, target: Target, binding: Json, call: Call) -> Json:
-    """Bind a pod: node, annotations, labels and condition in one write, or none of it.
+    """Bind a pod: node, annotations, labels and condition in one atomic write.
 
-    *target* is the pod's subresource, or the older ``bindings``, where the Binding alone names the pod.
+    *target* is the pod's subresource, or the older ``bindings``, for which only the Binding names the pod.
 
     Raises:
-        StatusError: denied, or as `validation.check_binding` and `validation.check_bindable` say.
+        StatusError: denied, or as in `validation.check_binding` and `validation.check_bindable`.
     """
     kind = _kind(registry, "", "bindings")
     binding, _ = fields.check(kind, binding)
@@ -86,10 +86,10 @@ async def evict(registry: Registry, target: Target, body: Mapping[str, Any], cal
 
 
 def read_delete_options(body: Mapping[str, Any], query: Mapping[str, str]) -> DeleteOptions:
-    """DeleteOptions from a body, or from the query where the body has none.
+    """Read DeleteOptions from a body, or from the query for fields that the body lacks.
 
     Raises:
-        StatusError: 400, the grace period is no number of seconds.
+        StatusError: 400, the grace period is not a number of seconds.
     """
     preconditions = body.get("preconditions") or {}
     grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
@@ -110,7 +110,7 @@ def request_token(registry: Registry, tokens: Tokens, target: Target, body: Json
     """Answer a TokenRequest for a service account.
 
     Raises:
-        StatusError: 404, or 422 for a token that would end too soon.
+        StatusError: 404, or 422 for a lifetime that is too short.
     """
     account = registry.fetch(target).obj["metadata"]
     spec = body.get("spec") or {}

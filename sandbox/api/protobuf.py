@@ -1,7 +1,7 @@
-"""Reads the few objects that kubectl sends as protobuf whatever the server prefers: those of its create commands.
+"""Decodes the objects that kubectl's create commands send as protobuf, whatever the server prefers.
 
-Answers go out as JSON, which kubectl accepts. A message is described by a table, field number -> (name, what it is);
-the tables cover the fields that kubectl writes. Source: the generated.proto files of k8s.io/api, v0.36.
+Answers are JSON, which kubectl accepts. A table describes a message: field number -> (name, type). The tables cover the
+fields that kubectl writes. Source: the generated.proto files of k8s.io/api, v0.36.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAGIC: Final = b"k8s\x00"
 
 
 class ProtobufError(ValueError):
-    """The bytes are no object that is understood."""
+    """The bytes are not a known object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +116,10 @@ _MAP_ENTRY: Final = _message(key=(1, "text"), value=(2, "raw"))
 
 
 def decode(raw: bytes) -> Json:
-    """The object in *raw*.
+    """Decode the object in *raw*.
 
     Raises:
-        ProtobufError: *raw* is cut short, or of a kind that is not understood.
+        ProtobufError: *raw* is truncated, or of an unknown kind.
     """
     if not raw.startswith(_MAGIC):
         raise ProtobufError("it does not begin as an object of Kubernetes does")
@@ -151,7 +151,7 @@ def _read(message: Message, raw: bytes) -> Json:
             found.setdefault(name, {})[entry.get("key", "")] = inner
         else:
             found[name] = _value(what, value)
-    # Empty texts and zero times are how protobuf says "absent".
+    # Protobuf expresses "absent" by empty texts and zero times.
     return {name: value for name, value in found.items() if value not in ("", None)}
 
 

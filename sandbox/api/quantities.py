@@ -1,7 +1,7 @@
 """Quantities as the API server reads and rewrites them.
 
-Kept apart from `core.units` on purpose: the double has to show what the real server does with odd text, also where the
-product refuses it.
+Separate from `core.units` on purpose: the double must show what the real server does with unusual text, including text
+that the product rejects.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Final
 _SYNTAX: Final = re.compile(
     r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([eE])([+-]?[0-9]+)|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|))"
 )
-# Whole numbers without a suffix, perhaps with an exponent.
+# Whole numbers without a suffix, optionally with an exponent.
 _KEPT: Final = re.compile(r"\+?([0-9]+)\.?(?:[eE]\+?0*([0-9]*))?")
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _SUFFIXES: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _MOST_BINARY: Final = Decimal(2**63 - 1)
-# Exponents beyond this are no quantities of anything. The bound is ours: a real server computes with far larger ones,
+# Larger exponents do not occur in practice. The limit is the double's own: a real server computes with far larger ones,
 # for minutes.
 _MOST_EXPONENT: Final = 9999
 
 
 class QuantityError(ValueError):
-    """The text is no quantity."""
+    """The text is not a quantity."""
 
 
 def value_of(text: object) -> Decimal:
-    """The exact value of a quantity (number or text) in its unit.
+    """Return the exact value of a quantity (number or text) in its unit.
 
     Raises:
-        QuantityError: *text* is no quantity.
+        QuantityError: *text* is not a quantity.
     """
     return _read(text)[0]
 
 
 def canonical(text: object) -> str:
-    """The quantity as the API server writes it back: ``1000k`` as ``1M``, ``0.5Gi`` as ``512Mi``.
+    """Return the quantity as the API server writes it: ``1000k`` as ``1M``, ``0.5Gi`` as ``512Mi``.
 
-    Rounds up to thousandths, as the defaulting of resource lists does. What needs no other digits stays as it was
-    written, plus sign, trailing dot and capital E included. Measured on a real API server.
+    Rounds up to thousandths, as the defaulting of resource lists does. A text whose digits stay the same is kept as
+    written, including a plus sign, trailing dot and capital E. Measured on a real API server.
 
     Raises:
-        QuantityError: *text* is no quantity.
+        QuantityError: *text* is not a quantity.
     """
     value, form = _read(text)
     written = str(text).strip()
@@ -60,10 +60,10 @@ def canonical(text: object) -> str:
 
 
 def is_whole(value: Decimal) -> bool:
-    """Whether the API server takes *value* for a whole number.
+    """Return whether the API server considers *value* a whole number.
 
-    Of what was written with more than 18 digits it looks at the thousandths in 64 bits, which overflow: it refuses some
-    for what is left of them. Measured on a real API server.
+    For more than 18 digits, it checks the thousandths in 64 bits, which overflow, so it rejects some whole numbers.
+    Measured on a real API server.
     """
     if len(value.as_tuple().digits) <= 18:
         return value == value.to_integral_value()
@@ -73,7 +73,7 @@ def is_whole(value: Decimal) -> bool:
 
 
 def _exact(text: str) -> Context:
-    """Arithmetic in which nothing that *text* may say is rounded."""
+    """Return a context in which no value of *text* is rounded."""
     return Context(prec=len(text) + 2 * _MOST_EXPONENT + 100, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
@@ -113,6 +113,6 @@ def _decimal(value: Decimal, *, exponent_form: bool) -> str:
     while digits.endswith("000"):
         digits, exponent = digits[:-3], exponent + 3
     if not exponent_form:
-        # Beyond exa there is no suffix, and the API server leaves it out: measured.
+        # There is no suffix beyond exa, and the API server omits it: measured.
         return f"{digits}{_SUFFIXES.get(exponent, '')}"
     return f"{digits}e{exponent}" if exponent else digits

@@ -1,6 +1,6 @@
-"""Who may do what by the Role and ClusterRole objects of the store, and a record of what was done.
+"""Authorization by the store's Role and ClusterRole objects, and a record of requests.
 
-The record is for tests that compare the permissions a process is given with those it uses.
+Tests use the record to compare a process's permissions with those that it uses.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from sandbox.api.users import ADMINS, AUTHENTICATED, NODES, User
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _KINDS: Final = tuple(f"{p}.{_GROUP}" for p in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"))
-# Everybody may ask about himself (ClusterRole system:basic-user).
+# Every user may review their own access (ClusterRole system:basic-user).
 _BASIC: Final = frozenset({"selfsubjectaccessreviews", "selfsubjectreviews"})
 
 
 class Recorder:
-    """Counts what was asked for: (user, verb, group, resource, subresource)."""
+    """Counts requests: (user, verb, group, resource, subresource)."""
 
     def __init__(self) -> None:
         self.seen: Counter[tuple[str, str, str, str, str]] = Counter()
@@ -30,14 +30,14 @@ class Recorder:
         self.seen[user.name, action.verb, action.group, action.resource, action.subresource] += 1
 
     def used_by(self, user_name: str) -> frozenset[tuple[str, str, str, str]]:
-        """What one user did, without the counts."""
+        """Return the requests of one user, without counts."""
         return frozenset(key[1:] for key in self.seen if key[0] == user_name)
 
 
 class Authorizer:
     """Evaluates the RBAC objects of a store.
 
-    Administrators may do everything, and so may nodes, whose own authorizer the double does not have.
+    Administrators may do everything, and so may nodes, because the double has no node authorizer.
     """
 
     def __init__(self, store: Store) -> None:
@@ -46,7 +46,7 @@ class Authorizer:
         self._good_for: tuple[int, ...] = ()
 
     def allows(self, user: User, action: Access) -> bool:
-        """Whether some rule of *user* allows *action*."""
+        """Return whether some rule of *user* allows *action*."""
         if {ADMINS, NODES} & set(user.groups) or (action.resource in _BASIC and action.verb == "create"):
             return True
         return any(_allows(rule, action) for rule in self._rules_of(user, action.namespace))

@@ -1,6 +1,6 @@
-"""Create, update, delete: the life of every object, between a request and the store.
+"""Create, update, delete: the lifecycle of every object, between a request and the store.
 
-Knows nothing of HTTP. What is special about pods (binding, eviction, grace) is in `podlife`.
+It knows nothing of HTTP. `podlife` has the operations on pods (binding, eviction, grace).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sandbox.api.versions import shown, to_stored
 
 Json = dict[str, Any]
 
-# etcd's limit on one request, of which the object is nearly all.
+# etcd's limit on one request, which is hardly larger than the object.
 _MAX_STORED_BYTES: Final = 1_572_864
 _RETRIES: Final = 5
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -40,9 +40,9 @@ _LOST_RACE: Final = "the object has been modified; please apply your changes to 
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """What a write carries besides the object; *warnings* collects what is to be told with the answer.
+    """The context of a write; *warnings* collects warnings for the answer.
 
-    *field_validation* is Strict, Warn or Ignore; empty means Warn. *options* are what webhooks are shown of them.
+    *field_validation* is Strict, Warn or Ignore; empty means Warn. *options* are those that webhooks see.
     """
 
     user: User
@@ -75,16 +75,16 @@ class Registry:
         self._clock = clock
 
     def now(self) -> str:
-        """The time as objects carry it."""
+        """Return the current time in the format of objects."""
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def after(self, seconds: int) -> str:
-        """A time to come as objects carry it."""
+        """Return a future time in the format of objects."""
         then = datetime.fromtimestamp(self._clock().timestamp() + seconds, tz=self._clock().tzinfo)
         return then.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def fetch(self, target: Target) -> Stored:
-        """The object that *target* names.
+        """Return the object that *target* names.
 
         Raises:
             StatusError: 404.
@@ -95,7 +95,7 @@ class Registry:
         return stored
 
     async def create(self, target: Target, body: Json, call: Call) -> Json:
-        """Create an object from *body*, which becomes the registry's own."""
+        """Create an object from *body*, which then belongs to the registry."""
         kind = target.kind
         obj = to_stored(kind, _known(kind, of_kind(kind, body), call))
         metadata = metadata_of(obj, target)
@@ -107,7 +107,7 @@ class Registry:
         write = write_of("CREATE", replace(target, name=metadata.get("name", "")), call, obj)
         obj = await self.admission.mutate(write, call.warnings) or obj
         if kind.resource == "pods" and isinstance(obj.get("spec"), dict):
-            # Asked again after the webhooks, which may have named one.
+            # Repeated after the webhooks, which may have set one.
             meet_runtime_class(self.store, obj)
         metadata = obj["metadata"]
         self._begin(kind, obj)
@@ -123,10 +123,10 @@ class Registry:
         return shown(kind, obj)
 
     async def update(self, target: Target, transform: Transform, call: Call, *, replaces: bool = False) -> Json:
-        """Replace an object by what *transform* makes of a copy of it.
+        """Replace an object by the result of *transform* on a copy of it.
 
-        Done again from the newer object when another write came in between, unless the result names the version that
-        it was made from.
+        After a concurrent write, it is repeated with the newer object, unless the result names the version that it was
+        made from.
         """
         if replaces:
             metadata_of(transform({}), target)
@@ -149,16 +149,16 @@ class Registry:
                 return shown(target.kind, obj)
             if self.store.get(target.kind.resource, target.namespace, target.name) is stored:
                 return self._settle(target, obj, stored)
-            # Somebody else wrote while the webhooks were asked.
+            # There was a write while the webhooks were called.
         raise conflict(target.kind.resource, target.name, _LOST_RACE)
 
     async def delete(self, target: Target, options: DeleteOptions, call: Call) -> tuple[Json, bool]:
-        """Delete an object, or mark it until its finalizers are gone; returns its state and whether it is gone."""
+        """Delete an object, or mark it until its finalizers are gone; return its state and whether it is gone."""
         stored = self.fetch(target)
         check_preconditions(target, stored.obj, options)
-        # What webhooks see of a pod's deletion is the grace period that it will have.
+        # Webhooks see the grace period that the pod's deletion will have.
         grace = {"gracePeriodSeconds": _grace_s(stored.obj, options)} if target.kind.resource == "pods" else {}
-        # An eviction, too, is the deletion of a pod to them.
+        # For webhooks, an eviction is also the deletion of a pod.
         deleted = write_of("DELETE", replace(target, subresource=""), call, None, shown(target.kind, stored.obj))
         write = replace(deleted, options={**call.options, **grace})
         await self.admission.mutate(write, call.warnings)
@@ -182,7 +182,7 @@ class Registry:
                 return shown(kind, stored.obj), False
             return self._mark_deleted(kind, stored, grace_s), False
         if kind.resource == "pods" and metadata.get("deletionGracePeriodSeconds") != 0:
-            # The end of the grace period is told before the deletion, also where there was none: measured.
+            # The end of the grace period is reported before the deletion, even if it was zero: measured.
             self._mark_deleted(kind, stored, 0)
         return self._remove(kind, stored, orphan=options.orphan), True
 
@@ -217,7 +217,7 @@ class Registry:
         self.catalogue.discard(definition)
 
     def _delete_dependents(self, owner_uid: str) -> None:
-        """What the garbage collector does in the background; it costs a scan, and owners are deleted rarely."""
+        """Do the garbage collector's background work; it needs a scan, but owners are rarely deleted."""
         for kind in self._stored_kinds():
             for stored in tuple(self.store.select(kind.resource)):
                 owners = stored.obj["metadata"].get("ownerReferences") or ()
@@ -249,7 +249,7 @@ class Registry:
         return Target(kind=kind, namespace=metadata.get("namespace", ""), name=metadata["name"])
 
     def _prepare(self, target: Target, proposed: Json, stored: Stored, *, replaces: bool = False) -> Json:
-        """What may be written of *proposed* in place of *stored*; *replaces* = it was sent whole."""
+        """Return the writable part of *proposed* that replaces *stored*; *replaces* = it was sent as a whole."""
         kind, old = target.kind, stored.obj
         obj = to_stored(kind, of_kind(kind, proposed))
         metadata = metadata_of(obj, target)
@@ -282,7 +282,7 @@ class Registry:
         return shown(target.kind, self.commit(target.kind, obj))
 
     def commit(self, kind: ResourceType, obj: Json) -> Json:
-        """Store an object that was judged; it belongs to the store from now on."""
+        """Store an object after admission; it then belongs to the store."""
         if kind.resource == _CRD:
             _establish(obj, self.now())
         written = self.store.write(kind.resource, obj).obj
@@ -299,14 +299,14 @@ class Registry:
             raise StatusError(403, "Forbidden", f"{kind.resource} is forbidden: {why}")
 
     def _admit_new(self, kind: ResourceType, obj: Json) -> None:
-        """What the admission plugins of the server itself do to a new object."""
+        """Apply the server's built-in admission plugins to a new object."""
         if kind.resource == "pods" and isinstance(obj.get("spec"), dict):
             admit_pod(obj)
             self._resolve_priority(obj)
             meet_runtime_class(self.store, obj)
 
     def _begin(self, kind: ResourceType, obj: Json) -> None:
-        """What an object has from its beginning, and mutating webhooks do not see yet: measured."""
+        """Set the initial fields of an object, which mutating webhooks do not see yet: measured."""
         metadata = obj["metadata"]
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.now()}
         if "spec" in obj and kind.resource not in _WITHOUT_GENERATION:
@@ -335,7 +335,7 @@ class Registry:
 def write_of(
     operation: str, target: Target, call: Call, obj: Json | None, old: Mapping[str, Any] | None = None
 ) -> Write:
-    """A write as admission judges it."""
+    """Return a write for admission."""
     return Write(
         operation=operation,
         kind=target.kind,
@@ -351,7 +351,7 @@ def write_of(
 
 
 def check_preconditions(target: Target, obj: Mapping[str, Any], options: DeleteOptions) -> None:
-    """Refuse to delete another object than the one that was meant.
+    """Refuse to delete another object than intended.
 
     Raises:
         StatusError: 409.
@@ -368,7 +368,7 @@ def check_preconditions(target: Target, obj: Mapping[str, Any], options: DeleteO
 
 
 def _grace_s(pod: Mapping[str, Any], options: DeleteOptions) -> int:
-    """How long a pod may take to stop: none at all if no kubelet has it, or if it has ended."""
+    """Return the grace period of a pod: zero if it is on no node or has ended."""
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
         return 0
     own = int(pod["spec"].get("terminationGracePeriodSeconds") or 0)
@@ -400,7 +400,7 @@ def _check_size(obj: Mapping[str, Any]) -> None:
 
 
 def _establish(definition: Json, now: str) -> None:
-    """What the apiextensions controllers write back, at once."""
+    """Set the status that the apiextensions controllers write, at once."""
     spec = definition["spec"]
     stored = [version["name"] for version in spec["versions"] if version.get("storage")]
     true = {"status": "True", "lastTransitionTime": now}

@@ -1,4 +1,4 @@
-"""Which resources the API server double serves, and how CustomResourceDefinitions add to them."""
+"""The resources that the API server double serves, and additions by CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of kubectl's table; *path* is a dotted path, and *priority* above 0 shows with ``-o wide``."""
+    """A column of kubectl's table; *path* is a dotted path, and a *priority* above 0 requires ``-o wide``."""
 
     name: str
     path: str
@@ -23,7 +23,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceType:
-    """One resource in one version. *virtual* ones are questions that are answered and not stored."""
+    """One resource in one version. *virtual* ones are queries that are answered and not stored."""
 
     group: str
     version: str
@@ -44,24 +44,24 @@ class ResourceType:
 
     @property
     def resource(self) -> str:
-        """``pods`` or ``deployments.apps``: under this name all versions are stored together."""
+        """``pods`` or ``deployments.apps``: the common key of all versions in the store."""
         if self.group == "events.k8s.io":
             return self.plural
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def path(self) -> str:
-        """Where the group version is served."""
+        """The path of the group version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """What discovery says can be done with it."""
+        """The verbs in discovery."""
         return ("create",) if self.virtual else ALL_VERBS
 
     @property
     def has_status(self) -> bool:
-        """Whether status is written apart from the rest."""
+        """Whether status is a separate subresource."""
         return "status" in self.subresources
 
 
@@ -127,7 +127,7 @@ BUILTIN: Final[tuple[ResourceType, ...]] = (
         "validatingwebhookconfigurations",
         namespaced=False,
     ),
-    # Kept, and not evaluated: nothing is denied by a policy here.
+    # Stored and not evaluated: no policy denies anything here.
     _of(
         "admissionregistration.k8s.io",
         "v1",
@@ -176,7 +176,7 @@ BUILTIN: Final[tuple[ResourceType, ...]] = (
 
 
 def custom_types(definition: Mapping[str, Any]) -> tuple[ResourceType, ...]:
-    """The resource types that a CustomResourceDefinition object adds, one for each served version."""
+    """Return the resource types of a CustomResourceDefinition, one for each served version."""
     spec = definition["spec"]
     names = spec["names"]
     return tuple(
@@ -207,7 +207,7 @@ def custom_types(definition: Mapping[str, Any]) -> tuple[ResourceType, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class Catalogue:
-    """The resource types served at the moment."""
+    """The resource types that are currently served."""
 
     _types: dict[tuple[str, str, str], ResourceType] = field(
         default_factory=lambda: {(t.group, t.version, t.plural): t for t in BUILTIN}
@@ -217,17 +217,17 @@ class Catalogue:
         return iter(self._types.values())
 
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
-        """The type served under that name, if any."""
+        """Return the type served under that name, if any."""
         return self._types.get((group, version, plural))
 
     def add(self, definition: Mapping[str, Any]) -> None:
-        """Serve what a CustomResourceDefinition defines, in place of what it defined before."""
+        """Serve the types of a CustomResourceDefinition instead of its earlier ones."""
         self.discard(definition)
         for added in custom_types(definition):
             self._types[added.group, added.version, added.plural] = added
 
     def discard(self, definition: Mapping[str, Any]) -> None:
-        """Stop serving what a CustomResourceDefinition defined."""
+        """Stop serving the types of a CustomResourceDefinition."""
         spec = definition["spec"]
         gone = [
             key

@@ -1,4 +1,4 @@
-"""Answers the questions of authentication.k8s.io and authorization.k8s.io."""
+"""Answers the review resources of authentication.k8s.io and authorization.k8s.io."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Json = dict[str, Any]
 
 
 def answer(plural: str, body: Json, user: User, tokens: Tokens, authorizer: Authorizer) -> Json:
-    """The review *body* with its status.
+    """Return the review *body* with its status.
 
     Raises:
-        StatusError: 400, the review asks nothing.
+        StatusError: 400, the review has no question.
     """
     spec = body.get("spec") or {}
     match plural:

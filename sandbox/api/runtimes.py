@@ -1,4 +1,4 @@
-"""What a pod's runtime class adds to it: the API server's own admission plugin RuntimeClass.
+"""The API server's admission plugin RuntimeClass: what a runtime class adds to its pods.
 
 Source: Kubernetes documentation, "Runtime Class" (Scheduling, Pod Overhead).
 """
@@ -15,10 +15,10 @@ RUNTIME_CLASSES: Final = "runtimeclasses.node.k8s.io"
 
 
 def meet_runtime_class(store: Store, pod: dict[str, Any]) -> None:
-    """Give *pod* the overhead, the node selector and the tolerations of its runtime class; done twice it adds nothing.
+    """Add the overhead, node selector and tolerations of its runtime class to *pod*; idempotent.
 
     Raises:
-        StatusError: there is no such class, or the pod's own overhead or node selector is another.
+        StatusError: there is no such class, or the pod's own overhead or node selector differs.
     """
     spec = pod["spec"]
     name = spec.get("runtimeClassName")

@@ -1,4 +1,4 @@
-"""Label and field selectors: the text of a query and the selector objects inside other objects."""
+"""Label and field selectors: the text of a query, and selector objects inside other objects."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sandbox.api.errors import bad_request
 
 Json = dict[str, Any]
 
-# Which fields may select, per resource; every resource has the two of its metadata.
-# Source: the registries' ToSelectableFields and AddFieldLabelConversionFunc.
+# Selectable fields by resource; every resource also has the two of its metadata. Source: the registries'
+# ToSelectableFields and AddFieldLabelConversionFunc.
 SELECTABLE: Final[Mapping[str, frozenset[str]]] = {
     "pods": frozenset(
         [
@@ -61,7 +61,7 @@ class LabelTerm:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* satisfy it; NotIn is satisfied by an absent key, as in the real server."""
+        """Return whether *labels* satisfy it; an absent key satisfies NotIn, as in the real server."""
         match self.operator:
             case "In":
                 return labels.get(self.key) in self.values
@@ -90,13 +90,13 @@ class FieldTerm:
     equal: bool
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Whether the object's field, empty if absent, satisfies it."""
+        """Return whether the object's field, "" if absent, satisfies it."""
         return (field_text(obj, self.path) == self.value) is self.equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which objects of a collection a request is about."""
+    """The objects of a collection that a request selects."""
 
     namespace: str = ""
     labels: tuple[LabelTerm, ...] = ()
@@ -108,7 +108,7 @@ class Selection:
         return not self.labels and not self.fields
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Whether *obj* is selected."""
+        """Return whether *obj* is selected."""
         metadata = obj["metadata"]
         if self.namespace and metadata.get("namespace") != self.namespace:
             return False
@@ -120,12 +120,12 @@ class Selection:
         return all(term.matches(labels) for term in self.labels)
 
     def exactly(self, path: str) -> str | None:
-        """The one value that *path* must have, if the selection says so."""
+        """Return the value that *path* must have, if the selection requires one."""
         return next((term.value for term in self.fields if term.equal and term.path == path), None)
 
 
 def field_text(obj: Mapping[str, Any], path: str) -> str:
-    """The value at a dotted *path* as a field selector sees it: text, empty if absent."""
+    """Return the value at a dotted *path* as a field selector sees it: text, "" if absent."""
     if path == "source":
         path = "source.component"
     value: Any = obj
@@ -140,7 +140,7 @@ def read_labels(text: str) -> tuple[LabelTerm, ...]:
     """Read a ``labelSelector``.
 
     Raises:
-        StatusError: 400, *text* is none.
+        StatusError: 400, *text* is invalid.
     """
     return tuple(_label_term(part.strip()) for part in _NOT_IN_PARENTHESES.split(text) if part.strip())
 
@@ -173,7 +173,7 @@ def read_fields(text: str, resource: str) -> tuple[FieldTerm, ...]:
     """Read a ``fieldSelector`` for *resource* (``pods``, ``jobs.batch``).
 
     Raises:
-        StatusError: 400, *text* is none or names a field that the resource does not select by.
+        StatusError: 400, *text* is invalid or names an unsupported field.
     """
     allowed = SELECTABLE.get(resource, frozenset()) | _ALWAYS
     terms = []
@@ -191,7 +191,7 @@ def read_fields(text: str, resource: str) -> tuple[FieldTerm, ...]:
 
 
 def label_matcher(selector: Mapping[str, Any] | None) -> Callable[[Mapping[str, str]], bool]:
-    """A LabelSelector object (``matchLabels``, ``matchExpressions``) as a question; absent or empty = all."""
+    """Return a predicate for a LabelSelector object (``matchLabels``, ``matchExpressions``); absent or empty = all."""
     terms = [
         LabelTerm(key=key, operator="In", values=frozenset({value}))
         for key, value in ((selector or {}).get("matchLabels") or {}).items()

@@ -1,4 +1,4 @@
-"""The API server double's HTTP side: who calls, what is asked, and the answer in the form that was wished for."""
+"""The HTTP side of the API server double: caller, request, and the answer in the requested format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 # The API server's limit on a request's body (measured: 3.2 MB is refused, 2.9 MB is not).
 _MAX_BODY_BYTES: Final = 3 * 2**20
-# Warnings longer than this are cut (measured).
+# Longer warnings are cut (measured).
 _MAX_WARNING_CHARACTERS: Final = 256
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/livez"})
 _log = structlog.get_logger()
@@ -41,15 +41,15 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class ApiServer:
-    """A Kubernetes API server without Kubernetes: what a client sees, kept in memory.
+    """A double of a Kubernetes API server as clients see it, kept in memory.
 
     Attributes:
         store: the objects.
         tokens: the callers.
-        recorder: what was asked for, by whom.
-        authorizer: RBAC; consulted for every request only with *enforces_rbac*.
+        recorder: the requests of each caller.
+        authorizer: RBAC; enforced for every request only with *enforces_rbac*.
         caller: calls webhooks.
-        pages: further documents, by path, for callers with a token (the kubelets' records).
+        pages: additional documents, by path, for callers with a token (the kubelets' records).
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class ApiServer:
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
-        """Serve on *host*; *port* 0 takes a free one. Returns the port.
+        """Serve on *host*; *port* 0 selects a free one. Return the port.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address is unavailable.
         """
         await self.caller.open()
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
@@ -118,7 +118,7 @@ class ApiServer:
             return _json(e413.status(), 413)
         except ConnectionError:
             raise
-        # The outermost frame: a request that no rule foresaw is answered all the same, and told in the log.
+        # The outermost frame: an unexpected request is also answered, and logged.
         except Exception:  # noqa: BLE001
             _log.exception("request failed", method=request.method, path=request.path)
             return _json(internal(f"the sandbox has no rule for this {request.method} of {request.path}").status(), 500)
@@ -269,7 +269,7 @@ class ApiServer:
                 answer = await self._delete_collection(request, route, raw, call)
         response = _json(answer, status)
         for warning in dict.fromkeys(call.warnings):
-            # Measured: what a header cannot hold is left out whole.
+            # Measured: a warning that is invalid in a header is omitted.
             if _CONTROL.search(warning):
                 continue
             quoted = warning[:_MAX_WARNING_CHARACTERS].replace("\\", "\\\\").replace('"', '\\"')
@@ -337,7 +337,7 @@ class ApiServer:
 
 
 def _copy(body: Json) -> Json:
-    """A body again: a retried update must start from what was sent."""
+    """Return a copy of a body, because a retried update must start from what was sent."""
     copied: Json = msgspec.json.decode(msgspec.json.encode(body))
     return copied
 

@@ -1,7 +1,8 @@
-"""What the API server double keeps: objects in key order, one revision counter, and the recent past for watches.
+"""The API server double's storage: objects in key order, one revision counter, and recent changes for watches.
 
-An object is never changed after it was stored: a write brings a new one. So readers, watchers and cached text share it
-without copies. Rules about what may be written are left to `server` and `validation`.
+A stored object is never changed: a write stores a new one. So readers, watchers and cached text share it without
+copies.
+`server` and `validation` have the rules for writes.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from sandbox.api.selectors import Selection, field_text
 
 Json = dict[str, Any]
 
-# A field that lists and watches name so often, per resource, that a scan would be the double's main work.
+# The field that lists and watches of a resource select so often that scans would be the double's main work.
 _INDEXED: Final[Mapping[str, str]] = {"pods": "spec.nodeName", "events": "involvedObject.name"}
 _TOKEN: Final = re.compile(r"c-[0-9a-f]+")
 _KEPT_LISTS: Final = 64
-# A watcher that lets this much pile up is cut off, as the real server does with slow clients.
+# A watcher with this backlog is disconnected, as the real server does with slow clients.
 _WATCH_BACKLOG: Final = 200_000
 _ENCODER: Final = msgspec.json.Encoder()
 
 
 class Stored:
-    """One version of one object, and its JSON, made once and only if somebody wants it."""
+    """One version of one object, and its JSON, created once on demand."""
 
     __slots__ = ("_raw", "key", "obj", "revision")
 
@@ -51,7 +52,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One change: ADDED, MODIFIED or DELETED, what is there now (or last was) and what was there before."""
+    """One change: ADDED, MODIFIED or DELETED, the current (or last) state and the one before."""
 
     type: str
     revision: int
@@ -59,7 +60,7 @@ class Event:
     before: Stored | None
 
     def seen_through(self, selection: Selection) -> tuple[str, Stored] | None:
-        """The change as a watch with *selection* must tell it: leaving the selection is a deletion."""
+        """Return the change as a watch with *selection* must report it; leaving the selection is a deletion."""
         is_in = self.type != "DELETED" and selection.matches(self.now.obj)
         was_in = self.before is not None and selection.matches(self.before.obj)
         if is_in:
@@ -71,7 +72,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of a list: *token* continues it (empty at the end), *remaining* counts what is still to come."""
+    """A part of a list: *token* continues it ("" at the end), *remaining* counts the rest."""
 
     items: tuple[Stored, ...]
     revision: int
@@ -80,7 +81,7 @@ class Page:
 
 
 class Watcher:
-    """What one watch has still to send; filled by the store, emptied by the connection."""
+    """The unsent events of one watch; the store fills it, and the connection empties it."""
 
     __slots__ = ("_wake", "pending", "selection", "slow")
 
@@ -91,7 +92,7 @@ class Watcher:
         self._wake = asyncio.Event()
 
     def offer(self, event: Event) -> None:
-        """Take note of a change, if it is selected."""
+        """Add a change if it is selected."""
         seen: tuple[str, Stored] | None
         if self.selection.everything and not self.selection.namespace:
             seen = (event.type, event.now)
@@ -109,11 +110,11 @@ class Watcher:
         self._wake.set()
 
     async def wait(self) -> None:
-        """Return when there is something to send; the caller sets the limit."""
+        """Wait until there is something to send; the caller sets the time limit."""
         await self._wake.wait()
 
     def take(self) -> tuple[tuple[str, Stored], ...]:
-        """Everything there is to send now."""
+        """Return everything that is unsent."""
         taken = tuple(self.pending)
         self.pending.clear()
         self._wake.clear()
@@ -122,7 +123,7 @@ class Watcher:
 
 @dataclass(slots=True, kw_only=True)
 class _Collection:
-    """The objects of one resource; *keys* are sorted as etcd sorts them."""
+    """The objects of one resource; *keys* are sorted as in etcd."""
 
     ring: deque[Event]
     index_path: str = ""
@@ -190,21 +191,21 @@ class Store:
         return self._revision
 
     def get(self, resource: str, namespace: str, name: str) -> Stored | None:
-        """The object of that name, if there is one."""
+        """Return the object of that name, if there is one."""
         return self._of(resource).by_key.get(key_of(namespace, name))
 
     def count(self, resource: str) -> int:
-        """How many objects the resource has."""
+        """Return how many objects the resource has."""
         return len(self._of(resource).keys)
 
     def changed(self, resource: str) -> int:
-        """The revision of the last change to the resource; what is derived from it is good while this stands."""
+        """Return the revision of the resource's last change; derived data is valid while it stays the same."""
         return self._of(resource).changed
 
     def write(self, resource: str, obj: Json) -> Stored:
-        """Store *obj* (new, or in place of the one of its name) under the next revision.
+        """Store *obj* (new, or replacing the one of its name) under the next revision.
 
-        *obj* belongs to the store from now on. An object equal to the stored one is not written again.
+        *obj* then belongs to the store. An object equal to the stored one is not written again.
         """
         collection = self._of(resource)
         metadata = obj["metadata"]
@@ -223,7 +224,7 @@ class Store:
         return stored
 
     def remove(self, resource: str, namespace: str, name: str, final: Json | None = None) -> Stored:
-        """Take the object away; returns its last state (*final*, if given) under the revision of its deletion.
+        """Remove the object; return its last state (*final*, if given) under the revision of its deletion.
 
         Raises:
             KeyError: there is none.
@@ -237,14 +238,14 @@ class Store:
         return last
 
     def select(self, resource: str, selection: Selection | None = None) -> Iterator[Stored]:
-        """The selected objects in key order, as they are now."""
+        """Yield the currently selected objects in key order."""
         return self._of(resource).select(selection or Selection())
 
     def page(self, resource: str, selection: Selection, limit: int = 0, token: str = "") -> Page:
-        """A list, or its next part: the parts together are the list at the revision of the first.
+        """Return a list or its next part; the parts together are the list at the revision of the first.
 
         Raises:
-            StatusError: 410, the list that *token* continues is no longer kept; 400, *token* is none.
+            StatusError: 410, the list that *token* continues is no longer kept; 400, *token* is invalid.
         """
         if token:
             if not _TOKEN.fullmatch(token):
@@ -264,10 +265,10 @@ class Store:
         return Page(items=items[:limit], revision=revision, token=following, remaining=len(rest))
 
     def watch(self, resource: str, selection: Selection, since: int) -> Watcher:
-        """Follow a resource from the revision *since* (everything after it) until `unwatch`.
+        """Follow a resource after the revision *since* until `unwatch`.
 
         Raises:
-            StatusError: 410, the past from there on is no longer kept.
+            StatusError: 410, changes since then are no longer kept.
         """
         collection = self._of(resource)
         if since < collection.floor:
@@ -288,13 +289,13 @@ class Store:
         self._of(resource).watchers.discard(watcher)
 
     def end_watches(self) -> None:
-        """Wake every watch so that its connection ends; for a clean stop, and for tests that cut them."""
+        """Wake every watch so that its connection ends; for a clean stop, and for tests that interrupt them."""
         for collection in self._collections.values():
             for watcher in collection.watchers:
                 watcher.stop()
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget the past up to *revision* (default: all of it): watches from there, and continued lists, get 410."""
+        """Drop changes up to *revision* (default: all): watches from there, and continued lists, get 410."""
         floor = self._revision if revision is None else revision
         self._lists.clear()
         for collection in self._collections.values():
@@ -303,10 +304,10 @@ class Store:
                 collection.ring.popleft()
 
     def check_reached(self, revision: int) -> None:
-        """Refuse a read at a revision that is still to come.
+        """Refuse a read at a future revision.
 
         Raises:
-            StatusError: 504 with ``Retry-After: 1``, as the real server says it.
+            StatusError: 504 with ``Retry-After: 1``, as in the real server.
         """
         if revision > self._revision:
             message = f"Timeout: Too large resource version: {revision}, current: {self._revision}"
@@ -330,7 +331,7 @@ class Store:
 
 
 def key_of(namespace: str, name: str) -> str:
-    """The key by which objects of one resource are sorted; etcd has the same order."""
+    """Return the key by which objects of one resource are sorted, as in etcd."""
     return f"{namespace}/{name}" if namespace else name
 
 

@@ -1,4 +1,4 @@
-"""Tables as kubectl prints them: which columns a kind has, and what stands in them."""
+"""Tables for kubectl: the columns of each kind, and their cells."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _ROLE: Final = "node-role.kubernetes.io/"
 
 
 def definitions(kind: ResourceType) -> list[Json]:
-    """The column definitions of *kind*."""
+    """Return the column definitions of *kind*."""
     return [
         {
             "name": column.name,
@@ -86,7 +86,7 @@ def table(
     metadata: Mapping[str, Any],
     include: str = "Metadata",
 ) -> Json:
-    """A Table of *objects*; *include* says how much of each goes with its row: None, Metadata or Object."""
+    """Return a Table of *objects*; *include* selects how much of each object its row has: None, Metadata or Object."""
     columns = _columns(kind)
     return {
         "kind": "Table",

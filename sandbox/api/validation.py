@@ -1,6 +1,6 @@
-"""The refusals of the API server that matter to pods, nodes and what is written about them.
+"""The API server's validation of pods, nodes and related writes.
 
-Each check returns the reasons, each starting with a field path; `check_create` and `check_update` raise them together.
+Each check returns reasons, each starting with a field path; `check_create` and `check_update` raise them together.
 Rules and texts: validation of Kubernetes 1.36 (k8s.io/kubernetes/pkg/apis/core/validation), shortened.
 """
 
@@ -23,9 +23,9 @@ _NAME_PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _FINALIZERS: Final = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
-# Native resources of containers; every other name without a domain is none.
+# Native resources of containers; other names without a domain are invalid.
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
-# Kinds whose names may hold more than a DNS subdomain may.
+# Kinds whose names may have more characters than a DNS subdomain.
 _FREE_NAMES: Final = frozenset(
     f"{plural}.rbac.authorization.k8s.io" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 )
@@ -40,7 +40,7 @@ _MUTABLE_IN_SPEC: Final = (
 
 
 def check_create(kind: ResourceType, obj: Mapping[str, Any]) -> None:
-    """Refuse a new object that breaks a rule.
+    """Reject a new object that violates a rule.
 
     Raises:
         StatusError: 422 with every reason.
@@ -49,13 +49,13 @@ def check_create(kind: ResourceType, obj: Mapping[str, Any]) -> None:
 
 
 def check_update(kind: ResourceType, obj: Mapping[str, Any], old: Mapping[str, Any], subresource: str = "") -> None:
-    """Refuse a change that breaks a rule; through ``resize`` the resources of containers may change.
+    """Reject a change that violates a rule; through ``resize`` the resources of containers may change.
 
     Raises:
         StatusError: 422 with every reason.
     """
-    # What was stored before may break a rule already (a Binding is not validated); it is looked at all the same:
-    # measured, a bad annotation key makes every later write fail until it is removed.
+    # The stored object may already violate a rule (a Binding is not validated), and is checked anyway: measured, a bad
+    # annotation key makes every later write fail until it is removed.
     reasons = [*_metadata(kind, obj), *_new_finalizers(obj["metadata"], old["metadata"])]
     judged = "status" if kind.resource == "nodes" else "spec"
     if obj.get(judged) != old.get(judged):
@@ -69,12 +69,12 @@ def check_update(kind: ResourceType, obj: Mapping[str, Any], old: Mapping[str, A
 
 
 def check_binding(binding: Mapping[str, Any], name: str) -> str:
-    """Judge a Binding of the pod *name* by itself, and return the node's name.
+    """Check a Binding of the pod *name* by itself, and return the node's name.
 
-    The node need not exist, and neither annotations nor labels are judged: measured.
+    The node need not exist, and neither annotations nor labels are checked: measured.
 
     Raises:
-        StatusError: 400 it names another pod, or none; 500 no target.
+        StatusError: 400 for another pod's name or none; 500 without a target.
     """
     if (binding["metadata"].get("name") or "") != name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -89,7 +89,7 @@ def check_binding(binding: Mapping[str, Any], name: str) -> str:
 
 
 def check_bindable(pod: Mapping[str, Any] | None, binding: Mapping[str, Any], name: str) -> None:
-    """Judge whether *pod*, which is called *name*, may be bound by *binding*, as the registry does.
+    """Check whether *pod*, called *name*, may be bound by *binding*, as the registry does.
 
     Raises:
         StatusError: 404 no such pod; 409 another uid or version, bound, gated or being deleted.
@@ -114,7 +114,7 @@ def check_bindable(pod: Mapping[str, Any] | None, binding: Mapping[str, Any], na
 
 
 def other_uid(kind: ResourceType, there: Mapping[str, Any], asked: str) -> str:
-    """Why a write of an object with the uid *asked* conflicts with the one whose metadata are *there*."""
+    """Return why a write with the uid *asked* conflicts with the object whose metadata are *there*."""
     return _storage_error(kind.plural, there) + _other_uid(there, asked)
 
 
@@ -195,7 +195,7 @@ def _labels(path: str, labels: Any) -> Iterator[str]:
 
 
 def qualified(key: str) -> bool:
-    """Whether *key* may name an annotation or a label: ``name`` or ``domain/name``."""
+    """Return whether *key* is a valid annotation or label key: ``name`` or ``domain/name``."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix)):
         return False
@@ -222,7 +222,7 @@ def _body(kind: ResourceType, obj: Mapping[str, Any]) -> list[str]:
 
 
 def _definition(obj: Mapping[str, Any]) -> Iterator[str]:
-    """A definition that could not be served would break discovery for everything else."""
+    """Check a definition, because an invalid one would break discovery for all kinds."""
     spec = obj.get("spec")
     names = spec.get("names") if isinstance(spec, Mapping) else None
     if not isinstance(spec, Mapping) or not isinstance(names, Mapping):
@@ -365,7 +365,7 @@ def _quantity(where: str, name: str, text: Any) -> Iterator[str]:
 
 
 def is_extended(name: str) -> bool:
-    """Whether *name* is an extended resource: one with a domain that is not Kubernetes' own."""
+    """Return whether *name* is an extended resource: it has a domain other than Kubernetes' own."""
     domain, slash, _ = name.partition("/")
     return (
         bool(slash)
@@ -384,7 +384,7 @@ def _pod_spec_change(new: Mapping[str, Any], old: Mapping[str, Any], changeable:
         yield "spec: Forbidden: terminationGracePeriodSeconds may only be set to 1 if it was negative"
     mutable = set(_MUTABLE_IN_SPEC)
     if old.get("schedulingGates"):
-        # A gated pod's node selection may be narrowed; that it is only narrowed is not checked here.
+        # A gated pod's node selection may only be narrowed, which is not checked here.
         mutable |= {"nodeSelector", "affinity"}
     if _frozen(new, mutable, changeable) != _frozen(old, mutable, changeable):
         yield (
@@ -408,7 +408,7 @@ def _untimed(toleration: Mapping[str, Any]) -> Json:
 
 
 def _frozen(spec: Mapping[str, Any], mutable: set[str], changeable: frozenset[str]) -> Json:
-    """What of a pod spec an update must leave as it is; *changeable* are the fields of a container that may change."""
+    """Return the parts of a pod spec that an update must not change; *changeable*: mutable fields of a container."""
     frozen: Json = {key: value for key, value in spec.items() if key not in mutable}
     for name in CONTAINER_LISTS[:2]:
         frozen[name] = [

@@ -1,4 +1,4 @@
-"""One object in the several versions in which it is served: custom resources, and events in their two groups."""
+"""Conversion of objects between served versions: custom resources, and events in their two groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CORE_FIELDS: Final = {core: new for new, core in _EVENT_FIELDS.items()}
 
 
 def to_stored(kind: ResourceType, obj: Mapping[str, Any]) -> Json:
-    """*obj*, written as *kind*, as it is stored; its type comes first, so that lists can leave it out."""
+    """Return *obj* of *kind* in its stored form; its type comes first, so that lists can omit it."""
     if kind.api_version == _EVENTS:
         renamed = {_EVENT_FIELDS.get(key, key): value for key, value in obj.items()}
         return {**renamed, "kind": "Event", "apiVersion": "v1"}
@@ -36,7 +36,7 @@ def to_stored(kind: ResourceType, obj: Mapping[str, Any]) -> Json:
 
 
 def shown(kind: ResourceType, obj: Mapping[str, Any]) -> Json:
-    """A stored object as *kind* shows it."""
+    """Return a stored object in the form of *kind*."""
     if obj.get("apiVersion") == kind.api_version:
         return dict(obj)
     if kind.api_version == _EVENTS:
@@ -45,14 +45,14 @@ def shown(kind: ResourceType, obj: Mapping[str, Any]) -> Json:
 
 
 def shown_raw(kind: ResourceType, stored: Stored) -> bytes:
-    """A stored object as JSON of *kind*; the shared text wherever it is the same."""
+    """Return a stored object as JSON of *kind*; the shared text if it is the same."""
     if stored.obj.get("apiVersion") == kind.api_version:
         return stored.raw
     return msgspec.json.encode(shown(kind, stored.obj))
 
 
 def list_item(kind: ResourceType, stored: Stored) -> bytes:
-    """The same inside a list, where objects of built-in kinds do not tell their kind."""
+    """Return the same inside a list, where objects of built-in kinds omit their kind."""
     raw = shown_raw(kind, stored)
     prefix = f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'.encode()
     return b"{" + raw[len(prefix) :] if not kind.custom and raw.startswith(prefix) else raw

@@ -1,4 +1,4 @@
-"""Watch streams: the past since a revision, then every change, with bookmarks and an end."""
+"""Watch streams: changes since a revision, then every new change, with bookmarks and an end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INITIAL_END: Final = {"k8s.io/initial-events-end": "true"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a watch asks for; *since* None = begin with what is there now, told as ADDED."""
+    """The parameters of a watch; *since* None = start with the current objects, reported as ADDED."""
 
     selection: Selection
     since: int | None
@@ -40,7 +40,7 @@ def read_wish(query: Mapping[str, str], selection: Selection) -> Wish:
     """Read the query of a watch.
 
     Raises:
-        StatusError: 400 or 422, it contradicts itself.
+        StatusError: 400 or 422, contradictory parameters.
     """
     version = query.get("resourceVersion") or ""
     streamed = query.get("sendInitialEvents")
@@ -50,7 +50,7 @@ def read_wish(query: Mapping[str, str], selection: Selection) -> Wish:
             422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: {message}'
         )
     if version and not version.isdigit():
-        # Measured: a list refuses such a version with 400, a watch fails.
+        # Measured: a list rejects such a version with 400, a watch fails.
         raise internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
     from_now = version in ("", "0")
     end_s = paths.whole_number(query, "timeoutSeconds")
@@ -65,12 +65,12 @@ def read_wish(query: Mapping[str, str], selection: Selection) -> Wish:
 
 
 def line(kind: str, raw: bytes) -> bytes:
-    """One event as it is sent."""
+    """Return one encoded event."""
     return b'{"type":"' + kind.encode() + b'","object":' + raw + b"}\n"
 
 
 class Stream:
-    """One watch of one resource. *encode* turns a stored object into the JSON that this client wants."""
+    """One watch of one resource. *encode* returns the JSON of a stored object for this client."""
 
     def __init__(
         self, store: Store, kind: ResourceType, wish: Wish, encode: Callable[[Stored], bytes], bookmark_s: float
@@ -82,7 +82,7 @@ class Stream:
         self._bookmark_s = bookmark_s
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The bytes to send, until the watch ends. A revision that is no longer kept is told as an event."""
+        """Yield the bytes to send, until the watch ends. An expired revision is reported as an event."""
         try:
             watcher, first = self._begin()
         except StatusError as e:
@@ -138,6 +138,6 @@ class Stream:
             metadata["annotations"] = annotations
         obj: Json = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": metadata}
         if self._kind.resource in ("pods", "nodes"):
-            # An empty object of the kind shows these two.
+            # An empty object of the kind has these two.
             obj |= {"spec": {}, "status": {}}
         return line("BOOKMARK", msgspec.json.encode(obj))

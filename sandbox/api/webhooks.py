@@ -1,6 +1,6 @@
 """Calls one admission webhook over TLS, and reads its answer as strictly as the API server does.
 
-Which webhooks are called for what, and in which order, is `admission`'s.
+`admission` selects and orders webhooks.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from sandbox.client import sendable
 
 Json = dict[str, Any]
 
-# An annotation of a Service that tells where it is served from, since no proxy routes cluster addresses here.
+# An annotation of a Service with its address, because no proxy routes cluster addresses here.
 ADDRESS_ANNOTATION: Final = "sandbox.cardshare.io/address"
 _MAX_ANSWER_BYTES: Final = 16 * 2**20
-# What is answered 429 or 5xx with Retry-After is sent so often again (client-go, rest/with_retry.go).
+# The number of retries after 429 or 5xx with Retry-After (client-go, rest/with_retry.go).
 _RETRIES: Final = 10
 _DECODER: Final = msgspec.json.Decoder()
 
 
 class CallError(Exception):
-    """The webhook could not be asked or gave no answer; `failurePolicy` decides what follows."""
+    """The webhook could not be called or gave no valid answer; `failurePolicy` decides what follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A webhook's well-formed answer; *patch* is the decoded JSON text of the operations, empty if none."""
+    """A webhook's well-formed answer; *patch* is the decoded JSON text of the operations, b"" if none."""
 
     allowed: bool
     patch: bytes = b""
@@ -44,18 +44,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a webhook is: its URL, and the name that its certificate must carry if that is another."""
+    """The address of a webhook: its URL, and the name in its certificate if that differs."""
 
     url: str
     server_name: str | None = None
 
 
 class Caller:
-    """Keeps the connections to webhooks; use it as an async context manager.
+    """Keeps the connections to webhooks; an async context manager.
 
     Attributes:
-        show_client: puts a certificate into a context for webhooks that ask who calls, as the kubeconfig of an
-            AdmissionConfiguration has the API server do; None = there is none.
+        show_client: adds a client certificate to a context, like the kubeconfig of an AdmissionConfiguration; None =
+            there is none.
     """
 
     def __init__(self, find_service: Callable[[str, str], Mapping[str, Any] | None]) -> None:
@@ -65,14 +65,14 @@ class Caller:
         self._opened: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        """Make ready to call; inside the event loop."""
+        """Prepare for calls; inside the event loop."""
         self._opened = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90),
             headers={"User-Agent": "kube-apiserver-admission", "Accept": "application/json"},
         )
 
     async def close(self) -> None:
-        """Drop all connections."""
+        """Close all connections."""
         if self._opened is not None:
             await self._opened.close()
             self._opened = None
@@ -81,7 +81,7 @@ class Caller:
         """Send *review* and read the answer within the webhook's own ``timeoutSeconds``.
 
         Raises:
-            CallError: no connection, too slow, or an answer that is none.
+            CallError: no connection, timeout, or an invalid answer.
         """
         timeout_s = int(webhook.get("timeoutSeconds") or 10)
         config = webhook["clientConfig"]
@@ -100,7 +100,7 @@ class Caller:
         return _read(body, review["request"]["uid"])
 
     async def _answered(self, url: str, text: bytes, **tls: Any) -> tuple[int, bytes]:
-        """The status and body of the answer, after all waits that the webhook asks for."""
+        """Return the status and body of the answer, after all retries that the webhook requests."""
         if self._opened is None:
             raise RuntimeError("the caller of webhooks was not opened")
         tries = 0

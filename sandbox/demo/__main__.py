@@ -1,7 +1,7 @@
-"""``python -m sandbox.demo``: a cluster, the product beside it, the examples applied, and what became of them.
+"""``python -m sandbox.demo``: a cluster, the product beside it, the examples applied, and their outcomes.
 
-It starts everything by itself, follows what happens, judges every declaration beside the examples, and takes
-everything down again, however it ends.
+It starts everything, follows the events, judges every declared outcome, and stops everything at its end, however it
+ends.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from sandbox.demo.switches import switched
 from sandbox.demo.user import KINDS, can_apply
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
-# The story names no more holders of one card.
+# The story shows at most this many holders of one card.
 _PARTS_SHOWN: Final = 3
 _LOOK_EVERY_S: Final = 0.1
-# How long one round of declarations may take to come true; placing takes a fraction of a second.
+# The time limit of one round of outcomes; placing takes a fraction of a second.
 _ROUND_S: Final = 20.0
-# Stopping both processes takes at most twice the seconds that each is given; more means that something hangs.
+# Stopping both processes takes at most twice the limit of each; a longer time means that something hangs.
 _END_WITHIN_S: Final = 25.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line asks for; seconds bounds the whole run."""
+    """The command line; seconds bounds the whole run."""
 
     files: tuple[Path, ...]
     verbose: bool
@@ -81,7 +81,7 @@ def parse(argv: Sequence[str]) -> Options:
     """Read the command line.
 
     Raises:
-        SystemExit: ``--help``, or a flag that does not exist.
+        SystemExit: ``--help``, or an unknown flag.
     """
     parser = argparse.ArgumentParser(
         prog="scripts/demo",
@@ -110,7 +110,7 @@ def parse(argv: Sequence[str]) -> Options:
 
 
 async def run(options: Options, environ: Mapping[str, str]) -> int:
-    """Run the demo and say the exit code."""
+    """Run the demo; return the exit code."""
     examples = find(options.files)
     for example in examples:
         _check(example)
@@ -187,7 +187,7 @@ async def _show(stage: Stage, examples: Sequence[Example], *, with_jobs: bool, v
 
 
 async def _show_jobs(stage: Stage, tell: Teller) -> list[ExampleVerdict]:
-    """Volcano's Jobs, from their creation to their end; afterwards they hold nothing."""
+    """Play Volcano's Jobs from their creation to their end; afterwards they hold nothing."""
     tell(f"kubectl apply -f {_shown(jobs.FOLDER)}", mark="$")
     manifests, declared = await asyncio.to_thread(jobs.read)
     async with jobs.controllers(stage.admin):
@@ -200,7 +200,7 @@ async def _show_jobs(stage: Stage, tell: Teller) -> list[ExampleVerdict]:
 
 
 async def _follow(client: ApiClient, tell: Teller) -> None:
-    """Print the cluster's events as they come."""
+    """Print the cluster's events as they occur."""
     path = "/api/v1/events"
     while True:
         try:
@@ -221,7 +221,7 @@ def _tell_verdict(verdict: ExampleVerdict, tell: Teller) -> None:
 
 
 async def _picture(stage: Stage, seen: Mapping[str, Sighting], *, verbose: bool) -> list[str]:
-    """Print cards and reasons; returns the cards that hold more than they have."""
+    """Print cards and reasons; return the cards that hold more than they have."""
     nodes = await stage.admin.list("/api/v1/nodes")
     pods = await stage.admin.list("/api/v1/pods")
     bars = cards(nodes, pods)
@@ -281,12 +281,12 @@ def _next_steps() -> None:
 
 
 async def _page(processes: Processes, stage: Stage) -> str:
-    """Serve the page of the cluster's cards; its address.
+    """Serve the page of the cluster's cards; return its address.
 
     Raises:
         ProcessFailedError: it ended.
     """
-    # A log of an earlier run has another address.
+    # The log of an earlier run has another address.
     (processes.logs / "web.log").unlink(missing_ok=True)
     served = await processes.start("web", "cli", ("web", "--no-browser", "--kubeconfig", str(stage.kubeconfig)))
     while served.process.returncode is None:
@@ -301,7 +301,7 @@ async def _keep(stage: Stage, page: str) -> None:
     """Print how to reach the cluster and wait for Ctrl-C.
 
     Raises:
-        ProcessFailedError: webhook or controller ended; what stays up would not be what was shown.
+        ProcessFailedError: webhook or controller ended, so the cluster no longer matches the output.
     """
     print(f"\nThe cluster stays up. Its cards in a browser:\n\n  {page}\n")
     print(f"In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}\n  kubectl get pods\n")
@@ -328,7 +328,7 @@ def _head(text: str) -> None:
 
 
 async def _until_told(options: Options, environ: Mapping[str, str]) -> int:
-    """Run until done or told to stop; a signal ends it in order, with all processes."""
+    """Run until completion or a signal, which stops all processes in order."""
     task = asyncio.ensure_future(run(options, environ))
     loop = asyncio.get_running_loop()
 
@@ -345,7 +345,7 @@ async def _until_told(options: Options, environ: Mapping[str, str]) -> int:
 
 
 def _end_now() -> None:
-    """Leave without tidying up, and say what did not end; the guard of the processes ends them."""
+    """Exit without cleaning up, and report what did not end; the guard ends the processes."""
     names = ", ".join(sorted(task.get_name() for task in asyncio.all_tasks()))
     print(
         f"demo: not over {_END_WITHIN_S:g} s after it was told to end; waited for: {names}", file=sys.stderr, flush=True

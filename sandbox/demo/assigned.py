@@ -1,4 +1,4 @@
-"""What a bound pod's annotations promise, protocol by protocol, and whether its containers see just that; pure."""
+"""What a bound pod's annotations promise in each protocol, and whether its containers see exactly that; pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _NPUS_SEEN: Final = "ASCEND_VISIBLE_DEVICES"
 
 
 def cards_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The cards of a bound pod as its assignment names them: ids, or numbers where the protocol has only those.
+    """Return the cards in a bound pod's assignment: ids, or numbers if the protocol has only those.
 
-    A slice stands for its card, with its layout or template where the protocol writes that behind the card's name.
+    A slice is shown as its card, with its layout or template if the protocol appends it to the card's name.
     """
     if _VGPU in annotations:
         return tuple(device.id for device in vgpu_devices(annotations))
@@ -40,7 +40,7 @@ def cards_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def vgpu_devices(annotations: Mapping[str, str]) -> tuple[vgpu_protocol.Assigned, ...]:
-    """The shares that a vGPU assignment names; none if the plugin could not read it."""
+    """Return the shares of a vGPU assignment; none if the plugin could not read it."""
     try:
         segments = vgpu_protocol.decode(annotations.get(_VGPU, ""))
     except vgpu_protocol.PluginPanicError:
@@ -49,7 +49,7 @@ def vgpu_devices(annotations: Mapping[str, str]) -> tuple[vgpu_protocol.Assigned
 
 
 def hami_devices(annotations: Mapping[str, str]) -> Iterator[tuple[str, ascend_hami_protocol.Assigned]]:
-    """The chips that an assignment of the HAMi protocol for Ascend names, each with its type's common word."""
+    """Yield the chips of an assignment in the HAMi protocol for Ascend, each with its type's common word."""
     for key, text in annotations.items():
         match = _HAMI.fullmatch(key)
         if match is not None and key != _SHARES:
@@ -61,7 +61,7 @@ def hami_devices(annotations: Mapping[str, str]) -> Iterator[tuple[str, ascend_h
 
 
 def hami_shares(annotations: Mapping[str, str]) -> tuple[ascend_hami_protocol.Assigned, ...]:
-    """The shares of NVIDIA cards that an assignment of HAMi names."""
+    """Return the shares of NVIDIA cards in an assignment of HAMi."""
     try:
         segments = ascend_hami_protocol.decode(annotations.get(_SHARES, ""))
     except ascend_hami_protocol.RequestError:
@@ -70,12 +70,12 @@ def hami_shares(annotations: Mapping[str, str]) -> tuple[ascend_hami_protocol.As
 
 
 def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
-    """What is wrong with the cards that the containers of a running *pod* see, "" if nothing is."""
+    """Return what is wrong with the cards that the containers of a running *pod* see, "" if nothing."""
     envs = tuple(envs)
     env = {key: value for given in envs for key, value in given.items()}
     annotations = vgpu_protocol.annotations_of(pod)
     if shares := hami_shares(annotations):
-        # Every container sees its own.
+        # Every container sees only its own.
         cards = sorted(card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
         given_ids = hami_instances.visible_ids(annotations) or [one.id for one in shares]
         return _compared({_GPUS_SEEN: ",".join(cards)}, _GPUS_SEEN, ",".join(sorted(given_ids)))
@@ -89,7 +89,7 @@ def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
     whole = _whole_gpus(pod)
     if not whole or promised:
         return _compared(env, _GPUS_SEEN, promised)
-    # Which of them they are, the device plugin alone says.
+    # Only the device plugin knows which ones.
     seen = set(env.get(_GPUS_SEEN, "").split(",")) - {""}
     if len(seen) == whole:
         return ""
@@ -97,7 +97,7 @@ def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
 
 
 def _unseen_npus(annotations: Mapping[str, str], env: Mapping[str, str]) -> str:
-    """MindCluster's plugin tells afterwards what it gave; it may swap pods that ask alike."""
+    """MindCluster's plugin reports its allocation afterwards; it may swap pods with equal requests."""
     text, seen = annotations[mindcluster_protocol.ASSIGNED], env.get(_NPUS_SEEN, "")
     if mindcluster_protocol.REAL not in annotations:
         return NOT_REPORTED

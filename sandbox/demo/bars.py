@@ -1,4 +1,4 @@
-"""One card and who holds how much of it, as a line of text; pure."""
+"""One card and its holders as a line of text; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FULL, _EMPTY = "█", "░"
 class Part:
     """What one pod holds of one card, in the card's unit.
 
-    cores_pct: 0 = no limit. template: what its slice is cut by, "" where that is not by template.
+    cores_pct: 0 = no limit. template: the template of its slice, "" if there is none.
     """
 
     pod: str
@@ -25,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardBar:
-    """One card: total in *unit* (MiB, AI cores, or whole cards), and who holds how much of it.
+    """One card: total in *unit* (MiB, AI cores, or whole cards), and what each pod holds.
 
     clash: two of its slices cannot exist together.
     """
@@ -40,7 +40,7 @@ class CardBar:
 
     @property
     def used(self) -> int:
-        """What all parts hold together."""
+        """The sum of all parts."""
         return sum(part.amount for part in self.parts)
 
     @property
@@ -50,7 +50,7 @@ class CardBar:
 
 
 def lines(bars: Sequence[CardBar], *, most_parts: int | None = None) -> tuple[str, ...]:
-    """The bars as text, node by node and kind by kind; each names at most *most_parts* holders, None = all."""
+    """Return the bars as text, by node and kind; each with at most *most_parts* holders, None = all."""
     drawn: list[str] = []
     width = max((len(bar.card) for bar in bars), default=0)
     head = ""
@@ -62,7 +62,7 @@ def lines(bars: Sequence[CardBar], *, most_parts: int | None = None) -> tuple[st
 
 
 def _bar(bar: CardBar) -> str:
-    # Never empty while something is used, never full while something is free.
+    # Never empty while something is used, and never full while something is free.
     filled = min(_BAR_CHARS, max(bar.used > 0, bar.used * _BAR_CHARS // bar.total)) if bar.total else 0
     return _FULL * filled + _EMPTY * (_BAR_CHARS - filled)
 

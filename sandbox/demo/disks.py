@@ -1,4 +1,4 @@
-"""Disks for examples that claim some: a storage class whose volumes stand on one node each, and its provisioner."""
+"""Disks for examples with volume claims: a storage class with volumes on single nodes, and its provisioner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo.examples import Example
 from sandbox.players.provisioner import NAME, Provisioner
 
-# What claims write as their storageClassName.
+# The storageClassName of claims.
 CLASS: Final = "local-disks"
 CLAIM: Final = "PersistentVolumeClaim"
 _CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
@@ -19,7 +19,7 @@ _CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 
 @asynccontextmanager
 async def provided(client: ApiClient, examples: Sequence[Example]) -> AsyncIterator[None]:
-    """As long as this lasts, claims of `CLASS` get their volumes; nothing happens where none of *examples* has one."""
+    """Provide volumes for claims of `CLASS` inside this context; do nothing if none of *examples* has one."""
     if not any(manifest["kind"] == CLAIM for example in examples for manifest in example.manifests):
         yield
         return

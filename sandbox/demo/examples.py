@@ -1,7 +1,7 @@
-"""Reads example manifests and what their author declared will come of them.
+"""Reads example manifests and their declared outcomes.
 
-``X.yaml`` holds pods, ``X.outcome.yaml`` beside it the declaration. Its format is `Expectation` and `Step` in YAML;
-`docs/examples/README.md` tells it to people. Whether a declaration came true is judged in `sandbox.demo.outcomes`.
+``X.yaml`` has pods, and ``X.outcome.yaml`` beside it their outcomes, in the format of `Expectation` and `Step` in YAML;
+`docs/examples/README.md` documents it. `sandbox.demo.outcomes` judges them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _OUTCOME_SUFFIX: Final = ".outcome.yaml"
 
 
 class ExampleError(ValueError):
-    """An example or its declaration cannot be read; names the file and what is wrong in it."""
+    """An example or its outcomes are unreadable; names the file and the problem."""
 
 
 class Outcome(StrEnum):
-    """What becomes of a pod: it runs, waits, is refused, is admitted without forged keys, or has left for another."""
+    """The outcome of a pod: it runs, waits, is denied, is admitted without forged keys, or was evicted."""
 
     PLACED = "placed"
     WAITING = "waiting"
@@ -35,11 +35,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What is declared for one pod; what is empty or None is not looked at.
+    """The expected outcome of one pod; empty or None fields are not checked.
 
-    nodes and card_ids are patterns (``*``), of which one must match, or all in order; env and annotations map a key
-    to a pattern; reason and warning are texts that must be contained; stripped are keys whose forged value is gone;
-    events map the reason of an event to a pattern of its message.
+    nodes and card_ids are patterns (``*``), of which one must match, or all in order; env and annotations map a key to
+    a pattern; reason and warning are texts that must occur; stripped: keys whose forged value must be gone; events map
+    the reason of an event to a pattern of its message.
     """
 
     pod: str
@@ -58,10 +58,9 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What is done after the pods are where they should be: one applied or deleted, or annotations written to it.
+    """A step after the first outcomes: apply or delete a pod, or write annotations to it.
 
-    A pod that a step applies is not applied before. denied: texts that the refusal of the write must contain; empty =
-    it must succeed.
+    A pod that a step applies is not applied before. denied: texts in the refusal of the write; empty = it must succeed.
     """
 
     apply: str = ""
@@ -74,7 +73,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What has to be another than as shipped: keys of cardshare.yaml, and manifests of deploy/ that stand apart."""
+    """Required deviations from the defaults: keys of cardshare.yaml, and optional manifests of deploy/."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     deploy: tuple[str, ...] = ()
@@ -82,7 +81,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One file of manifests, and what is declared beside it (nothing, if no declaration is there)."""
+    """One file of manifests with its outcomes, if there are any."""
 
     name: str
     path: Path
@@ -93,7 +92,7 @@ class Example:
 
 
 def find(places: Iterable[Path]) -> tuple[Example, ...]:
-    """Read the examples in these files and folders, in the order given, inside a folder by name.
+    """Read the examples in these files and folders, in the given order, within a folder by name.
 
     Raises:
         ExampleError: a place is missing or empty, or a file cannot be read.
@@ -109,10 +108,10 @@ def find(places: Iterable[Path]) -> tuple[Example, ...]:
 
 
 def read(path: Path) -> Example:
-    """Read one example with its declaration.
+    """Read one example with its outcomes.
 
     Raises:
-        ExampleError: a file is missing or no YAML, or says what is not understood.
+        ExampleError: a file is missing, is not YAML, or has unknown content.
     """
     manifests = tuple(doc for doc in _documents(path) if doc is not None)
     for doc in manifests:
@@ -149,7 +148,7 @@ def _documents(path: Path) -> list[Any]:
 
 
 class _Reader:
-    """One declaration; a key that is not understood is an error, lest a typing mistake skips a check."""
+    """Reads the outcomes of one example; an unknown key is an error, so that a typo cannot skip a check."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,7 +1,8 @@
-"""Outlives the demo by a moment and kills what it started, if it was itself killed in a way that cannot be caught.
+"""Outlives the demo briefly and kills its processes, if the demo itself was killed by an uncatchable signal.
 
-Run as a process of its own session; standard input is its one connection. A line ``+N`` puts process group N in its
-care, ``-N`` takes it out; the end of the input means that whoever wrote it is gone.
+It runs in its own session; standard input is its only connection. A line ``+N`` adds process group N, ``-N`` removes
+it;
+the end of input means that the writer is gone.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import sys
 
 
 def main() -> None:
-    """Read to the end, then kill what is left in care."""
+    """Read to the end of input, then kill the remaining groups."""
     groups: set[int] = set()
     for line in sys.stdin:
         sign, number = line[:1], int(line[1:])
@@ -25,6 +26,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C reaches the whole terminal; the demo ends its processes in order, and this waits for it.
+    # Ctrl-C reaches the whole terminal; the demo ends its processes in order, and the guard waits for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main()

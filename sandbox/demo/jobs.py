@@ -1,6 +1,6 @@
-"""Plays Volcano's Jobs against a cluster: applies them, lets their containers end, and judges what was declared.
+"""Plays Volcano's Jobs against a cluster: applies them, lets their containers end, and judges their outcomes.
 
-The format of `outcomes.yaml` is `Declared` in YAML. Volcano's controllers are played (`sandbox.players.volcano`).
+The format of `outcomes.yaml` is `Declared` in YAML. `sandbox.players.volcano` plays Volcano's controllers.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _ENDS_AFTER_S: Final = "1.5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What becomes of one Job: its phases in order, and how many pods run on which nodes (patterns).
+    """The expected outcome of one Job: its phases in order, and how many pods run on which nodes (patterns).
 
-    apart: a Job of which no pod runs while one of this does, or "".
+    apart: a Job whose pods never run at the same time as this one's, or "".
     """
 
     job: str
@@ -49,9 +49,9 @@ class Declared:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was seen of one Job: its phases in order, the nodes of its pods once it ran, and whose pods ran beside.
+    """The observations of one Job: its phases in order, the nodes of its running pods, and Jobs with pods beside it.
 
-    left: how its PodGroup and its pods were in the end, if it did not end as declared.
+    left: the final state of its PodGroup and its pods, if it did not end as expected.
     """
 
     phases: list[str] = field(default_factory=list)
@@ -61,10 +61,10 @@ class _Seen:
 
 
 def read(folder: Path = FOLDER) -> tuple[tuple[Json, ...], tuple[Declared, ...]]:
-    """The manifests of *folder*, queues first, and what is declared of its Jobs.
+    """Return the manifests of *folder*, queues first, and the expected outcomes of its Jobs.
 
     Raises:
-        ExampleError: a file cannot be read, or says what is not understood.
+        ExampleError: a file cannot be read, or has unknown content.
     """
     manifests: list[Json] = []
     for path in sorted(folder.glob("*.yaml")):
@@ -89,7 +89,7 @@ def _declared(name: str, entry: Mapping[str, Any]) -> Declared:
 
 @asynccontextmanager
 async def controllers(client: ApiClient) -> AsyncIterator[None]:
-    """Volcano's controllers, until the end."""
+    """Run Volcano's controllers inside this context."""
     task = asyncio.create_task(VolcanoControllers(client).run(), name="volcano")
     try:
         yield
@@ -107,14 +107,14 @@ async def play(
     within_s: float,
     tell: Callable[[str], None] = lambda line: None,
 ) -> tuple[ExampleVerdict, ...]:
-    """Apply all *manifests* at once and wait until every Job has gone through its phases; what is wrong with each.
+    """Apply all *manifests* at once and wait until every Job has passed its phases; return the verdict on each.
 
     Args:
-        client: an administrator's; Volcano's kinds are installed, and its controllers run.
-        manifests: queues and Jobs, as a person writes them.
-        declared: what is to become of the Jobs.
-        within_s: how long that may take.
-        tell: takes a line for people whenever a Job is in another phase.
+        client: of an administrator; Volcano's kinds are installed, and its controllers run.
+        manifests: queues and Jobs, as users write them.
+        declared: the expected outcomes of the Jobs.
+        within_s: time limit.
+        tell: receives a line for people at each change of a Job's phase.
     """
     seen = {one.job: _Seen() for one in declared}
     version = (await client.get(JOBS))["metadata"]["resourceVersion"]
@@ -135,7 +135,7 @@ async def play(
 
 
 async def _left(client: ApiClient, job: str) -> str:
-    """The PodGroup and the pods of a Job, each in a few words."""
+    """Return a short description of the PodGroup and the pods of a Job."""
     groups = await client.list(GROUPS)
     owned = [one for one in groups if job in (each["name"] for each in one["metadata"].get("ownerReferences") or ())]
     pods = await client.list("/api/v1/namespaces/default/pods", label_selector=f"{protocol.JOB_NAME}={job}")
@@ -149,7 +149,7 @@ def _words(kind: str, found: Json) -> str:
 
 
 async def remove(client: ApiClient, declared: tuple[Declared, ...]) -> None:
-    """Delete the Jobs, and what is left of their pods; returns once all of it is gone."""
+    """Delete the Jobs and their remaining pods; return once all are gone."""
     for one in declared:
         with contextlib.suppress(ApiStatusError):
             await client.delete(f"{JOBS.replace('/jobs', '/namespaces/default/jobs')}/{one.job}")
@@ -160,7 +160,7 @@ async def remove(client: ApiClient, declared: tuple[Declared, ...]) -> None:
 
 
 async def _apply(client: ApiClient, manifest: Json) -> None:
-    """Make an object, or leave the one that is there; a Job is completed as Volcano's webhook does."""
+    """Create an object, or keep the existing one; a Job gets the defaults of Volcano's webhook."""
     is_queue = manifest["kind"] == "Queue"
     path = QUEUES if is_queue else JOBS.replace("/jobs", "/namespaces/default/jobs")
     try:
@@ -171,7 +171,7 @@ async def _apply(client: ApiClient, manifest: Json) -> None:
 
 
 def _ending(job: Json) -> Json:
-    """*job* with containers that end after a moment."""
+    """Return *job* with containers that end soon."""
     found = deepcopy(job)
     for task in found["spec"]["tasks"]:
         metadata = task["template"].setdefault("metadata", {})

@@ -1,6 +1,6 @@
-"""Ascend chips as bars: in MiB where the HAMi plugin sells them, in AI cores where MindCluster's does; pure.
+"""Ascend chips as bars: in MiB for the HAMi plugin, in AI cores for MindCluster's; pure.
 
-It reads nodes and pods by itself, as `picture` does.
+It reads nodes and pods independently of the product, like `picture`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CORES_PER_CHIP: Final = 8
 
 
 def hami_chips(node: Json, pods: Sequence[Json]) -> Iterator[CardBar]:
-    """The chips that the HAMi plugin registered on *node*, with what *pods* hold of them."""
+    """Yield the chips that the HAMi plugin registered on *node*, with what *pods* hold of them."""
     soft = annotations_of(node).get(NODE_SOFT) == "true"
     cut = "soft slices" if soft else "templates"
     for key, register in annotations_of(node).items():
@@ -63,13 +63,13 @@ def _hami_parts(word: str, chip_id: str, pods: Sequence[Json], *, soft: bool) ->
 
 
 def _over(chip: AscendChip, templates: Sequence[str]) -> bool:
-    """Whether the chip has too few AI cores or AI CPUs for slices of *templates*; 0 AI CPUs = they are not told."""
+    """Return whether the chip has too few AI cores or AI CPUs for slices of *templates*; 0 AI CPUs = unknown."""
     used = [one for name in templates for one in chip.templates if one.name == name]
     return sum(one.ai_core for one in used) > chip.ai_core or sum(one.ai_cpu for one in used) > chip.ai_cpu
 
 
 def mindcluster_chips(node: Json, pods: Sequence[Json]) -> Iterator[CardBar]:
-    """The chips of *node* that MindCluster's plugin cuts, with what *pods* hold of them."""
+    """Yield the chips of *node* that MindCluster's plugin divides, with what *pods* hold of them."""
     total = int(value_of((node.get("status", {}).get("capacity") or {}).get(mindcluster.CORES, "0")))
     held = [(pod, found) for pod in pods if (found := _assigned(pod)) is not None]
     for chip in range(total // _CORES_PER_CHIP):
@@ -96,7 +96,7 @@ def mindcluster_chips(node: Json, pods: Sequence[Json]) -> Iterator[CardBar]:
 
 
 def _assigned(pod: Json) -> mindcluster.Assigned | None:
-    """What *pod* has: as the plugin reported it, since it may swap pods that ask alike; until then as promised."""
+    """Return what *pod* has: as reported by the plugin, which may swap equal requests; before that as promised."""
     annotations = annotations_of(pod)
     found = mindcluster.decode(annotations.get(mindcluster.ASSIGNED, ""))
     real = mindcluster.decode_real(annotations.get(mindcluster.REAL, ""))

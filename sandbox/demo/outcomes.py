@@ -1,7 +1,6 @@
-"""Judges whether what became of a pod is what was declared, in sentences; pure.
+"""Compares a pod's state with its expected outcome, in sentences; pure.
 
-Beside the declaration, a placed pod is held to what always has to be true: its containers see exactly the cards that
-its annotations promise.
+A placed pod must also meet an invariant: its containers see exactly the cards that its annotations promise.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """What is known of one pod at one moment.
+    """The state of one pod at one moment.
 
-    denial: the API server's refusal, "" if it took the pod. warnings: what it said on taking it. pod: the object, None
-    if it is gone. manifest: what was sent. events: those about it, where that is declared. env_by_container: what the
+    denial: the API server's refusal, "" if the pod was admitted. warnings: its warnings on admission. pod: the object,
+    None if it is gone. manifest: what was sent. events: its events, if they are expected. env_by_container: what the
     device plugins gave.
     """
 
@@ -47,12 +46,12 @@ class Sighting:
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Its annotations as they stand in the API server."""
+        """Its annotations in the API server."""
         return {} if self.pod is None else vgpu_protocol.annotations_of(self.pod)
 
     @property
     def waiting_reason(self) -> str:
-        """The text of its PodScheduled condition while that is false."""
+        """The message of its PodScheduled condition while that is false."""
         conditions = [] if self.pod is None else self.pod.get("status", {}).get("conditions") or []
         return next(
             (str(c.get("message", "")) for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"),
@@ -68,10 +67,10 @@ class Sighting:
 def complaints(
     expected: Expectation, seen: Sighting, cards_by_pod: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> tuple[str, ...]:
-    """What is not (or not yet) as declared, one sentence each; nothing = it came true.
+    """Return what is not (or not yet) as expected, one sentence each; empty = as expected.
 
     Args:
-        expected: the declaration.
+        expected: the expected outcome.
         seen: the pod now.
         cards_by_pod: node and cards of the other pods, for ``same_cards_as``.
     """

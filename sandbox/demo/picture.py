@@ -1,6 +1,6 @@
-"""Draws who holds what: cards as bars, from nodes and pods as the API server tells them; pure.
+"""Draws cards and their holders as bars, from the API server's nodes and pods; pure.
 
-It reads the annotations by itself, not with the product's core, so that the demo does not ask the one it examines.
+It reads the annotations itself, without the product's core, so that the demo checks the product independently.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAID_ALREADY: Final = frozenset(
 
 
 def cards(nodes: Iterable[Json], pods: Sequence[Json]) -> tuple[CardBar, ...]:
-    """The cards of *nodes* with what bound, unfinished *pods* hold of them, in the nodes' order."""
+    """Return the cards of *nodes* with what bound, unfinished *pods* hold of them, in the nodes' order."""
     return tuple(bar for node in nodes for bar in _cards_of(node, [p for p in pods if _holds_on(p, node)]))
 
 
@@ -80,7 +80,7 @@ def _vgpu_cards(node: str, register: str, pods: Sequence[Json]) -> list[CardBar]
 
 
 def _hami_cards(node: str, register: str, pods: Sequence[Json]) -> Iterator[CardBar]:
-    """The NVIDIA cards that HAMi's plugin registered."""
+    """Yield the NVIDIA cards that HAMi's plugin registered."""
     for card in json.loads(register):
         parts = tuple(
             Part(pod=pod["metadata"]["name"], amount=int(device.fields[2]), cores_pct=int(device.fields[3]))
@@ -93,7 +93,7 @@ def _hami_cards(node: str, register: str, pods: Sequence[Json]) -> Iterator[Card
 
 
 def _whole_gpus(node: Json, total: int, pods: Sequence[Json]) -> CardBar:
-    """All cards of a node as one bar: which pod has which, the device plugin alone knows."""
+    """Return all cards of a node as one bar, because only the device plugin knows which pod has which."""
     parts = []
     for pod in pods:
         limits = [container.get("resources", {}).get("limits") or {} for container in pod["spec"]["containers"]]
@@ -143,5 +143,5 @@ def _whole(text: object) -> int:
 
 
 def environment(env: Mapping[str, str]) -> str:
-    """What a container received, as one line; what is the same everywhere or repeats another value is left out."""
+    """Return what a container received, as one line; constant and repeated values are omitted."""
     return " ".join(f"{key}={value}" for key, value in env.items() if key not in _SAID_ALREADY)

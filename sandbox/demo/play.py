@@ -1,4 +1,4 @@
-"""Plays examples against a cluster: applies them, takes the declared steps, and waits for what was declared."""
+"""Plays examples against a cluster: applies them, runs their steps, and waits for their outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_EVERY_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleVerdict:
-    """One declaration as a sentence, and what is wrong with it; nothing = it came true."""
+    """One expected outcome as a sentence, and its problems; none = as expected."""
 
     example: str
     claim: str
@@ -28,13 +28,13 @@ class ExampleVerdict:
 
 @dataclass(slots=True, kw_only=True)
 class Play:
-    """Remembers what the API server said of every pod that was applied.
+    """Remembers the API server's answer for every applied pod.
 
     Attributes:
-        user: who applies.
-        env_of: what the containers of a pod (namespace/name) received from device plugins.
-        tell: takes a line for people whenever something was done.
-        judged: takes every verdict when it falls.
+        user: applies the manifests.
+        env_of: returns what the containers of a pod (namespace/name) received from device plugins.
+        tell: receives a line for people after each action.
+        judged: receives every verdict.
     """
 
     user: KubectlUser
@@ -46,11 +46,11 @@ class Play:
     _standing: dict[str, tuple[str, Expectation]] = field(default_factory=dict)
 
     async def run(self, example: Example, *, within_s: float) -> tuple[ExampleVerdict, ...]:
-        """Apply *example*, wait for what is declared, take its steps; all declarations, each with its problems.
+        """Apply *example*, wait for its outcomes, run its steps; return all verdicts.
 
         Args:
-            example: what to apply.
-            within_s: how long each round of declarations may take to come true.
+            example: the example.
+            within_s: time limit of each round of outcomes.
         """
         later = {step.apply for step in example.steps}
         first = [manifest for manifest in example.manifests if manifest["metadata"]["name"] not in later]
@@ -64,13 +64,13 @@ class Play:
         return tuple(verdicts)
 
     async def final(self) -> tuple[ExampleVerdict, ...]:
-        """Judge once more, now, whatever was declared last for every pod that was not deleted."""
+        """Judge the latest expected outcome of every pod that was not deleted once more."""
         pods = {name: expected for name, (_, expected) in self._standing.items()}
         judged = await self._judge(tuple(pods.values()))
         return tuple(_verdict(self._standing[expected.pod][0], expected, problems) for expected, problems in judged)
 
     async def sightings(self) -> Mapping[str, Sighting]:
-        """Every pod that was applied, as it is now."""
+        """Return the current state of every applied pod."""
         return {name: await self._see(name) for name in self._answers}
 
     async def _apply(self, manifest: Json) -> None:
@@ -120,7 +120,7 @@ class Play:
         return verdicts
 
     def _decided(self, expected: Expectation) -> bool:
-        """Whether admission has had the last word, so that waiting mends nothing."""
+        """Return whether admission has decided the outcome, so that waiting cannot change it."""
         answer = self._answers.get(expected.pod)
         return expected.outcome is Outcome.DENIED or answer is None or not answer.accepted
 
@@ -132,7 +132,7 @@ class Play:
         return [(expected, complaints(expected, seen[expected.pod], places)) for expected in expectations]
 
     async def _settle(self, pods: tuple[str, ...], within_s: float) -> None:
-        """Wait until each of *pods* runs, or something says why it does not."""
+        """Wait until each of *pods* runs, or has a reason why it does not."""
         until = time.monotonic() + within_s
         while time.monotonic() < until:
             seen = [await self._see(pod) for pod in pods]

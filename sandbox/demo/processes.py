@@ -1,4 +1,4 @@
-"""Runs the product's processes as an operator would, with their logs in a folder, and ends them whatever happens."""
+"""Runs the product's processes as an operator would, with their logs in a folder, and always ends them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LOOK_S: Final = 0.3
 
 
 def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """*environ* for a process of this checkout, with the core that runs here, compiled or interpreted.
+    """Return *environ* for a process of this checkout, with the core that runs here, compiled or interpreted.
 
-    Without what would configure it: a CARDSHARE_ variable of the person's shell must not change the outcome.
+    Variables that would configure it are removed, because a user's CARDSHARE_ variable must not change the outcome.
     """
     kept = {key: value for key, value in environ.items() if not key.startswith(("CARDSHARE_", "KUBE"))}
     found = (str(Path(core.__path__[0]).parent), str(_ROOT), *environ.get("PYTHONPATH", "").split(os.pathsep))
@@ -41,24 +41,24 @@ class ProcessFailedError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """One process, the leader of a group of its own."""
+    """One process, the leader of its own group."""
 
     name: str
     log: Path
     process: asyncio.subprocess.Process
 
     def log_tail(self, lines: int = 15) -> str:
-        """The last *lines* of what it wrote."""
+        """Return the last *lines* of its log."""
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process and all that it started."""
+        """Send a signal to the process and everything it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
 
 class Processes:
-    """Starts ``python -m MODULE``; on leaving the context all are stopped, the last one first."""
+    """Starts ``python -m MODULE``; leaving the context stops all processes, the last one first."""
 
     def __init__(self, logs: Path, environ: Mapping[str, str]) -> None:
         self.logs = logs
@@ -85,7 +85,7 @@ class Processes:
     async def start(
         self, name: str, module: str, arguments: Sequence[str], environ: Mapping[str, str] | None = None
     ) -> Running:
-        """Start *module* with *arguments* and more variables; its output goes to ``<logs>/<name>.log``."""
+        """Start *module* with *arguments* and additional variables; its output goes to ``<logs>/<name>.log``."""
         log = self.logs / f"{name}.log"
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
@@ -105,7 +105,7 @@ class Processes:
         return running
 
     async def stop(self, running: Running) -> int:
-        """Ask it to end, kill what is left of its group after some seconds, and say its exit code."""
+        """Ask it to end, kill the rest of its group after some seconds, and return its exit code."""
         if running.process.returncode is None:
             running.signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
@@ -119,7 +119,7 @@ class Processes:
         """Wait until *url* answers 200.
 
         Raises:
-            ProcessFailedError: the process ended, or did not get there in time.
+            ProcessFailedError: the process ended, or was not ready in time.
         """
         last = "no connection"
         try:
@@ -143,10 +143,10 @@ class Processes:
 
 
 async def watch(*watched: Running) -> NoReturn:
-    """Wait until one of them ends, which none should.
+    """Wait until one of them ends unexpectedly.
 
     Raises:
-        ProcessFailedError: it did.
+        ProcessFailedError: one ended.
     """
     while True:
         for running in watched:
@@ -158,10 +158,11 @@ async def watch(*watched: Running) -> NoReturn:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on, and that nobody else is given for a minute.
+    """Return a free TCP port of the loopback interface that is not given to others for a minute.
 
-    Whoever ends a connection keeps its port for that long, in the state TIME-WAIT: who asks for any port gets another
-    one, and who names it may listen there. So two who ask at once are not told of the same port.
+    The side that ends a connection keeps its port for that time in the state TIME-WAIT. A process that asks for any
+    port gets another one, but a process may listen on it by number. So two simultaneous calls never return the same
+    port.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]

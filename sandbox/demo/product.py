@@ -1,7 +1,6 @@
-"""Installs the product beside an API server: what ``deploy/base`` ships, and webhook and controller as processes.
+"""Installs the product beside an API server: the objects of ``deploy/base``, and webhook and controller as processes.
 
-It works against the double and against a real API server alike; it knows only a kubeconfig and an administrator's
-client.
+It works with the double and with a real API server; it needs only a kubeconfig and an administrator's client.
 """
 
 from __future__ import annotations
@@ -27,30 +26,30 @@ from sandbox.demo.processes import Processes, Running, free_port
 
 Json = dict[str, Any]
 
-# The account that the product's own writes come from, and that admission trusts.
+# The account of the product's own writes, which admission trusts.
 NAMESPACE: Final = "cardshare-system"
 CONTROLLER_ACCOUNT: Final = "cardshare-controller"
-# Where the players' configuration stands; in the sandbox nobody else makes namespaces.
+# The namespaces of the players' configuration; no one else creates namespaces in the sandbox.
 TRUSTED_NAMESPACES: Final = "kube-system,volcano-system,mindx-dl"
 WEBHOOK_ACCOUNT: Final = "cardshare-webhook"
 EXPLAIN_ACCOUNT: Final = "cardshare-explain"
 _AUDIENCE: Final = "cardshare-controller"
 _SETTINGS: Final = "cardshare-settings"
-# Played kubelets remove a pod without a word of its end, and nothing of it runs on.
+# Played kubelets remove pods without reporting their end, and no process remains.
 NO_PROCESSES: Final = "removed_pod_hold_s: 0\n"
-# The sandbox has no scheduler of Volcano's, so that its pods can be placed here too.
+# The sandbox has no scheduler of Volcano, so its pods can be placed here too.
 SCHEDULER_NAMES: Final = ("cardshare", "volcano")
 
 _DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy" / "base"
 _SHIPPED: Final = ("namespace.yaml", "accounts.yaml", "rights.yaml", "preview.yaml", "admission.yaml")
-# What it takes to stand in for Volcano's scheduler.
+# The additional rights to replace Volcano's scheduler.
 _MORE_RIGHTS: Final = _DEPLOY.parent / "overlays" / "volcano-name" / "rights.yaml"
 _REGISTRATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 _HOST: Final = "127.0.0.1"
-# Longer than webhooks warn before the end.
+# Longer than the interval in which webhooks warn of the expiry.
 _DAYS: Final = 30
-# A demo that is kept up is over within this.
+# A demo that stays up ends within this time.
 _TOKEN_S: Final = 86_400
 _INVENTORY_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.05
@@ -60,10 +59,11 @@ _KNOWN: Final = re.compile(r"^cardshare_webhook_inventory_known 1", re.MULTILINE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """The processes, running and ready. The URLs are those of their plain ports.
+    """The processes, running and ready, with the URLs of their plain ports.
 
-    asked_at: where the controller is asked why pods wait, over TLS; ca_file proves it; explain_token is shown there.
-    settings: the folders of the settings' files, which the processes take again when they change; mostly one for both.
+    asked_at: the controller's TLS address for questions why pods wait; ca_file: its authority; explain_token: the token
+    for it. settings: the folders of the settings' files, which the processes reload after changes; usually one for
+    both.
     """
 
     webhook: Running
@@ -85,20 +85,20 @@ async def install(
     client_ca: Path,
     settings: Path | None = None,
 ) -> Product:
-    """Start both processes, wait until they are ready, and have the API server call the webhook.
+    """Start both processes, wait until they are ready, and register the webhook with the API server.
 
-    The webhook is waited for until it knows which cards there are.
+    It waits until the webhook knows the cluster's cards.
 
     Args:
-        processes: who owns them.
-        folder: for the certificates; made if it is not there.
-        admin: may do everything; it installs the account, the rights and the registration that are shipped.
-        kubeconfigs: the ways to the API server, by the account that each leads as.
-        client_ca: the authority that vouches for the API server where it calls webhooks.
-        settings: a settings file for both, or None for what is shipped, in a folder that may be edited.
+        processes: owns the processes.
+        folder: for the certificates; created if missing.
+        admin: has all rights; installs the shipped account, rights and registration.
+        kubeconfigs: a kubeconfig for each account.
+        client_ca: the authority of the API server's client certificate for webhooks.
+        settings: a settings file for both, or None for the shipped settings, in a folder that may be edited.
 
     Raises:
-        ProcessFailedError: one of them does not get ready.
+        ProcessFailedError: one of them does not become ready.
         ApiStatusError: the registration is refused.
     """
     if settings is None:
@@ -132,7 +132,7 @@ async def install(
 
 
 def _settings(folder: Path) -> Path:
-    """The settings that are shipped, for played kubelets, in a folder as a mounted ConfigMap is one."""
+    """Return the shipped settings, adapted to played kubelets, in a folder like a mounted ConfigMap."""
     folder.mkdir(parents=True, exist_ok=True)
     documents = yaml.safe_load_all((_DEPLOY / "settings.yaml").read_text(encoding="utf-8"))
     for key, text in next(each["data"] for each in documents if each["metadata"]["name"] == _SETTINGS).items():
@@ -141,13 +141,13 @@ def _settings(folder: Path) -> Path:
 
 
 async def _asking(admin: ApiClient, folder: Path, url: str, certs: Path) -> tuple[str, ...]:
-    """The webhook's flags by which it asks the controller at *url* where pods of dry runs would go."""
+    """Return the webhook's flags for previews from the controller at *url*."""
     token = await _token(admin, WEBHOOK_ACCOUNT, folder / "preview.token")
     return ("--preview-url", url, "--preview-ca", str(certs / CA_FILE), "--preview-token", str(token))
 
 
 async def _token(admin: ApiClient, account: str, file: Path) -> Path:
-    """A *file* with a token of *account* that the controller takes."""
+    """Return *file* with a token of *account* that the controller accepts."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
     answer = await admin.create(path, {"spec": {"audiences": [_AUDIENCE], "expirationSeconds": _TOKEN_S}})
 
@@ -160,7 +160,7 @@ async def _token(admin: ApiClient, account: str, file: Path) -> Path:
 
 
 async def install_rights(admin: ApiClient) -> tuple[Json, ...]:
-    """Install the shipped namespace, accounts and rights; return all that is shipped, the registrations too.
+    """Install the shipped namespace, accounts and rights; return all shipped objects including registrations.
 
     Raises:
         ApiStatusError: the API server refuses.
@@ -171,7 +171,7 @@ async def install_rights(admin: ApiClient) -> tuple[Json, ...]:
 
 
 def registration(documents: Iterable[Json], url: str, ca_pem: bytes) -> tuple[Json, ...]:
-    """The shipped webhook registrations among *documents*, with *url* in place of the Service that is not here."""
+    """Return the webhook registrations in *documents*, with *url* instead of the missing Service."""
     return tuple(
         {**document, "webhooks": [_called_at(webhook, url, ca_pem) for webhook in document["webhooks"]]}
         for document in documents
@@ -186,9 +186,9 @@ def _called_at(webhook: Json, url: str, ca_pem: bytes) -> Json:
 
 
 def shipped() -> tuple[Json, ...]:
-    """What ``deploy/base`` installs, less what runs as pods there: namespace, accounts, rights, registrations.
+    """Return the objects of ``deploy/base`` without its pods: namespace, accounts, rights, registrations.
 
-    And the rights of the overlay ``volcano-name``.
+    Includes the rights of the overlay ``volcano-name``.
 
     Raises:
         OSError: the folder is not beside the packages; this runs from a checkout.
@@ -202,7 +202,7 @@ def shipped() -> tuple[Json, ...]:
 
 
 def policies() -> tuple[Json, ...]:
-    """The policies that ``deploy/base`` installs.
+    """Return the policies of ``deploy/base``.
 
     Raises:
         OSError: the folder is not beside the packages; this runs from a checkout.
@@ -214,7 +214,7 @@ async def _start_webhook(processes: Processes, certs: Path, options: tuple[str, 
     wanted = Wanted(dns_names=("localhost",), ip_addresses=(_HOST,), days=_DAYS, ca_days=_DAYS)
     await asyncio.to_thread(ensure, certs, wanted, datetime.now(UTC))
     reviews, plain = f"{_HOST}:{free_port()}", f"{_HOST}:{free_port()}"
-    # The API server double goes first in the end: there is nobody left to drain for.
+    # The API server double stops first, so no calls remain to drain.
     listen = ("--listen", reviews, "--cert-dir", str(certs), "--metrics-listen", plain, "--drain-s", "0")
     believed = ("--trust-namespaces", TRUSTED_NAMESPACES)
     running = await processes.start("webhook", "webhook", (*listen, *believed, *options))
@@ -222,7 +222,7 @@ async def _start_webhook(processes: Processes, certs: Path, options: tuple[str, 
 
 
 async def inventoried(metrics_url: str) -> None:
-    """Wait until the webhook knows the cluster's cards; it goes on without, and tells less."""
+    """Wait until the webhook knows the cluster's cards; it also works without, with fewer warnings."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_INVENTORY_S), aiohttp.ClientSession() as session:
             while True:
@@ -233,7 +233,7 @@ async def inventoried(metrics_url: str) -> None:
 
 
 async def reloads(metrics_url: str) -> int:
-    """How often the webhook has taken settings anew, as its metrics have it."""
+    """Return how often the webhook has reloaded its settings, from its metrics."""
     async with aiohttp.ClientSession() as session, session.get(metrics_url) as response:
         found = _RELOADS.search(await response.text())
     return int(found["count"]) if found else 0
@@ -248,7 +248,7 @@ async def _start_controller(processes: Processes, kubeconfig: Path, options: tup
 
 
 async def apply(admin: ApiClient, documents: Iterable[Json]) -> None:
-    """Create what is not there yet, and put what is there in the wanted state.
+    """Create missing objects, and update existing ones.
 
     Raises:
         ApiStatusError: the API server refuses one of them.
@@ -264,17 +264,17 @@ async def apply(admin: ApiClient, documents: Iterable[Json]) -> None:
 
 
 async def remove(admin: ApiClient, documents: Iterable[Json]) -> None:
-    """Delete what `apply` made.
+    """Delete the objects of `apply`.
 
     Raises:
-        ApiStatusError: one of them is not there, or the API server refuses.
+        ApiStatusError: one of them is missing, or the API server refuses.
     """
     for document in documents:
         await admin.delete(f"{_collection(document)}/{document['metadata']['name']}")
 
 
 def _collection(document: Json) -> str:
-    """The path of what is of the kind and in the namespace of *document*."""
+    """Return the collection path for the kind and namespace of *document*."""
     metadata, api = document["metadata"], document["apiVersion"]
     place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
     kind = document["kind"].lower()

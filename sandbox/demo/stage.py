@@ -21,18 +21,18 @@ from sandbox.nodes.records import Records
 from sandbox.players import volcano_kinds
 
 _MINDCLUSTER: Final = {"accelerator": "huawei-Ascend310P", "host-arch": "huawei-arm"}
-# Seconds until MindCluster's plugin reports a slice and looks again for a pod; in the field it is 5 and 1.
+# Seconds until MindCluster's plugin reports a slice and retries to find a pod; the real values are 5 and 1.
 _PROMPT: Final = {"report_after_s": 0.1, "retry_after_s": 0.05}
 
 _L20: Final = {"kind": "nvidia", "model": "NVIDIA L20", "memory_mib": 46068, "count": 4}
-# Kept for who tolerates it, so that what else runs leaves these alike.
+# Reserved for pods that tolerate it, so that other pods do not change these nodes.
 _SERVING: Final[dict[str, Any]] = {
     "labels": {"pool": "serving"},
     "taints": [{"key": "pool", "value": "serving", "effect": "NoSchedule"}],
 }
 _IMAGE: Final = {"names": ["registry.example.com/language-model:2"], "sizeBytes": 20 * 2**30}
 
-# The nodes that the declarations in docs/examples are about.
+# The nodes that the outcomes in docs/examples refer to.
 NODES: Final[list[dict[str, Any]]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
     {"name": "t4-b", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
@@ -48,12 +48,12 @@ NODES: Final[list[dict[str, Any]]] = [
     {"name": "gpu-a", "plugin": {"kind": "nvidia", "model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "count": 8}},
     {"name": "gpu-b", "plugin": {"kind": "nvidia", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
     {"name": "gpu-c", "plugin": {"kind": "nvidia", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
-    # Two alike, but for an image that one of them has.
+    # Two equal nodes, except for an image on one of them.
     {"name": "gpu-d", **_SERVING, "plugin": _L20},
     {"name": "gpu-e", **_SERVING, "plugin": _L20, "images": [_IMAGE]},
     {"name": "hami-a", "plugin": {"kind": "hami", "model": "NVIDIA A10", "memory_mib": 23028, "count": 2}},
     {"name": "hami-b", "plugin": {"kind": "hami", "model": "NVIDIA L4", "memory_mib": 23034, "count": 2}},
-    # It has few processors: pods that ask for some go to the other one.
+    # It has few processors, so pods that request more go to the other one.
     {"name": "share-a", "capacity": {"cpu": "1"}, "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 2}},
     {"name": "share-b", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 1}},
     {"name": "number-a", "plugin": {"kind": "gpushare", "strategy": "number", "memory_mib": 11178, "count": 4}},
@@ -74,15 +74,15 @@ NODES: Final[list[dict[str, Any]]] = [
     {"name": "mind-b", "labels": _MINDCLUSTER, "plugin": {"kind": "mindcluster", "chips": 2, **_PROMPT}},
 ]
 
-# Somebody without any trust in admission: what examples do is done by this person.
+# A user without trust in admission, who performs the actions of the examples.
 PERSON: Final = User(name="dana", groups=("system:masters",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What an audience needs, on the embedded API server or on a real one.
+    """The parts of a stage, on the embedded API server or on a real one.
 
-    admin: a client that may do everything. records: what the containers received. kubeconfig: the person's.
+    admin: a client with all rights. records: what the containers received. kubeconfig: the user's.
     """
 
     url: str
@@ -102,24 +102,24 @@ async def running_stage(
     *,
     volcano: bool = False,
 ) -> AsyncIterator[Stage]:
-    """Start everything on an embedded API server and stop it in the end; files and logs go to *folder*.
+    """Start everything on an embedded API server and stop it at the end; files and logs go to *folder*.
 
     Args:
-        folder: made if it is not there.
-        environ: what the processes are started with, less what would configure them.
-        kubelet: in which order and how slowly kubelets admit pods; None = oldest first, at once.
-        nodes: what nodes there are, as in a node file.
+        folder: created if missing.
+        environ: environment of the processes, without variables that configure them.
+        kubelet: order and delay of kubelets' admissions; None = oldest first, at once.
+        nodes: the nodes, as in a node file.
         volcano: whether Volcano's kinds are installed.
 
     Raises:
-        ProcessFailedError: webhook or controller does not get ready.
+        ProcessFailedError: webhook or controller does not become ready.
     """
     async with running_cluster(
         nodefile.read(list(nodes)), ClusterSettings(enforces_rbac=True, kubelet=kubelet or KubeletSettings())
     ) as cluster:
         if volcano:
             await volcano_kinds.install(cluster.admin)
-        # The API server double keeps policies, so that all that is shipped is there; it does not judge by them.
+        # The API server double stores policies so that all shipped objects exist, but does not enforce them.
         await apply(cluster.admin, await asyncio.to_thread(policies))
         ours = {
             account: await _write(
@@ -149,10 +149,10 @@ async def running_stage(
 async def installed(
     folder: Path, environ: Mapping[str, str], *, admin: ApiClient, kubeconfigs: Mapping[str, Path], client_ca: Path
 ) -> AsyncIterator[Product]:
-    """The product beside whichever API server *admin* and *kubeconfigs* lead to; logs go to *folder*.
+    """Yield the product beside the API server of *admin* and *kubeconfigs*; logs go to *folder*.
 
     Raises:
-        ProcessFailedError: webhook or controller does not get ready.
+        ProcessFailedError: webhook or controller does not become ready.
     """
     async with Processes(folder / "logs", environ) as processes:
         yield await install(processes, folder, admin=admin, kubeconfigs=kubeconfigs, client_ca=client_ca)

@@ -1,4 +1,4 @@
-"""The demo as a story of thirty lines: its examples in chapters, then the few cards and reasons that show most."""
+"""The demo as a story of thirty lines: its examples in chapters, then a few informative cards and reasons."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CARDS_SHOWN: Final = 7
 
 @dataclass(slots=True, kw_only=True)
 class Chapters:
-    """Counts the outcomes of the examples, chapter by chapter.
+    """Counts the outcomes of the examples by chapter.
 
     Attributes:
         examples: the examples that are still to be played.
@@ -54,7 +54,7 @@ class Chapters:
     _verdicts_by_chapter: dict[str, list[ExampleVerdict]] = field(default_factory=dict)
 
     def ended(self, example: str, verdicts: Iterable[ExampleVerdict]) -> tuple[str, str]:
-        """The mark and the line of the chapter that ends with *example* and its *verdicts*; "" if it goes on."""
+        """Return the mark and the line of the chapter that ends with *example* and *verdicts*; "" if it continues."""
         self.examples.discard(example)
         title = next(title for title, examples in CHAPTERS.items() if example in examples)
         found = self._verdicts_by_chapter.setdefault(title, [])
@@ -67,7 +67,7 @@ class Chapters:
 
 
 def fullest(bars: Sequence[CardBar]) -> tuple[CardBar, ...]:
-    """The cards with most holders, one of each kind, in the order of *bars*."""
+    """Return the cards with the most holders, one of each kind, in the order of *bars*."""
     by_label: dict[str, CardBar] = {}
     for bar in bars:
         kind = "whole" if bar.label.startswith("whole ") else bar.label.rpartition(", ")[2]
@@ -78,7 +78,7 @@ def fullest(bars: Sequence[CardBar]) -> tuple[CardBar, ...]:
 
 
 def one_of_each(seen: Mapping[str, Sighting]) -> Iterator[tuple[str, str]]:
-    """A pod that waits and one that was refused, each with what it was answered; the shortest answers."""
+    """Yield a waiting pod and a denied pod with the shortest answers."""
     waiting = {name: sighting.waiting_reason for name, sighting in seen.items() if not sighting.node}
     denied = {name: sighting.denial.partition("denied the request: ")[2] for name, sighting in seen.items()}
     for verb, answers in (("waits", waiting), ("was refused", denied)):

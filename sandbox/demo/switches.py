@@ -1,6 +1,6 @@
-"""What an example needs of its cluster that is not shipped so: settings, and manifests of deploy/ that stand apart.
+"""An example's required deviations from the shipped cluster: settings, and optional manifests of deploy/.
 
-It is so for as long as the example is played, and as it was before afterwards: others show what is shipped.
+They apply only while the example is played, because the other examples show the shipped state.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _LOOK_EVERY_S: Final = 0.05
 async def switched(
     stage: Stage, cluster: Cluster, tell: Callable[[str], None] = lambda line: None
 ) -> AsyncIterator[None]:
-    """As long as this lasts, *stage* is as *cluster* says; the controller sees an edit of settings within a second.
+    """Make *stage* as *cluster* requires inside this context; the controller sees an edit of settings within a second.
 
-    The webhook is waited for, at both ends: one that has just taken other settings knows no cards yet, and would not
-    warn of what is applied next.
+    It waits for the webhook at both ends: after a reload the webhook does not know the cards yet, and would omit
+    warnings.
 
     Args:
-        stage: where the example is played.
-        cluster: nothing is done where it asks for nothing.
-        tell: takes a line for people of all that is done.
+        stage: the stage of the example.
+        cluster: the requirements; nothing happens if there are none.
+        tell: receives a line for people for each action.
 
     Raises:
-        ProcessFailedError: the webhook does not take the settings.
+        ProcessFailedError: the webhook does not reload the settings.
     """
     documents = [one for name in cluster.deploy for one in await asyncio.to_thread(_documents, _DEPLOY / name)]
     for name in cluster.deploy:
         tell(f"kubectl apply -f deploy/{name}")
-    # First the right, then what makes use of it; and the other way round in the end.
+    # The rights come before their use, and are removed after it.
     await apply(stage.admin, documents)
     try:
         async with _edited(stage.product, cluster.settings):
@@ -77,10 +77,10 @@ async def _edited(product: Product, settings: Mapping[str, Any]) -> AsyncIterato
 
 
 async def _take(product: Product, texts: Mapping[Path, str]) -> None:
-    """Write *texts*, which say something else, and wait until a webhook that runs has taken them and knows the cards.
+    """Write the changed *texts*, and wait until a running webhook has reloaded them and knows the cards.
 
     Raises:
-        ProcessFailedError: it does not take them.
+        ProcessFailedError: it does not reload them.
     """
     count = await _reloads(product)
     for path, text in texts.items():
@@ -97,7 +97,7 @@ async def _take(product: Product, texts: Mapping[Path, str]) -> None:
 
 
 async def _reloads(product: Product) -> int | None:
-    """How often the webhook has taken settings anew; None where nobody answers."""
+    """Return how often the webhook has reloaded its settings; None if it does not answer."""
     try:
         return await reloads(f"{product.webhook_url}/metrics")
     except aiohttp.ClientError:
@@ -109,7 +109,7 @@ def _documents(path: Path) -> list[dict[str, Any]]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write *text* so that nobody reads a part of it."""
+    """Write *text* atomically."""
     beside = path.with_name(f".{path.name}")
     beside.write_text(text, encoding="utf-8")
     os.replace(beside, path)

@@ -1,4 +1,4 @@
-"""Does to the API server what kubectl would do for the person who submits pods, and hears its warnings."""
+"""Makes kubectl's API calls for a user who submits pods, and records the warnings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # RFC 9110 warn-value: code, agent, quoted text; only 299 is ever sent.
 _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\(.)")
-# The one kind of these that no namespace holds.
+# The only cluster-scoped kind of these.
 PRIORITY_CLASS: Final = "PriorityClass"
-# apiVersion and kind -> path of the collection, for what examples hold.
+# Path of the collection by apiVersion and kind, for the objects of examples.
 _PLURALS: Final[Mapping[tuple[str, str], str]] = {
     ("v1", "Pod"): "pods",
     ("v1", "ConfigMap"): "configmaps",
@@ -33,13 +33,13 @@ KINDS: Final = tuple(kind for _, kind in _PLURALS)
 
 
 def can_apply(manifest: Mapping[str, Any]) -> bool:
-    """Whether *manifest* is of a kind that `KubectlUser.apply` takes."""
+    """Return whether `KubectlUser.apply` supports the kind of *manifest*."""
     return (str(manifest.get("apiVersion")), str(manifest["kind"])) in _PLURALS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the API server said: status, its text if it refused, its warnings, and the object if it took it."""
+    """The API server's answer: status, its text on refusal, its warnings, and the object on success."""
 
     status: int
     message: str = ""
@@ -48,7 +48,7 @@ class Answer:
 
     @property
     def accepted(self) -> bool:
-        """Whether the write was taken."""
+        """Whether the write was accepted."""
         return self.status < 400
 
 
@@ -61,7 +61,7 @@ class Told:
 
 
 class KubectlUser:
-    """One person at one API server; use it as an async context manager."""
+    """One user at one API server; an async context manager."""
 
     def __init__(self, *, server: str, token: str, ca_pem: bytes, namespace: str = "default") -> None:
         self._server = server.rstrip("/")
@@ -86,7 +86,7 @@ class KubectlUser:
             self._opened = None
 
     async def apply(self, manifest: Mapping[str, Any]) -> Answer:
-        """``kubectl apply``: create what is not there, else patch it towards the manifest."""
+        """``kubectl apply``: create a missing object, otherwise patch it towards the manifest."""
         path = self._collection(manifest)
         name = manifest["metadata"]["name"]
         annotations = manifest["metadata"].get("annotations") or {}
@@ -112,7 +112,7 @@ class KubectlUser:
         return answer.object if answer.accepted else None
 
     async def events(self, pod: str, uid: str) -> tuple[Told, ...]:
-        """``kubectl events --for pod/``, less those of other pods that had its name."""
+        """``kubectl events --for pod/``, without events of earlier pods with its name."""
         path = f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=involvedObject.name={pod}"
         found = (await self._call("GET", path)).object.get("items", ())
         return tuple(
@@ -122,7 +122,7 @@ class KubectlUser:
         )
 
     def pod_path(self, pod: str) -> str:
-        """The path of a pod of this person's namespace."""
+        """Return the path of a pod in this user's namespace."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
 
     def _collection(self, manifest: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Kubelets and what they keep: which nodes there are, what they admit, and what containers received."""
+"""Kubelets and their state: the nodes, what they admit, and what containers received."""

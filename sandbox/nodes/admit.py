@@ -1,6 +1,6 @@
-"""What kubelet decides about a pod: whether its node has room, and which plugin is asked for what, in which order.
+"""Kubelet's decisions about a pod: whether its node has capacity, and which plugin is called for what, in which order.
 
-Pure functions; `kubelet` does the talking.
+Pure functions; `kubelet` does the communication.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """A resource of which the node has too little, in the resource's unit."""
+    """A shortage of a resource on the node, in the resource's unit."""
 
     resource: str
     wanted: Decimal
@@ -51,9 +51,9 @@ class Shortage:
 
 
 def asks(pod: Mapping[str, Any], resources: Iterable[str]) -> Iterator[Ask]:
-    """The calls to plugins that serve *resources*: init containers, then containers, in spec order.
+    """Yield the calls to plugins of *resources*: init containers, then containers, in spec order.
 
-    Within a container kubelet goes through the limits in no order; here it is the order of the names.
+    Within a container, kubelet processes limits in no defined order; here they are ordered by name.
     """
     served = frozenset(resources)
     for container in containers(pod):
@@ -72,7 +72,7 @@ def containers(pod: Mapping[str, Any]) -> Iterator[Json]:
 
 
 def requests(pod: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What a pod needs of each resource: the sum of its containers and sidecars, or the largest step before them.
+    """Return a pod's need of each resource: the sum of its containers and sidecars, or the largest init step.
 
     Source: k8s.io/component-helpers/resource, PodRequests.
     """
@@ -96,9 +96,9 @@ def requests(pod: Mapping[str, Any]) -> dict[str, Decimal]:
 def shortage(
     wanted: Mapping[str, Decimal], held: Iterable[Mapping[str, Decimal]], allocatable: Mapping[str, str]
 ) -> Shortage | None:
-    """The first resource of which the node has too little for *wanted* beside what is *held*.
+    """Return the node's first shortage for *wanted* beside *held*.
 
-    Extended resources that the node does not know are left out, as kubelet leaves them out.
+    Extended resources that the node does not have are ignored, as in kubelet.
     """
     used: dict[str, Decimal] = {}
     for amounts in held:
@@ -114,12 +114,12 @@ def shortage(
 
 
 def is_terminal(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod has ended."""
+    """Return whether the pod has ended."""
     return (pod.get("status") or {}).get("phase") in _TERMINAL
 
 
 def seconds_of(pod: Mapping[str, Any], annotation: str) -> float | None:
-    """A duration that a pod's annotation gives to the player; None if there is none that can be read."""
+    """Return the duration in a pod's annotation for the player; None if it is missing or unreadable."""
     text = (pod["metadata"].get("annotations") or {}).get(annotation)
     try:
         return None if text is None else max(float(text), 0.0)

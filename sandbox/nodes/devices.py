@@ -1,7 +1,7 @@
-"""What the kubelet of one node knows of its devices: at once from its plugins, and late in the node's status.
+"""A kubelet's knowledge of its devices: immediate from its plugins, and delayed in the node's status.
 
-Source: Kubernetes, pkg/kubelet/cm/devicemanager (v1.36). Kubelet admits by its own lists. The node's status, by which
-schedulers judge, follows up to 10 s later (nodeStatusUpdateFrequency).
+Source: Kubernetes, pkg/kubelet/cm/devicemanager (v1.36). Kubelet admits by its own lists. The node's status, which
+schedulers read, follows up to 10 s later (nodeStatusUpdateFrequency).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Json = dict[str, Any]
 
 
 class DevicesUnavailableError(Exception):
-    """Kubelet's own refusal to call a plugin, word for word."""
+    """Kubelet's own refusal to call a plugin, with the original text."""
 
 
 class DeviceLists:
-    """The device lists of one node, healthy devices by resource.
+    """The device lists of one node: healthy devices by resource.
 
     Attributes:
-        changed: set whenever the node's status lags behind.
+        changed: set whenever the node's status is outdated.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class DeviceLists:
         self._healthy: dict[str, Decimal] = {}
 
     def take(self, status: Mapping[str, Any]) -> None:
-        """Take what a plugin, or kubelet for it, says of *capacity* and *allocatable*; None removes a resource."""
+        """Apply a plugin's report of *capacity* and *allocatable*; None removes a resource."""
         for part, amounts in status.items():
             self._status.setdefault(part, {}).update(amounts)
         for resource, amount in (status.get("allocatable") or {}).items():
@@ -42,23 +42,23 @@ class DeviceLists:
         self.changed.set()
 
     def lose(self, resources: Iterable[str]) -> None:
-        """The plugin of *resources* has died: none of its devices is healthy."""
+        """Mark all devices of *resources* unhealthy, because their plugin has died."""
         self.take({"allocatable": dict.fromkeys((one for one in resources if one in self._healthy), "0")})
 
     def told(self) -> Json:
-        """The part of the node's status that is still to be written; it counts as written from now on."""
+        """Return the part of the node's status that still has to be written; it counts as written from now on."""
         self.changed.clear()
         found, self._status = self._status, {}
         return found
 
     def check(self, resource: str, count: int, held: Iterable[Mapping[str, Decimal]]) -> None:
-        """Whether *count* devices of *resource* are there, beside those that are *held*.
+        """Check that *count* devices of *resource* are available beside those that are *held*.
 
         Raises:
             DevicesUnavailableError: they are not, in kubelet's words.
         """
         if resource not in self._healthy:
-            return  # told by nobody: the plugin is of a test's own making
+            return  # no plugin reported it: a test provides the plugin
         healthy = self._healthy[resource]
         if not healthy:
             text = f"no healthy devices present; cannot allocate unhealthy devices {resource}"

@@ -1,6 +1,6 @@
-"""Plays the kubelets of many nodes: one API client that admits the pods bound to them, in an order of its own.
+"""Plays the kubelets of many nodes: one API client that admits the pods bound to them, in its own order.
 
-It is an ordinary client with its own user. What it decides is in `admit`, what it writes in `statuses`.
+It is an ordinary client with its own user. `admit` has its decisions, `statuses` its writes.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from sandbox.nodes.plugin_port import (
 )
 from sandbox.nodes.records import Records, Served
 
-# A pod with this annotation ends Succeeded after so many seconds.
+# A pod with this annotation ends as Succeeded after this many seconds.
 RUN_SECONDS: Final = "sandbox.cardshare.io/run-seconds"
-# A pod with this annotation takes so many seconds to stop, at most its grace period.
+# A pod with this annotation takes this many seconds to stop, at most its grace period.
 STOP_SECONDS: Final = "sandbox.cardshare.io/stop-seconds"
 
 _RETRY_S: Final = 0.5
-# What kubelet hears when a plugin's process dies under a call.
+# Kubelet's error when a plugin's process dies during a call.
 _DIED: Final = "rpc error: code = Unavailable desc = error reading from server: EOF"
 _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError, OSError)
 _log = structlog.get_logger()
 
 
 class AdmissionOrder(StrEnum):
-    """In which order pods that wait on one node are admitted; the order of binding is none of them."""
+    """The order in which waiting pods of one node are admitted; the order of binding is not available."""
 
     CREATED = "created"
     NEWEST_FIRST = "newest-first"
@@ -54,7 +54,7 @@ class AdmissionOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedNode:
-    """A node and the device plugins on it; devices: kubelet's lists of what they have."""
+    """A node and its device plugins; devices: kubelet's lists of their devices."""
 
     spec: NodeSpec
     plugins: tuple[DevicePlugin, ...] = ()
@@ -63,16 +63,16 @@ class PlayedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """How the player behaves.
+    """Settings of the player.
 
     Attributes:
-        order: of pods that wait on one node.
-        seed: of the shuffled order.
-        admission_delay_s: waited before each admission, so that several pods can wait at once.
-        heartbeat_s: between two writes of a node's Ready condition.
-        admits_vanished: a pod that is deleted while it waits is admitted all the same, from the copy that kubelet has.
-        node_status_delay_s: how late the node's status tells what its plugins have; in the field up to 10 s.
-        plugin_calls_per_s: how many calls to the API server the plugins of one node may make; 0: any number.
+        order: admission order of pods that wait on one node.
+        seed: seed of the shuffled order.
+        admission_delay_s: wait before each admission, so that several pods can wait at once.
+        heartbeat_s: interval between writes of a node's Ready condition.
+        admits_vanished: whether a pod that is deleted while it waits is still admitted, from kubelet's copy.
+        node_status_delay_s: delay until the node's status shows the plugins' devices; on real nodes up to 10 s.
+        plugin_calls_per_s: limit of the API calls of the plugins of one node; 0: unlimited.
     """
 
     order: AdmissionOrder = AdmissionOrder.CREATED
@@ -86,7 +86,7 @@ class KubeletSettings:
 
 @dataclass(slots=True, kw_only=True)
 class _Node:
-    """What the player knows of one of its nodes."""
+    """The player's state of one of its nodes."""
 
     played: PlayedNode
     address: str
@@ -97,9 +97,9 @@ class _Node:
     stopping: set[str] = field(default_factory=set)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     is_ready: bool = True
-    # Set while it admits pods; cleared, it hears of them and admits none.
+    # Set while it admits pods; while cleared, it only records them.
     admits: asyncio.Event = field(default_factory=asyncio.Event)
-    # Pods that were deleted while they waited: gone, or to be stopped once they were admitted.
+    # Pods that were deleted while they waited: already gone, or to be stopped after their admission.
     vanished: dict[str, Json | None] = field(default_factory=dict)
     dead: set[object] = field(default_factory=set)
     calling: tuple[DevicePlugin, asyncio.Task[ContainerEnv]] | None = None
@@ -128,14 +128,14 @@ class Kubelet:
         }
 
     async def register(self) -> None:
-        """Create the nodes and start their plugins; a node that is there already is made ready again."""
+        """Create the nodes and start their plugins; an existing node becomes ready again."""
         async with asyncio.TaskGroup() as group:
             limit = asyncio.Semaphore(16)
             for name, node in self._nodes.items():
                 group.create_task(self._register(node, limit), name=f"register-{name}")
 
     async def run(self) -> None:
-        """Play until cancelled; `register` comes first."""
+        """Play until cancelled; call `register` first."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirror("/api/v1/nodes", "", self._heed_node, group), name="kubelet-nodes")
             group.create_task(
@@ -151,24 +151,24 @@ class Kubelet:
                         group.create_task(self._let_beat(node, plugin), name=f"plugin-beat-{name}")
 
     async def set_ready(self, name: str, *, is_ready: bool) -> None:
-        """Say that a node is ready, or that it is not; pods that run go on."""
+        """Set whether a node is ready; running pods continue."""
         self._nodes[name].is_ready = is_ready
         await self._write_ready(name)
 
     async def rejoin(self, name: str) -> None:
-        """Register a node anew that somebody deleted; pods that run there go on."""
+        """Register a deleted node again; its running pods continue."""
         await self._register(self._nodes[name], asyncio.Semaphore(1))
 
     def pause(self, name: str) -> None:
-        """Let the kubelet of a node hear of pods, and admit none."""
+        """Stop admitting pods on a node, but keep recording them."""
         self._nodes[name].admits.clear()
 
     def resume(self, name: str) -> None:
-        """Let it go on."""
+        """Resume admitting pods on a node."""
         self._nodes[name].admits.set()
 
     async def kill_plugins(self, name: str) -> None:
-        """End the processes of a node's plugins, calls under way included; kubelet knows it at once."""
+        """End the processes of a node's plugins, including calls in progress; kubelet notices at once."""
         node = self._nodes[name]
         node.dead.update(node.played.plugins)
         node.played.devices.lose([resource for plugin in node.played.plugins for resource in plugin.resources])
@@ -178,18 +178,18 @@ class Kubelet:
             await self._write_devices(name, node.played.devices)
 
     async def revive_plugins(self, name: str) -> None:
-        """Start them again."""
+        """Start the plugins of a node again."""
         node = self._nodes[name]
         node.dead.clear()
         for plugin in node.played.plugins:
             await plugin.start()
 
     def devices(self, name: str) -> DeviceLists:
-        """What the kubelet of a node knows of its devices."""
+        """Return the device lists of a node's kubelet."""
         return self._nodes[name].played.devices
 
     def plugins(self, name: str) -> tuple[DevicePlugin, ...]:
-        """The plugins of a node, for whoever wants them to fail or their cards to become unhealthy."""
+        """Return the plugins of a node, so that tests can make them fail or their cards unhealthy."""
         return self._nodes[name].played.plugins
 
     async def _register(self, node: _Node, limit: asyncio.Semaphore) -> None:
@@ -207,7 +207,7 @@ class Kubelet:
             node.admits.set()
 
     async def _tell_devices(self, name: str, devices: DeviceLists) -> None:
-        """Write what the plugins have into the node's status, late."""
+        """Write the plugins' devices into the node's status, with the delay."""
         while True:
             await devices.changed.wait()
             await asyncio.sleep(self._settings.node_status_delay_s)
@@ -221,7 +221,7 @@ class Kubelet:
             await self._client.patch(f"/api/v1/nodes/{name}/status", {"status": status}, PatchKind.STRATEGIC)
 
     async def _let_beat(self, node: _Node, plugin: BeatingPlugin) -> None:
-        """Let a plugin write to its node as often as it does, while it lives."""
+        """Let a plugin write its heartbeats while it lives."""
         while plugin.beat_s:
             await asyncio.sleep(plugin.beat_s)
             if plugin in node.dead:
@@ -234,7 +234,7 @@ class Kubelet:
     async def _mirror(
         self, path: str, fields: str, heed: Callable[[str, Json, asyncio.TaskGroup], None], group: asyncio.TaskGroup
     ) -> None:
-        """List and watch for ever; after a relist, what is gone is told as DELETED."""
+        """List and watch for ever; after a new list, missing objects are reported as DELETED."""
         params = {"fieldSelector": fields} if fields else {}
         known: dict[str, Json] = {}
         while True:
@@ -301,7 +301,7 @@ class Kubelet:
         uid = pod["metadata"]["uid"]
         node.seen.add(uid)
         if (pod.get("status") or {}).get("phase") == "Running":
-            # Admitted before this player started: its devices were handed out then.
+            # It was admitted before this player started, and has its devices.
             node.holding[uid] = admit.requests(pod)
             self._let_end(node, pod, group)
             return
@@ -331,7 +331,7 @@ class Kubelet:
                 self._part_with_vanished(node, pod["metadata"]["uid"], group)
 
     def _part_with_vanished(self, node: _Node, uid: str, group: asyncio.TaskGroup) -> None:
-        """Let go of a pod that was deleted before it was admitted."""
+        """Drop a pod that was deleted before its admission."""
         if uid not in node.vanished:
             return
         stopping = node.vanished.pop(uid)
@@ -347,9 +347,9 @@ class Kubelet:
         if order is AdmissionOrder.WATCH:
             return next(iter(node.pending))
         if order is AdmissionOrder.SHUFFLED:
-            # Uids differ from run to run, names do not.
+            # Uids differ from run to run; names do not.
             return self._random.choice(sorted(node.pending, key=lambda uid: _name(node.pending[uid])))
-        # Of pods created in one second, the one that was seen first is the older one.
+        # Of pods created in the same second, the one that was seen first counts as older.
         by_age = sorted(node.pending, key=lambda uid: node.pending[uid]["metadata"]["creationTimestamp"])
         return by_age[-1 if order is AdmissionOrder.NEWEST_FIRST else 0]
 
@@ -387,10 +387,10 @@ class Kubelet:
                 group.create_task(plugin.settle(pod, env), name=f"settle-{pod['metadata']['uid']}")
 
     async def _call(self, node: _Node, plugin: DevicePlugin, ask: admit.Ask) -> ContainerEnv:
-        """What a plugin answers; it may die meanwhile, and leave half of its work."""
+        """Return a plugin's answer; the plugin may die during the call and leave its work half done."""
         if plugin in node.dead:
             raise AllocateError(_DIED)
-        # Of its own, and awaited here: in a group its failure would end the kubelet.
+        # A task outside the group, awaited here, because in a group its failure would end the kubelet.
         task = asyncio.create_task(_answer(plugin, ask), name=f"allocate {ask.resource}")
         node.calling = (plugin, task)
         try:
@@ -401,7 +401,7 @@ class Kubelet:
             task.cancel()
             raise
         except _WORLD_FAILED as e:
-            # A plugin that cannot reach the API server answers its caller with an error like any other.
+            # A plugin that cannot reach the API server returns an error like any other.
             raise AllocateError(str(e)) from e
         finally:
             node.calling = None
@@ -418,7 +418,7 @@ class Kubelet:
         await self._insist(pod, lambda: self._write_status(pod, statuses.succeeded(pod, self._now())))
 
     async def _stop(self, node: _Node, pod: Json) -> None:
-        """Stop the containers within the grace period, then take the object away."""
+        """Stop the containers within the grace period, then remove the object."""
         metadata = pod["metadata"]
         grace_s = float(metadata.get("deletionGracePeriodSeconds") or 0)
         await asyncio.sleep(min(admit.seconds_of(pod, STOP_SECONDS) or 0.0, grace_s))
@@ -426,7 +426,7 @@ class Kubelet:
         await self._insist(pod, lambda: self._client.delete(path, grace_s=0, uid=metadata["uid"]))
 
     async def _insist(self, pod: Json, write: Callable[[], Any]) -> None:
-        """Write until the server has it, or says that the pod is gone or another."""
+        """Write until the server accepts, or reports that the pod is gone or another."""
         while True:
             try:
                 await write()

@@ -1,9 +1,9 @@
-"""The file that says which nodes the embedded cluster has, and which device plugin runs on each.
+"""The file that defines the nodes of the embedded cluster and their device plugins.
 
 Format: a list of mappings (or ``nodes:`` with that list), each ``{name, labels, annotations, capacity, allocatable,
-taints, images, plugin: {kind, ...}}``; a node may have ``plugins`` instead, a list. ``images`` are those of a node's
-status, each ``{names: [...], sizeBytes: N}``. ``count: N`` with a name that holds ``{i}`` makes N nodes, and ``{i}`` in
-other texts becomes the number as well.
+taints, images, plugin: {kind, ...}}``; a node may have a list ``plugins`` instead. ``images`` are those of a node's
+status, each ``{names: [...], sizeBytes: N}``. ``count: N`` with ``{i}`` in the name makes N nodes, and the number also
+replaces ``{i}`` in other texts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import yaml
 
 from sandbox.api.quantities import QuantityError, canonical
 
-# What a node has that says nothing about it: enough that cards decide, not processors.
+# The defaults of a node: large enough that cards are the limit, not processors.
 _DEFAULT_CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1000Gi", "pods": "110"}
 _KNOWN: Final = frozenset(
     {
@@ -36,12 +36,12 @@ _KNOWN: Final = frozenset(
 
 
 class NodeFileError(ValueError):
-    """The node file is wrong; the text lists every problem."""
+    """The node file is invalid; the text lists every problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSpec:
-    """A device plugin of a node: its kind, and the options that the kind's own player reads."""
+    """A device plugin of a node: its kind, and the options for that kind's player."""
 
     kind: str
     options: Mapping[str, Any]
@@ -49,7 +49,7 @@ class PluginSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """One node to be played."""
+    """One node to play."""
 
     name: str
     labels: Mapping[str, str]
@@ -66,7 +66,7 @@ def read_text(text: str) -> tuple[NodeSpec, ...]:
     """Read a node file.
 
     Raises:
-        NodeFileError: with every problem found.
+        NodeFileError: lists every problem.
     """
     try:
         found = yaml.safe_load(text)
@@ -79,7 +79,7 @@ def read(found: Any) -> tuple[NodeSpec, ...]:
     """Read the parsed content of a node file.
 
     Raises:
-        NodeFileError: with every problem found.
+        NodeFileError: lists every problem.
     """
     entries = found.get("nodes") if isinstance(found, Mapping) else found
     if not isinstance(entries, list):

@@ -1,7 +1,7 @@
-"""What the kubelet player asks of a device plugin, whoever plays it.
+"""The kubelet player's interface to a device plugin.
 
-The real interface is a gRPC service on a socket of the node. What matters of it here is that kubelet names **no pod**:
-a plugin learns only which resource is wanted and how many, and finds the pod by itself.
+The real interface is a gRPC service on a socket of the node. Its relevant property is that kubelet names **no pod**: a
+plugin learns only the resource and the number of devices, and finds the pod by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-# The environment variables that one container receives from one call.
+# The environment variables that one call gives to one container.
 ContainerEnv = Mapping[str, str]
 
 
@@ -17,7 +17,7 @@ class AllocateError(Exception):
     """A device plugin refused to serve a container; kubelet then fails the whole pod.
 
     Attributes:
-        message: what the plugin answers, word for word, without the prefix that kubelet adds.
+        message: the plugin's original answer, without the prefix that kubelet adds.
     """
 
     def __init__(self, message: str) -> None:
@@ -41,45 +41,45 @@ class DevicePlugin(Protocol):
         ...
 
     async def allocate(self, resource: str, count: int) -> ContainerEnv:
-        """Serve *count* devices of *resource* to some container that is being admitted on the node.
+        """Serve *count* devices of *resource* to a container that is being admitted on the node.
 
         Raises:
-            AllocateError: the plugin finds no pod that fits, or fails in another way of its own.
+            AllocateError: the plugin finds no suitable pod, or fails in another way.
         """
         ...
 
 
 @runtime_checkable
 class SettlingPlugin(Protocol):
-    """A plugin that also asks kubelet, over its pod-resources socket, which pod has which devices."""
+    """A plugin that also queries kubelet's pod-resources socket for the devices of each pod."""
 
     async def settle(self, pod: Mapping[str, Any], env: ContainerEnv) -> None:
-        """Learn that a container of *pod* received *env*, and do what the plugin does about it, however long later.
+        """Record that a container of *pod* received *env*, and react as the plugin does, with its delay.
 
-        What is learnt is noted before the first wait: the next call to `DevicePlugin.allocate` may already be there.
+        The state is recorded before the first await, because the next call to `DevicePlugin.allocate` may come at once.
         """
         ...
 
 
 @runtime_checkable
 class TellingPlugin(Protocol):
-    """A plugin that finds its pod by itself, and can be asked which it took; kubelet is never told."""
+    """A plugin that finds its pod by itself and can report it; kubelet never learns it."""
 
     @property
     def meant_for(self) -> str:
-        """The uid of the pod whose assignment the last answered call took, "" if it took none."""
+        """The uid of the pod whose assignment the last answered call used, "" if none."""
         ...
 
 
 @runtime_checkable
 class BeatingPlugin(Protocol):
-    """A plugin that writes to its node again and again while it lives."""
+    """A plugin that writes heartbeats to its node while it lives."""
 
     @property
     def beat_s(self) -> float:
-        """Seconds between two writes; 0: it does not."""
+        """The interval between heartbeats in seconds; 0: none."""
         ...
 
     async def beat(self) -> None:
-        """Write once more."""
+        """Write one heartbeat."""
         ...

@@ -1,4 +1,4 @@
-"""What each container received from the device plugins: the truth that a scheduler's promises are compared with."""
+"""What each container received from the device plugins, to compare with the scheduler's promises."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 
 class Served(NamedTuple):
-    """One answer of a device plugin: which container received it, and which pod's assignment it was.
+    """One answer of a device plugin: the container that received it, and the pod whose assignment it was.
 
     pod: namespace/name of the pod that kubelet admitted; uid: its uid. meant_for: the uid of the pod that the plugin
-    took for it.
+    assumed.
     """
 
     pod: str
@@ -22,12 +22,12 @@ class Served(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Records:
-    """Environment per pod (namespace/name) and container; of pods of one name, the last.
+    """Environment by pod (namespace/name) and container; only for the latest pod of a name.
 
-    A deleted pod's record stays, so that it can be looked at after the pod has run.
+    A deleted pod's record stays for later inspection.
 
     Attributes:
-        served: every answer of a plugin that tells whose assignment it took, in order.
+        served: every answer of a plugin that reports whose assignment it used, in order.
     """
 
     _uids: dict[str, str] = field(default_factory=dict)
@@ -35,20 +35,20 @@ class Records:
     served: list[Served] = field(default_factory=list)
 
     def put(self, pod: str, uid: str, container: str, env: Mapping[str, str]) -> None:
-        """Note what one container received from one call, beside what it received before."""
+        """Add what one container received from one call."""
         if self._uids.get(pod) != uid:
             self._uids[pod] = uid
             self._by_pod[pod] = {}
         self._by_pod[pod].setdefault(container, {}).update(env)
 
     def of(self, pod: str) -> Mapping[str, Mapping[str, str]]:
-        """The environment of each container of *pod* that was served; empty if none was."""
+        """Return the environment of each served container of *pod*; empty if there is none."""
         return self._by_pod.get(pod, {})
 
     def strangers(self) -> list[Served]:
-        """The answers by which a container received what was assigned to another pod."""
+        """Return the answers in which a container received another pod's assignment."""
         return [one for one in self.served if one.meant_for != one.uid]
 
     def document(self) -> dict[str, dict[str, dict[str, str]]]:
-        """All of it: ``{"ns/pod": {container: env}}``."""
+        """Return all records: ``{"ns/pod": {container: env}}``."""
         return self._by_pod

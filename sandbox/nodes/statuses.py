@@ -1,4 +1,4 @@
-"""The statuses that kubelet writes: of its node, and of a pod that runs, ends or is turned away."""
+"""The statuses that kubelet writes: of its node, and of a running, ended or rejected pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONDITIONS = ("Initialized", "Ready", "ContainersReady")
 
 
 def node(spec: NodeSpec, address: str, now: str) -> Json:
-    """The Node object that a kubelet registers."""
+    """Return the Node object that a kubelet registers."""
     labels = {
         "kubernetes.io/hostname": spec.name,
         "kubernetes.io/os": "linux",
@@ -36,7 +36,7 @@ def node(spec: NodeSpec, address: str, now: str) -> Json:
                 {"type": "Hostname", "address": spec.name},
             ],
             "nodeInfo": {
-                # From 1.36 on kubelets list devices in the status of pods; this one does not.
+                # Since 1.36, kubelets list devices in the status of pods; this one does not.
                 "kubeletVersion": "v1.35.5-sandbox",
                 "osImage": "sandbox",
                 "containerRuntimeVersion": "sandbox://1",
@@ -50,7 +50,7 @@ def node(spec: NodeSpec, address: str, now: str) -> Json:
 
 
 def ready(now: str, *, is_ready: bool) -> Json:
-    """The part of a node's status that says whether its kubelet is there."""
+    """Return the part of a node's status that shows whether its kubelet is ready."""
     condition = {
         "type": "Ready",
         "status": "True" if is_ready else "False",
@@ -63,7 +63,7 @@ def ready(now: str, *, is_ready: bool) -> Json:
 
 
 def running(pod: Mapping[str, Any], address: str, now: str) -> Json:
-    """A pod all of whose containers run."""
+    """Return the status of a pod whose containers all run."""
     statuses = [
         {**_container(container), "ready": True, "started": True, "state": {"running": {"startedAt": now}}}
         for container in pod["spec"]["containers"]
@@ -87,13 +87,13 @@ def running(pod: Mapping[str, Any], address: str, now: str) -> Json:
 
 
 def succeeded(pod: Mapping[str, Any], now: str) -> Json:
-    """A pod all of whose containers ended well."""
+    """Return the status of a pod whose containers all ended successfully."""
     statuses = [_ended(container, now, 0) for container in pod["spec"]["containers"]]
     return {"phase": "Succeeded", "conditions": _conditions("False", now), "containerStatuses": statuses}
 
 
 def turned_away(reason: str, message: str, now: str) -> Json:
-    """A pod that kubelet does not admit: Failed for good."""
+    """Return the status of a pod that kubelet rejected: Failed."""
     return {"phase": "Failed", "reason": reason, "message": message, "startTime": now}
 
 
@@ -125,5 +125,5 @@ def _ended(container: Mapping[str, Any], now: str, code: int) -> Json:
 
 
 def addresses(count: int) -> Iterable[str]:
-    """Addresses for *count* nodes, out of the range kept for documentation and benchmarks (RFC 2544)."""
+    """Return addresses for *count* nodes, from the range for benchmarks (RFC 2544)."""
     return (f"198.{18 + i // 65536}.{i // 256 % 256}.{i % 256}" for i in range(1, count + 1))

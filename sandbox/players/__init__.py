@@ -1,1 +1,1 @@
-"""Players of device plugins: each finds "its" pod by the real plugin's algorithm and fails as it fails."""
+"""Players of device plugins: each finds its pod by the real plugin's algorithm, with the same failures."""

@@ -1,4 +1,4 @@
-"""What the manifests of real device plugins install: accounts, their rights, and the vGPU plugin's configuration."""
+"""The objects in the manifests of real device plugins: accounts, rights, and the vGPU plugin's configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox.players.vgpu import CONFIG_KEY, CONFIG_MAP
 Json = dict[str, Any]
 
 NAMESPACE: Final = "kube-system"
-# Admission trusts them by these names.
+# Admission trusts these names.
 PLUGIN_ACCOUNTS: Final = {
     "vgpu": "volcano-device-plugin",
     "gpushare": "volcano-device-plugin",
@@ -33,7 +33,7 @@ _RULES: Final[list[Json]] = [
 
 
 def documents() -> tuple[Json, ...]:
-    """The objects that the plugins need, in the order in which they can be created."""
+    """Return the objects that the plugins need, in an order in which they can be created."""
     accounts = sorted(set(PLUGIN_ACCOUNTS.values()))
     subjects = [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": account} for account in accounts]
     role = {"apiVersion": f"{_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": _ROLE}, "rules": _RULES}
@@ -50,7 +50,7 @@ def documents() -> tuple[Json, ...]:
         "metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE},
         "data": {CONFIG_KEY: DEVICE_CONFIG.read_text(encoding="utf-8")},
     }
-    # What kubelets may, where no node authorizer judges them.
+    # The rights of kubelets, if there is no node authorizer.
     kubelets = {
         "apiVersion": f"{_GROUP}/v1",
         "kind": "ClusterRoleBinding",

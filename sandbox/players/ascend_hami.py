@@ -1,7 +1,7 @@
 """Plays the HAMi device plugin for Ascend of one node, with templates or soft slices.
 
-Every step of an Allocate is the real one (ascend 2.1 step 9, 2.2), over the API server, and so are its failures. How it
-finds and marks its pod stands in `hami_serving`, what is read into the annotations in `ascend_hami_protocol`.
+Every step of an Allocate follows the real plugin (ascend 2.1 step 9, 2.2), over the API server, and so do its failures.
+`hami_serving` finds and marks the pod, and `ascend_hami_protocol` reads its annotations.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class AscendSetup:
 
     @property
     def split_count(self) -> int:
-        """How many kubelet devices stand for one chip."""
+        """The number of kubelet devices for one chip."""
         return self.chip.allocatable_mib // self.chip.templates[0].memory_mib if self.chip.templates else 1
 
     def register(self) -> str:
-        """The node's register; fields that are zero or false are left out (ascend 1.4)."""
+        """Return the node's register; zero and false fields are omitted (ascend 1.4)."""
         return json.dumps([self._device(at, card) for at, card in enumerate(self.cards)], separators=(",", ":"))
 
     def _device(self, at: int, card: Card) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class AscendHamiPlugin:
     """The plugin of one node.
 
     Attributes:
-        faults: what it is to do wrong.
+        faults: the faults to inject.
     """
 
     def __init__(self, node_name: str, setup: AscendSetup, faults: Faults, api: Api) -> None:
@@ -76,7 +76,7 @@ class AscendHamiPlugin:
 
     @property
     def meant_for(self) -> str:
-        """The uid of the pod whose assignment the last answered call took."""
+        """The uid of the pod whose assignment the last answered call used."""
         return self._serving.meant_for
 
     @classmethod
@@ -84,7 +84,7 @@ class AscendHamiPlugin:
         """Build the plugin from plain data: ``chip`` (a common word), ``mode``, the keys of `Options.cards`, `Faults`.
 
         Raises:
-            OptionsError: a key or value cannot be used.
+            OptionsError: a key or value is invalid.
         """
         given = Options("ascend-hami", options)
         setup = AscendSetup(
@@ -98,11 +98,11 @@ class AscendHamiPlugin:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The one device list that the plugin registers with kubelet."""
+        """The plugin's only device list in kubelet."""
         return (self._setup.chip.resource,)
 
     async def start(self) -> None:
-        """Write the register and what the node has."""
+        """Write the register and the node's resources."""
         setup = self._setup
         total = len(setup.cards) * setup.split_count
         healthy = sum(card.healthy for card in setup.cards) * setup.split_count
@@ -116,18 +116,18 @@ class AscendHamiPlugin:
         await calls.annotate(self._api, calls.node_path(self._node_name), notes)
 
     async def set_healthy(self, card_id: str, healthy: bool) -> None:
-        """Let a chip becomes unhealthy (or recover) and register again."""
+        """Set whether a chip is healthy and register again."""
         cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
         self._setup = replace(self._setup, cards=cards)
         await self.start()
 
     async def allocate(self, resource: str, count: int) -> ContainerEnv:
-        """Serve the next container of the pod that the lock names, or else of the one that is guessed."""
+        """Serve the next container of the pod in the lock, or of the guessed pod."""
         del resource
         await self.faults.before_call()
 
         async def give(pod: Mapping[str, Any]) -> tuple[ContainerEnv, bool]:
-            # Said after the first container already, whatever is left for the others (D-1).
+            # The mark is set after the first container, whatever is left for the others (D-1).
             return await self._served(pod, count), True
 
         return await self._serving.serve(give)
@@ -158,7 +158,7 @@ class AscendHamiPlugin:
 
 
 def _env(physical: list[int], info: list[protocol.RuntimeInfo], *, soft: bool) -> ContainerEnv:
-    """The environment of one container (ascend 1.9); which way of slicing, the pod's annotation alone says."""
+    """Return the environment of one container (ascend 1.9); only the pod's annotation selects the kind of slices."""
     env = {"ASCEND_VISIBLE_DEVICES": ",".join(map(str, physical))}
     if not soft:
         template = next((one.template for one in info if one.template), "")

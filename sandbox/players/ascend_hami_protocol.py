@@ -1,7 +1,7 @@
-"""The HAMi device plugin's way of finding and reading its pod, its mistakes included, as pure functions.
+"""How the HAMi device plugin finds and reads its pod, including its bugs, as pure functions.
 
-What is odd here is odd on purpose: a scheduler that relies on a kinder reading would fail in the field. Source:
-Project-HAMi/ascend-device-plugin v1.4.0, as the protocol reference tells it (ascend 1.9, 1.10, 2.2, D-1 to D-3).
+Its oddities are intentional: a scheduler that relies on a more lenient reader would fail in production. Source:
+Project-HAMi/ascend-device-plugin v1.4.0, according to the protocol reference (ascend 1.9, 1.10, 2.2, D-1 to D-3).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PHASES: Final = ("allocating", "success")
 
 
 class RequestError(Exception):
-    """The plugin's own refusal, word for word."""
+    """The plugin's own refusal, with the original text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """One device of a segment, as text: the plugin looks at the id alone."""
+    """One device of a segment, as text: the plugin reads only the id."""
 
     id: str
     fields: tuple[str, ...]
@@ -38,7 +38,7 @@ Segment = tuple[Assigned, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeInfo:
-    """What one object of ``huawei.com/<common word>`` says of its device."""
+    """The properties of a device in one object of ``huawei.com/<common word>``."""
 
     template: str = ""
     memory_mib: int = 0
@@ -46,20 +46,20 @@ class RuntimeInfo:
 
 
 def to_allocate(word: str) -> str:
-    """The annotation that devices are popped from."""
+    """Return the annotation from which devices are removed."""
     return f"hami.io/{word}-devices-to-allocate"
 
 
 def runtime_info(word: str) -> str:
-    """The annotation with templates, or memory and cores."""
+    """Return the annotation with templates, or memory and cores."""
     return f"huawei.com/{word}"
 
 
 def locked_pod(value: str) -> tuple[str, str] | None:
-    """(namespace, name) that a lock names; None if it is the old form, which names nobody.
+    """Return (namespace, name) of the pod in a lock; None for the old form, which names no pod.
 
     Raises:
-        RequestError: neither one field nor three: every call fails until the lock is gone.
+        RequestError: neither one field nor three: every call fails until the lock is removed.
     """
     fields = value.split(",")
     if len(fields) == 1:
@@ -70,21 +70,21 @@ def locked_pod(value: str) -> tuple[str, str] | None:
 
 
 def releases(value: str, pod: Mapping[str, Any]) -> bool:
-    """Whether a lock goes when *pod* was served: the old form always, the new one only for its own pod."""
+    """Return whether serving *pod* releases a lock: the old form always, the new one only for its own pod."""
     metadata = pod["metadata"]
     return "," not in value or value.endswith(f",{metadata['namespace']},{metadata['name']}")
 
 
 def guess(pods: Sequence[Mapping[str, Any]], node_name: str) -> Mapping[str, Any] | None:
-    """The pod that the plugin takes without a lock: the first of *pods* in API order that is pending and annotated.
+    """Return the pod that the plugin takes without a lock: the first annotated pending one of *pods* in API order.
 
-    One that was served already is taken as well (D-2).
+    It also takes a pod that was already served (D-2).
     """
     return next((pod for pod in pods if _is_candidate(pod, node_name)), None)
 
 
 def decode(value: str) -> tuple[Segment, ...]:
-    """Read ``devices-to-allocate``; the end after the last ``;`` counts as one more empty segment.
+    """Decode ``devices-to-allocate``; the end after the last ``;`` counts as one more empty segment.
 
     Raises:
         RequestError: an entry with a comma has fewer than four fields.
@@ -93,12 +93,12 @@ def decode(value: str) -> tuple[Segment, ...]:
 
 
 def encode(segments: Sequence[Segment]) -> str:
-    """Write segments as the plugin does: one ``;`` behind each, so that every rewriting adds one."""
+    """Encode segments as the plugin does: one ``;`` after each, so that every rewrite adds one."""
     return "".join("".join(f"{','.join(d.fields)}:" for d in segment) + ";" for segment in segments)
 
 
 def next_request(segments: Sequence[Segment], container_names: Sequence[str]) -> tuple[int, str, Segment]:
-    """(position, container's name, devices) that the plugin serves next; *container_names* begin with init containers.
+    """Return (position, container's name, devices) to serve next; *container_names* start with init containers.
 
     Raises:
         RequestError: nothing is left.
@@ -110,15 +110,15 @@ def next_request(segments: Sequence[Segment], container_names: Sequence[str]) ->
 
 
 def erase(segments: Sequence[Segment], position: int) -> str:
-    """The value after the segment at *position* was served."""
+    """Return the value after the segment at *position* was served."""
     return encode([() if at == position else segment for at, segment in enumerate(segments)])
 
 
 def decode_runtime_info(value: str) -> Mapping[str, RuntimeInfo]:
-    """What each device is cut to, by id; the last object of an id wins (D-8).
+    """Decode the slice of each device, by id; the last object of an id wins (D-8).
 
     Raises:
-        RequestError: no JSON list of objects.
+        RequestError: it is not a JSON list of objects.
     """
     try:
         found = json.loads(value)
@@ -135,13 +135,13 @@ def decode_runtime_info(value: str) -> Mapping[str, RuntimeInfo]:
 
 
 def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
-    """The annotations of an object as JSON, empty if it has none."""
+    """Return the annotations of an object as JSON, empty if it has none."""
     found: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
     return found
 
 
 def container_names(pod: Mapping[str, Any]) -> list[str]:
-    """The names of a pod's containers, init containers first."""
+    """Return the names of a pod's containers, init containers first."""
     spec = pod["spec"]
     return [one["name"] for one in (*spec.get("initContainers", ()), *spec["containers"])]
 

@@ -1,4 +1,4 @@
-"""The few calls to the API server that device plugins make."""
+"""The API calls of device plugins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PODS: Final = "/api/v1/pods"
 
 
 class Api(Protocol):
-    """What players need of an API client; `sandbox.client.ApiClient` is one."""
+    """The API client that players need; `sandbox.client.ApiClient` is one."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Json:
         """Fetch one object."""
@@ -24,7 +24,7 @@ class Api(Protocol):
         ...
 
     async def create(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] | None = None) -> Json:
-        """Make an object in the collection at *path*."""
+        """Create an object in the collection at *path*."""
         ...
 
     async def update(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] | None = None) -> Json:
@@ -39,25 +39,25 @@ class Api(Protocol):
 
 
 def node_path(node_name: str) -> str:
-    """The path of a node."""
+    """Return the path of a node."""
     return f"/api/v1/nodes/{node_name}"
 
 
 def pod_path(pod: Mapping[str, Any]) -> str:
-    """The path of a pod that the API server told of."""
+    """Return the path of a pod."""
     metadata = pod["metadata"]
     return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
 
 
 async def annotate(api: Api, path: str, annotations: Mapping[str, str | None]) -> Json:
-    """Set annotations, or remove those that are None, with the patch that client-go programs use."""
+    """Set annotations, or remove those that are None, with the kind of patch that client-go programs use."""
     return await api.patch(path, {"metadata": {"annotations": dict(annotations)}}, PatchKind.STRATEGIC)
 
 
 async def advertise(
     api: Api, node_name: str, capacity: Mapping[str, int | None], allocatable: Mapping[str, int | None]
 ) -> None:
-    """Write what the node has of extended resources, as kubelet does for its plugins; None removes a key."""
+    """Write the node's extended resources, as kubelet does for its plugins; None removes a key."""
     status = {
         "capacity": {key: _text(value) for key, value in capacity.items()},
         "allocatable": {key: _text(value) for key, value in allocatable.items()},
@@ -68,7 +68,7 @@ async def advertise(
 async def write_config_map(
     api: Api, namespace: str, name: str, data: Mapping[str, str], labels: Mapping[str, str]
 ) -> None:
-    """Write a ConfigMap's texts, and make it where it is not there yet."""
+    """Write the texts of a ConfigMap, and create it if missing."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     try:
         await api.patch(f"{path}/{name}", {"data": dict(data)})
@@ -79,7 +79,7 @@ async def write_config_map(
 
 
 async def drop_lock(api: Api, node_name: str, key: str) -> None:
-    """Delete the node lock *key*, whoever took it."""
+    """Delete the node lock *key*, even if another holds it."""
     node = await api.get(node_path(node_name))
     if key in (node["metadata"].get("annotations") or {}):
         await annotate(api, node_path(node_name), {key: None})

@@ -27,7 +27,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareSetup:
-    """The plugin's configuration; the first card's memory is taken for all, as the real plugin does."""
+    """The plugin's configuration; the first card's memory counts for all, as in the real plugin."""
 
     cards: tuple[Card, ...]
     strategy: Strategy = Strategy.SHARE
@@ -35,7 +35,7 @@ class ShareSetup:
 
     @property
     def unhealthy(self) -> str:
-        """The indices of unhealthy cards, as the node annotation lists them."""
+        """The indices of unhealthy cards, as in the node annotation."""
         return ",".join(str(i) for i, card in enumerate(self.cards) if not card.healthy)
 
 
@@ -43,8 +43,8 @@ class SharePlugin:
     """The plugin of one node.
 
     Attributes:
-        faults: what it is to do wrong.
-        meant_for: the uid of the pod whose assignment the last answered call took.
+        faults: the faults to inject.
+        meant_for: the uid of the pod whose assignment the last answered call used.
     """
 
     def __init__(self, node_name: str, setup: ShareSetup, faults: Faults, api: Api) -> None:
@@ -59,7 +59,7 @@ class SharePlugin:
         """Build the plugin from plain data: the keys of `ShareSetup`, of `Options.cards` and of `Faults`.
 
         Raises:
-            OptionsError: a key or value cannot be used.
+            OptionsError: a key or value is invalid.
         """
         given = Options("gpushare", options)
         setup = ShareSetup(
@@ -73,16 +73,16 @@ class SharePlugin:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The one device list that the plugin registers with kubelet."""
+        """The plugin's only device list in kubelet."""
         return (protocol.MEMORY if self._setup.strategy is Strategy.SHARE else protocol.NUMBER,)
 
     async def start(self) -> None:
-        """Write what the node has, and which cards are unhealthy."""
+        """Write the node's resources and its unhealthy cards."""
         count = len(self._setup.cards)
         capacity: dict[str, int | None] = {protocol.NUMBER: count}
         allocatable = dict(capacity)
         if self._setup.strategy is Strategy.SHARE:
-            # Unhealthy cards stay in kubelet's list in this strategy; only the annotation tells of them.
+            # With this strategy, unhealthy cards stay in kubelet's list; only the annotation lists them.
             capacity[protocol.MEMORY] = count * (self._setup.cards[0].memory_mib // self._setup.memory_factor)
             allocatable = dict(capacity)
         else:
@@ -92,7 +92,7 @@ class SharePlugin:
         await calls.annotate(self._api, path, {protocol.UNHEALTHY: self._setup.unhealthy or None})
 
     async def allocate(self, resource: str, count: int) -> ContainerEnv:
-        """Serve *count* units to the pod that the plugin takes for the one being admitted."""
+        """Serve *count* units to the pod that the plugin assumes is being admitted."""
         await self.faults.before_call()
         try:
             return await self._serve(count)
@@ -120,7 +120,7 @@ class SharePlugin:
         }
 
     async def _mark_assigned(self, pod: Mapping[str, Any]) -> None:
-        # A full update with the version that was listed: a write in between makes the call fail (409).
+        # A full update with the listed version: a write in between makes the call fail (409).
         assigned = deepcopy(dict(pod))
         assigned.setdefault("apiVersion", "v1")
         assigned.setdefault("kind", "Pod")

@@ -1,6 +1,6 @@
-"""The Volcano share plugin's way of finding its pod and cards, as pure functions.
+"""How the Volcano share plugin finds its pod and cards, as pure functions.
 
-Source: volcano-sh/devices, as the protocol reference tells it (nvidia 1.9, 2.2, 2.3, 5.3, 10.8).
+Source: volcano-sh/devices, according to the protocol reference (nvidia 1.9, 2.2, 2.3, 5.3, 10.8).
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _INDEX: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 class IndexAnnotationError(Exception):
-    """The pod's ``gpu-index`` is missing or cannot be read, or names a card that the node lacks."""
+    """The pod's ``gpu-index`` is missing or unreadable, or names a card that the node lacks."""
 
 
 def amount(container: Mapping[str, Any]) -> int:
-    """What the plugin believes the container asks for: its gpu-memory if there is any, else its gpu-number."""
+    """Return the request that the plugin assumes for the container: its gpu-memory if set, else its gpu-number."""
     limits = container.get("resources", {}).get("limits") or {}
     return _whole(limits.get(MEMORY, "0")) or _whole(limits.get(NUMBER, "0"))
 
 
 def candidate(pods: Sequence[Mapping[str, Any]], asked: int) -> Mapping[str, Any] | None:
-    """The pod that the plugin serves: the oldest by predicate-time that has a container of exactly this amount.
+    """Return the pod that the plugin serves: the oldest by predicate-time with a container of exactly this amount.
 
-    Init containers are not looked at. Equal times stay in the order of *pods* (the real order is arbitrary).
+    Init containers are ignored. Equal times keep the order of *pods* (the real order is arbitrary).
 
     Args:
         pods: the node's pending pods as JSON.
-        asked: how many device ids kubelet asks for.
+        asked: the number of device ids in kubelet's call.
     """
     open_pods = sorted((pod for pod in pods if _is_open(pod)), key=_predicate_time)
     return next((pod for pod in open_pods if any(amount(c) == asked for c in _containers(pod))), None)
 
 
 def indices(pod: Mapping[str, Any], card_count: int) -> tuple[int, ...]:
-    """The cards of ``gpu-index``.
+    """Return the cards of ``gpu-index``.
 
     Raises:
         IndexAnnotationError: missing, unreadable, or a card that is not on the node.

@@ -1,7 +1,7 @@
 """Plays HAMi's device plugin for NVIDIA cards of one node, v2.10.
 
-Every step of an Allocate is the real one (hami 3.3, 3.4), over the API server, and so are its failures. It finds and
-marks its pod as HAMi's plugin for Ascend does, which stands in `hami_serving`; instances stand in `hami_instances`.
+Every step of an Allocate follows the real plugin (hami 3.3, 3.4), over the API server, and so do its failures.
+`hami_serving`, shared with HAMi's plugin for Ascend, finds and marks the pod; `hami_instances` has the instances.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _CONFLICT: Final = 409
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HamiSetup:
-    """The plugin's configuration: its cards, how many shares each has, and the word for how they are shared."""
+    """The plugin's configuration: its cards, the number of shares of each, and the name of the sharing mode."""
 
     cards: tuple[Card, ...]
     split: int = 10
     mode: str = "hami-core"
 
     def register(self) -> str:
-        """The node's register; fields that are zero or false are left out (hami 2.1)."""
+        """Return the node's register; zero and false fields are omitted (hami 2.1)."""
         return json.dumps([self._device(at, card) for at, card in enumerate(self.cards)], separators=(",", ":"))
 
     def _device(self, at: int, card: Card) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class HamiPlugin:
     """The plugin of one node.
 
     Attributes:
-        faults: what it is to do wrong.
+        faults: the faults to inject.
     """
 
     def __init__(self, node_name: str, setup: HamiSetup, faults: Faults, api: Api) -> None:
@@ -72,17 +72,17 @@ class HamiPlugin:
 
     @property
     def meant_for(self) -> str:
-        """The uid of the pod whose assignment the last answered call took."""
+        """The uid of the pod whose assignment the last answered call used."""
         return self._serving.meant_for
 
     @classmethod
     def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> HamiPlugin:
         """Build the plugin from plain data: ``split``, ``mode``, the keys of `Options.cards`, `Faults`.
 
-        In mode ``mig`` all cards are of the one model of which the profiles are known.
+        In mode ``mig`` all cards are of the only model with known profiles.
 
         Raises:
-            OptionsError: a key or value cannot be used.
+            OptionsError: a key or value is invalid.
         """
         given = Options("hami", options)
         setup = HamiSetup(
@@ -101,11 +101,11 @@ class HamiPlugin:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The one device list that the plugin registers with kubelet."""
+        """The plugin's only device list in kubelet."""
         return (RESOURCE,)
 
     async def start(self) -> None:
-        """Write the register and what the node has."""
+        """Write the register and the node's resources."""
         setup = self._setup
         total = len(setup.cards) * setup.split
         healthy = sum(card.healthy for card in setup.cards) * setup.split
@@ -113,13 +113,13 @@ class HamiPlugin:
         await calls.annotate(self._api, calls.node_path(self._node_name), {REGISTER: setup.register()})
 
     async def set_healthy(self, card_id: str, healthy: bool) -> None:
-        """Let a card become unhealthy, or recover, and register again."""
+        """Set whether a card is healthy and register again."""
         cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
         self._setup = replace(self._setup, cards=cards)
         await self.start()
 
     async def allocate(self, resource: str, count: int) -> ContainerEnv:
-        """Serve the next container of the pod that the lock names, or else of the one that is guessed."""
+        """Serve the next container of the pod in the lock, or of the guessed pod."""
         del resource
         await self.faults.before_call()
 
@@ -147,7 +147,7 @@ class HamiPlugin:
         return env, left
 
     async def _cut(self, pod: Mapping[str, Any], position: int, devices: protocol.Segment) -> ContainerEnv:
-        """The environment of a container with instances; they are written back by the version that was read (HN-33)."""
+        """Return a container's environment with instances, which are written with the version that was read (HN-33)."""
         pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
         self._instances.sweep(pods)
         found, text = self._instances.give(pod, position, devices)
@@ -166,7 +166,7 @@ class HamiPlugin:
 
 
 def _env(devices: protocol.Segment) -> ContainerEnv:
-    """The environment of one container (hami 1.8); 0 MiB is no limit, and cores are those of the first device."""
+    """Return the environment of one container (hami 1.8); 0 MiB means no limit, and cores are the first device's."""
     limits = {f"CUDA_DEVICE_MEMORY_LIMIT_{at}": f"{one.fields[2]}m" for at, one in enumerate(devices)}
     visible = ",".join(dict.fromkeys(one.id for one in devices))
     return {"NVIDIA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_SM_LIMIT": devices[0].fields[3], **limits}

@@ -1,8 +1,8 @@
-"""The MIG side of HAMi's plugin, v2.10: profiles as the register lists them, and instances made as they are reserved.
+"""The MIG part of HAMi's plugin, v2.10: profiles in the register, and instances created from reservations.
 
 Source: protocol reference, hami 1.9, 3.4 and 4.7, HN-17, HN-33. The profiles are those of the reference's worked
-example HX09. What no living pod reserves any more the real plugin destroys within five seconds; here it is gone before
-the next call is answered.
+example HX09. The real plugin destroys instances that no living pod reserves within five seconds; here they are
+destroyed before the next call is answered.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sandbox.players.ascend_hami_protocol import RequestError, Segment, annotati
 RESERVATIONS: Final = "hami.io/vgpu-mig-allocations"
 MODEL: Final = "NVIDIA A100-SXM4-40GB"
 MEMORY_MIB: Final = 40960
-# The most instances that a card of the model is cut into.
+# The maximum number of instances of a card of the model.
 COUNT: Final = 7
 _OVER: Final = ("Succeeded", "Failed")
 _RUNTIME: Final = ("migUUID", "gpuInstanceID", "computeInstanceID")
-# By name: MiB, cores, slices, size of one in places, and where it may start.
+# By name: MiB, cores, slices, size of one in places, and possible starts.
 _PROFILES: Final = (
     ("1g.5gb", 4864, 15, 1, 1, (0, 1, 2, 3, 4, 5, 6)),
     ("2g.10gb", 9856, 29, 2, 2, (0, 2, 4)),
@@ -33,7 +33,7 @@ Json = Mapping[str, Any]
 
 
 class Instance(NamedTuple):
-    """One instance: *size* places of *card* from *start* on, cut as *profile*."""
+    """One instance: *size* places of *card* from *start* on, with *profile*."""
 
     card: str
     profile: str
@@ -42,17 +42,17 @@ class Instance(NamedTuple):
 
     @property
     def uuid(self) -> str:
-        """The id by which containers see it."""
+        """The id that containers see."""
         return f"MIG-{uuid5(NAMESPACE_OID, '/'.join(map(str, self)))}"
 
     def overlaps(self, other: Instance) -> bool:
-        """Whether both need the same place."""
+        """Return whether both need a common place."""
         apart = self.start + self.size <= other.start or other.start + other.size <= self.start
         return self.card == other.card and not apart
 
 
 def profiles() -> list[dict[str, Any]]:
-    """What a card of `MODEL` registers of how it may be cut; a place at 0 is written as such."""
+    """Return the possible instances that a card of `MODEL` registers; a place at 0 is written explicitly."""
     return [
         {
             "name": name,
@@ -66,20 +66,20 @@ def profiles() -> list[dict[str, Any]]:
 
 
 class Instances:
-    """The instances of one node's cards, as the driver has them."""
+    """The instances of one node's cards in the driver."""
 
     def __init__(self) -> None:
         self._made: set[Instance] = set()
 
     def sweep(self, pods: Iterable[Json]) -> None:
-        """Destroy what none of *pods*, those of the node, reserves; who is being deleted reserves nothing (HN-17)."""
+        """Destroy instances that none of the node's *pods* reserves; pods being deleted reserve nothing (HN-17)."""
         self._made &= {one for pod in pods if _lives(pod) for one in _reserved(pod)}
 
     def give(self, pod: Json, container: int, devices: Segment) -> tuple[list[Instance], str]:
-        """The instances that *pod* has reserved for *container*, made where they are missing, and its new annotation.
+        """Return the instances that *pod* has reserved for *container*, created if missing, and its new annotation.
 
         Raises:
-            RequestError: they are not reserved as they are assigned, or cannot be made; then none is made.
+            RequestError: the reservations differ from the assignment, or cannot be created; then none is created.
         """
         entries = _entries(pod)
         mine = sorted(
@@ -99,13 +99,13 @@ class Instances:
         return found, json.dumps(entries, separators=(",", ":"))
 
     def take_back(self, found: Sequence[Instance], pods: Iterable[Json]) -> None:
-        """Undo `give`: nothing came of it. What one of *pods* has in use stays."""
+        """Undo `give` after a failure. Instances that one of *pods* uses stay."""
         in_use = {_instance(one) for pod in pods for one in _entries(pod) if _RUNTIME[0] in one}
         self._made -= set(found) - in_use
 
 
 def visible_ids(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """What the containers see of a pod's instances, as far as they are made."""
+    """Return the ids of a pod's instances that containers see, if they exist."""
     entries = json.loads(annotations.get(RESERVATIONS, "[]"))
     return tuple(one[_RUNTIME[0]] for one in entries if _RUNTIME[0] in one)
 

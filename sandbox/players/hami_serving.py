@@ -1,7 +1,7 @@
-"""How both of HAMi's device plugins come to their pod and leave it: by the lock, or by a guess; never by a name.
+"""How both of HAMi's device plugins find and release their pod: by the lock, or by a guess.
 
-Every step is the real one (hami 3.3, 3.4; ascend 2.2), over the API server, and so are its failures. What is read into
-the annotations stands in `ascend_hami_protocol`; what a pod gets is for the plugin of its cards to say.
+Every step follows the real plugins (hami 3.3, 3.4; ascend 2.2), over the API server, and so do the failures.
+`ascend_hami_protocol` reads the annotations; each plugin decides what a pod gets.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from sandbox.players.hardware import Faults
 
 Json = Mapping[str, Any]
 _CONFLICT: Final = 409
-# How often it tries to drop a lock, and the pause after the first try, which doubles (hami 3.4, 3.5).
+# The number of tries to release a lock, and the pause after the first try, which doubles (hami 3.4, 3.5).
 _TRIES: Final = 5
 _FIRST_PAUSE_S: Final = 0.1
 _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
 
 
 class Serving:
-    """The calls of one node's kubelet, answered one by one.
+    """Answers the calls of one node's kubelet, one at a time.
 
     Attributes:
-        meant_for: the uid of the pod whose assignment the last answered call took.
+        meant_for: the uid of the pod whose assignment the last answered call used.
     """
 
     def __init__(self, node_name: str, api: Api, nobody: str, faults: Faults) -> None:
-        """*nobody*: what the plugin says where it finds no pod to guess; *faults*: the plugin's own."""
+        """*nobody*: the plugin's message if it finds no pod to guess; *faults*: the plugin's own."""
         self.meant_for = ""
         self._node_name = node_name
         self._api = api
@@ -43,10 +43,10 @@ class Serving:
         self._faults = faults
 
     async def serve(self, give: Callable[[Json], Awaitable[tuple[ContainerEnv, bool]]]) -> ContainerEnv:
-        """What *give* has for the next container of the pod whose turn it is; with True the pod is marked as served.
+        """Return what *give* has for the next container of the current pod; with True the pod is marked as served.
 
         Raises:
-            AllocateError: the plugin's own refusal, of which it marks the pod, or the API server is not to be had.
+            AllocateError: the plugin's own refusal, which it marks on the pod, or the API server is unavailable.
         """
         try:
             return await self._serve(give)
@@ -73,7 +73,8 @@ class Serving:
         except protocol.RequestError as e:
             raise AllocateError(str(e)) from e
         if named is not None:
-            # No look at phase, node or cards; a pod that is gone fails every call, and the lock stays (HN-18, D-3).
+            # Phase, node and cards are ignored; for a pod that is gone, every call fails and the lock stays (HN-18,
+            # D-3).
             return await self._api.get(calls.pod_path({"metadata": {"namespace": named[0], "name": named[1]}}))
         pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
         found = protocol.guess(pods, self._node_name)
@@ -89,7 +90,7 @@ class Serving:
             await asyncio.sleep(_FIRST_PAUSE_S * 2**at)
 
     async def _release(self, pod: Json, *, asks: bool) -> bool:
-        """Drop the lock, of *pod* if the plugin *asks* whose it is; False if the node has changed meanwhile."""
+        """Release the lock, only of *pod* if the plugin *asks* for its holder; return False if the node has changed."""
         path = calls.node_path(self._node_name)
         node = await self._api.get(path)
         lock = protocol.annotations_of(node).get(protocol.LOCK)

@@ -1,4 +1,4 @@
-"""What a played node has in its slots, and what can be made to go wrong with its plugin."""
+"""The cards of a played node, and the faults of its plugin."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sandbox.nodes.plugin_port import AllocateError
 
 
 class OptionsError(ValueError):
-    """The description of a played plugin cannot be used; the text names the key and what to write."""
+    """The description of a played plugin is unusable; the text names the key and what to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One physical card: *model* as NVML names it, memory in MiB."""
+    """One physical card: *model* as in NVML, memory in MiB."""
 
     id: str
     model: str
@@ -26,12 +26,12 @@ class Card:
 
 @dataclass(slots=True, kw_only=True)
 class Faults:
-    """What the plugin is to do wrong; a test changes these at any time.
+    """The faults to inject; a test may change these at any time.
 
-    fail_next: so many of the next calls fail after a pod was chosen, with nothing written (nvidia 5.2, P15).
-    silent: calls are never answered. delay_s: seconds before a call is looked at. blind_release: whose lock it drops
-    is asked at its first try alone (hami 3.5; up to v2.9.0 of NVIDIA's plugin, v1.4.0 of Ascend's); robbed counts the
-    locks of other pods that it dropped so.
+    fail_next: this many of the next calls fail after a pod was chosen, with nothing written (nvidia 5.2, P15).
+    silent: calls are never answered. delay_s: delay of a call in seconds. blind_release: the holder of the lock is
+    checked only at the first try to release it (hami 3.5; up to v2.9.0 of NVIDIA's plugin, v1.4.0 of Ascend's); robbed:
+    number of locks of other pods that were released this way.
     """
 
     fail_next: int = 0
@@ -41,7 +41,7 @@ class Faults:
     robbed: int = 0
 
     async def before_call(self) -> None:
-        """Hold a call up as long as asked for."""
+        """Delay a call as configured."""
         while self.silent:  # noqa: ASYNC110 - the switch is a plain field that tests flip from anywhere
             await asyncio.sleep(0.05)
         if self.delay_s > 0:
@@ -59,28 +59,28 @@ class Faults:
 
 
 class Options:
-    """Reads the options of one plugin from plain data; `end` complains about keys that nobody read."""
+    """Reads the options of one plugin from plain data; `end` reports unknown keys."""
 
     def __init__(self, kind: str, values: Mapping[str, Any]) -> None:
         self._kind = kind
         self._left = dict(values)
 
     def whole(self, key: str, default: int) -> int:
-        """A whole number above zero."""
+        """Read a whole number above zero."""
         value = self._left.pop(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise OptionsError(f"{self._kind}: {key}: found {value!r}; write a whole number above zero")
         return value
 
     def number(self, key: str, default: float) -> float:
-        """A number, zero or above."""
+        """Read a number, zero or above."""
         value = self._left.pop(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise OptionsError(f"{self._kind}: {key}: found {value!r}; write a number")
         return float(value)
 
     def word(self, key: str, default: str, allowed: tuple[str, ...] = ()) -> str:
-        """A text, one of *allowed* if that is given."""
+        """Read a text, one of *allowed* if that is given."""
         value = self._left.pop(key, default)
         if not isinstance(value, str) or (allowed and value not in allowed):
             remedy = f"write one of {', '.join(allowed)}" if allowed else "write a text"
@@ -88,7 +88,7 @@ class Options:
         return value
 
     def cards(self, node_name: str, kind: str = "GPU") -> tuple[Card, ...]:
-        """The cards, called ``<kind>-<node>-<i>`` unless they are named.
+        """Read the cards, called ``<kind>-<node>-<i>`` unless they are named.
 
         Either ``model``, ``memory_mib`` and ``count``, or a list ``cards`` with one such entry per card.
         """
@@ -109,7 +109,7 @@ class Options:
         )
 
     def faults(self) -> Faults:
-        """The faults to start with: ``fail_next``, ``silent``, ``delay_s`` and ``blind_release``."""
+        """Read the initial faults: ``fail_next``, ``silent``, ``delay_s`` and ``blind_release``."""
         return Faults(
             fail_next=int(self._left.pop("fail_next", 0)),
             silent=bool(self._left.pop("silent", False)),
@@ -118,7 +118,7 @@ class Options:
         )
 
     def end(self) -> None:
-        """Complain about what was not asked for.
+        """Report keys that were not read.
 
         Raises:
             OptionsError: a key is unknown.

@@ -1,7 +1,7 @@
-"""The MIG side of the vGPU device plugin: known geometries, the layout of every card, and instance ids.
+"""The MIG part of the vGPU device plugin: known geometries, the layout of every card, and instance ids.
 
-Source: protocol reference, nvidia 2.5 and 3.6. A layout that is changed while instances of the card are in use cannot
-be applied, and ends the plugin's process.
+Source: protocol reference, nvidia 2.5 and 3.6. A change of the layout fails while instances of the card are in use, and
+ends the plugin's process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandbox.players.vgpu_protocol import PluginPanicError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One slice of a card as the pod's annotation names it: ``card[group-position]``."""
+    """One slice of a card in the pod's annotation: ``card[group-position]``."""
 
     card: str
     group: str
@@ -27,7 +27,7 @@ class Instance:
 
 
 def decode(device_id: str) -> Instance | None:
-    """Read ``card[group-position]``; None for a card's own id, and for what is no such text."""
+    """Decode ``card[group-position]``; return None for a card's own id and for other text."""
     card, opening, rest = device_id.partition("[")
     inner, closing, _ = rest.partition("]")
     group, dash, position = inner.partition("-")
@@ -37,12 +37,12 @@ def decode(device_id: str) -> Instance | None:
 
 
 def instance_uuid(instance: Instance) -> str:
-    """The id by which a container sees a slice; the same for the same place, as long as the layout stands."""
+    """Return the id of a slice that a container sees; constant for a position while the layout stays."""
     return f"MIG-{uuid5(NAMESPACE_OID, f'{instance.card}/{instance.group}/{instance.position}')}"
 
 
 def visible_ids(device_ids: Iterable[str]) -> tuple[str, ...]:
-    """What containers see of promised *device_ids*, each once: cards by their id, slices by their instance's."""
+    """Return what containers see of promised *device_ids*, each once: ids of cards, and instance ids of slices."""
     seen = []
     for device_id in device_ids:
         instance = decode(device_id)
@@ -51,10 +51,10 @@ def visible_ids(device_ids: Iterable[str]) -> tuple[str, ...]:
 
 
 class Layouts:
-    """The layouts of one node's cards, as the driver has them: they outlive the plugin's process.
+    """The layouts of one node's cards in the driver: they outlive the plugin's process.
 
     Attributes:
-        changes: how often the layout of each card was changed.
+        changes: number of layout changes of each card.
     """
 
     def __init__(self) -> None:
@@ -63,21 +63,21 @@ class Layouts:
         self._groups: dict[str, str] = {}
 
     def read(self, device_config: str) -> None:
-        """Take the geometries of device-config.yaml, as the plugin does once at its start."""
+        """Read the geometries of device-config.yaml, as the plugin does once at its start."""
         found = yaml.safe_load(device_config) or {}
         self._geometries = (found.get("nvidia") or {}).get("knownMigGeometries") or []
 
     def group_of(self, card_id: str) -> str:
-        """The group that a card is laid out as, "" before the first."""
+        """Return the current group of a card's layout, "" before the first."""
         return self._groups.get(card_id, "")
 
     def resolve(self, card: Card, instance: Instance, in_use: Collection[str]) -> str:
-        """The id that the container sees, after the card is laid out as the instance's group wants; "" for none.
+        """Return the id that the container sees, after applying the layout of the instance's group; "" for none.
 
         Args:
             card: the card in the node.
-            instance: what the annotation names.
-            in_use: cards on which some other pod that is not gone holds a slice.
+            instance: the instance in the annotation.
+            in_use: cards on which another existing pod holds a slice.
 
         Raises:
             PluginPanicError: the layout would have to change under a pod.
@@ -96,7 +96,7 @@ class Layouts:
         return instance_uuid(instance)
 
     def memory_mib(self, model: str, instance: Instance) -> int:
-        """The memory of a slice on a card of *model*; 0 where there is no such slice."""
+        """Return the memory of a slice on a card of *model*; 0 if there is no such slice."""
         position = instance.position
         for profile in (self._group(model, instance.group) or {}).get("geometries", ()):
             if position < profile["count"]:

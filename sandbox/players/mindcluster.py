@@ -1,8 +1,8 @@
-"""Plays MindCluster's device plugin of one node with Ascend 310P chips, cut by template when a pod comes.
+"""Plays MindCluster's device plugin of one node with Ascend 310P chips, which it divides by template for each pod.
 
-Besides serving calls it reports, a while after kubelet has given devices to a pod, which ones those are
-(``huawei.com/AscendReal``), and destroys what no pod uses before it cuts anew. Source: protocol reference, ascend 1.3
-to 1.9, 2.3.
+Besides serving calls, it reports the devices of a pod some time after kubelet has allocated them
+(``huawei.com/AscendReal``), and destroys unused devices before it creates new ones. Source: protocol reference, ascend
+1.3 to 1.9, 2.3.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError, OSErr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MindClusterSetup:
-    """The plugin's configuration: chips by id with whether they are healthy, and when it reports and looks again."""
+    """The plugin's configuration: the health of each chip by id, and delays of its reports and retries."""
 
     healthy: tuple[bool, ...]
     cores_per_chip: int = 8
@@ -47,8 +47,8 @@ class MindClusterPlugin:
     """The plugin of one node.
 
     Attributes:
-        faults: what it is to do wrong.
-        meant_for: the uid of the pod whose assignment the last answered call took.
+        faults: the faults to inject.
+        meant_for: the uid of the pod whose assignment the last answered call used.
     """
 
     def __init__(self, node_name: str, setup: MindClusterSetup, faults: Faults, api: Api) -> None:
@@ -59,7 +59,7 @@ class MindClusterPlugin:
         self.meant_for = ""
         self._next_id = setup.first_vnpu
         self._next_core = 0
-        # Devices made for a call that kubelet has not told of yet, and those that a pod has, by its uid.
+        # Devices of calls that kubelet has not reported yet, and devices of pods by uid.
         self._made: list[tuple[protocol.Device, ...]] = []
         self._of_pod: dict[str, tuple[protocol.Device, ...]] = {}
 
@@ -68,7 +68,7 @@ class MindClusterPlugin:
         """Build the plugin from plain data: ``chips``, ``unhealthy``, the other keys of `MindClusterSetup`, `Faults`.
 
         Raises:
-            OptionsError: a key or value cannot be used.
+            OptionsError: a key or value is invalid.
         """
         given = Options("mindcluster", options)
         chips = given.whole("chips", 1)
@@ -86,11 +86,11 @@ class MindClusterPlugin:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The one device list that the plugin registers with kubelet."""
+        """The plugin's only device list in kubelet."""
         return (protocol.CORES,)
 
     async def start(self) -> None:
-        """Write labels, the names of the chips, what the node has, and which chips are unhealthy."""
+        """Write labels, the names of the chips, the node's resources, and the unhealthy chips."""
         setup = self._setup
         path = calls.node_path(self._node_name)
         node = await self._api.get(path)
@@ -110,14 +110,14 @@ class MindClusterPlugin:
         await self._write_devices()
 
     async def set_healthy(self, chip: int, healthy: bool) -> None:
-        """Let a chip becomes unhealthy, or recover, and say so."""
+        """Set whether a chip is healthy and report it."""
         states = list(self._setup.healthy)
         states[chip] = healthy
         self._setup = replace(self._setup, healthy=tuple(states))
         await self.start()
 
     async def allocate(self, resource: str, count: int) -> ContainerEnv:
-        """Serve *count* AI cores to the pod that the plugin takes for the one being admitted."""
+        """Serve *count* AI cores to the pod that the plugin assumes is being admitted."""
         del resource
         await self.faults.before_call()
         try:
@@ -126,7 +126,7 @@ class MindClusterPlugin:
             raise AllocateError(f"failed to reach the API server: {e}") from e
 
     async def settle(self, pod: Mapping[str, Any], env: ContainerEnv) -> None:
-        """Learn from kubelet which pod has the devices of *env*, and report them after a while, if nobody did."""
+        """Learn from kubelet which pod has the devices of *env*, and report them later if not yet reported."""
         uid = pod["metadata"]["uid"]
         visible = env.get("ASCEND_VISIBLE_DEVICES", "")
         made = next((one for one in self._made if ",".join(str(device.id) for device in one) == visible), None)
@@ -145,12 +145,12 @@ class MindClusterPlugin:
                 await calls.annotate(self._api, calls.pod_path(pod), report)
             await self._write_devices()
         except _WORLD_FAILED:
-            # The pod is gone, or the server is: the real plugin tries again in its next round, if there is a pod.
+            # The pod or the server is gone; the real plugin retries in its next round if the pod exists.
             return
 
     @property
     def devices(self) -> tuple[protocol.Device, ...]:
-        """Every vNPU that is there, and every whole chip that is in use."""
+        """All existing vNPUs, and all whole chips in use."""
         return tuple(device for group in (*self._made, *self._of_pod.values()) for device in group)
 
     async def _serve(self, asked: int) -> ContainerEnv:
@@ -182,14 +182,14 @@ class MindClusterPlugin:
         raise AllocateError("not get valid pod")
 
     async def _destroy_idle(self) -> None:
-        """Destroy what no pod uses: of pods that ended or are gone, and of calls that kubelet let fail."""
+        """Destroy unused devices: of pods that ended or are gone, and of failed calls."""
         pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
         alive = {pod["metadata"]["uid"] for pod in pods if not protocol.is_over(pod)}
         self._of_pod = {uid: devices for uid, devices in self._of_pod.items() if uid in alive}
         self._made.clear()
 
     async def _write_devices(self) -> None:
-        """The plugin's own ConfigMap: chips that are free as a whole, and chips that are unhealthy."""
+        """Write the plugin's own ConfigMap: completely free chips, and unhealthy chips."""
         setup = self._setup
         in_use = {device.chip for device in self.devices}
         names = {at: f"Ascend310P-{at}" for at in range(len(setup.healthy))}

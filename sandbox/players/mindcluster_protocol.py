@@ -1,6 +1,6 @@
-"""The MindCluster device plugin's way of finding its pod and cutting its chips, as pure functions and values.
+"""How the MindCluster device plugin finds its pod and divides its chips, as pure functions and values.
 
-Source: Ascend mind-cluster v7.2.RC1, component/ascend-device-plugin, as the protocol reference tells it (ascend 1.7,
+Source: Ascend mind-cluster v7.2.RC1, component/ascend-device-plugin, according to the protocol reference (ascend 1.7,
 1.9, 1.10, 2.3 steps 8 to 11, 3.2, 7.4).
 """
 
@@ -18,7 +18,7 @@ ASSIGNED: Final = "huawei.com/npu-core"
 PREDICATE_TIME: Final = "predicate-time"
 REAL: Final = "huawei.com/AscendReal"
 KUBELET_DEVICES: Final = "huawei.com/kltDev"
-# Only this very text marks a pod as served; any other that is no number counts as as large.
+# Only this exact text marks a pod as served; another text that is not a number counts as equally large.
 SERVED: Final = "18446744073709551615"
 
 CPUS_PER_CHIP: Final = 7
@@ -28,7 +28,7 @@ _UNSIGNED: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _SLICE: Final = re.compile(r"(?P<chip>[0-9]{1,9})-(?P<template>vir(?P<cores>[0-9]{2})[a-z0-9_]*)", re.ASCII)
 
-# Template -> AI cores, AI CPUs, DVPP, the word for it in device names.
+# Template -> AI cores, AI CPUs, DVPP, its name in device names.
 TEMPLATES: Final[Mapping[str, tuple[int, int, str, str]]] = {
     "vir01": (1, 1, "null", "1c"),
     "vir02": (2, 2, "null", "2c"),
@@ -45,18 +45,18 @@ _REAL: Final = re.compile(
 
 
 class SegmentError(Exception):
-    """The driver does not cut the chip so, or the chip is not there; the text is the plugin's own word."""
+    """The driver cannot divide the chip this way, or the chip does not exist; the text is the plugin's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """What a pod's annotation names: chips, and the template of a slice of the one; "" = whole chips."""
+    """The content of a pod's annotation: chips, and the template of a slice of the only one; "" = whole chips."""
 
     chips: tuple[int, ...]
     template: str
 
     def cores(self, cores_per_chip: int) -> int:
-        """The AI cores that the plugin compares with what kubelet asks for: of a slice, the figure in its name."""
+        """Return the AI cores that the plugin compares with kubelet's request: for a slice, the figure in its name."""
         if not self.template:
             return len(self.chips) * cores_per_chip
         match = re.match(r"vir([0-9]{2})", self.template)
@@ -65,7 +65,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What one container got: a vNPU of a chip, or a whole chip (template "", id = the chip's)."""
+    """The device of one container: a vNPU of a chip, or a whole chip (template "", id = the chip's)."""
 
     id: int
     chip: int
@@ -81,7 +81,7 @@ class Device:
 
 
 def decode(text: str) -> Assigned | None:
-    """Read ``huawei.com/npu-core``; None if the plugin cannot."""
+    """Decode ``huawei.com/npu-core``; return None if the plugin cannot."""
     found = _SLICE.fullmatch(text)
     if found is not None:
         return Assigned(chips=(int(found["chip"]),), template=found["template"])
@@ -94,14 +94,14 @@ def decode(text: str) -> Assigned | None:
 def candidate(
     pods: Sequence[Mapping[str, Any]], node_name: str, asked: int, cores_per_chip: int
 ) -> Mapping[str, Any] | None:
-    """The pod that the plugin takes for the one being admitted: the smallest time among those whose cores fit.
+    """Return the pod that the plugin assumes is being admitted: the smallest time among those whose cores match.
 
-    Equal times stay in the order of *pods*.
+    Equal times keep the order of *pods*.
 
     Args:
         pods: pods as JSON.
         node_name: the plugin's own node.
-        asked: how many ``npu-core-*`` ids kubelet asks for.
+        asked: the number of ``npu-core-*`` ids in kubelet's call.
         cores_per_chip: AI cores of one chip.
     """
     fitting = [pod for pod in pods if _fits(pod, node_name, asked, cores_per_chip)]
@@ -109,17 +109,17 @@ def candidate(
 
 
 def cut(devices: Sequence[Device], assigned: Assigned, chips: Sequence[int], cores: int, free_id: int) -> list[Device]:
-    """The devices that the driver makes of *assigned*, beside *devices* that it made before.
+    """Return the devices that the driver creates for *assigned*, beside existing *devices*.
 
     Args:
         devices: every vNPU and every whole chip in use on the node.
-        assigned: what is asked for.
+        assigned: the request.
         chips: ids of the healthy chips.
         cores: AI cores of one chip.
         free_id: the id of the next vNPU.
 
     Raises:
-        SegmentError: there is no such chip, or no such room on it.
+        SegmentError: there is no such chip, or not enough capacity on it.
     """
     if any(chip not in chips for chip in assigned.chips):
         raise SegmentError("NoNPUResource")
@@ -143,7 +143,7 @@ def cut(devices: Sequence[Device], assigned: Assigned, chips: Sequence[int], cor
 
 
 def environment(devices: Sequence[Device]) -> dict[str, str]:
-    """What the container sees (ascend 1.9)."""
+    """Return what the container sees (ascend 1.9)."""
     count = str(len(devices))
     return {
         "ASCEND_VISIBLE_DEVICES": ",".join(str(one.id) for one in devices),
@@ -164,12 +164,12 @@ def environment(devices: Sequence[Device]) -> dict[str, str]:
 
 
 def real_names(devices: Sequence[Device]) -> str:
-    """The value of ``huawei.com/AscendReal``."""
+    """Return the value of ``huawei.com/AscendReal``."""
     return ",".join(sorted(one.name for one in devices))
 
 
 def decode_real(text: str) -> tuple[Device, ...]:
-    """Read ``huawei.com/AscendReal``; what cannot be read is left out."""
+    """Decode ``huawei.com/AscendReal``; skip unreadable parts."""
     found = (_REAL.fullmatch(piece) for piece in text.split(","))
     return tuple(
         Device(
@@ -184,13 +184,13 @@ def decode_real(text: str) -> tuple[Device, ...]:
 
 
 def annotations_of(pod: Mapping[str, Any]) -> Mapping[str, str]:
-    """The annotations of a pod as JSON, empty if it has none."""
+    """Return the annotations of a pod as JSON, empty if it has none."""
     found: Mapping[str, str] = pod["metadata"].get("annotations") or {}
     return found
 
 
 def is_over(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod needs no device any more."""
+    """Return whether the pod needs no device any more."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 

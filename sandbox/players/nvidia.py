@@ -1,6 +1,6 @@
-"""Plays NVIDIA's own device plugin of one node: whole GPUs by count, chosen by kubelet and the plugin alone.
+"""Plays NVIDIA's own device plugin of one node: whole GPUs by count, chosen only by kubelet and the plugin.
 
-It reads and writes no annotation of pods. GPU feature discovery is played with it: the node's labels tell the model.
+It reads and writes no annotations of pods. It also plays GPU feature discovery: the node's labels show the model.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaSetup:
-    """The plugin's configuration; replicas above 1 is time-slicing: so many of each card are advertised."""
+    """The plugin's configuration; replicas above 1 mean time-slicing, with this many advertised devices per card."""
 
     cards: tuple[Card, ...]
     replicas: int = 1
 
     @property
     def product(self) -> str:
-        """The product as GPU feature discovery labels it."""
+        """The product in the label of GPU feature discovery."""
         model = "-".join(self.cards[0].model.split())
         return f"{model}-SHARED" if self.replicas > 1 else model
 
@@ -43,7 +43,7 @@ class NvidiaPlugin:
         self._node_name = node_name
         self._setup = setup
         self._api = api
-        # Cards given out, once per replica, by the uid of their pod; "" until kubelet tells whose they are.
+        # Allocated cards, once per replica, by the uid of their pod; "" until kubelet reports the pod.
         self._given: list[tuple[str, tuple[str, ...]]] = []
 
     @classmethod
@@ -51,7 +51,7 @@ class NvidiaPlugin:
         """Build the plugin from plain data: ``replicas``, the keys of `Options.cards`, and those of `Faults`.
 
         Raises:
-            OptionsError: a key or value cannot be used.
+            OptionsError: a key or value is invalid.
         """
         given = Options("nvidia", options)
         setup = NvidiaSetup(cards=given.cards(node_name), replicas=given.whole("replicas", 1))
@@ -61,11 +61,11 @@ class NvidiaPlugin:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The one device list that the plugin registers with kubelet."""
+        """The plugin's only device list in kubelet."""
         return (RESOURCE,)
 
     async def start(self) -> None:
-        """Write the labels of GPU feature discovery and what the node has; unhealthy cards are not allocatable."""
+        """Write the labels of GPU feature discovery and the node's resources; unhealthy cards are not allocatable."""
         cards, replicas = self._setup.cards, self._setup.replicas
         labels = {
             "nvidia.com/gpu.present": "true",
@@ -81,13 +81,13 @@ class NvidiaPlugin:
         )
 
     async def set_healthy(self, card_id: str, healthy: bool) -> None:
-        """Let a card becomes unhealthy, or recover, and advertise anew."""
+        """Set whether a card is healthy and advertise again."""
         cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
         self._setup = replace(self._setup, cards=cards)
         await self.start()
 
     async def allocate(self, resource: str, count: int) -> ContainerEnv:
-        """Give *count* cards that nobody has, those with the fewest holders first."""
+        """Allocate *count* free cards, those with the fewest holders first."""
         del resource
         await self.faults.before_call()
         try:

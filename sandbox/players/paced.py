@@ -1,4 +1,4 @@
-"""A device plugin's way to the API server: as many calls as its client allows, and devices told to kubelet first."""
+"""A device plugin's API client: with its rate limit, and with devices reported to kubelet first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.nodes.devices import DeviceLists
 from sandbox.nodes.kubelet import KubeletSettings
 from sandbox.players.calls import Api, Json
 
-# client-go's default limiter lets so many calls go at once before it holds them up.
+# The burst of client-go's default rate limiter.
 BURST: Final = 10
 
 
@@ -30,9 +30,9 @@ class PacedApi:
         """Prepare.
 
         Args:
-            api: the plugin's account.
+            api: client with the plugin's account.
             devices: kubelet's lists.
-            calls_per_s: how many calls may be made in the long run (nvidia 5.2: client-go allows 5); 0: any number.
+            calls_per_s: sustained limit of calls (nvidia 5.2: client-go allows 5); 0: unlimited.
             status_is_late: kubelet writes the node's status itself, and later.
             clock: monotonic seconds; None: the event loop's.
         """
@@ -66,7 +66,7 @@ class PacedApi:
     async def patch(
         self, path: str, body: Any, kind: PatchKind = PatchKind.MERGE, params: Mapping[str, str] | None = None
     ) -> Json:
-        """See `Api.patch`; what is said of a node's devices, kubelet hears at once."""
+        """See `Api.patch`; kubelet immediately learns a node's devices from it."""
         if path.startswith("/api/v1/nodes/") and path.endswith("/status"):
             self._devices.take(body["status"])
             if self._status_is_late:
@@ -76,7 +76,7 @@ class PacedApi:
         return await self._api.patch(path, body, kind, params)
 
     async def _turn(self) -> None:
-        """Wait until one more call may be made: a bucket of `BURST` calls that fills at the pace."""
+        """Wait for permission for one call, from a token bucket of `BURST` calls."""
         if not self._calls_per_s:
             return
         now_s, every_s = self._clock(), 1.0 / self._calls_per_s
@@ -86,7 +86,7 @@ class PacedApi:
 
 
 def pacing(settings: KubeletSettings) -> Callable[[Api, DeviceLists], PacedApi]:
-    """Makes the way of one node's plugins as *settings* say."""
+    """Return a function that connects one node's plugins as *settings* require."""
 
     def paced(api: Api, devices: DeviceLists) -> PacedApi:
         late = settings.node_status_delay_s > 0

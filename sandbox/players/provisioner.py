@@ -1,9 +1,9 @@
-"""Plays what gives volume claims their volumes: a CSI provisioner of one name, and Kubernetes' volume controller.
+"""Plays the components that give volume claims their volumes: a CSI provisioner, and Kubernetes' volume controller.
 
-A claim of a class with `WaitForFirstConsumer` is left alone until it has a node (annotation
-`volume.kubernetes.io/selected-node`); its volume is then reached from that node alone. A volume that is reserved for a
-claim is bound to it. Who protects claims and volumes in use is played too: deleted ones go at once. Source: Kubernetes
-documentation, "Persistent Volumes" and "Storage Classes"; external-provisioner's README.
+A claim of a class with `WaitForFirstConsumer` is ignored until it has a node (annotation
+`volume.kubernetes.io/selected-node`); its volume is then reachable only from that node. A volume that is reserved for a
+claim is bound to it. Protection of used claims and volumes is not enforced: deleted ones are removed at once. Source:
+Kubernetes documentation, "Persistent Volumes" and "Storage Classes"; external-provisioner's README.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PAUSE_S: Final = 0.1
 
 
 class Mood(StrEnum):
-    """How the provisioner serves: it makes volumes, says nothing, or gives up, which takes the node back."""
+    """The provisioner's behaviour: it creates volumes, does nothing, or gives up, which clears the selected node."""
 
     MAKES = "makes"
     SILENT = "silent"
@@ -41,7 +41,7 @@ class Mood(StrEnum):
 
 @dataclass(slots=True)
 class Provisioner:
-    """The player; *mood* may be changed while it runs."""
+    """The player; *mood* may change while it runs."""
 
     api: ApiClient
     mood: Mood = Mood.MAKES
@@ -49,7 +49,7 @@ class Provisioner:
     async def run(self) -> None:
         """Serve claims until cancelled."""
         while True:
-            # Another has written it, or the server is away: it is looked at again.
+            # After a conflict or without a server, it is read again.
             with contextlib.suppress(ApiStatusError, aiohttp.ClientError, TimeoutError):
                 await self._look()
             await asyncio.sleep(_PAUSE_S)
@@ -72,7 +72,7 @@ class Provisioner:
                 await self._phase(f"{_VOLUMES}/{volume['metadata']['name']}", {"phase": "Available"})
 
     async def _let_go(self, path: str, one: Mapping[str, Any]) -> bool:
-        """Whether *one* is being deleted; nothing holds it up."""
+        """Return whether *one* is being deleted; remove its finalizers."""
         meta = one["metadata"]
         if "deletionTimestamp" in meta and meta.get("finalizers"):
             await self.api.patch(path, {"metadata": {"finalizers": None}})

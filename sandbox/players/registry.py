@@ -1,4 +1,4 @@
-"""The device plugins that can be played, by name."""
+"""The playable device plugins by name."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ KINDS: Final = frozenset(_KINDS)
 
 
 def build(kind: str, node_name: str, options: Mapping[str, Any], client: Api) -> DevicePlugin:
-    """The plugin *kind* of node *node_name*.
+    """Build the plugin *kind* of node *node_name*.
 
     Args:
         kind: one of `KINDS`.
-        node_name: the node that it runs on.
+        node_name: its node.
         options: its cards and configuration as plain data, see ``from_options`` of the plugin.
-        client: its way to the API server, with the plugin's own account.
+        client: an API client with the plugin's own account.
 
     Raises:
-        OptionsError: the kind is unknown, or a key or value cannot be used.
+        OptionsError: the kind is unknown, or a key or value is invalid.
     """
     maker = _KINDS.get(kind)
     if maker is None:

@@ -1,7 +1,7 @@
 """Plays the Volcano vGPU device plugin of one node, in hami-core, mps or mig mode.
 
-Every step of an Allocate is the real one (nvidia 2.4, step 9), over the API server, and so are its failures. What is
-read into the annotations stands in `vgpu_protocol`.
+Every step of an Allocate follows the real plugin (nvidia 2.4, step 9), over the API server, and so do its failures.
+`vgpu_protocol` reads the annotations.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NUMBER: Final = "volcano.sh/vgpu-number"
 MEMORY: Final = "volcano.sh/vgpu-memory"
 CORES: Final = "volcano.sh/vgpu-cores"
 MIG: Final = "mig"
-# Where the plugin looks for its configuration, first found wins (nvidia 1.7).
+# Where the plugin reads its configuration; the first existing one wins (nvidia 1.7).
 CONFIG_MAP: Final = "volcano-vgpu-device-config"
 CONFIG_NAMESPACES: Final = ("kube-system", "volcano-system")
 CONFIG_KEY: Final = "device-config.yaml"
 
 _SWITCHED_ON: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
-# What kubelet hears when the plugin's process dies under a call.
+# Kubelet's error when the plugin's process dies during a call.
 _DIED: Final = "rpc error: code = Unavailable desc = error reading from server: EOF"
 _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
 
@@ -42,8 +42,8 @@ _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
 class VgpuSetup:
     """The plugin's configuration: memory_factor is MiB per unit, core_scaling multiplies a card's 100 percent.
 
-    version: which release is played. beat_s: between two writes of those that write again and again. lists_step_s: how
-    long after one device list the next is told to kubelet, at every start.
+    version: the release to play. beat_s: interval between heartbeats of releases that write them. lists_step_s: delay
+    between the reports of two device lists to kubelet, at every start.
     """
 
     cards: tuple[Card, ...]
@@ -56,7 +56,7 @@ class VgpuSetup:
     lists_step_s: float = 0.0
 
     def register(self, cards: Sequence[Card] | None = None) -> str:
-        """The node's register, in the order of *cards*, or of the node's own (nvidia 1.10)."""
+        """Return the node's register, in the order of *cards*, or of the node's own (nvidia 1.10)."""
         return "".join(
             f"{card.id},{self.split_count},{card.memory_mib // self.memory_factor},NVIDIA-{card.model},"
             f"{'true' if card.healthy else 'false'},{self.mode}:"
@@ -64,7 +64,7 @@ class VgpuSetup:
         )
 
     def totals(self) -> dict[str, int]:
-        """What kubelet advertises for the three device lists."""
+        """Return what kubelet advertises for the three device lists."""
         return {
             NUMBER: len(self.cards) * self.split_count,
             MEMORY: sum(card.memory_mib // self.memory_factor for card in self.cards),
@@ -76,10 +76,10 @@ class VgpuPlugin:
     """The plugin of one node.
 
     Attributes:
-        faults: what it is to do wrong.
+        faults: the faults to inject.
         panics: how often its process died: a value crashed it, or a MIG layout could not be applied.
         layouts: the MIG layouts of its cards.
-        meant_for: the uid of the pod whose assignment the last answered call took.
+        meant_for: the uid of the pod whose assignment the last answered call used.
     """
 
     def __init__(self, node_name: str, setup: VgpuSetup, faults: Faults, api: Api) -> None:
@@ -97,7 +97,7 @@ class VgpuPlugin:
         """Build the plugin from plain data: the keys of `VgpuSetup`, of `Options.cards` and of `Faults`.
 
         Raises:
-            OptionsError: a key or value cannot be used.
+            OptionsError: a key or value is invalid.
         """
         given = Options("vgpu", options)
         setup = VgpuSetup(
@@ -116,12 +116,12 @@ class VgpuPlugin:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The three device lists that the plugin registers with kubelet."""
+        """The plugin's three device lists in kubelet."""
         return (NUMBER, MEMORY, CORES)
 
     @property
     def beat_s(self) -> float:
-        """Between two writes to the node; 0 where the version writes only what has changed."""
+        """The interval between heartbeats in seconds; 0 if the version writes only changes."""
         return self._setup.beat_s if self._setup.version.beats else 0.0
 
     async def beat(self) -> None:
@@ -129,12 +129,12 @@ class VgpuPlugin:
         await self._write_register()
 
     async def become(self, version: protocol.Version) -> None:
-        """Restart as another version; what the one before wrote stays on the node."""
+        """Restart as another version; what the previous one wrote stays on the node."""
         self._setup = replace(self._setup, version=version)
         await self.start()
 
     async def start(self) -> None:
-        """Write the register and what the node has; the three device lists are told one after another."""
+        """Write the register and the node's resources; the three device lists are reported one at a time."""
         if self._setup.mode == MIG:
             self.layouts.read(await self._device_config())
         totals = self._setup.totals()
@@ -148,13 +148,13 @@ class VgpuPlugin:
             await asyncio.sleep(self._setup.lists_step_s)
 
     async def set_healthy(self, card_id: str, healthy: bool) -> None:
-        """Let a card becomes unhealthy (or, as after a restart, recover) and rewrite the register."""
+        """Set whether a card is healthy and rewrite the register."""
         cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
         self._setup = replace(self._setup, cards=cards)
         await self._write_register()
 
     async def allocate(self, resource: str, count: int) -> ContainerEnv:
-        """Serve the next container of the pod that the plugin takes for the one being admitted."""
+        """Serve the next container of the pod that the plugin assumes is being admitted."""
         await self.faults.before_call()
         self.meant_for = ""
         if resource != NUMBER:
@@ -193,7 +193,7 @@ class VgpuPlugin:
         return env
 
     async def _device_config(self) -> str:
-        """The plugin's own configuration; without one it serves nothing that needs it."""
+        """Return the plugin's own configuration; without one, it serves nothing that needs it."""
         for namespace in CONFIG_NAMESPACES:
             try:
                 found = await self._api.get(f"/api/v1/namespaces/{namespace}/configmaps/{CONFIG_MAP}")
@@ -205,7 +205,7 @@ class VgpuPlugin:
         return ""
 
     def _card(self, card_id: str) -> Card:
-        # An id that this node does not know fails the call; pod and lock stay as they are (nvidia 2.4, 9g).
+        # An id that the node does not have fails the call; pod and lock stay unchanged (nvidia 2.4, 9g).
         found = next((card for card in self._setup.cards if card.id == card_id), None)
         if found is None:
             raise AllocateError(f"unknown device: {card_id}")
@@ -219,7 +219,7 @@ class VgpuPlugin:
             raise AllocateError(f"failed to erase the served devices: {e}") from e
 
     async def _finish_if_served(self, pod: Mapping[str, Any]) -> None:
-        # An admission webhook may have put the next container's segment where the erased one was (nvidia 2.8).
+        # An admission webhook may have inserted the next container's segment in place of the erased one (nvidia 2.8).
         now = await self._api.get(calls.pod_path(pod))
         if "GPU" not in protocol.annotations_of(now).get(protocol.TO_ALLOCATE, ""):
             await self._mark(now, "success")
@@ -244,7 +244,7 @@ class VgpuPlugin:
     def _mig_env(
         self, devices: protocol.Segment, pod: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]
     ) -> ContainerEnv:
-        """The environment of one container in mode mig (nvidia 1.9), its cards laid out as it needs them."""
+        """Return the environment of one container in mode mig (nvidia 1.9), after applying the required layouts."""
         in_use = {
             instance.card
             for other in pods
@@ -261,7 +261,7 @@ class VgpuPlugin:
         return env | dict.fromkeys(_SWITCHED_ON, "enabled")
 
     def _env(self, devices: protocol.Segment) -> ContainerEnv:
-        """The environment of one container (nvidia 1.9, hami-core)."""
+        """Return the environment of one container (nvidia 1.9, hami-core)."""
         for device in devices:
             self._card(device.id)
         env = {"NVIDIA_VISIBLE_DEVICES": ",".join(dict.fromkeys(device.id for device in devices))}
@@ -275,9 +275,9 @@ class VgpuPlugin:
 
 
 def _instances_of(pod: Mapping[str, Any], node_name: str) -> list[mig.Instance]:
-    """The slices that *pod* was served on the node and holds while it is there; a pod being deleted still does.
+    """Return the slices that *pod* was given on the node and holds while it exists, even while being deleted.
 
-    What is still to be allocated is in use by nobody: the driver lays its card out for whoever is served first.
+    Slices that are still to be allocated are not in use: the driver uses the layout of the first pod served.
     """
     annotations = protocol.annotations_of(pod)
     finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

@@ -1,7 +1,7 @@
-"""The Volcano vGPU device plugin's way of reading assignments, its mistakes included, as pure functions.
+"""How the Volcano vGPU device plugin reads assignments, including its bugs, as pure functions.
 
-What is odd here is odd on purpose: a scheduler that relies on a kinder reading would fail in the field. Source:
-volcano-vgpu-device-plugin 4fb76ba, pkg/util/util.go, as the protocol reference tells it (nvidia 2.4, 6.5, 10.3).
+Its oddities are intentional: a scheduler that relies on a more lenient reader would fail in production. Source:
+volcano-vgpu-device-plugin 4fb76ba, pkg/util/util.go, according to the protocol reference (nvidia 2.4, 6.5, 10.3).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ DONE_TIME: Final = 2**64 - 1
 _MAX_INT32: Final = 2**31 - 1
 _MIN_INT32: Final = -(2**31)
 _TYPE: Final = "NVIDIA"
-# strconv's decimal forms; Python's int() would also take blanks, underscores and other scripts' digits.
+# strconv's decimal forms; Python's int() would also accept blanks, underscores and other scripts' digits.
 _SIGNED: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _UNSIGNED: Final = re.compile(r"[0-9]+", re.ASCII)
 
 
 class Version(StrEnum):
-    """The releases of the plugin that differ in what they write and whom they serve (nvidia 7.2)."""
+    """The releases of the plugin that differ in their writes and in the pods that they serve (nvidia 7.2)."""
 
     MAIN = "main"
     V1_12_0 = "v1.12.0"
@@ -40,21 +40,21 @@ class Version(StrEnum):
 
     @property
     def beats(self) -> bool:
-        """Whether it writes register and handshake every 30 s, the cards in any order; main writes what changed."""
+        """Whether it writes register and handshake every 30 s, with cards in any order; main writes only changes."""
         return self is not Version.MAIN
 
 
 class PluginPanicError(Exception):
-    """The plugin's process dies here: the text is Go's runtime error."""
+    """The plugin's process dies here; the text is Go's runtime error."""
 
 
 class RequestError(Exception):
-    """The plugin's own refusal, word for word."""
+    """The plugin's own refusal, with the original text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """One device of a segment: mem in register units, cores in percent; both may be any int32 here."""
+    """One device of a segment: mem in register units, cores in percent; both may be any int32."""
 
     id: str
     type: str
@@ -66,7 +66,7 @@ Segment = tuple[Assigned, ...]
 
 
 def decode(value: str) -> tuple[Segment, ...]:
-    """Read ``devices-to-allocate``; an empty value has no segments at all.
+    """Decode ``devices-to-allocate``; an empty value has no segments.
 
     Raises:
         PluginPanicError: an entry with a comma has fewer than four fields.
@@ -77,21 +77,21 @@ def decode(value: str) -> tuple[Segment, ...]:
 
 
 def encode(segments: Sequence[Segment]) -> str:
-    """Write segments as the plugin does: every entry closed by a colon, positions kept."""
+    """Encode segments as the plugin does: every entry followed by a colon, positions kept."""
     return ";".join("".join(f"{d.id},{d.type},{d.mem},{d.cores}:" for d in segment) for segment in segments)
 
 
 def device_count(segments: Sequence[Segment]) -> int:
-    """The devices left in all segments together; this is compared with what kubelet asks for one container."""
+    """Return the number of devices in all segments, which is compared with kubelet's request for one container."""
     return sum(len(segment) for segment in segments)
 
 
 def next_request(segments: Sequence[Segment], container_names: Sequence[str]) -> tuple[str, Segment]:
-    """The container that the plugin believes it serves, and the devices it gives to it.
+    """Return the container that the plugin assumes it serves, and its devices.
 
     Raises:
-        RequestError: no segment holds a device of exactly the type ``NVIDIA``.
-        PluginPanicError: that segment's position is past the containers of the pod.
+        RequestError: no segment has a device of exactly the type ``NVIDIA``.
+        PluginPanicError: that segment's position exceeds the containers of the pod.
     """
     for position, segment in enumerate(segments):
         devices = tuple(device for device in segment if device.type == _TYPE)
@@ -104,7 +104,7 @@ def next_request(segments: Sequence[Segment], container_names: Sequence[str]) ->
 
 
 def erase(segments: Sequence[Segment]) -> str:
-    """The value after the plugin has served its next segment: that segment without its NVIDIA devices."""
+    """Return the value after the next segment was served: that segment without its NVIDIA devices."""
     left = list(segments)
     for position, segment in enumerate(left):
         kept = tuple(device for device in segment if device.type != _TYPE)
@@ -115,18 +115,18 @@ def erase(segments: Sequence[Segment]) -> str:
 
 
 def oldest(pods: Sequence[Mapping[str, Any]], node_name: str, asked: int) -> Mapping[str, Any] | None:
-    """The pod that the plugin takes for the one being admitted: *asked* devices left on this node, smallest time.
+    """Return the pod that the plugin assumes is being admitted: *asked* devices left on this node, smallest time.
 
-    Phase, ``spec.nodeName``, ``bind-phase`` and deletion are not looked at. Of equal times the last candidate of
-    the list wins if it shares the smallest, otherwise the first that has it.
+    Phase, ``spec.nodeName``, ``bind-phase`` and deletion are ignored. Among equal times, the last candidate of the list
+    wins if it has the smallest time, otherwise the first with that time.
 
     Args:
         pods: all pods of the cluster as JSON, in the API server's order.
         node_name: the plugin's own node.
-        asked: how many device ids kubelet asks for.
+        asked: the number of device ids in kubelet's call.
 
     Raises:
-        PluginPanicError: some pod of the node carries a value that crashes the plugin.
+        PluginPanicError: a pod of the node has a value that crashes the plugin.
     """
     candidates = [pod for pod in pods if _is_candidate(annotations_of(pod), node_name, asked)]
     if not candidates:
@@ -137,9 +137,9 @@ def oldest(pods: Sequence[Mapping[str, Any]], node_name: str, asked: int) -> Map
 
 
 def oldest_by_time(pods: Sequence[Mapping[str, Any]], node_name: str) -> Mapping[str, Any] | None:
-    """The pod that a plugin up to v1.11.0 takes: the smallest time of its node, however many devices it has left.
+    """Return the pod that a plugin up to v1.11.0 takes: the smallest time of its node, with any number of devices left.
 
-    Where none has a time of its own, it takes the first pod of the cluster, wherever that is (P20).
+    If none has a time of its own, it takes the first pod of the cluster, on any node (P20).
     """
     candidates = [pod for pod in pods if annotations_of(pod).get(NODE) == node_name]
     timed = [pod for pod in candidates if _time(annotations_of(pod)) < DONE_TIME]
@@ -149,12 +149,12 @@ def oldest_by_time(pods: Sequence[Mapping[str, Any]], node_name: str) -> Mapping
 
 
 def handshake(now: datetime) -> str:
-    """What plugins up to v1.12.0 write every 30 s (nvidia 7.3)."""
+    """Return what plugins up to v1.12.0 write every 30 s (nvidia 7.3)."""
     return f"Reported {now:%Y-%m-%d %H:%M:%S.%f}000 +0000 UTC m=+30.0"
 
 
 def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
-    """The annotations of an object as JSON, empty if it has none."""
+    """Return the annotations of an object as JSON, empty if it has none."""
     found: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
     return found
 
@@ -177,7 +177,7 @@ def _device(text: str) -> Assigned:
 
 
 def _int32(text: str) -> int:
-    """``strconv.ParseInt(text, 10, 32)`` with its error ignored: 0 for no number, the limit beyond the range."""
+    """Return ``strconv.ParseInt(text, 10, 32)`` ignoring errors: 0 for no number, the limit beyond the range."""
     if not _SIGNED.fullmatch(text):
         return 0
     size = min(int(_digits(text)), 2**32)
@@ -190,5 +190,5 @@ def _time(annotations: Mapping[str, str]) -> int:
 
 
 def _digits(text: str) -> str:
-    """The digits without leading zeros; past 25 of them only that the number is huge matters, not which it is."""
+    """Return the digits without leading zeros; beyond 25 digits, the exact number does not matter."""
     return (text.lstrip("+-").lstrip("0") or "0")[:25]

@@ -1,7 +1,7 @@
-"""Plays Volcano's controller manager: its job controller, and the one that makes PodGroups for other pods.
+"""Plays Volcano's controller manager: its job controller, and the one that creates PodGroups for other pods.
 
-It is an ordinary client. What it does is told in groups 2 and 3, what it reads and writes in `volcano_protocol`. Of
-PodGroups it notices phases alone: not their conditions, nor that one was made or deleted.
+It is an ordinary client. Groups 2 and 3 describe its behaviour, and `volcano_protocol` has its data. It reacts only to
+the phases of PodGroups, not to their conditions, creation or deletion.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _log: Final = structlog.get_logger()
 
 
 class _SyncError(Exception):
-    """A sync that is tried again, and too often ends the Job."""
+    """A failed sync, which is retried; too many failures end the Job."""
 
 
 @dataclass(slots=True)
 class _Request:
-    """Something happened to a Job, or to a pod of it."""
+    """An event of a Job or one of its pods."""
 
     event: str
     pod: Json | None = None
@@ -58,7 +58,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one Job. shown: as its watch last had it, which may be behind what was written."""
+    """The state of one Job. shown: the state in its watch, which may be older than the last write."""
 
     job: Json
     shown: Json
@@ -70,7 +70,7 @@ class _Known:
 
 
 class VolcanoControllers:
-    """Both controllers. retries: so often a sync that fails is tried again, each time after twice as long."""
+    """Both controllers. retries: how often a failed sync is retried, each time after twice the delay."""
 
     def __init__(self, client: ApiClient, *, retries: int = 15) -> None:
         self._client: Final = client
@@ -83,7 +83,7 @@ class VolcanoControllers:
         self._plain: Final[set[str]] = set()
 
     async def run(self) -> None:
-        """Play until cancelled; kinds that are not installed are waited for."""
+        """Play until cancelled; wait for kinds that are not installed."""
         async with asyncio.TaskGroup() as tasks:
             for path, seen in (
                 (QUEUES, self._queue_seen),
@@ -94,7 +94,7 @@ class VolcanoControllers:
                 tasks.create_task(self._follow(path, seen, tasks), name=f"volcano {path}")
 
     async def command(self, namespace: str, job: str, action: JobAction) -> None:
-        """Do what a Command of Volcano's says."""
+        """Execute a Command of Volcano."""
         known = self._jobs[f"{namespace}/{job}"]
         self._ask(known, _Request("CommandIssued", action=action))
 
@@ -232,7 +232,7 @@ class VolcanoControllers:
                 await self._sync(known)
 
     async def _sync(self, known: _Known) -> None:
-        """One sync, in the order of groups 2.1."""
+        """Run one sync, in the order of groups 2.1."""
         phase = _job_phase(known.job)
         if phase in ENDING:
             await self._settle(known, phase)
@@ -243,7 +243,7 @@ class VolcanoControllers:
             await self._write(known, {"state": {"phase": JobPhase.PENDING}, "minAvailable": _least(known.job)})
         await self._have_group(known)
         if not self._is_open(known):
-            # The counters stay as they are while the gate is closed.
+            # The counters stay unchanged while the gate is closed.
             return
         await self._have_pods(known)
         await self._settle(known, _job_phase(known.job))
@@ -279,7 +279,7 @@ class VolcanoControllers:
             queue = self._queues[known.job["spec"]["queue"]]
             state = (queue.get("status") or {}).get("state", "")
             if state not in _OPEN:
-                # What Volcano's webhook answers (groups 5).
+                # The answer of Volcano's webhook (groups 5).
                 raise _SyncError(f"PodGroup refused: queue {queue['metadata']['name']} is {state}")
             try:
                 made = await self._client.create(path, wanted)
@@ -313,7 +313,7 @@ class VolcanoControllers:
             made = await self._client.create(_pods_path(known.job), pod)
         except ApiStatusError as e:
             if e.status == 409:
-                return  # there already; its watch is behind
+                return  # it exists already; its watch is behind
             raise _SyncError(str(e)) from e
         known.pods.setdefault(made["metadata"]["name"], made)
 
@@ -326,7 +326,7 @@ class VolcanoControllers:
         await self._sync(known)
 
     async def _restart_some(self, known: _Known, pod: Json | None, *, whole_task: bool) -> None:
-        """Delete one pod, or those of its task; the group stays as it is."""
+        """Delete one pod, or those of its task; the group stays unchanged."""
         if pod is None:
             return
         chosen = [
@@ -342,14 +342,14 @@ class VolcanoControllers:
         await self._sync(known)
 
     async def _kill(self, known: _Known, phase: JobPhase, *, retain: tuple[str, ...], more: Json | None = None) -> None:
-        """Delete the pods but those in a phase to *retain*, and the PodGroup; the next version of the Job begins."""
+        """Delete the pods, except those in a phase to *retain*, and the PodGroup; start the next version of the Job."""
         leaving = []
         for pod in self._own_pods(known):
             phase_of_pod = (pod.get("status") or {}).get("phase")
             if phase_of_pod in retain:
                 continue
             if phase_of_pod not in ("Succeeded", "Failed"):
-                leaving.append(pod)  # one that has finished goes at once
+                leaving.append(pod)  # a finished pod is removed at once
             if not pod["metadata"].get("deletionTimestamp"):
                 await self._mark_and_delete(pod)
         namespace = known.job["metadata"]["namespace"]
@@ -378,7 +378,7 @@ class VolcanoControllers:
                 pod["metadata"] = {**pod["metadata"], "deletionTimestamp": left["metadata"].get("deletionTimestamp")}
 
     async def _write(self, known: _Known, status: Mapping[str, Any]) -> None:
-        """Write what of *status* is another now; None removes."""
+        """Write the changed parts of *status*; None removes."""
         before = known.job.get("status") or {}
         changes = {name: value for name, value in status.items() if before.get(name) != value}
         if not changes:
@@ -390,7 +390,7 @@ class VolcanoControllers:
     # ------------------------------------------------------------------ other pods
 
     def _plain_seen(self, pod: Json, tasks: asyncio.TaskGroup) -> None:
-        """A pod of Volcano's scheduler that names no group gets one (groups 3)."""
+        """Create a group for a pod of Volcano's scheduler that names none (groups 3)."""
         annotations = pod["metadata"].get("annotations") or {}
         uid = pod["metadata"]["uid"]
         named = pod["spec"].get("schedulerName") == protocol.SCHEDULER and protocol.GROUP_NAME not in annotations
@@ -399,7 +399,7 @@ class VolcanoControllers:
             tasks.create_task(self._insist(lambda: self._group_plain(pod)), name=f"group of {_key(pod)}")
 
     async def _insist(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Until Volcano's kinds are installed, and the pod is there."""
+        """Repeat until Volcano's kinds are installed and the pod exists."""
         for _ in range(self._retries):
             try:
                 await act()
@@ -481,19 +481,19 @@ def _least(job: Mapping[str, Any]) -> int:
 
 
 def _zeros(job: Mapping[str, Any]) -> Json:
-    """The counters that a Job has now, taken out."""
+    """Return the current counters of a Job, set to None."""
     status = job.get("status") or {}
     return {name: None for name in ("pending", "running", "succeeded", "failed", "terminating") if name in status}
 
 
 def _newer(known: Json, found: Json) -> Json:
-    """Whichever is newer: a write's answer can overtake the watch."""
+    """Return the newer one, because a write's answer can be newer than the watch."""
     older = int(found["metadata"]["resourceVersion"]) < int(known["metadata"]["resourceVersion"])
     return known if older else deepcopy(found)
 
 
 def _event_of(what: str, before: Mapping[str, Any] | None, pod: Mapping[str, Any]) -> str:
-    """What Volcano calls that change of a pod; "" for one that says nothing."""
+    """Return Volcano's event for that change of a pod; "" if there is none."""
     if what == "DELETED":
         return "PodDeleted" if protocol.is_marked(pod) else "PodEvicted"
     phase = (pod.get("status") or {}).get("phase", "Pending")

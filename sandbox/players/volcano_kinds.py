@@ -1,4 +1,4 @@
-"""Volcano's kinds: their CustomResourceDefinitions, installed and served."""
+"""Volcano's kinds: installs their CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SERVED_WITHIN_S: Final = 20.0
 
 
 def definitions() -> tuple[dict[str, Any], ...]:
-    """The CustomResourceDefinitions of PodGroup, Queue and Job."""
+    """Return the CustomResourceDefinitions of PodGroup, Queue and Job."""
     return tuple(yaml.safe_load_all(_FILE.read_text(encoding="utf-8")))
 
 
 async def install(client: ApiClient) -> None:
-    """Install them where they are not, and wait until they are served.
+    """Install missing definitions, and wait until they are served.
 
     Raises:
         ApiStatusError: the server refuses.
@@ -38,7 +38,7 @@ async def install(client: ApiClient) -> None:
                 raise
     async with asyncio.timeout(_SERVED_WITHIN_S):
         for path in (JOBS, GROUPS, QUEUES):
-            while not await _is_served(client, path):  # noqa: ASYNC110 (a server tells nobody)
+            while not await _is_served(client, path):  # noqa: ASYNC110 (there is no event to wait for)
                 await asyncio.sleep(_LOOK_EVERY_S)
 
 

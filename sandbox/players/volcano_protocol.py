@@ -1,4 +1,4 @@
-"""What Volcano's job controller reads and writes: Jobs, their PodGroups and pods as plain data; pure.
+"""The data of Volcano's job controller: Jobs, their PodGroups and pods; pure.
 
 Source: volcano-sh/volcano, pkg/controllers/job and pkg/webhooks/admission/jobs (groups 1.2, 1.7, 2, 5).
 """
@@ -47,9 +47,9 @@ class JobPhase(StrEnum):
     FAILED = "Failed"
 
 
-# Where a Job stays, unless it is told otherwise.
+# Final phases of a Job, unless a Command changes them.
 ENDED: Final = frozenset({JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.TERMINATED, JobPhase.ABORTED})
-# A Job that is on its way to an end, and which.
+# Phases of an ending Job, and the final phase of each.
 ENDING: Final = {
     JobPhase.COMPLETING: JobPhase.COMPLETED,
     JobPhase.TERMINATING: JobPhase.TERMINATED,
@@ -58,7 +58,7 @@ ENDING: Final = {
 
 
 class JobAction(StrEnum):
-    """What a policy has done, or a Command; without a policy it is `SYNC`."""
+    """The action of a policy or a Command; without a policy it is `SYNC`."""
 
     SYNC = "SyncJob"
     RESTART_JOB = "RestartJob"
@@ -72,7 +72,7 @@ class JobAction(StrEnum):
 
 @dataclass(slots=True)
 class Counts:
-    """Pods of a Job by phase; those of every task too."""
+    """Pods of a Job by phase, and succeeded pods of each task."""
 
     pending: int = 0
     running: int = 0
@@ -82,7 +82,7 @@ class Counts:
     succeeded_of: dict[str, int] = field(default_factory=dict)
 
     def status(self) -> Json:
-        """As they stand in a Job's status: without zeros."""
+        """Return the counters in the form of a Job's status: without zeros."""
         found = {
             "pending": self.pending,
             "running": self.running,
@@ -94,7 +94,7 @@ class Counts:
 
 
 def defaulted(job: Mapping[str, Any]) -> Json:
-    """*job* as Volcano's webhook completes it at creation."""
+    """Return *job* with the defaults of Volcano's webhook at creation."""
     found = deepcopy(dict(job))
     spec = found["spec"]
     spec.setdefault("queue", "default")
@@ -111,17 +111,17 @@ def defaulted(job: Mapping[str, Any]) -> Json:
 
 
 def replicas(job: Mapping[str, Any]) -> int:
-    """How many pods *job* wants."""
+    """Return how many pods *job* wants."""
     return sum(int(task.get("replicas", 0)) for task in job["spec"]["tasks"])
 
 
 def group_name(job: Mapping[str, Any]) -> str:
-    """The name of its PodGroup."""
+    """Return the name of its PodGroup."""
     return f"{job['metadata']['name']}-{job['metadata']['uid']}"
 
 
 def owner_reference(owner: Mapping[str, Any]) -> Json:
-    """That *owner* controls an object."""
+    """Return a controller reference to *owner*."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -133,7 +133,7 @@ def owner_reference(owner: Mapping[str, Any]) -> Json:
 
 
 def group_spec(job: Mapping[str, Any]) -> Json:
-    """The spec of its PodGroup."""
+    """Return the spec of its PodGroup."""
     spec = job["spec"]
     found: Json = {
         "minMember": spec["minAvailable"],
@@ -163,7 +163,7 @@ def _sub_groups(task: Mapping[str, Any]) -> Json:
 
 
 def group_object(job: Mapping[str, Any]) -> Json:
-    """Its PodGroup as it is made: without a status."""
+    """Return its new PodGroup, without a status."""
     metadata = job["metadata"]
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -180,7 +180,7 @@ def group_object(job: Mapping[str, Any]) -> Json:
 
 
 def min_resources(job: Mapping[str, Any]) -> Json:
-    """What the pods of its minimum ask, as a ResourceQuota would count it (groups 2.3)."""
+    """Return the requests of its minimum of pods, as a ResourceQuota would count them (groups 2.3)."""
     tasks = sorted(job["spec"]["tasks"], key=lambda task: -_priority(task))
     wanted = int(job["spec"]["minAvailable"])
     chosen: list[Mapping[str, Any]] = []
@@ -201,7 +201,7 @@ def min_resources(job: Mapping[str, Any]) -> Json:
 
 
 def rendered(amounts: Mapping[str, Decimal]) -> Json:
-    """Amounts as the API server writes them."""
+    """Return amounts as the API server writes them."""
     return {name: canonical(f"{amount:f}") for name, amount in amounts.items()}
 
 
@@ -210,7 +210,7 @@ def _priority(task: Mapping[str, Any]) -> int:
 
 
 def usage(spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What one pod of *spec* counts in a ResourceQuota; limits are not copied to requests (groups G5)."""
+    """Return what one pod of *spec* counts in a ResourceQuota; limits are not copied to requests (groups G5)."""
     found: dict[str, Decimal] = {"pods": Decimal(1), "count/pods": Decimal(1)}
     for container in spec.get("containers") or ():
         resources = container.get("resources") or {}
@@ -229,12 +229,12 @@ def _counted_as(name: str) -> tuple[str, str]:
 
 
 def pod_name(job: Mapping[str, Any], task: str, index: int) -> str:
-    """``<job>-<task>-<index>``."""
+    """Return ``<job>-<task>-<index>``."""
     return f"{job['metadata']['name']}-{task}-{index}"
 
 
 def pod_object(job: Mapping[str, Any], task: Mapping[str, Any], index: int) -> Json:
-    """One of its pods."""
+    """Return one of its pods."""
     template, metadata, status = task["template"], job["metadata"], job.get("status") or {}
     spec = deepcopy(dict(template["spec"]))
     spec.setdefault("schedulerName", job["spec"]["schedulerName"])
@@ -273,29 +273,29 @@ def pod_object(job: Mapping[str, Any], task: Mapping[str, Any], index: int) -> J
 
 
 def wanted_pods(job: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int, str]]:
-    """(task, index, name) of all its pods."""
+    """Yield (task, index, name) of all its pods."""
     for task in job["spec"]["tasks"]:
         for index in range(int(task["replicas"])):
             yield task, index, pod_name(job, task["name"], index)
 
 
 def is_marked(pod: Mapping[str, Any]) -> bool:
-    """Whether the controller is about to delete *pod* itself."""
+    """Return whether the controller is about to delete *pod* itself."""
     return bool((pod["metadata"].get("annotations") or {}).get(OUT_OF_SYNC) == "true")
 
 
 def task_of(pod: Mapping[str, Any]) -> str:
-    """The task that *pod* is of."""
+    """Return the task of *pod*."""
     return str((pod["metadata"].get("annotations") or {}).get(TASK, ""))
 
 
 def version_of(pod: Mapping[str, Any]) -> int:
-    """The version of the Job that *pod* was made for."""
+    """Return the version of the Job for which *pod* was created."""
     return int((pod["metadata"].get("annotations") or {}).get(JOB_VERSION, 0))
 
 
 def counted(pods: Sequence[Mapping[str, Any]]) -> Counts:
-    """*pods* by phase; one that is being deleted is terminating until it has finished."""
+    """Return *pods* by phase; a pod being deleted is terminating until it has finished."""
     found = Counts()
     for pod in pods:
         phase = (pod.get("status") or {}).get("phase", "Pending")
@@ -314,7 +314,7 @@ def counted(pods: Sequence[Mapping[str, Any]]) -> Counts:
 
 
 def next_phase(job: Mapping[str, Any], phase: JobPhase, counts: Counts) -> JobPhase:
-    """Where a Job in *phase* goes with such pods (groups 2.4)."""
+    """Return the next phase of a Job in *phase* with such pods (groups 2.4)."""
     spec, total = job["spec"], replicas(job)
     least, done = int(spec["minAvailable"]), counts.succeeded + counts.failed
     retries = int((job.get("status") or {}).get("retryCount", 0))
@@ -349,7 +349,7 @@ def _is_success(job: Mapping[str, Any], counts: Counts) -> bool:
 
 
 def action_for(job: Mapping[str, Any], event: str, pod: Mapping[str, Any] | None) -> JobAction:
-    """What *event* of *pod*, or of the group, has done: a task's policies come before the Job's (groups 2.5)."""
+    """Return the action for *event* of *pod* or the group: a task's policies precede the Job's (groups 2.5)."""
     version = int((job.get("status") or {}).get("version", 0))
     if (version_of(pod) if pod is not None else 0) < version:
         return JobAction.SYNC
