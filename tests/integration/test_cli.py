@@ -19,7 +19,7 @@ import yaml
 from cli.__main__ import run
 from cli.options import parse
 from tests.support.worlds.controller_rig import OpensRig, Rig
-from tests.support.worlds.volcano import install
+from tests.support.worlds.volcano import create, install
 
 NODES: list[dict[str, Any]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}},
@@ -250,8 +250,8 @@ async def test_fits_counts_the_pods_of_a_manifest_within_the_quotas_of_a_namespa
 async def test_waiting_lists_pods_with_their_places_in_the_queues_of_their_groups(rig, capsys):
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)
-        groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
-        await world.client.create(groups, {"metadata": {"name": "g"}, "spec": {"queue": "q", "minMember": 1}})
+        group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}}
+        await create(world.client, {**group, "spec": {"queue": "q", "minMember": 1}})
         member = {"scheduling.k8s.io/group-name": "g"}
         await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
         for name in ("b", "c"):

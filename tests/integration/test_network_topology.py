@@ -58,6 +58,7 @@ async def test_groups_are_placed_near_each_other_by_hyper_nodes(rig):
     async with rig(nodes=NODES) as world:
         await volcano.install(world.client)
         await world.client.create(CRDS, KIND)
+        await world.served(HYPER_NODES)
         await world.controller(*NAMES)
         await world.client.create(GROUPS, group("far", 3, mode="hard", highestTierAllowed=1))
         await world.add(*members("far", 3))
@@ -80,6 +81,7 @@ async def test_a_group_that_no_hyper_node_takes_is_told_the_best_and_goes_where_
     async with rig(nodes=NODES) as world:
         await volcano.install(world.client)
         await world.client.create(CRDS, KIND)
+        await world.served(HYPER_NODES)
         await world.client.create(HYPER_NODES, hyper_node("sa", 1, "Node", exactMatch={"name": "a0"}))
         await world.client.create(HYPER_NODES, hyper_node("sb", 1, "Node", regexMatch={"pattern": "^b[01]$"}))
         await world.controller(*NAMES)
@@ -99,6 +101,7 @@ async def test_each_partition_of_a_job_is_in_a_hyper_node_of_its_own(rig):
     async with rig(nodes=NODES) as world:
         await volcano.install(world.client)
         await world.client.create(CRDS, KIND)
+        await world.served(HYPER_NODES)
         for rack in "ab":
             found = hyper_node(f"s{rack}", 1, "Node", labelMatch={"matchLabels": {"rack": rack}})
             await world.client.create(HYPER_NODES, found)

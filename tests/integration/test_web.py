@@ -26,7 +26,7 @@ from kube.credentials import choose_source
 from kube.exchange import Response
 from kube.transport import Transport
 from tests.integration.test_cli import ASSIGNED, add_event, add_pod, cards, cluster, give
-from tests.support.worlds.volcano import install
+from tests.support.worlds.volcano import create, install
 
 PODS = "/api/v1/namespaces/default/pods"
 VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
@@ -161,8 +161,8 @@ async def test_places_in_line_follow_members_without_listing_the_bound_pods(rig,
 
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)
-        groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
-        await world.client.create(groups, {"metadata": {"name": "g"}, "spec": {"minMember": 1}})
+        group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}}
+        await create(world.client, {**group, "spec": {"minMember": 1}})
         member = {"scheduling.k8s.io/group-name": "g"}
         for name, node in (("placed", "plain"), ("a-waits", ""), ("b-alone", "")):
             await add_pod(world, name, {"volcano.sh/gpu-memory": "99999"} if not node else {}, {}, node)
@@ -173,7 +173,7 @@ async def test_places_in_line_follow_members_without_listing_the_bound_pods(rig,
             first = await anext(updates)
             await add_pod(world, "late", {"volcano.sh/gpu-memory": "99999"}, {}, "")
             await until(updates, lambda one: one["waiting"] and len(one["waiting"]["pods"]) == 3)
-        assert {path for path, _ in listed} == {groups.replace("/namespaces/default", "")}
+        assert {path for path, _ in listed} == {"/apis/scheduling.volcano.sh/v1beta1/podgroups"}
         monkeypatch.undo()
         places = {one["pod"]: one["place"] for one in first["waiting"]["pods"]}
         assert places == {"default/b-alone": 1, "default/a-waits": 2}  # whose group has its minimum

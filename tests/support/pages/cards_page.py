@@ -34,7 +34,7 @@ from core.view.waiting import Waiting
 from sandbox.demo.processes import free_port
 from tests.support.worlds.controller_rig import Rig, pod, share
 from tests.support.worlds.rig_double import double_rig
-from tests.support.worlds.volcano import install
+from tests.support.worlds.volcano import create, install
 
 _ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = _ROOT / "docs/operators/kubectl-cards.md"
@@ -109,7 +109,7 @@ async def _scene(world: Rig) -> Mapping[str, str]:
     """Pods that run and one that waits; where what the page names is to be found here."""
     await install(world.client)
     for queue in QUEUES:
-        await world.client.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
+        await create(world.client, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **queue})
     certs, port, token = world.folder / "certs", free_port(), world.folder / "token"
     ensure(certs, Wanted(dns_names=(_SERVED_AS,), days=2, ca_days=9), datetime.now(UTC))
     await world.controller("--preview-listen", f"127.0.0.1:{port}", "--cert-dir", str(certs))

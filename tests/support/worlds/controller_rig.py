@@ -157,6 +157,18 @@ class Rig(ABC):
                 await asyncio.sleep(0.05)
         return found
 
+    async def served(self, path):
+        """Wait until the server serves *path*: a definition is taken before what it defines."""
+
+        async def asked():
+            try:
+                await self.client.get(path)
+            except ApiStatusError:
+                return False
+            return True
+
+        await self.until(asked)
+
     async def not_ready_because(self, words, deadline_s=20.0):
         async def asked():
             try:

@@ -3,8 +3,6 @@
 Source: kubernetes-sigs/kueue v0.17, apis/kueue/v1beta1 and v1beta2.
 """
 
-from sandbox.client import ApiStatusError
-
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "kueue.x-k8s.io"
 OURS = "cardshare.io/fits"
@@ -79,6 +77,8 @@ class Kueue:
         """Serve its kinds, and make an AdmissionCheck of ours and flavors with these node labels."""
         for definition in definitions(self._version):
             await self._client.create(CRDS, definition)
+        for plural in _KINDS:
+            await self._world.served(f"{self._api}/{plural}")
         for name, labels in {"any": {}, **flavors}.items():
             await self._make("resourceflavors", name, nodeLabels=labels)
         await self._make("admissionchecks", "fits", controllerName=OURS)
@@ -87,15 +87,7 @@ class Kueue:
         kind, _ = _KINDS[plural]
         body = {"apiVersion": f"{GROUP}/{self._version}", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
-        async def made():
-            try:
-                return await self._client.create(f"{self._api}/{plural}", body)
-            except ApiStatusError as e:
-                if e.reason != "NotFound":
-                    raise
-                return None  # not served yet
-
-        await self._world.until(made)
+        await self._client.create(f"{self._api}/{plural}", body)
 
     def _path(self, name):
         return f"{self._api}/namespaces/default/workloads/{name}"
