@@ -205,8 +205,9 @@ async def test_no_create_is_lost_while_certificates_are_renewed_or_deleted(insta
 
 def from_the_page():
     """What docs/operators/install.md says to do before the change from certificates of our own."""
-    text = PAGE.read_text(encoding="utf-8").partition("with certificates of its own")[2]
-    return [shlex.split(line)[1:] for line in text.split("```")[1].strip().splitlines()]
+    section = PAGE.read_text(encoding="utf-8").partition("\n## Certificates by cert-manager\n")[2].partition("\n## ")[0]
+    (block,) = (one for one in section.split("```")[1::2] if "kubectl delete clusterrole" in one)
+    return [shlex.split(line)[1:] for line in block.strip().splitlines()]
 
 
 async def to_cert_managers(installed, held):
