@@ -17,13 +17,17 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from cli.claims import CLAIMS, SLICES
-from cli.cluster import NODES, PODS, empty_holdings
+from cli.cluster import NODES, PODS
+from cli.configuration import fetch_parts
 from cli.reads import Reads
-from cli.waiting import CLASSES
+from cli.waiting import CLASSES, list_objects
 from core import names
-from kube.calls import JSON
+from core.catalog import standard_catalog
+from core.errors import ConfigError
+from core.wire.config_maps import decode_config_map
+from kube.calls import Calls
 from kube.errors import ApiError, from_event
-from kube.exchange import Purpose, Response
+from kube.exchange import Response
 from kube.groups import APIS, PODGROUPS, QUEUES_PATH
 
 Json = dict[str, Any]
@@ -40,8 +44,6 @@ _LISTS: Final = (
     QUEUES_PATH,
     *(f"{api}/{PODGROUPS}" for apis in APIS.values() for api in apis),
 )
-_PAGE: Final = 500
-_DEADLINE_S: Final = 30.0
 # Fields that never affect a decision, at any depth; some may hold secrets.
 _DROPPED: Final = frozenset(
     {
@@ -56,15 +58,13 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 async def take(reads: Reads) -> Json:
-    """Return the part of the cluster that the user may see; a refused list is recorded with its status.
+    """Return the part of the cluster that the user may see; a refused list or ConfigMap is recorded with its status.
 
     Raises:
         ApiError: the server does not answer.
     """
-    recorder = _ConfigMaps(reads)
-    await empty_holdings(recorder)
     collections: Json = {path: await _collection(reads, path) for path in _LISTS}
-    collections[CONFIG_MAPS] = {"items": recorder.found}
+    collections[CONFIG_MAPS] = await _config_maps(reads)
     return {
         "version": VERSION,
         "cardshare": names.VERSION,
@@ -76,51 +76,46 @@ async def take(reads: Reads) -> Json:
 
 
 async def _collection(reads: Reads, path: str) -> Json:
-    items: list[Any] = []
-    params = {"limit": str(_PAGE)}
-    while True:
+    try:
+        return {"items": [*await list_objects(reads, path, _read)]}
+    except ApiError as e:
+        return {"status": _answered(e), "items": []}
+
+
+async def _config_maps(reads: Reads) -> Json:
+    """Return the ConfigMaps of the configuration; refused: the status by NAMESPACE/NAME."""
+    calls, found, refused = Calls(reads), list[Json](), dict[str, int]()
+
+    async def texts(config_map: str) -> Mapping[str, str]:
+        namespace, _, name = config_map.partition("/")
         try:
-            answer = await reads.request("GET", path, params=params, deadline_s=_DEADLINE_S)
+            text = await calls.get_config_map(namespace, name)
         except ApiError as e:
-            if not e.status:
-                raise
-            return {"status": e.status, "items": []}
-        page = json.loads(answer.body)
-        items += (_trimmed(one) for one in page.get("items") or ())
-        params["continue"] = page.get("metadata", {}).get("continue", "")
-        if not params["continue"]:
-            return {"items": items}
+            refused[config_map] = _answered(e)
+            return {}
+        found.append(_read(text))
+        try:
+            return decode_config_map(text).texts
+        except ConfigError:
+            return {}
+
+    await fetch_parts(texts, standard_catalog())
+    return {"items": found, "refused": refused}
 
 
-class _ConfigMaps:
-    """A `Reads` that records the ConfigMaps read through it."""
+def _answered(error: ApiError) -> int:
+    """Return the status of *error*.
 
-    def __init__(self, reads: Reads) -> None:
-        self._reads: Final = reads
-        self.found: list[Json] = []
+    Raises:
+        ApiError: the server does not answer.
+    """
+    if not error.status:
+        raise error
+    return error.status
 
-    @property
-    def namespace(self) -> str:
-        """See `Reads`."""
-        return self._reads.namespace
 
-    async def request(
-        self,
-        verb: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        deadline_s: float | None = None,
-        purpose: Purpose = Purpose.CALLS,
-        wait_out_pause: bool = True,
-    ) -> Response:
-        """See `Reads`."""
-        del body, content_type, wait_out_pause
-        answer = await self._reads.request(verb, path, params=params, deadline_s=deadline_s, purpose=purpose)
-        self.found.append(_trimmed(json.loads(answer.body)))
-        return answer
+def _read(text: bytes) -> Any:
+    return _trimmed(json.loads(text))
 
 
 def _trimmed(value: Any) -> Any:
@@ -156,7 +151,7 @@ class Snapshot:
             version, self._collections = int(found["version"]), dict(found["collections"])
             self.taken, self._namespace = str(found["taken"]), str(found["namespace"])
         except (OSError, EOFError, ValueError, KeyError, TypeError) as e:
-            raise UnusableSnapshotError(f"it is no snapshot of kubectl cards: {e}") from e
+            raise UnusableSnapshotError(f"it is not a snapshot of kubectl cards: {e}") from e
         if version != VERSION:
             raise UnusableSnapshotError(f"its version is {version}, and this command reads version {VERSION}")
 
@@ -171,25 +166,20 @@ class Snapshot:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "",
-        deadline_s: float | None = None,
-        purpose: Purpose = Purpose.CALLS,
-        wait_out_pause: bool = True,
+        **sending: Any,
     ) -> Response:
-        """Answer a GET.
+        """Answer a GET; *sending*: how it would travel.
 
         Raises:
             ApiError: the server refused the list then; `ApiNotFoundError` for an object that is not in the snapshot.
         """
-        del body, content_type, deadline_s, purpose, wait_out_pause
         collection, namespace, name = _split(path)
         found = self._collections.get(collection)
         if found is None and collection.endswith("/events"):
             found = {"items": []}
-        if found is None or found.get("status"):
-            status = found["status"] if found is not None else 404
-            raise from_event(verb, path, status, "", "so it was when the snapshot was taken")
+        status = 404 if found is None else found.get("status") or found.get("refused", {}).get(f"{namespace}/{name}")
+        if found is None or status:
+            raise from_event(verb, path, status, "", "the server gave this answer when the snapshot was taken")
         wanted = [*_wanted(params or {})]
         items = [one for one in found["items"] if _is_at(one, namespace, name) and all(fits(one) for fits in wanted)]
         if not name:
@@ -227,7 +217,7 @@ def _wanted(params: Mapping[str, str]) -> Iterator[Callable[[Json], bool]]:
         for term in filter(None, params.get(name, "").split(",")):
             key, operator, value = [*re.split(r"(!=|==?)", term, maxsplit=1), "", ""][:3]
             if not operator:
-                raise from_event("GET", name, 400, "", "a snapshot knows the selectors KEY=VALUE and KEY!=VALUE alone")
+                raise from_event("GET", name, 400, "", "use KEY=VALUE or KEY!=VALUE; a snapshot has no others")
             keys = (*root, key) if root else tuple(key.split("."))
             yield partial(_has, keys, value, operator != "!=")
 
@@ -287,7 +277,11 @@ def redacted(snapshot: Json, salt: bytes) -> Json:
     maps = snapshot["collections"].get(CONFIG_MAPS, {"items": []})["items"]
     redactor.keep_words_of(text for one in maps for text in (one.get("data") or {}).values())
     collections = {
-        path: {**found, "items": [redactor.of(one) for one in found["items"]]}
+        path: {
+            **found,
+            "items": [redactor.of(one) for one in found["items"]],
+            "refused": {redactor.text(name): status for name, status in found.get("refused", {}).items()},
+        }
         for path, found in snapshot["collections"].items()
     }
     namespace = redactor.text(snapshot["namespace"])

@@ -13,7 +13,7 @@ from typing import Final
 from cli import watching
 from cli.claims import unread
 from cli.cluster import NODES, PODS, Holdings
-from cli.waiting import UNBOUND, fetch_lines
+from cli.waiting import UNBOUND, fetch_lines, is_ours, is_shown
 from core.groups import GroupKey
 from core.model import NodeName, Pod, PodUid
 from core.view.cards import VERSION, Node, Total, cards_of, totals_of
@@ -197,15 +197,7 @@ class Feed:
     async def _look_at_waiting(self) -> None:
         ledger, namespace = self._ledger, self._sees.namespace
 
-        def is_ours(pod: Pod) -> bool:
-            return pod.scheduler_name in ledger.settings.scheduler_names
-
-        shown = [
-            pod
-            for pod in self._pods.values()
-            if waits(pod)
-            and (is_ours(pod) or ledger.catalog.request_of(pod, ledger.tables, ledger.settings) is not None)
-        ]
+        shown = [pod for pod in self._pods.values() if waits(pod) and is_shown(pod, ledger)]
         notes: list[str] = []
         placed = self._placed.values() if self._sees.nodes else None
         try:
@@ -213,7 +205,7 @@ class Feed:
         except (ApiError, UndecodableError) as e:
             notes.append(f"places in line are not known ({e})")
             lines = Lines(is_complete=False)
-        self._waiting = waiting(shown, lines, is_ours=is_ours, namespace=namespace, notes=notes)
+        self._waiting = waiting(shown, lines, is_ours=partial(is_ours, ledger=ledger), namespace=namespace, notes=notes)
         self._tell(has_waiting=True)
 
 

@@ -79,6 +79,15 @@ async def test_what_changes_in_the_cluster_changes_on_the_page_by_itself(tmp_pat
         await screen.page.get_by_text("No pod waits.").wait_for(timeout=LIVE_MS)
 
 
+async def test_a_card_of_unknown_use_is_hatched_and_says_so(tmp_path):
+    async with world(tmp_path) as (rig, screen):
+        broken = {"metadata": {"annotations": {"volcano.sh/node-vgpu-register": "nonsense"}}}
+        await rig.client.patch("/api/v1/nodes/t4-a", broken)
+        cell = screen.page.get_by_role("button", name=re.compile("GPU-t4-a-1: unknown"))
+        await cell.wait_for(timeout=LIVE_MS)
+        assert "away" in (await cell.get_attribute("class")).split()
+
+
 async def test_filters_are_in_the_address_and_a_reload_keeps_them(tmp_path):
     async with world(tmp_path) as (_, screen):
         await screen.page.get_by_role("searchbox", name="Type").fill("t4")

@@ -107,7 +107,31 @@ async def test_what_may_not_be_listed_is_noted_and_refused_again(rig, capsys, tm
     assert "you may not list /api/v1/nodes" in capsys.readouterr().err
     status, _, complaint = await said("/nowhere", capsys, "get", "--snapshot", file)
     assert status == 1
-    assert "so it was when the snapshot was taken" in complaint
+    assert "the server gave this answer when the snapshot was taken" in complaint
+
+
+async def test_a_config_map_that_may_not_be_read_is_noted_as_it_was(rig, capsys, tmp_path):
+    file, hidden = str(tmp_path / "plain"), str(tmp_path / "hidden")
+    async with cluster(rig) as (world, _):
+        rules = [{"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["get", "list"]}]
+        binding = {"kind": "ServiceAccount", "name": "viewer", "namespace": "default"}
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        await give(world, "viewer", rules)
+        await world.client.create(f"{rbac}/clusterroles", {"metadata": {"name": "viewer"}, "rules": rules})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "viewer"}
+        body = {"metadata": {"name": "viewer"}, "roleRef": role, "subjects": [binding]}
+        await world.client.create(f"{rbac}/clusterrolebindings", body)
+        kubeconfig = await world.write_kubeconfig("viewer")
+        assert await cards(kubeconfig, "snapshot", "-o", file) == 0
+        assert await cards(kubeconfig, "snapshot", "-o", hidden, "--redact") == 0
+        live = await said(kubeconfig, capsys, "get", "-o", "json")
+    assert "ConfigMaps" in live[1]
+    for one in (file, hidden):
+        status, shown, _ = await said("/nowhere", capsys, "get", "-o", "json", "--snapshot", one)
+        notes = json.loads(shown)["notes"]
+        assert status == live[0] == 0
+        assert len(notes) == len(json.loads(live[1])["notes"])
+        assert any("ConfigMaps" in note for note in notes)
 
 
 async def test_nothing_of_a_container_that_may_be_secret_is_in_it(rig, tmp_path):
@@ -125,10 +149,10 @@ async def test_nothing_of_a_container_that_may_be_secret_is_in_it(rig, tmp_path)
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (b"", "it is no snapshot"),
-        (b"no gzip", "it is no snapshot"),
-        (gzip.compress(b"[]"), "it is no snapshot"),
-        (gzip.compress(b"{}"), "it is no snapshot"),
+        (b"", "it is not a snapshot"),
+        (b"no gzip", "it is not a snapshot"),
+        (gzip.compress(b"[]"), "it is not a snapshot"),
+        (gzip.compress(b"{}"), "it is not a snapshot"),
         (packed({"version": 2, "taken": "", "namespace": "", "collections": {}}), "its version is 2"),
     ],
 )

@@ -16,8 +16,9 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-/** @param {number|null} used @param {number|null} total @returns {HTMLElement} */
+/** A bar of what is used; none if that is unknown, because an empty one means 0. @param {number|null} used @param {number|null} total @returns {HTMLElement|null} */
 export function bar(used, total) {
+  if (used === null || total === null) return null;
   const part = element("span");
   part.style.setProperty("--part", String(share(used, total)));
   return element("span", { className: "bar", "aria-hidden": "true" }, part);

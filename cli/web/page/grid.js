@@ -58,7 +58,7 @@ export class NodeGrid extends HTMLElement {
   cell(node, card, at, column) {
     const label = `${node.name} ${card.id}: ${describe(card)}`;
     const cell = element("button", {
-      className: `card${card.healthy ? "" : " unhealthy"}${card.offered ? "" : " away"}`, type: "button", title: label, tabIndex: -1,
+      className: `card${card.healthy ? "" : " unhealthy"}${card.offered && card.used !== null ? "" : " away"}`, type: "button", title: label, tabIndex: -1,
       "aria-label": label, "data-row": at, "data-column": column,
     });
     cell.style.setProperty("--part", String(share(card.used, card.total)));
