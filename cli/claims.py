@@ -24,7 +24,7 @@ SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 _T = TypeVar("_T")
 
 
-class _Keeping(Generic[_T]):
+class Keeping(Generic[_T]):
     """A `kube.reflector.Sink` that stores objects of one kind; calls *changed* after each change."""
 
     def __init__(self, store: Store[_T], changed: Callable[[], None]) -> None:
@@ -32,12 +32,14 @@ class _Keeping(Generic[_T]):
         self._changed: Final = changed
 
     async def on_replace(self, objects: Sequence[_T], resource_version: str) -> None:
+        """Replace all objects."""
         del resource_version
         for _ in self._store.replaced(objects):
             pass
         self._changed()
 
     async def on_event(self, kind: EventKind, value: _T) -> None:
+        """Put or drop one object."""
         (self._store.drop if kind is EventKind.DELETED else self._store.put)(value)
         self._changed()
 
@@ -73,7 +75,7 @@ def following(
 ) -> tuple[Reflector[ResourceClaim], Reflector[ResourceSlice]]:
     """Return reflectors that keep the same data in *ledger* up to date; *changed* is called after each change."""
     uses = Uses(ledger)
-    claims, slices = _Keeping(uses.claims, changed), _Keeping(uses.slices, changed)
+    claims, slices = Keeping(uses.claims, changed), Keeping(uses.slices, changed)
     return (
         Reflector(transport, CLAIMS, decode=decode_resource_claim, sink=claims, absent_is_empty=True),
         Reflector(transport, SLICES, decode=decode_resource_slice, sink=slices, absent_is_empty=True),

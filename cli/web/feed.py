@@ -11,18 +11,18 @@ from functools import partial
 from typing import Final
 
 from cli import watching
-from cli.claims import unread
+from cli.claims import Keeping, unread
 from cli.cluster import NODES, PODS, Holdings
 from cli.waiting import UNBOUND, fetch_lines, is_ours, is_shown
 from core.groups import GroupKey
 from core.model import NodeName, Pod, PodUid
+from core.store import Store
 from core.view.cards import VERSION, Node, Total, cards_of, totals_of
 from core.view.kinds import Kind, kinds_of
 from core.view.waiting import Lines, Waiting, waiting, waits
 from core.wire.pods import decode_pod
 from kube.calls import namespace_path
 from kube.errors import ApiError, ApiForbiddenError, UndecodableError
-from kube.objects import EventKind
 from kube.reflector import Reflector
 from kube.transport import Transport
 
@@ -176,8 +176,9 @@ class Feed:
     async def _follow_waiting(self) -> None:
         namespace = self._sees.namespace
         path = f"{namespace_path(namespace)}/pods" if namespace else PODS
+        store = Store(self._put, lambda pod: self._pods.pop(pod.uid, None), self._pods.values, lambda pod: pod.uid)
         pods = Reflector(
-            self._transport, path, decode=decode_pod, sink=_Unbound(self._pods, self._pods_changed), selectors=UNBOUND
+            self._transport, path, decode=decode_pod, sink=Keeping(store, self._pods_changed.set), selectors=UNBOUND
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pods.run(), name="unbound pods")
@@ -194,6 +195,9 @@ class Feed:
                 least_s = _LINES_EVERY_S if len(self._pods) > _FEW_PODS else _GATHER_S
                 await asyncio.sleep(max(least_s, _REST_PER_LOOK * took_s))
 
+    def _put(self, pod: Pod) -> None:
+        self._pods[pod.uid] = pod
+
     async def _look_at_waiting(self) -> None:
         ledger, namespace = self._ledger, self._sees.namespace
 
@@ -207,26 +211,6 @@ class Feed:
             lines = Lines(is_complete=False)
         self._waiting = waiting(shown, lines, is_ours=partial(is_ours, ledger=ledger), namespace=namespace, notes=notes)
         self._tell(has_waiting=True)
-
-
-class _Unbound:
-    """`kube.reflector.Sink` of pods without a node."""
-
-    def __init__(self, pods: dict[PodUid, Pod], changed: asyncio.Event) -> None:
-        self._pods, self._changed = pods, changed
-
-    async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
-        del resource_version
-        self._pods.clear()
-        self._pods.update((pod.uid, pod) for pod in objects)
-        self._changed.set()
-
-    async def on_event(self, kind: EventKind, value: Pod) -> None:
-        if kind is EventKind.DELETED:
-            self._pods.pop(value.uid, None)
-        else:
-            self._pods[value.uid] = value
-        self._changed.set()
 
 
 async def what_is_seen(transport: Transport, namespace: str) -> Sees:

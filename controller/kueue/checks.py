@@ -17,7 +17,7 @@ import structlog
 from controller.deciding.owner import Owner
 from controller.inbox import Inbox
 from controller.kueue.asking import Asking, ExplainOn
-from controller.kueue.known import Kind, Known
+from controller.kueue.known import Known, KnownSink
 from controller.metrics import Metrics
 from controller.reporting.work import Work
 from core.admission.rulebook import rulebook
@@ -53,7 +53,7 @@ _REASONS_MAX: Final = 256
 _LOOK_S: Final = 2.0
 
 
-def _reflector(source: Source, kind: str, decode: Callable[[bytes], _T], sink: Kind[_T]) -> Reflector[_T]:
+def _reflector(source: Source, kind: str, decode: Callable[[bytes], _T], sink: KnownSink[_T]) -> Reflector[_T]:
     """Return a reflector of Kueue's objects of *kind*, which may not be installed, at any served version."""
     newest, *older = (f"{api}/{kind}" for api in _APIS)
     return Reflector(source, newest, decode=decode, sink=sink, pace=_PACE, absent_is_empty=True, older=older)
@@ -124,16 +124,22 @@ class AdmissionChecks:
         known = self.known
         self.reflectors: Final[Mapping[str, Reflector[Any]]] = {
             "kueue-flavors": _reflector(
-                source, "resourceflavors", decode_flavor, Kind(known.put_flavor, lambda one: one.name, known.flavors)
+                source,
+                "resourceflavors",
+                decode_flavor,
+                KnownSink(known.put_flavor, lambda one: one.name, known.flavors),
             ),
             "kueue-checks": _reflector(
                 source,
                 "admissionchecks",
                 decode_admission_check,
-                Kind(known.put_check, lambda one: one.name, known.checks),
+                KnownSink(known.put_check, lambda one: one.name, known.checks),
             ),
             "kueue-workloads": _reflector(
-                source, "workloads", _read_workload, Kind(known.put_workload, lambda one: one.key, known.workloads)
+                source,
+                "workloads",
+                _read_workload,
+                KnownSink(known.put_workload, lambda one: one.key, known.workloads),
             ),
         }
 

@@ -85,7 +85,7 @@ class Known:
         return list(self.workloads.values())
 
 
-class Kind(Generic[_T]):
+class KnownSink(Generic[_T]):
     """A sink of `kube.reflector` for the objects of one kind."""
 
     def __init__(self, put: Callable[[_T], None], name: Callable[[_T], str], known: MutableMapping[str, Any]) -> None:
