@@ -75,6 +75,16 @@ class CardTime:
         self._since_ms[payee] = at_ms
 
 
+def takes_none(state: NodeState, dialect: DialectName) -> bool:
+    """Return whether no pod can get a card of *dialect* on a node: it is full, not ready, cordoned, or closed to it."""
+    return is_full(state) or bool(state.closed.get(dialect))
+
+
+def is_sold(tally: Tally) -> bool:
+    """Return whether no pod can get a share of a card: its memory or its cores are all held, or it is unhealthy."""
+    return tally.used >= tally.total or (tally.cores_pct or 0) >= 100 or not tally.healthy
+
+
 def is_full(state: NodeState) -> bool:
     """Return whether a node can take no pod because another resource than cards is used up."""
     facts = state.facts
@@ -89,14 +99,13 @@ def shares_of(ledger: Ledger, name: NodeName, *, by_owner: bool) -> Shares:
     found: Counter[Payee] = Counter()
     for dialect in _sold_by(ledger, name):
         port, cards = ledger.catalog.dialects[dialect], state.offers[dialect]
-        closed = is_full(state) or bool(state.closed.get(dialect))
+        closed = takes_none(state, dialect)
         tallies = {one.card: one for one in port.tally(cards)}
         wishes = _wishes(ledger, name, dialect, tallies, by_owner=by_owner)
         left = {Part.IDLE: 0, Part.STRANDED: 0}
         for card, tally in tallies.items():
             size = CARD * (tally.total if tally.mode == "whole" else 1)
-            is_sold = tally.used >= tally.total or (tally.cores_pct or 0) >= 100
-            rest = Part.STRANDED if closed or is_sold or not tally.healthy else Part.IDLE
+            rest = Part.STRANDED if closed or is_sold(tally) else Part.IDLE
             left[rest] += size
             of_card = wishes.get(card)
             if of_card is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from core.card_time import is_sold, takes_none
 from core.ledger import Ledger
 from core.node_state import NodeState
 from core.port.cards import Tally
@@ -35,8 +36,9 @@ class Card:
     """One card: *used* of *total* in *unit*, percent of its cores in use, and what each pod holds.
 
     cores_pct: None if the protocol does not count them. note: special conditions. mode: its sharing mode, if its
-    protocol has several. healthy: False if it accepts nothing new; note gives the reason. offered: False if pods hold
-    it but the device plugin currently does not offer it; its figures are then unknown.
+    protocol has several. healthy: False if it accepts nothing new; note gives the reason. stranded: a part of it is
+    free, and no pod of the protocol can get that part (docs/operators/metrics.md). offered: False if pods hold it but
+    the device plugin currently does not offer it; its figures are then unknown.
     """
 
     id: str
@@ -49,6 +51,7 @@ class Card:
     note: str = ""
     mode: str = ""
     healthy: bool = True
+    stranded: bool = False
     offered: bool = True
     held_by: tuple[Share, ...] = ()
 
@@ -203,15 +206,16 @@ def _sum(amounts: Iterable[int | None]) -> int | None:
 
 def _cards(ledger: Ledger, state: NodeState) -> Iterator[Card]:
     for name, dialect in ledger.catalog.dialects.items():
-        holders = _holders(ledger, state, name)
-        for tally in dialect.tally(state.offers.get(name, ())):
-            yield _card(name, tally, holders.pop(tally.card, []))
+        holders, offered = _holders(ledger, state, name), state.offers.get(name, ())
+        closed = bool(offered) and takes_none(state, name)
+        for tally in dialect.tally(offered):
+            yield _card(name, tally, holders.pop(tally.card, []), closed=closed)
         # The plugin currently does not offer these cards, but their holders still have them.
         for card, shares in holders.items():
             yield Card(id=card, protocol=name, offered=False, held_by=tuple(shares))
 
 
-def _card(name: DialectName, tally: Tally, shares: Sequence[Share]) -> Card:
+def _card(name: DialectName, tally: Tally, shares: Sequence[Share], *, closed: bool) -> Card:
     return Card(
         id=tally.card,
         protocol=name,
@@ -223,6 +227,7 @@ def _card(name: DialectName, tally: Tally, shares: Sequence[Share]) -> Card:
         note=tally.note,
         mode=tally.mode,
         healthy=tally.healthy,
+        stranded=tally.used < tally.total and (closed or is_sold(tally)),
         held_by=tuple(shares),
     )
 

@@ -5,8 +5,12 @@ Fields may be added; renaming a field or changing its meaning requires another *
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from core.view.cards import Card, Node
+
+# The mode of cards that are requested by number and not by memory.
+_WHOLE: Final = "whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +19,9 @@ class Kind:
 
     cards: those that device plugins currently offer. idle: healthy and unused ones. unhealthy: those that accept no new
     pods.
-    used, total, free: in *unit*; None if the value of a card is unknown. free: on healthy cards. largest: the most that
-    is free on one healthy card, None if unknown.
+    used, total, free: in *unit*; None if the value of a card is unknown. free: on healthy cards. stranded: the part of
+    *free* on stranded cards. largest: the most that is free on one other card. fragmented_pct: the percentage of *free*
+    that no request for a whole card can get, because it is stranded or on a card in part use.
     """
 
     protocol: str
@@ -28,7 +33,9 @@ class Kind:
     used: int | None
     total: int | None
     free: int | None
+    stranded: int | None
     largest: int | None
+    fragmented_pct: int | None
 
 
 def kinds_of(nodes: Iterable[Node]) -> tuple[Kind, ...]:
@@ -44,16 +51,28 @@ def kinds_of(nodes: Iterable[Node]) -> tuple[Kind, ...]:
 def _kind(protocol: str, label: str, unit: str, cards: Sequence[Card]) -> Kind:
     healthy = [card for card in cards if card.healthy]
     is_known = all(card.used is not None and card.total is not None for card in cards)
-    free = [max((card.total or 0) - (card.used or 0), 0) for card in healthy] if is_known else []
+    usable = [card for card in healthy if not card.stranded]
+    free = sum(map(_free, healthy))
+    whole = sum(_free(card) for card in usable if card.mode == _WHOLE or _is_idle(card))
     return Kind(
         protocol=protocol,
         type=label,
         unit=unit,
         cards=len(cards),
-        idle=sum(card.used == 0 and not card.held_by for card in healthy),
+        idle=sum(map(_is_idle, healthy)),
         unhealthy=len(cards) - len(healthy),
         used=sum(card.used or 0 for card in cards) if is_known else None,
         total=sum(card.total or 0 for card in cards) if is_known else None,
-        free=sum(free) if is_known else None,
-        largest=max(free, default=0) if is_known else None,
+        free=free if is_known else None,
+        stranded=free - sum(map(_free, usable)) if is_known else None,
+        largest=max(map(_free, usable), default=0) if is_known else None,
+        fragmented_pct=-(-100 * (free - whole) // max(free, 1)) if is_known else None,
     )
+
+
+def _free(card: Card) -> int:
+    return max((card.total or 0) - (card.used or 0), 0)
+
+
+def _is_idle(card: Card) -> bool:
+    return card.used == 0 and not card.held_by

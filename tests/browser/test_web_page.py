@@ -65,7 +65,9 @@ async def test_the_first_screen_shows_who_waits_every_card_and_what_is_free(tmp_
         assert await screen.card("GPU-t4-a-1").get_attribute("aria-label") == (
             "t4-a GPU-t4-a-1: Tesla T4, 3000 / 15360 MiB"
         )
-        assert "Tesla T4 vgpu 2 1 0 3000 / 30720 MiB 27720 MiB 15360 MiB" in await screen.texts("kind-list tbody tr")
+        assert "Tesla T4 vgpu 2 1 0 3000 / 30720 MiB 27720 MiB 0 MiB 15360 MiB 45 %" in await screen.texts(
+            "kind-list tbody tr"
+        )
         assert "#key" not in screen.page.url
         assert screen.complaints == []
 
@@ -86,6 +88,16 @@ async def test_a_card_of_unknown_use_is_hatched_and_says_so(tmp_path):
         cell = screen.page.get_by_role("button", name=re.compile("GPU-t4-a-1: unknown"))
         await cell.wait_for(timeout=LIVE_MS)
         assert "away" in (await cell.get_attribute("class")).split()
+
+
+async def test_a_card_that_no_pod_can_get_is_marked(tmp_path):
+    async with world(tmp_path) as (rig, screen):
+        await rig.client.patch("/api/v1/nodes/t4-a", {"spec": {"unschedulable": True}})
+        cell = screen.page.get_by_role("button", name=re.compile("GPU-t4-a-1: .*stranded"))
+        await cell.wait_for(timeout=LIVE_MS)
+        assert "stranded" in (await cell.get_attribute("class")).split()
+        (row,) = [one for one in await screen.texts("kind-list tbody tr") if "Tesla T4" in one]
+        assert row.endswith("27720 MiB 27720 MiB 0 MiB 100 %")
 
 
 async def test_filters_are_in_the_address_and_a_reload_keeps_them(tmp_path):

@@ -102,6 +102,7 @@ async def test_its_figures_are_those_of_get_and_waiting(rig, capsys):
         assert first["waiting"] == json.loads(capsys.readouterr().out)
         (kind,) = (one for one in first["kinds"] if one["type"] == "Tesla T4")
         assert (kind["cards"], kind["used"], kind["free"], kind["largest"]) == (2, 3000, 27720, 15360)
+        assert (kind["stranded"], kind["fragmented_pct"]) == (0, 45)
         assert first["sees"] == {"nodes": True, "namespace": ""}
 
 

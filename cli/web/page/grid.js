@@ -7,6 +7,8 @@ const ROW_PX = 34;
 const BEYOND = 6;
 // The column of a node's name, before its cards.
 const NAME = -1;
+// What the legend shows: the class of a cell, and the word for it.
+const MARKS = [["full", "used"], ["", "free"], ["stranded", "stranded"], ["unhealthy", "unhealthyOrAway"]];
 
 export class NodeGrid extends HTMLElement {
   start(model, detail) {
@@ -14,11 +16,12 @@ export class NodeGrid extends HTMLElement {
     this.detail = detail;
     this.head = element("h2");
     this.count = element("p", { className: "quiet" });
+    this.legend = element("p", { className: "quiet legend" });
     this.space = element("div", { className: "space", role: "rowgroup" });
     this.view = element("div", { className: "view", role: "grid", tabIndex: 0 }, this.space);
     this.view.addEventListener("scroll", () => this.draw(), { passive: true });
     this.view.addEventListener("keydown", (event) => this.move(event));
-    this.append(this.head, this.count, this.view);
+    this.append(this.head, this.count, this.legend, this.view);
     this.nodes = [];
   }
 
@@ -28,6 +31,7 @@ export class NodeGrid extends HTMLElement {
     const cards = this.nodes.reduce((sum, node) => sum + node.cards.length, 0);
     this.head.textContent = say("nodes");
     this.count.textContent = say("shown", this.nodes.length, cards);
+    this.legend.replaceChildren(...MARKS.flatMap(([mark, word]) => [element("span", { className: `card ${mark}`, "aria-hidden": "true" }), say(word)]));
     this.view.setAttribute("aria-label", say("nodes"));
     this.view.setAttribute("aria-rowcount", String(this.nodes.length));
     this.space.style.height = `${this.nodes.length * ROW_PX}px`;
@@ -58,8 +62,7 @@ export class NodeGrid extends HTMLElement {
   cell(node, card, at, column) {
     const label = `${node.name} ${card.id}: ${describe(card)}`;
     const cell = element("button", {
-      className: `card${card.healthy ? "" : " unhealthy"}${card.offered && card.used !== null ? "" : " away"}`, type: "button", title: label, tabIndex: -1,
-      "aria-label": label, "data-row": at, "data-column": column,
+      className: ["card", ...marks(card)].join(" "), type: "button", title: label, tabIndex: -1, "aria-label": label, "data-row": at, "data-column": column,
     });
     cell.style.setProperty("--part", String(share(card.used, card.total)));
     cell.addEventListener("click", () => this.detail.card(node.name, card.id));
@@ -94,8 +97,14 @@ function clamp(value, least, most) {
   return Math.min(Math.max(value, least), Math.max(least, most));
 }
 
+function marks(card) {
+  if (!card.healthy) return ["unhealthy"];
+  if (!card.offered || card.used === null) return ["away"];
+  return card.stranded ? ["stranded"] : [];
+}
+
 /** One card in words. */
 export function describe(card) {
   const used = card.used === null ? say("unknown") : `${figure(card.used)} / ${figure(card.total, card.unit)}`;
-  return [card.type, used, card.healthy ? "" : say("unhealthyCard"), card.offered ? "" : say("away"), card.note].filter(Boolean).join(", ");
+  return [card.type, used, card.healthy ? "" : say("unhealthyCard"), card.healthy && card.stranded ? say("stranded") : "", card.offered ? "" : say("away"), card.note].filter(Boolean).join(", ");
 }

@@ -1,4 +1,4 @@
-// Cards by type: how much is free in all, and how much of it is on one card.
+// Cards by type: how much is free in all, and how much of that one request can get.
 
 import { bar, element, row, table } from "./dom.js";
 import { figure, say } from "./words.js";
@@ -11,8 +11,9 @@ export class KindList extends HTMLElement {
   show() {
     const kinds = this.model.shownKinds();
     this.hidden = kinds.length === 0;
-    const heads = ["type", "protocol", "cards", "idle", "unhealthy", "used", "free", "largest"].map((word) => say(word));
-    const rows = kinds.map((kind) => row(kind.type, kind.protocol, kind.cards, kind.idle, kind.unhealthy, used(kind), figure(kind.free, kind.unit), figure(kind.largest, kind.unit)));
+    const heads = ["type", "protocol", "cards", "idle", "unhealthy", "used", "free", "strandedPart", "largest", "fragmented"].map((word) => say(word));
+    const rows = kinds.map((kind) => row(kind.type, kind.protocol, kind.cards, kind.idle, kind.unhealthy, used(kind), figure(kind.free, kind.unit),
+      figure(kind.stranded, kind.unit), figure(kind.largest, kind.unit), figure(kind.fragmented_pct, "%")));
     this.replaceChildren(element("h2", {}, say("kinds")), table(say("kinds"), heads, rows));
   }
 }
