@@ -28,7 +28,7 @@ from core.wire.config_maps import decode_config_map
 from kube.calls import Calls
 from kube.errors import ApiError, from_event
 from kube.exchange import Response
-from kube.groups import APIS, PODGROUPS, QUEUES_PATH
+from kube.groups import APIS, HYPER_NODES_PATH, PODGROUPS, QUEUES_PATH
 
 Json = dict[str, Any]
 
@@ -43,6 +43,15 @@ _LISTS: Final = (
     SLICES,
     QUEUES_PATH,
     *(f"{api}/{PODGROUPS}" for apis in APIS.values() for api in apis),
+    HYPER_NODES_PATH,
+    "/api/v1/namespaces",
+    "/apis/policy/v1/poddisruptionbudgets",
+    "/api/v1/persistentvolumeclaims",
+    "/api/v1/persistentvolumes",
+    *(
+        f"/apis/storage.k8s.io/v1/{kind}"
+        for kind in ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments")
+    ),
 )
 # Fields that never affect a decision, at any depth; some may hold secrets.
 _DROPPED: Final = frozenset(
@@ -52,6 +61,9 @@ _DROPPED: Final = frozenset(
         *("images", "nodeInfo", "hostIP", "hostIPs", "podIP", "podIPs", "securityContext", "selfLink", "workingDir"),
         *("hostAliases", "dnsConfig", "terminationMessagePath", "daemonEndpoints", "volumesAttached", "volumesInUse"),
         *("ephemeralContainers", "addresses", "podCIDR", "podCIDRs", "providerID"),
+        *("parameters", "volumeAttributes", "mountOptions", "nodeID", "nfs", "hostPath", "glusterfs", "cephfs"),
+        *("nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"),
+        *("controllerPublishSecretRef", "controllerExpandSecretRef"),
     }
 )
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -253,6 +265,8 @@ _NAMED: Final = frozenset(
     {
         *("name", "namespace", "uid", "nodeName", "generateName", "serviceAccountName", "serviceAccount", "queue"),
         *("claimName", "hostname", "subdomain", "priorityClassName", "nominatedNodeName", "parent", "host", "node"),
+        *("storageClassName", "volumeName", "volumeHandle", "volumeID", "pdName", "diskURI", "volumePath", "driver"),
+        *("provisioner", "attacher"),
     }
 )
 _ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){3,7}\b")

@@ -38,8 +38,7 @@ from kube.calls import Calls
 from kube.configuration import KINDS, Follower
 from kube.errors import ApiError, UndecodableError
 from kube.objects import read_version
-from kube.reflector import Reflector
-from kube.transport import Transport
+from kube.reflector import Reflector, Source
 from runtime.backoff import Backoff
 
 _log: Final = structlog.get_logger()
@@ -77,7 +76,7 @@ class Watches:
         self,
         owner: Owner,
         inbox: Inbox,
-        configuration: Follower,
+        configuration: Follower | None,
         trusted: frozenset[str],
         others: SchedulerNames,
     ) -> None:
@@ -86,7 +85,7 @@ class Watches:
         Args:
             owner: receives the objects.
             inbox: the calls for the owner.
-            configuration: follows the configuration's texts.
+            configuration: follows the configuration's texts; None: it never changes.
             trusted: namespaces whose third-party ConfigMaps are trusted.
             others: receives pods too.
         """
@@ -100,12 +99,13 @@ class Watches:
         self._others: Final = others
         self._documents: Final[dict[str, Reflector[Any]]] = {}
 
-    async def configuration(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+    async def configuration(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow the configuration; return once all of it was listed."""
-        tasks.create_task(self._configuration.follow_config_maps(transport), name="configuration")
-        await self._configuration.listed.wait()
+        if self._configuration is not None:
+            tasks.create_task(self._configuration.follow_config_maps(transport), name="configuration")
+            await self._configuration.listed.wait()
 
-    async def cluster(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+    async def cluster(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow nodes, documents about them, groups and pods; return once nodes and pods were listed.
 
         Pods of groups that were not listed yet wait for them.
@@ -128,7 +128,7 @@ class Watches:
             tasks.create_task(reflector.run(), name=f"reflect {name}")
             await reflector.synced.wait()
 
-    def _follow_groups(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+    def _follow_groups(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow queues, groups of all kinds, and the classes that groups name; each may not be installed."""
         self.reflectors["queues"] = queues_reflector(transport, self._owner, self._inbox)
         for kind, name in _GROUPS.items():
@@ -137,7 +137,7 @@ class Watches:
         for name in ("queues", *_GROUPS.values(), _CLASSES):
             tasks.create_task(self.reflectors[name].run(), name=f"reflect {name}")
 
-    async def _follow_storage(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+    async def _follow_storage(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow claims, volumes and related objects; only pods with claims wait for them."""
         for kind in StorageKind:
             self.reflectors[kind] = storage_reflector(transport, self._owner, self._inbox, kind)
@@ -152,7 +152,7 @@ class Watches:
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
 
-    async def _follow_quotas(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+    async def _follow_quotas(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow ResourceQuotas; no pod is placed before they are known, unless they may not be read."""
         reflector = self.reflectors[_QUOTAS] = quotas_reflector(transport, self._owner, self._inbox)
         tasks.create_task(reflector.run(), name="reflect ResourceQuotas")
@@ -163,7 +163,7 @@ class Watches:
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
 
-    async def _follow_hyper_nodes(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+    async def _follow_hyper_nodes(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow HyperNodes; if served, they are known before any pod is placed by them."""
         reflector = self.reflectors[_HYPER_NODES] = hyper_nodes_reflector(transport, self._owner, self._inbox)
         tasks.create_task(reflector.run(), name="reflect HyperNodes")
@@ -174,7 +174,7 @@ class Watches:
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
 
-    async def _follow_resource_claims(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+    async def _follow_resource_claims(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow resource claims; if served, they are known before any pod is placed."""
         found: dict[str, Reflector[Any]] = {
             "resourceslices": resource_slices_reflector(transport, self._owner, self._inbox),
@@ -193,7 +193,7 @@ class Watches:
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
 
-    async def _follow_budgets(self, transport: Transport) -> None:
+    async def _follow_budgets(self, transport: Source) -> None:
         """Follow disruption budgets while preemption is enabled."""
         preempting = self._owner.preempting
         while True:
@@ -208,7 +208,7 @@ class Watches:
             del self.reflectors[_BUDGETS]
             await self._inbox.put_in_time(self._owner.occupants.forget_budgets)
 
-    async def jobs(self, transport: Transport) -> None:
+    async def jobs(self, transport: Source) -> None:
         """Follow Volcano's Jobs while this process admits its groups and its queues are served."""
         groups = self._owner.groups
 
@@ -236,7 +236,7 @@ class Watches:
 
     def reasons(self) -> list[str]:
         """Return what cannot be read or was not yet listed, one line each."""
-        found = self._configuration.reasons()
+        found = self._configuration.reasons() if self._configuration is not None else []
         for name in _WEIGHTY:
             reflector = self.reflectors.get(name)
             if reflector is None:
@@ -287,7 +287,7 @@ class Watches:
             place for place in places(self._owner.planner.ledger.catalog) if believes(place.namespace, self._trusted)
         ]
 
-    async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+    async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow MindCluster's documents about nodes; nothing waits for those that may not be read.
 
         They are needed to read nodes: without them, an unhealthy chip would count as healthy.

@@ -65,7 +65,7 @@ class Quotas(Source):
 
 
 def watches_of(world, inbox):
-    return Watches(world.owner, inbox, None, frozenset(), SchedulerNames(()))  # type: ignore[arg-type]
+    return Watches(world.owner, inbox, None, frozenset(), SchedulerNames(()))
 
 
 class Began:
@@ -116,11 +116,11 @@ async def test_budgets_are_not_known_once_preemption_is_off_however_late_the_own
     watches = Watches(
         world.owner,
         inbox,
-        None,  # type: ignore[arg-type]  # what follows the configuration has no part in it
+        None,  # what follows the configuration has no part in it
         frozenset(),
         SchedulerNames(()),
     )
-    following = asyncio.create_task(watches._follow_budgets(Source()))  # type: ignore[arg-type]
+    following = asyncio.create_task(watches._follow_budgets(Source()))
     await asyncio.sleep(3.0)
     inbox.work(float("inf"))
     assert world.owner.occupants.budgets is not None

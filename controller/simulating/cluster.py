@@ -1,0 +1,389 @@
+"""A whole cluster in memory that can be changed and decided: the controller's own owner, with played writes.
+
+How it is used::
+
+    cluster = await read(source, tables, settings, wall_s=now)  # controller.simulating.reading; or Cluster(...)
+    cluster.settle()                    # everything that the controller would do now is done
+    cluster.add_pods(pods)              # then change it,
+    cluster.drain(NodeName("gpu-3"))
+    cluster.settle()                    # and see what becomes of that
+    cluster.pods[uid].node_name         # where a pod is
+    cluster.owner.ledger.fork()         # the ledger, for searches of your own
+
+Time is virtual and passes only in `settle`. API server, kubelets and device plugins are played: each Binding succeeds,
+each bound pod starts at once, each eviction within its disruption budget succeeds, and the controllers of Jobs,
+Deployments and others replace evicted pods at once. A pod that waits for a volume keeps its place.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import inf
+from typing import Any, Final
+
+from controller.actions import (
+    Action,
+    Bind,
+    Clear,
+    Fence,
+    Lock,
+    Move,
+    Preempt,
+    ReadOwner,
+    ReadPod,
+)
+from controller.deciding.owner import Owner
+from controller.metrics import Metrics
+from core.admission.rulebook import rulebook
+from core.catalog import standard_catalog
+from core.groups import GroupSpec
+from core.model import Node, NodeName, Phase, Pod, PodUid
+from core.port.handoff import LockStep, LockWait
+from core.settings import Settings
+from core.tables import Tables
+from core.topology.peers import meets
+from core.wire.disruptions import DisruptionBudget
+
+# The clock at the beginning; monotonic clocks do not begin at 0.
+_BEGIN_S: Final = 1000.0
+# The simulation ends if nothing happened for this long. New nodes get their cards, and failed ones rest, for less.
+_QUIET_S: Final = 90.0
+# A limit for what never ends, such as pods that are evicted for each other.
+_ROUNDS_MAX: Final = 10_000
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+# Pods of these owners belong to their node, and are not replaced elsewhere.
+_OF_NODE: Final = ("DaemonSet/", "Node/")
+
+
+class Recorder(Owner):
+    """An owner that remembers all pods, as last seen.
+
+    Attributes:
+        pods: by uid.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """See `Owner`."""
+        self.pods: Final[dict[PodUid, Pod]] = {}
+        super().__init__(*args, **kwargs)
+
+    def pod_changed(self, pod: Pod) -> None:
+        """See `Owner.pod_changed`."""
+        self.pods[pod.uid] = pod
+        super().pod_changed(pod)
+
+    def pod_gone(self, uid: PodUid) -> None:
+        """See `Owner.pod_gone`."""
+        self.pods.pop(uid, None)
+        super().pod_gone(uid)
+
+
+class Cluster:
+    """A cluster in memory; see the module.
+
+    Attributes:
+        owner: the controller's state: ledger, groups, queues and waiting pods.
+        replaced: the pod that an evicted or drained pod was replaced by, by uid.
+        ended: pods that were evicted or drained and that nothing replaces, as last seen.
+        preempted: for evicted pods, the uid of the pod that they left for.
+    """
+
+    def __init__(self, tables: Tables, settings: Settings, *, wall_s: float) -> None:
+        """Begin without nodes and pods; *wall_s*: Unix seconds."""
+        self._now_s = _BEGIN_S
+        self.owner: Final = Recorder(
+            standard_catalog(),
+            tables,
+            settings,
+            metrics=Metrics(),
+            clock=lambda: self._now_s,
+            wall=lambda: wall_s + self._now_s - _BEGIN_S,
+            strict=False,
+        )
+        self.replaced: Final[dict[PodUid, PodUid]] = {}
+        self.ended: Final[dict[PodUid, Pod]] = {}
+        self.preempted: Final[dict[PodUid, PodUid]] = {}
+        self._wall_s: Final = wall_s
+        self._version = 1
+        self._numbers = 0
+        # How many members are placed together, by namespace and kind/name of the owner that added them.
+        self._minimums: Final[dict[tuple[str, str], int]] = {}
+        self._plays: Final[Mapping[type[Action], Callable[[Any], None]]] = {
+            Bind: self._bind,
+            Lock: self._lock,
+            Clear: self._clear,
+            Fence: self._fence,
+            Move: self._move,
+            ReadPod: self._read_pod,
+            ReadOwner: self._read_owner,
+            Preempt: self._preempt,
+        }
+
+    @property
+    def pods(self) -> Mapping[PodUid, Pod]:
+        """All pods by uid."""
+        return self.owner.pods
+
+    @property
+    def now_s(self) -> int:
+        """The time in the cluster, Unix seconds."""
+        return int(self._wall_s + self._now_s - _BEGIN_S)
+
+    def node(self, name: NodeName) -> Node | None:
+        """Return the node *name*."""
+        return self.owner.ledger.node(name)
+
+    # ------------------------------------------------------------------ changes
+
+    def begin(self) -> None:
+        """Complete what was in progress when the cluster was read.
+
+        Bound pods start, pods that are being deleted are gone, and device plugins release the locks of nodes.
+        """
+        for pod in list(self.pods.values()):
+            self._version = max(self._version, _number(pod.resource_version))
+        for pod in list(self.pods.values()):
+            if pod.deleting:
+                self._end(pod)
+            elif pod.node_name and not pod.finished and not pod.started:
+                self._start(pod)
+        for name in list(self.owner.ledger.states):
+            self._unlock(name)
+
+    def add_pods(self, pods: Iterable[Pod]) -> None:
+        """Add pending pods, or change pods of the same uid."""
+        for pod in pods:
+            self._show(pod)
+
+    def add_group(self, group: GroupSpec) -> None:
+        """Add a PodGroup; its kind counts as installed."""
+        self.owner.groups.served[group.key.kind] = True
+        self.owner.groups.changed(replace(group, resource_version=self._next_version()))
+
+    def set_node(self, node: Node) -> None:
+        """Add *node*, or replace the node of that name; its pods stay."""
+        self.owner.nodes.changed(replace(node, resource_version=self._next_version()))
+
+    def cordon(self, name: NodeName) -> None:
+        """Let no new pods go to node *name*."""
+        self.set_node(replace(self._existing(name), unschedulable=True))
+
+    def uncordon(self, name: NodeName) -> None:
+        """Let new pods go to node *name* again."""
+        node = self._existing(name)
+        taints = tuple(one for one in node.taints if one.key != _UNSCHEDULABLE)
+        self.set_node(replace(node, unschedulable=False, taints=taints))
+
+    def drain(self, name: NodeName) -> None:
+        """Cordon node *name* and evict its pods, except those of DaemonSets and of the node itself."""
+        self.cordon(name)
+        for pod in self.on(name):
+            if not pod.owner.startswith(_OF_NODE):
+                self.evict(pod.uid)
+
+    def remove_node(self, name: NodeName) -> None:
+        """Remove node *name* and all its pods; those with a controller are replaced."""
+        self._existing(name)
+        pods = self.on(name)
+        self.owner.nodes.gone(name)
+        for pod in pods:
+            self.evict(pod.uid)
+
+    def on(self, name: NodeName) -> list[Pod]:
+        """Return the pods on node *name* that have not ended."""
+        return [pod for pod in self.pods.values() if pod.node_name == name and not pod.finished]
+
+    def evict(self, uid: PodUid) -> None:
+        """End a pod; its controller replaces it, if it has one."""
+        pod = self.pods[uid]
+        self._end(pod)
+        if not pod.owner or pod.owner.startswith(_OF_NODE):
+            self.ended[uid] = pod
+            return
+        new = self._anew(pod)
+        self.replaced[uid] = new.uid
+        self._show(new)
+
+    def _anew(self, pod: Pod) -> Pod:
+        """Return *pod* as its controller creates it again."""
+        self._numbers += 1
+        ledger = self.owner.ledger
+        written = rulebook(ledger.settings, ledger.tables, ledger.catalog).protected_of(pod.annotations)
+        return pod._replace(
+            uid=PodUid(f"{pod.uid}+{self._numbers}"),
+            annotations={key: value for key, value in pod.annotations.items() if key not in written},
+            node_name="",
+            nominated_node="",
+            phase=Phase.PENDING,
+            started=False,
+            init_done=False,
+            ready=False,
+            deleting=False,
+            created_s=self.now_s,
+            start_s=0,
+            status_reason="",
+            status_message="",
+            scheduled_reason="",
+            scheduled_message="",
+        )
+
+    def _existing(self, name: NodeName) -> Node:
+        node = self.node(name)
+        if node is None:
+            raise LookupError(name)
+        return node
+
+    # ------------------------------------------------------------------ deciding
+
+    def settle(self) -> None:
+        """Decide, and play what follows, until nothing happens any more."""
+        for _ in self.settling():
+            pass
+
+    def settling(self) -> Iterator[None]:
+        """Settle in steps of one decision each; between two of them, other work may run."""
+        owner, until_s = self.owner, inf
+        for _ in range(_ROUNDS_MAX):
+            while owner.planner.plan(self._now_s):
+                yield
+            if self._play():
+                until_s = self._now_s + self._patience_s
+                continue
+            due_s = owner.planner.next_due_s()
+            until_s = min(until_s, self._now_s + self._patience_s)
+            if due_s > until_s:
+                return
+            self._now_s = max(due_s, self._now_s + 0.001)
+            yield
+
+    @property
+    def _patience_s(self) -> float:
+        """The longest wait for something to happen."""
+        settings = self.owner.planner.settings
+        return _QUIET_S + (settings.preemption_delay_s if self.owner.preempting.is_on else 0.0)
+
+    def _play(self) -> bool:
+        """Play the pending writes; return whether one of them was more than an event."""
+        actions, has_played = self.owner.planner.actions, False
+        while actions:
+            action = actions.popleft()
+            play = self._plays.get(type(action))
+            if play is not None:
+                play(action)
+                has_played = True
+        return has_played
+
+    def _bind(self, action: Bind) -> None:
+        pod = self.pods.get(action.pod.uid)
+        if pod is None:
+            self.owner.outcomes.refused(action.pod.uid, action.attempt)
+            return
+        self.owner.outcomes.bound(pod.uid, action.attempt)
+        bound = self._show(pod._replace(node_name=action.node, annotations={**pod.annotations, **action.annotations}))
+        self._start(bound)
+        self._unlock(action.node)
+
+    def _lock(self, action: Lock) -> None:
+        locks, node = self.owner.locks, self.node(action.node)
+        if node is None:
+            locks.not_locked(action, "its node does not exist")
+            return
+        step = locks.step(action, node, None)
+        match step:
+            case LockWait():
+                locks.not_locked(action, step.reason)
+                return
+            case LockStep():
+                locks.written(action, step)
+                self._annotate(node, step.key, step.value)
+        locks.locked(action)
+
+    def _unlock(self, name: NodeName) -> None:
+        """Device plugins release their locks of node *name*."""
+        node, state = self.node(name), self.owner.ledger.states.get(name)
+        if node is None or state is None:
+            return
+        for lock in self.owner.planner.promises.locks.among(state.offers).values():
+            if lock.lock_key in node.annotations:
+                node = self._annotate(node, lock.lock_key, None)
+
+    def _annotate(self, node: Node, key: str, value: str | None) -> Node:
+        annotations = {other: text for other, text in node.annotations.items() if other != key}
+        changed = replace(node, annotations=annotations if value is None else {**annotations, key: value})
+        self.set_node(changed)
+        return self._existing(node.name)
+
+    def _clear(self, action: Clear) -> None:
+        pod = self.pods.get(action.pod.uid)
+        if pod is not None:
+            self._show(pod._replace(annotations={**pod.annotations, **action.annotations}))
+        self.owner.cleared(action.pod.uid, done=True)
+
+    def _fence(self, action: Fence) -> None:
+        pod = self.pods.get(action.pod.uid)
+        if pod is not None:
+            now = pod._replace(resource_version=self._next_version(), scheduled_message=action.wait.message)
+            self.owner.pods[pod.uid] = now
+            self.owner.fenced(pod.uid, action.attempt, now)
+
+    def _move(self, action: Move) -> None:
+        pod = self.pods.get(action.pod.uid)
+        if pod is None:
+            self.owner.not_moved(action.pod.uid)
+            return
+        now = pod._replace(resource_version=self._next_version())
+        self.owner.pods[pod.uid] = now
+        self.owner.moved(pod.uid, action.version, now)
+
+    def _read_pod(self, action: ReadPod) -> None:
+        self.owner.pod_read(action.pod.uid, action.attempt, self.pods.get(action.pod.uid))
+
+    def _read_owner(self, action: ReadOwner) -> None:
+        members = self._minimums.get((action.namespace, action.owner), 0)
+        self.owner.pending.owners.answered(action.namespace, action.owner, members)
+
+    def _preempt(self, action: Preempt) -> None:
+        """Evict all victims, or none if a disruption budget does not allow one of them."""
+        preempting = self.owner.preempting
+        allowed = {(one.namespace, one.name): one.allowed for one in self._budgets()}
+        pods = [pod for victim, _ in action.victims if (pod := self.pods.get(victim.uid)) is not None]
+        for pod in pods:
+            for budget in self._budgets():
+                if budget.namespace == pod.namespace and meets(pod.labels, budget.selector):
+                    allowed[budget.namespace, budget.name] -= 1
+                    if allowed[budget.namespace, budget.name] < 0:
+                        preempting.refused(action.nomination, pod.uid, 0.0)
+                        return
+        for pod in pods:
+            self.preempted[pod.uid] = action.nomination
+            self.evict(pod.uid)
+        for budget in self._budgets():
+            self.owner.occupants.budget_changed(budget._replace(allowed=max(allowed[budget.namespace, budget.name], 0)))
+        preempting.asked(action.nomination)
+
+    def _budgets(self) -> tuple[DisruptionBudget, ...]:
+        return tuple((self.owner.occupants.budgets or {}).values())
+
+    # ------------------------------------------------------------------ what the API server shows
+
+    def _next_version(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+    def _show(self, pod: Pod) -> Pod:
+        now = pod._replace(resource_version=self._next_version())
+        self.owner.pod_changed(now)
+        return now
+
+    def _start(self, pod: Pod) -> None:
+        """Kubelet starts *pod*."""
+        self._show(pod._replace(started=True, ready=True, phase=Phase.RUNNING, start_s=pod.start_s or self.now_s))
+
+    def _end(self, pod: Pod) -> None:
+        """The processes of *pod* end, then its object is removed."""
+        if pod.node_name and not pod.finished:
+            self._show(pod._replace(phase=Phase.SUCCEEDED))
+        self.owner.pod_gone(pod.uid)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isascii() and version.isdigit() else 0

@@ -1,0 +1,121 @@
+"""Reads a whole cluster into memory once, with the same lists and decoders as the controller's own start."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from controller.documents import places
+from controller.inbox import Inbox
+from controller.scheduler_names import SchedulerNames
+from controller.simulating.cluster import Cluster
+from controller.watching.watches import Watches
+from core.settings import Settings
+from core.tables import Tables
+from kube.exchange import Response
+from kube.listing import Source
+from kube.reflector import Reflector
+
+_SLICE_S: Final = 0.01
+_LOOK_S: Final = 0.01
+_NEEDED: Final = ("nodes", "pods")
+
+
+class UnreadableClusterError(Exception):
+    """Nodes or pods cannot be listed; the text says why."""
+
+
+class _Once:
+    """Answers lists, and never a watch."""
+
+    def __init__(self, source: Source) -> None:
+        self._source: Final = source
+
+    async def request(self, verb: str, path: str, **sending: Any) -> Response:
+        """See `Source`."""
+        return await self._source.request(verb, path, **sending)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, silence_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Wait for ever."""
+        del path, params, silence_s
+        await asyncio.Event().wait()
+        yield _nothing()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+async def read(source: Source, tables: Tables, settings: Settings, *, wall_s: float) -> tuple[Cluster, tuple[str, ...]]:
+    """Return the cluster, with nothing in progress, and notes on what could not be read.
+
+    Args:
+        source: an API server, or what answers lists as one.
+        tables: device configuration.
+        settings: the operator's.
+        wall_s: the time of the cluster, Unix seconds.
+
+    Raises:
+        UnreadableClusterError: nodes or pods cannot be listed.
+    """
+    cluster = Cluster(tables, settings, wall_s=wall_s)
+    inbox = Inbox(time.monotonic)
+    # The user trusts the texts of the cluster, as other commands do.
+    trusted = frozenset(place.namespace for place in places(cluster.owner.ledger.catalog))
+    watches = Watches(cluster.owner, inbox, None, trusted, SchedulerNames(()))
+    async with asyncio.TaskGroup() as tasks:
+        running = [
+            tasks.create_task(_take_in(inbox), name="take in"),
+            tasks.create_task(_follow(watches, _Once(source)), name="read"),
+        ]
+        try:
+            await _listed(watches, is_preempting=cluster.owner.preempting.is_on)
+        finally:
+            for task in running:
+                task.cancel()
+    states = {name: one.state for name, one in watches.reflectors.items() if one.state}
+    for name, state in states.items():
+        if _is_fatal(name, state):
+            raise UnreadableClusterError(state)
+    cluster.begin()
+    return cluster, tuple(states.values())
+
+
+async def _follow(watches: Watches, source: _Once) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        await watches.cluster(tasks, source)
+
+
+async def _take_in(inbox: Inbox) -> None:
+    while True:
+        inbox.filled.clear()
+        if inbox.work(time.monotonic() + _SLICE_S):
+            await asyncio.sleep(0)
+        else:
+            await inbox.filled.wait()
+
+
+async def _listed(watches: Watches, *, is_preempting: bool) -> None:
+    """Wait until each kind was listed or refused, or one cannot be read for another reason."""
+    wanted = {*_NEEDED, *(("disruption-budgets",) if is_preempting else ())}
+    while True:
+        found = watches.reflectors
+        if any(_is_fatal(name, one.state) for name, one in found.items()):
+            return
+        if wanted <= found.keys() and all(map(_is_over, found.values())):
+            return
+        await asyncio.sleep(_LOOK_S)  # reflectors have no event for a failure
+
+
+def _is_fatal(name: str, state: str) -> bool:
+    """Return whether nothing can be told because reflector *name* is in *state*."""
+    return bool(state) and (name in _NEEDED or not state.startswith(("forbidden", "not found")))
+
+
+def _is_over(reflector: Reflector[Any]) -> bool:
+    return reflector.synced.is_set() or bool(reflector.state)
