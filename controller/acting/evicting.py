@@ -81,6 +81,7 @@ class Evicting:
                 self._metrics.evictions.labels("evicted").inc()
                 # The message gives only the uid; users with access to that pod can find it.
                 message = f"Preempted by pod {action.nomination} on node {node}"
+                self._inbox.put(partial(preempting.evicted, victim))
                 self._recorder.note(
                     Announce(about=about_pod(victim), reason="Preempted", message=message, warning=False)
                 )

@@ -30,6 +30,7 @@ from controller.metrics import Metrics
 from controller.scheduler_names import VOLCANO
 from core.catalog import Catalog
 from core.groups import GroupKey, group_of
+from core.history.pods import What
 from core.model import NodeName, Phase, Pod, PodUid
 from core.port.handoff import Progress
 from core.settings import Settings
@@ -64,6 +65,7 @@ class Owner:
         occupants: the pods on nodes, as far as it decides whether they leave for others.
         preempting: has them leave.
         carded: bound pods with cards, as they were last seen.
+        recording: what happened to pods.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Owner:
         self.life: Final = self.planner.life
         self.handoff: Final = self.planner.handoff
         self.wakes: Final = self.planner.wakes
+        self.recording: Final = self.planner.state.recording
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._wall: Final = wall
@@ -272,6 +275,7 @@ class Owner:
         pod = self.carded.pop(uid, None)
         self.pending.forget(uid)
         self.planner.state.books.drop(uid)
+        self.recording.gone(uid)
         node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
         self.handoff.forget(uid, self._clock())
         state = self.ledger.states.get(node) if node is not None else None
@@ -295,6 +299,7 @@ class Owner:
             self.pending.group_parted(key)
         if entry is not None:
             self.handoff.leave(pod.uid)
+            self.recording.note(pod, What.BOUND, pod.node_name)
             if entry.placement is None and key is not None:
                 self.pending.group_changed(key)
             if pod.created_s:
@@ -306,6 +311,7 @@ class Owner:
             self.carded[pod.uid] = pod
             return
         if pod.finished:
+            self.recording.ended(pod)
             self.planner.state.books.drop(pod.uid)
             self.carded.pop(pod.uid, None)
             self.ledger.release(pod.uid)

@@ -25,6 +25,7 @@ from controller.deciding.units import Gang, Units
 from controller.grouping.books import spender_of
 from controller.grouping.groups import Groups
 from core.errors import NodeInvariantError
+from core.history.pods import What
 from core.ledger import Ledger, Placement
 from core.model import Pod, PodUid
 from core.placing.fairness import Over, taken
@@ -228,4 +229,5 @@ class Planner:
         code = code_in(told.text)
         if code and (entry.told is None or code_in(entry.told.text) != code):
             self.state.metrics.refusals.labels(code).inc()
+        self.state.recording.note(entry.pod, What.WAITS, told.text, code)
         self.life.tell(entry, told)

@@ -331,6 +331,10 @@ class Preempting:
         if nomination is not None:
             self._nominations.put(replace(nomination, asking=False))
 
+    def evicted(self, victim: Target) -> None:
+        """A victim was asked to leave."""
+        self._planner.state.recording.evicted(victim)
+
     def refused(self, uid: PodUid, victim: PodUid | None, rest_s: float, *, trouble: str = "") -> None:
         """One of the victims may not leave now, or (None) nobody was asked; *trouble*: why, if not for its own sake."""
         self.trouble = trouble

@@ -11,6 +11,7 @@ from controller.deciding.state import State
 from controller.handing_over.marks import Keys
 from core.explaining import explain
 from core.groups import group_of
+from core.history.pods import What
 from core.ledger import Placement
 from core.model import Pod
 from core.nodefit import Amounts
@@ -41,6 +42,7 @@ class Promises:
         life = self._state.life
         self._state.ledger.reserve(placement)
         life.reserve(entry, placement)
+        self._state.recording.note(entry.pod, What.RESERVED, placement.node)
         self._reserved(entry)
         self.book(entry.pod, placement.dialect, placement.assignment, placement.amounts)
         shape = entry.shape
@@ -68,6 +70,7 @@ class Promises:
             state.life.unreserve(entry)
             state.books.drop(uid)
             state.ledger.release(uid)
+            state.recording.note(entry.pod, What.RELEASED)
 
     # ------------------------------------------------------------------ sending
 
@@ -107,6 +110,8 @@ class Promises:
             state.metrics.turn_wait_s.observe(state.clock() - entry.turn_s)
         state.life.bind(entry)
         state.sent.send(entry.pod.uid, entry.version)
+        where = explain.placed(state.ledger, placement)
+        state.recording.note(entry.pod, What.SENT, where)
         state.actions.append(
             Bind(
                 pod=target_of(entry.pod),
@@ -114,7 +119,7 @@ class Promises:
                 version=entry.version,
                 node=placement.node,
                 annotations={**self._assigned(placement, in_line=True), **state.ledger.told_of(placement)},
-                where=explain.placed(state.ledger, placement),
+                where=where,
             )
         )
 

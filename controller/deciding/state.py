@@ -8,6 +8,7 @@ from controller.actions import Action
 from controller.deciding.fencing import Fencing
 from controller.deciding.lifecycle import Entry, Lifecycle
 from controller.deciding.lines import Lines
+from controller.deciding.recording import Recording
 from controller.deciding.settling import Attempts
 from controller.deciding.wake import Wakes
 from controller.grouping.books import Books
@@ -38,6 +39,7 @@ class State:
         actions: what is to be done outside, oldest first; the reader takes them out.
         wakes: who waits for what.
         unreported: pods that wait for a reason of their own which the user may not know.
+        recording: what happened to pods.
         metrics: where to count.
         clock: monotonic seconds.
         wall: Unix seconds.
@@ -61,6 +63,8 @@ class State:
         self.life: Final = Lifecycle(self.lines.of, self.lines.rank, groups.standing)
         self.lines.follow(self.life)
         self.handoff: Final = HandOff(catalog, tables, settings)
+        self.recording: Final = Recording(self.ledger, wall)
+        self.handoff.on_served = self.recording.served
         self.sent: Final[Attempts[PodUid]] = Attempts()
         self.actions: Final[deque[Action]] = deque()
         self.fencing: Final = Fencing(self.actions)

@@ -7,7 +7,7 @@ so does a pod that was served, until its plugin has dropped the lock of the node
 Source: protocol reference, nvidia 2.8, 2.9; architecture 6.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
@@ -143,6 +143,8 @@ class HandOff:
         self._measured = 0
         # What was measured, and the nodes that may be free for what they were not; the reader takes them out.
         self.seconds: list[float] = []
+        # Called for every pod that its device plugin has served.
+        self.on_served: Callable[[PodUid], None] = lambda _: None
         self.opened: Final[dict[NodeName, None]] = {}
 
     # ------------------------------------------------------------------ what the mirror shows
@@ -541,6 +543,8 @@ class HandOff:
         flight = node.flights.pop(uid)
         if flight.told:
             self.opened[name] = None
+        if served:
+            self.on_served(uid)
         if served and flight.ours:
             self._measure(node, now_s - flight.since_s)
             self.ghosts.served(name, flight.begun_s, now_s, self._expected_s(node))

@@ -10,6 +10,7 @@ from tests.support.devices.sizes import sizes
 LIVES = 900
 # What grows on purpose, and up to which bound.
 BOUNDED = {
+    "Owner.recording": "the last events of pods, of 100,000 of them within 128 MiB (tests/property/test_history.py)",
     "Owner.ledger._log": "changes of nodes, 131,072 of them, for whoever reads them late",
     "candidates._memories": "shapes, 4,096 of them within a budget of bytes",
     "candidates._marks": "what other pods and images make of nodes, 256 sets of them",

@@ -39,6 +39,10 @@ class Heard(Preempting):
 
     def __init__(self):
         self.told = []
+        self.victims = []
+
+    def evicted(self, victim):
+        self.victims.append(victim.name)
 
     def asked(self, uid):
         self.told.append(("asked", uid))
@@ -86,6 +90,7 @@ async def test_the_room_is_claimed_before_the_one_pod_in_it_is_asked_to_leave():
     assert sent == [("nominate", "high"), ("evict", "low")]
     assert [what for _, _, what in rig.calls.sent] == [("n1", "uid-high"), "uid-low"]
     assert told == [("asked", "uid-high")]
+    assert rig.heard.victims == ["low"]
     (note,) = rig.notes.noted
     assert (note.about.uid, note.reason) == ("uid-low", "Preempted")
     assert note.message == "Preempted by pod uid-high on node n1"
