@@ -15,6 +15,8 @@ from cli.claims import Keeping, unread
 from cli.cluster import NODES, PODS, Holdings
 from cli.waiting import UNBOUND, fetch_lines, is_ours, is_shown
 from core.groups import GroupKey
+from core.images import Images
+from core.ledger import Ledger
 from core.model import NodeName, Pod, PodUid
 from core.store import Store
 from core.view.cards import VERSION, Node, Total, cards_of, totals_of
@@ -37,10 +39,14 @@ _ONE: Final = {"limit": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sees:
-    """What the user may see. nodes: whether cards are visible. namespace: only its pods are visible, "" for all."""
+    """What the user may see. nodes: whether cards are visible. namespace: only its pods are visible, "" for all.
+
+    home: the user's own namespace.
+    """
 
     nodes: bool
     namespace: str
+    home: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +79,14 @@ class _Reader:
 
 
 class Feed:
-    """The visible part of the cluster."""
+    """The visible part of the cluster; sees: what that is."""
 
     def __init__(self, transport: Transport, holdings: Holdings, sees: Sees) -> None:
         """Follow what *sees* allows; *holdings* has a ledger without nodes."""
         self._transport: Final = transport
         self._ledger: Final = holdings.ledger
         self._notes: Final = holdings.notes
-        self._sees: Final = sees
+        self.sees: Final = sees
         self._nodes: Final[dict[NodeName, Node]] = {}
         self._pods: Final[dict[PodUid, Pod]] = {}
         self._pods_changed: Final = asyncio.Event()
@@ -99,7 +105,7 @@ class Feed:
         """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_waiting(), name="waiting pods")
-            if self._sees.nodes:
+            if self.sees.nodes:
                 await self._follow_nodes()
 
     async def updates(self) -> AsyncIterator[Update]:
@@ -118,6 +124,24 @@ class Feed:
                 yield self._update(names, has_waiting=has_waiting)
                 await asyncio.sleep(_GATHER_S)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what could not be read of cards and their use."""
+        return (*self._notes, *self._claims)
+
+    def ledger(self) -> Ledger | None:
+        """Return a copy of the ledger, for another thread; None before the nodes are read, or if they are not seen."""
+        if not self._has_nodes.is_set():
+            return None
+        copy = self._ledger.fork()
+        copy.images = Images()  # not shared with the thread
+        return copy
+
+    def bound(self, namespace: str) -> list[Pod]:
+        """Return the pods of *namespace* with cards on nodes."""
+        held = (self._ledger.counted(uid) for name in self._ledger.states for uid in self._ledger.holders(name))
+        return [pod for pod in held if pod is not None and pod.namespace == namespace]
+
     @contextmanager
     def _reading(self) -> Iterator[_Reader]:
         reader = _Reader(nodes={*self._nodes})
@@ -132,13 +156,13 @@ class Feed:
         every = self._nodes.values()
         waiting_notes = self._waiting.notes if self._waiting is not None else ()
         return Update(
-            sees=self._sees,
+            sees=self.sees,
             nodes=tuple(self._nodes[name] for name in sorted(names) if name in self._nodes),
             gone=tuple(sorted(names - self._nodes.keys())),
             totals=totals_of(card for node in every for card in node.cards),
             kinds=kinds_of(every),
             waiting=self._waiting if has_waiting else None,
-            notes=tuple(dict.fromkeys((*self._notes, *self._claims, *waiting_notes))),
+            notes=tuple(dict.fromkeys((*self.notes, *waiting_notes))),
             stale=" ".join(filter(None, dict.fromkeys(self._stale.values()))),
         )
 
@@ -174,7 +198,7 @@ class Feed:
             self._has_nodes.set()
 
     async def _follow_waiting(self) -> None:
-        namespace = self._sees.namespace
+        namespace = self.sees.namespace
         path = f"{namespace_path(namespace)}/pods" if namespace else PODS
         store = Store(self._put, lambda pod: self._pods.pop(pod.uid, None), self._pods.values, lambda pod: pod.uid)
         pods = Reflector(
@@ -184,7 +208,7 @@ class Feed:
             tasks.create_task(pods.run(), name="unbound pods")
             tasks.create_task(watching.complaints((pods,), partial(self._complain, "waiting")), name="complaints")
             await pods.synced.wait()
-            if self._sees.nodes:
+            if self.sees.nodes:
                 await self._has_nodes.wait()  # places depend on members that are on nodes
             while True:
                 self._pods_changed.clear()
@@ -199,11 +223,11 @@ class Feed:
         self._pods[pod.uid] = pod
 
     async def _look_at_waiting(self) -> None:
-        ledger, namespace = self._ledger, self._sees.namespace
+        ledger, namespace = self._ledger, self.sees.namespace
 
         shown = [pod for pod in self._pods.values() if waits(pod) and is_shown(pod, ledger)]
         notes: list[str] = []
-        placed = self._placed.values() if self._sees.nodes else None
+        placed = self._placed.values() if self.sees.nodes else None
         try:
             lines = await fetch_lines(self._transport, shown, namespace, notes, placed=placed)
         except (ApiError, UndecodableError) as e:
@@ -224,5 +248,5 @@ async def what_is_seen(transport: Transport, namespace: str) -> Sees:
             await transport.request("GET", path, params=_ONE)
     except ApiForbiddenError:
         await transport.request("GET", f"{namespace_path(namespace)}/pods", params=_ONE)
-        return Sees(nodes=False, namespace=namespace)
-    return Sees(nodes=True, namespace="")
+        return Sees(nodes=False, namespace=namespace, home=namespace)
+    return Sees(nodes=True, namespace="", home=namespace)

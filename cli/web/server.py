@@ -21,6 +21,7 @@ from aiohttp import web
 from cli.cluster import empty_holdings, fetch_events, fetch_holding, fetch_pod
 from cli.options import Web
 from cli.queues import fetch_queues
+from cli.web.asking import MANIFEST_MAX, Asking
 from cli.web.feed import Feed, what_is_seen
 from core.errors import InvalidRequestError
 from core.view.explained import explained
@@ -109,11 +110,12 @@ class Page:
 
     def app(self) -> web.Application:
         """Return the routes."""
-        app = web.Application(middlewares=[self._guarded])
+        app = web.Application(middlewares=[self._guarded], client_max_size=MANIFEST_MAX)
         app.router.add_get("/", self._file)
         app.router.add_get("/page/{name}", self._file)
         app.router.add_get("/v1/feed", self._feed)
         app.router.add_get("/v1/queues", self._queues)
+        app.router.add_post("/v1/fits", Asking(self.transport, self.feed).fits)
         app.router.add_get("/v1/pods/{namespace}/{name}", self._pod)
         return app
 
@@ -121,6 +123,8 @@ class Page:
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         if request.host not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
             return web.Response(status=421, text="this page is served on 127.0.0.1 alone\n", headers=_HEADERS)
+        if request.headers.get("Origin", origin := f"http://{request.host}") != origin:
+            return web.Response(status=403, text="only this page may ask\n", headers=_HEADERS)
         if request.path.startswith("/v1/"):
             shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(shown.encode(errors="surrogateescape"), self.key.encode()):

@@ -93,7 +93,7 @@ async def _measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
     nodes = [_node(at, args.cards) for at in range(args.nodes)]
     every = totals_of(card for node in nodes for card in node.cards)
     first = Update(
-        sees=Sees(nodes=True, namespace=""),
+        sees=Sees(nodes=True, namespace="", home="default"),
         nodes=tuple(nodes),
         totals=every,
         kinds=kinds_of(nodes),

@@ -154,6 +154,35 @@ async def test_queues_are_asked_for_once_they_are_opened(tmp_path):
         assert any(row.startswith("team volcano.sh/vgpu-number 0") for row in await screen.texts("queue-list tbody tr"))
 
 
+MANIFEST = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers:
+  - name: c
+    image: i
+    resources:
+      limits: {volcano.sh/vgpu-memory: "4000"}
+"""
+
+
+async def test_a_manifest_is_answered_with_how_many_fit_or_with_its_faulty_line(tmp_path):
+    async with world(tmp_path) as (_, screen):
+        form = screen.page.locator("fit-form")
+        await form.get_by_text("Would this fit?").click()
+        await form.get_by_role("textbox", name="Manifest").fill(MANIFEST)
+        await form.get_by_role("button", name="Count").click()
+        await form.get_by_text("6 such pods fit now in namespace default.").wait_for()
+        assert "vgpu Tesla T4 6 1" in await screen.texts("fit-form tbody tr")
+        bad = tmp_path / "bad.yaml"
+        bad.write_text("---\n" + MANIFEST.replace("4000", "lots"))
+        await form.get_by_label("Or a file").set_input_files(bad)
+        await screen.page.wait_for_function("document.querySelector('textarea').value.includes('lots')")
+        await form.get_by_role("button", name="Count").click()
+        await form.get_by_text(re.compile("line 2: .*found 'lots'")).wait_for()
+
+
 async def test_it_speaks_chinese_and_remembers_the_choice(tmp_path):
     async with world(tmp_path, locale=CHINESE) as (_, screen):
         assert "等待中的 Pod" in await screen.texts("h2")

@@ -241,7 +241,7 @@ async def test_fits_counts_the_pods_of_a_manifest_within_the_quotas_of_a_namespa
         assert (found["pods"], found["code"]) == (2, "CS532")
         assert (await told("-f", str(file), "-n", "kube-system"))["pods"] == 6
         assert await cards(kubeconfig, "fits", "-f", str(tmp_path / "none.yaml")) == 2
-        assert "none.yaml': it cannot be read: No such file or directory" in capsys.readouterr().err
+        assert "none.yaml: it cannot be read: No such file or directory" in capsys.readouterr().err
         file.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
         assert await cards(kubeconfig, "fits", "-f", str(file)) == 2
         assert "deployment.yaml: no pod in it asks for cards" in capsys.readouterr().err

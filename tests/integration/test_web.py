@@ -103,7 +103,7 @@ async def test_its_figures_are_those_of_get_and_waiting(rig, capsys):
         (kind,) = (one for one in first["kinds"] if one["type"] == "Tesla T4")
         assert (kind["cards"], kind["used"], kind["free"], kind["largest"]) == (2, 3000, 27720, 15360)
         assert (kind["stranded"], kind["fragmented_pct"]) == (0, 45)
-        assert first["sees"] == {"nodes": True, "namespace": ""}
+        assert first["sees"] == {"nodes": True, "namespace": "", "home": "default"}
 
 
 async def test_what_changes_comes_by_itself_and_nothing_else(rig):
@@ -230,6 +230,49 @@ async def test_its_queues_are_those_of_the_command(rig, capsys):
         assert shown == json.loads(capsys.readouterr().out)
 
 
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"volcano.sh/vgpu-memory": "4000"}}}]},
+}
+
+
+async def ask_fits(page: Page, manifest: str, **headers: str) -> tuple[int, str]:
+    answer = await page.session.post(f"{page.root}v1/fits", data=manifest, headers={**page.shown, **headers})
+    return answer.status, await answer.text()
+
+
+async def test_what_fits_is_what_the_command_says(rig, capsys, tmp_path):
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(POD))
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", VGPU, ASSIGNED, "t4-a")
+        hard = {"limits.volcano.sh/vgpu-memory": "12000"}
+        quota = {"metadata": {"name": "q"}, "spec": {"hard": hard}}
+        await world.client.create("/api/v1/namespaces/default/resourcequotas", quota)
+        async with served(kubeconfig) as page, page.updates() as updates:
+            await anext(updates)
+            status, shown = await ask_fits(page, file.read_text())
+        assert status == 200
+        capsys.readouterr()
+        await cards(kubeconfig, "fits", "-f", str(file), "-o", "json")
+        assert json.loads(shown) == json.loads(capsys.readouterr().out)
+        assert json.loads(shown)["ways"][0]["pods"] == 2  # beside the 3000 MiB of a
+
+
+async def test_a_question_that_is_none_is_refused_and_one_of_another_site(rig):
+    async with cluster(rig) as (_, kubeconfig), served(kubeconfig) as page, page.updates() as updates:
+        await anext(updates)
+        pod = json.dumps(POD)
+        assert (await ask_fits(page, pod, Origin="http://elsewhere.example"))[0] == 403
+        assert (await ask_fits(page, pod, Authorization=""))[0] == 401
+        assert (await ask_fits(page, pod, Origin=page.root.rstrip("/")))[0] == 200
+        assert await ask_fits(page, "a" * 300_000) == (413, "the manifest is too long; send at most 256 KiB\n")
+        assert await ask_fits(page, "") == (400, "no pod in it asks for cards\n")
+        assert (await ask_fits(page, "# a pod\nkind: [\n"))[1].startswith("line 2: ")
+
+
 async def test_who_may_see_one_namespace_sees_that_and_no_cards(rig):
     async with cluster(rig) as (world, kubeconfig):
         await add_pod(world, "b", {"volcano.sh/gpu-memory": "99999"}, {}, "")
@@ -237,7 +280,7 @@ async def test_who_may_see_one_namespace_sees_that_and_no_cards(rig):
         await give(world, "person", rules)
         async with served(await world.write_kubeconfig("person"), "default") as page, page.updates() as updates:
             first = await anext(updates)
-        assert first["sees"] == {"nodes": False, "namespace": "default"}
+        assert first["sees"] == {"nodes": False, "namespace": "default", "home": "default"}
         assert (first["nodes"], first["totals"], first["kinds"]) == ([], [], [])
         assert [pod["pod"] for pod in first["waiting"]["pods"]] == ["default/b"]
         assert first["waiting"]["pods"][0]["place"] is None

@@ -12,9 +12,9 @@ export function takeKey() {
   return sessionStorage.getItem("key") ?? "";
 }
 
-/** @param {string} path @param {string} key */
-export async function ask(path, key) {
-  const answer = await fetch(path, { headers: { Authorization: `Bearer ${key}` } });
+/** @param {string} path @param {string} key @param {RequestInit} [more]  how to ask, if not by GET */
+export async function ask(path, key, more = {}) {
+  const answer = await fetch(path, { ...more, headers: { Authorization: `Bearer ${key}` } });
   if (!answer.ok) throw new Error((await answer.text()).trim() || String(answer.status));
   return answer;
 }

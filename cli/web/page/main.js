@@ -2,6 +2,7 @@
 
 import { follow, takeKey } from "./feed.js";
 import { FilterBar } from "./filters.js";
+import { FitForm } from "./fits.js";
 import { NodeGrid } from "./grid.js";
 import { KindList } from "./kinds.js";
 import { Model } from "./model.js";
@@ -15,11 +16,12 @@ customElements.define("kind-list", KindList);
 customElements.define("waiting-list", WaitingList);
 customElements.define("node-grid", NodeGrid);
 customElements.define("queue-list", QueueList);
+customElements.define("fit-form", FitForm);
 
 const key = takeKey();
 const model = new Model();
 const detail = new Detail(document.getElementById("detail"), model, key);
-const parts = [...document.querySelectorAll("filter-bar, kind-list, waiting-list, node-grid, queue-list")];
+const parts = [...document.querySelectorAll("filter-bar, kind-list, waiting-list, node-grid, queue-list, fit-form")];
 const state = document.getElementById("state");
 const language = document.getElementById("language");
 let lost = say("connecting");

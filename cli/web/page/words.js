@@ -12,6 +12,8 @@ const WORDS = {
     heldBy: "Held by", nothing: "nothing", close: "Close", events: "Events", status: "Status", shown: "{0} nodes, {1} cards",
     noCards: "You may not list nodes and all pods. This page shows the waiting pods of namespace {0}.",
     queues: "Queues", resource: "Resource", holds: "Holds", guarantee: "Guarantee", deserved: "Deserved", capability: "Capability",
+    wouldFit: "Would this fit?", manifest: "Manifest (YAML or JSON)", file: "Or a file", count: "Count", counting: "Counting ...",
+    fit: "{0} such pods fit now in namespace {1}.", fitMore: "More than {0} such pods fit now in namespace {1}.", stops: "The next one does not fit: {0}",
     connecting: "Connecting ...", lost: "Not live: {0}", live: "Live", more: "{0} more",
   },
   zh: {
@@ -25,6 +27,8 @@ const WORDS = {
     heldBy: "占用者", nothing: "无", close: "关闭", events: "事件", status: "状态", shown: "{0} 个节点，{1} 张卡",
     noCards: "您没有列出节点和全部 Pod 的权限。本页只显示命名空间 {0} 中等待的 Pod。",
     queues: "队列", resource: "资源", holds: "已占用", guarantee: "保障量", deserved: "应得量", capability: "上限",
+    wouldFit: "能放下吗？", manifest: "清单（YAML 或 JSON）", file: "或选择文件", count: "计算", counting: "正在计算……",
+    fit: "命名空间 {1} 现在能放下 {0} 个这样的 Pod。", fitMore: "命名空间 {1} 现在能放下 {0} 个以上这样的 Pod。", stops: "下一个放不下：{0}",
     connecting: "正在连接……", lost: "未实时更新：{0}", live: "实时", more: "另有 {0} 个",
   },
 };

@@ -1,0 +1,70 @@
+// The form "would this fit?": a manifest, pasted or from a file, and how many of its pods fit now.
+
+import { element, row, table } from "./dom.js";
+import { ask } from "./feed.js";
+import { say } from "./words.js";
+
+export class FitForm extends HTMLElement {
+  start(model, detail) {
+    this.model = model;
+    this.key = detail.key;
+    this.found = null;
+    this.problem = "";
+    this.summary = element("summary");
+    this.manifest = element("textarea", { rows: 10, spellcheck: false });
+    this.namespace = element("input", { type: "text" });
+    this.file = element("input", { type: "file", accept: ".yaml,.yml,.json" });
+    this.button = element("button", { type: "button" });
+    this.answer = element("div", { role: "status" });
+    this.labels = { manifest: this.manifest, file: this.file, namespace: this.namespace };
+    this.file.addEventListener("change", () => this.read());
+    this.button.addEventListener("click", () => this.count());
+    const fields = Object.entries(this.labels).map(([word, input]) => element("label", { "data-word": word }, element("span"), input));
+    this.append(element("details", {}, this.summary, element("div", { className: "form" }, ...fields, this.button), this.answer));
+  }
+
+  show() {
+    const sees = this.model.sees;
+    this.hidden = Boolean(sees && !sees.nodes);
+    this.summary.textContent = say("wouldFit");
+    this.button.textContent = say("count");
+    this.namespace.placeholder = sees?.home ?? "";
+    for (const label of this.querySelectorAll("label")) label.firstChild.textContent = say(label.dataset.word);
+    this.draw();
+  }
+
+  async read() {
+    const [file] = this.file.files;
+    if (file) this.manifest.value = await file.text();
+  }
+
+  async count() {
+    this.button.disabled = true;
+    this.found = null;
+    this.problem = say("counting");
+    this.draw();
+    try {
+      const namespace = this.namespace.value.trim();
+      const path = namespace ? `/v1/fits?${new URLSearchParams({ namespace })}` : "/v1/fits";
+      this.found = await (await ask(path, this.key, { method: "POST", body: this.manifest.value })).json();
+      this.problem = "";
+    } catch (problem) {
+      this.problem = problem.message;
+    }
+    this.button.disabled = false;
+    this.draw();
+  }
+
+  draw() {
+    if (!this.found) {
+      this.answer.replaceChildren(this.problem ? element("p", {}, this.problem) : "");
+      return;
+    }
+    const { ways, namespace, notes } = this.found;
+    const rows = ways.flatMap((way) => way.types.map((one) => row(way.protocol, one.type, one.pods, one.nodes)));
+    const said = ways.map((way) => element("p", {}, say(way.is_all ? "fit" : "fitMore", way.pods, namespace)));
+    const stops = ways.filter((way) => way.stops).map((way) => element("p", {}, say("stops", [way.code, way.stops].filter(Boolean).join(" "))));
+    const heads = ["protocol", "type", "pods", "nodes"].map((word) => say(word));
+    this.answer.replaceChildren(...said, rows.length ? table(say("wouldFit"), heads, rows) : "", ...stops, ...notes.map((note) => element("p", { className: "quiet" }, note)));
+  }
+}
