@@ -122,7 +122,7 @@ def _row(node: Node, card: Card) -> _Row:
         type=f"{card.type} ({card.note})" if card.note else card.type,
         used=_used(card),
         cores=NONE if card.cores_pct is None else f"{card.cores_pct}%",
-        health="unhealthy" if not card.healthy else "stranded" if card.stranded else "healthy",
+        health="healthy" if card.healthy else "unhealthy",
     )
 
 

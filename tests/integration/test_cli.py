@@ -530,6 +530,7 @@ async def test_get_as_json_has_the_fields_of_its_page(rig, capsys):
             "note": "",
             "mode": "hami-core",
             "healthy": True,
+            "stranded": False,
             "offered": True,
             "held_by": [
                 {

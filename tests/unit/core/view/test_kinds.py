@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from cli import text
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Node, Pod
@@ -50,7 +49,6 @@ def test_memory_of_a_card_whose_cores_are_held_is_stranded():
     found = seen(node("n1"), pods=(bound("n1-0", 4_000, 100),))
     assert found.nodes[0].cards[0].stranded
     assert figures(only(found)) == (6_000, 6_000, 0, 100)
-    assert "stranded" in text.cards_table(found, all_nodes=True, wide=True)
 
 
 def test_a_card_without_a_rest_is_not_stranded():
