@@ -1,8 +1,9 @@
 """Pods without card requests, judged through the same port as others: a node is their one card.
 
-`core.nodefit` refuses nodes; this module only scores them. Nodes without cards come first, so that cpu and memory
-beside cards stay free for pods that need both; then the fullest or the emptiest by cpu, according to the policy. It is
-not a dialect: no node offers it, no configuration names it, and no pod holds anything of it.
+`core.nodefit` refuses nodes; this module only scores them. Nodes without cards come first. Then come nodes on which the
+free cards keep enough cpu and memory for pods that need both; of these, the fullest or the emptiest by the policy.
+Nodes that would keep too little come last, those that lack least first. It is not a dialect: no node offers it, no
+configuration names it, and no pod holds anything of it.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,19 +12,28 @@ from typing import Any, Final, NamedTuple
 from core import names
 from core.nodefit import Amounts
 from core.port.cards import NodeRoom, Placed, Want
+from core.port.dialect import AnyDialect
 from core.port.refusals import Reason, Shortfall
-from core.settings import Policy
+from core.settings import DialectName, Policy
 
 _BARE: Final = 100.0
+# A free card keeps this part of its share of the node's cpu and memory, in parts per million. On the public trace of
+# docs/maintainers/benchmarks.md, pods with cards request 63 % of that cpu in the mean.
+_KEPT_PPM: Final = 666_667
+_ALL_PPM: Final = 1_000_000
 
 
 class NodeCard(NamedTuple):
-    """A node's free capacity: cpu in thousandths, memory in bytes. bare: it has no cards. used_ppm: mean of both."""
+    """A node's capacity and what is free of it: cpu in thousandths, memory in bytes.
+
+    offers: its cards, by dialect, in those that accept pods. bare: it has no cards.
+    """
 
     cpu: int
+    memory: int
     free_cpu: int
     free_memory: int
-    used_ppm: int
+    offers: Mapping[DialectName, tuple[Any, ...]]
     bare: bool
 
 
@@ -39,17 +49,18 @@ class _Kind(NamedTuple):
     bare: bool
 
 
-def card_of(allocatable: Mapping[str, int], used: Mapping[str, int], *, bare: bool) -> NodeCard:
+def card_of(
+    allocatable: Mapping[str, int],
+    used: Mapping[str, int],
+    offers: Mapping[DialectName, tuple[Any, ...]],
+    closed: Mapping[DialectName | None, str],
+) -> NodeCard:
     """Return the node as a card."""
     cpu, memory = allocatable.get(names.CPU, 0), allocatable.get(names.MEMORY, 0)
     free_cpu = max(cpu - used.get(names.CPU, 0), 0)
     free_memory = max(memory - used.get(names.MEMORY, 0), 0)
-    used_ppm = (_ppm(cpu - free_cpu, cpu) + _ppm(memory - free_memory, memory)) // 2
-    return NodeCard(cpu, free_cpu, free_memory, used_ppm, bare)
-
-
-def _ppm(used: int, total: int) -> int:
-    return used * 1_000_000 // total if total else 1_000_000
+    accepting = {name: cards for name, cards in offers.items() if cards and name not in closed}
+    return NodeCard(cpu, memory, free_cpu, free_memory, accepting, not any(offers.values()))
 
 
 def request_of(amounts: Amounts) -> Request:
@@ -61,38 +72,54 @@ def request_of(amounts: Amounts) -> Request:
 class Cardless:
     """Judges pods without cards: they get no card, only the best node."""
 
+    def __init__(self, dialects: Mapping[DialectName, AnyDialect]) -> None:
+        """Judge nodes whose cards are those of *dialects*."""
+        self._dialects: Final = dialects
+
     def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed[Any] | None:
         """Place nothing on a card; only the node's score counts."""
         (card,) = cards
-        if policy is Policy.BINPACK:
-            want = self._want(request, _Kind(card.cpu, card.bare))
-            return Placed((), 100.0 * (want.numerator - card.free_cpu) / want.total)
-        return Placed((), _BARE if card.bare else 0.0)
+        if card.bare:
+            return Placed((), _BARE)
+        free_ppm = self._free_ppm(card)
+        of_cpu = _score(_kept(card.cpu, free_ppm) + card.cpu - card.free_cpu, card.cpu - request.cpu, card.cpu)
+        used_memory = card.memory - card.free_memory
+        of_memory = _score(_kept(card.memory, free_ppm) + used_memory, card.memory - request.memory, card.memory)
+        return Placed((), min(of_cpu, of_memory, 0.0))
 
     def room(self, cards: Sequence[Any]) -> NodeRoom:
-        """Return the node as one card, which is idle if the node has no cards."""
+        """Return the node as one card, which is idle if the node has no cards; *free*: its cpu in use, or kept."""
         (card,) = cards
-        kind = _Kind(card.cpu, card.bare)
-        return NodeRoom(int(card.bare), card.used_ppm, (kind,), (card.free_cpu,), (card.free_memory,))
+        used_ppm = (_ppm(card.cpu - card.free_cpu, card.cpu) + _ppm(card.memory - card.free_memory, card.memory)) // 2
+        taken = _kept(card.cpu, self._free_ppm(card)) + card.cpu - card.free_cpu
+        return NodeRoom(int(card.bare), used_ppm, (_Kind(card.cpu, card.bare),), (taken,), (card.free_cpu,))
+
+    def _free_ppm(self, card: NodeCard) -> int:
+        """Return the part of the node's cards that pods can take."""
+        most = 0
+        for name, cards in card.offers.items():
+            room = self._dialects[name].room(cards)
+            # A card can have memory left and yet accept no more pods.
+            most = max(most, min(_ALL_PPM - room.used_ppm, _ppm(len(room.free), len(cards))))
+        return most
 
     def width(self, request: Any) -> int:
         """Return 1: a pod is on one node."""
         return 1
 
     def want(self, request: Any, kind: Hashable, policy: Policy) -> Want | None:
-        """Return the cpu of the node in use after placement; nodes without cards score above all others."""
-        return self._want(request, kind) if isinstance(kind, _Kind) else None
-
-    def _want(self, request: Request, kind: _Kind) -> Want:
+        """Return the cpu that the node lacks after placement; memory is not bounded."""
+        if not isinstance(kind, _Kind):
+            return None
         total = max(kind.cpu, 1)
-        return Want(request.cpu, request.memory, kind.cpu + request.cpu + 2 * total * kind.bare, total)
+        return Want(0, request.cpu, kind.cpu - request.cpu + 3 * total * kind.bare, total)
 
     def bounded(self, request: Any, policy: Policy) -> bool:
-        """Return whether free cpu bounds the score: under binpack."""
-        return policy is Policy.BINPACK
+        """Return True: `Want` bounds the score, beside `idle_score`."""
+        return True
 
     def idle_score(self, request: Any, idle: int, policy: Policy) -> float:
-        """Return the score of an idle node: one without cards is better than any other."""
+        """Return the score of a node that lacks nothing: one without cards is better than any other."""
         return _BARE if idle else 0.0
 
     def shortfalls(self, cards: Sequence[Any], request: Any) -> tuple[Shortfall, ...]:
@@ -104,4 +131,15 @@ class Cardless:
         return None
 
 
-CARDLESS: Final = Cardless()
+def _ppm(used: int, total: int) -> int:
+    return used * _ALL_PPM // total if total else _ALL_PPM
+
+
+def _kept(total: int, free_ppm: int) -> int:
+    """Return what cards of which *free_ppm* are free keep of *total*."""
+    return total * free_ppm // _ALL_PPM * _KEPT_PPM // _ALL_PPM
+
+
+def _score(taken: int, numerator: int, total: int) -> float:
+    """Return the score by one resource, as `core.port.cards.Want` defines it."""
+    return 100.0 * (numerator - taken) / max(total, 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core.cardless import CARDLESS
+from core.cardless import Cardless
 from core.dialects.ascend_hami.dialect import DIALECT as ASCEND_HAMI
 from core.dialects.gpushare.memory import DIALECT as GPU_MEMORY
 from core.dialects.gpushare.number import DIALECT as GPU_NUMBER
@@ -57,6 +57,7 @@ class Catalog:
 
     specs: tuple[AnySpec, ...]
     dialects: Mapping[DialectName, AnyDialect] = field(init=False, compare=False)
+    cardless: Cardless = field(init=False, compare=False)
     rivals: Mapping[DialectName, frozenset[DialectName]] = field(init=False, compare=False)
     stands_in: Mapping[DialectName, DialectName] = field(init=False, compare=False)
     # Optional roles that are used for every node, because `isinstance` with a protocol takes 10 to 20 us.
@@ -70,6 +71,7 @@ class Catalog:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dialects", {one.name: one.port for one in self.specs})
+        object.__setattr__(self, "cardless", Cardless(self.dialects))
         # If several dialects sell the same cards of a node, the one in use closes the others until the node is empty.
         rivals = {
             one.name: frozenset(other.name for other in self.specs if other.cards == one.cards and other != one)
@@ -105,7 +107,7 @@ class Catalog:
 
     def judging(self, name: DialectName | None) -> AnyJudging:
         """Return the judge of dialect *name*; None: the judge for pods without cards."""
-        return CARDLESS if name is None else self.dialects[name]
+        return self.cardless if name is None else self.dialects[name]
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """Return resources of shares that are never compared with a node's allocatable."""

@@ -39,7 +39,7 @@ class NodeState(NamedTuple):
         """Return its cards in *dialect*, () if it offers none; for pods without cards the node itself is one."""
         if dialect is not None:
             return self.offers.get(dialect, ())
-        return (card_of(self.facts.allocatable, self.used, bare=not any(self.offers.values())),)
+        return (card_of(self.facts.allocatable, self.used, self.offers, self.closed),)
 
 
 def state_of(

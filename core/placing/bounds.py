@@ -59,6 +59,9 @@ class Bounds:
         if self._by_free and self._policy.tables is None:
             np.putmask(free, short, REFUSED)
             found = self._of_cards(rows, kind, free)
+            if self._shape.dialect is None:
+                # More than enough is as good as enough.
+                found = np.maximum(found, self._of_node(_at(columns.idle, rows)))
         else:
             fails = short.all(0) if self._width == 1 else short.sum(0) > columns.width - self._width
             found = self._of_node(_at(columns.idle, rows))

@@ -1,5 +1,7 @@
 """Pods without cards: the best node is found as for others, and every resource is counted once."""
 
+from fractions import Fraction
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +59,14 @@ def test_the_node_is_the_best_of_all_and_nothing_is_counted_twice(policy, weight
         on = [what for at, what in held.values() if at == number]
         return cpu - sum(c for c, _, _ in on), memory - sum(m for _, m, _ in on), 5 - len(on)
 
+    def lack(number, free, asked):
+        """How much of its cpu or memory the free cards of a node would lack, of two thirds of their part."""
+        cards = [int(one.split(":")[1]) for one in (there[number][2] or "").split(",") if one]
+        taken = sum(what[2] for at, what in held.values() if at == number)
+        part = Fraction(2, 3) * max(1 - Fraction(taken, sum(cards)), Fraction(0))
+        each = zip(free[:2], asked[:2], there[number][:2], strict=True)
+        return max(Fraction(0), *(part - Fraction(has - wants, all_) for has, wants, all_ in each if all_))
+
     for number, what in there.items():
         ledger.set_node(node(number, what))
     for at, (step, pick, asked, what) in enumerate(some):
@@ -86,6 +96,9 @@ def test_the_node_is_the_best_of_all_and_nothing_is_counted_twice(policy, weight
             if not asked[2] and not others and weight:
                 bare = {n for n in fitting if there[n][2] is None}
                 assert not bare or int(found.node[1:]) in bare
+                if not bare:
+                    lacks = {n: lack(n, left(n), asked) for n in fitting}
+                    assert lacks[int(found.node[1:])] <= min(lacks.values()) + Fraction(1, 100_000)
             placement = decide(candidates, made, shape)
             assert placement is not None
             ledger.reserve(placement)

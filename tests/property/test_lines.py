@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.placing.queue_tree import QueueTree
 from core.placing.shares import deserved
-from tests.support.worlds.world import MEMORY, NUMBER, World, node, pod
+from core.settings import Policy
+from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
 
 GROUP = "scheduling.k8s.io/group-name"
 
@@ -165,3 +166,18 @@ def test_queues_come_to_hold_what_tree_and_deserved_say(queues, expected):
     for name in expected:
         world.adds(*[pod(f"{name}{at}", limits={"cpu": "1"}, annotations={GROUP: f"g-{name}"}) for at in range(80)])
     assert Counter(bind.pod.name[0] for bind in world.binds()) == expected
+
+
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize(("nodes", "cards", "cpus"), [(8, 8, 18), (16, 4, 9), (1, 64, 144)])
+@pytest.mark.parametrize("first", "ac")
+def test_a_queue_of_cards_and_one_of_cpu_leave_each_other_what_they_need(policy, nodes, cards, cpus, first):
+    have = {"cpu": str(cpus), "memory": "500Gi", "pods": "500"}
+    have |= {NUMBER: str(cards), MEMORY: str(cards * 10_000), CORES: str(cards * 100)}
+    every = [node(f"n{at}", cards=cards, slots=1, capacity=have, allocatable=have) for at in range(nodes)]
+    world = World(*every, bind_in_flight_max=1024, policy=policy)
+    world.groups_are(spec("a"), spec("c"), queues=[QueueSpec(name="a"), QueueSpec(name="c")])
+    asked = {"a": {"cpu": "1"}, "c": {"cpu": "1", NUMBER: "1", MEMORY: "1000"}}
+    for name in (first, *({"a", "c"} - {first})):
+        world.adds(*[pod(f"{name}{at}", limits=asked[name], annotations={GROUP: f"g-{name}"}) for at in range(100)])
+    assert Counter(name[0] for name in world.placed()) == {"a": 80, "c": 64}
