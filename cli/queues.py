@@ -36,14 +36,15 @@ async def fetch_queues(transport: Reads) -> Queues:
 
 async def _fetch_specs(transport: Reads) -> Sequence[QueueSpec]:
     """Return all queues; none if Volcano's kinds are not installed."""
-
-    def decode(text: bytes) -> QueueSpec:
-        try:
-            return decode_queue(text)
-        except InvalidRequestError:
-            return salvage_queue(text)
-
     try:
-        return await list_objects(transport, QUEUES_PATH, decode)
+        return await list_objects(transport, QUEUES_PATH, queue_from)
     except ApiNotFoundError:
         return ()
+
+
+def queue_from(text: bytes) -> QueueSpec:
+    """Return a queue; of an unreadable one, what can be read."""
+    try:
+        return decode_queue(text)
+    except InvalidRequestError:
+        return salvage_queue(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -74,12 +74,10 @@ async def fetch_lines(
     notes: list[str],
     *,
     bound: Sequence[Pod] | None = None,
-    placed: Collection[GroupKey] | None = None,
 ) -> Lines:
     """Return what determines the order of *pods*, which are all waiting pods, or those of *namespace* if given.
 
     bound: pods on nodes, whose groups are read too; None if they are still to be listed, for members alone.
-    placed: the group of each pod that has a place (`placed_in`), if that is known already.
     """
     keys = {key for pod in (*pods, *(bound or ())) if (key := group_of(pod)) is not None}
     lines = Lines(is_complete=not namespace)
@@ -90,24 +88,38 @@ async def fetch_lines(
                 groups |= {one.key: one for one in await _fetch_groups(transport, kind, namespace)}
             except ApiError as e:
                 lines = replace(lines, unread={*lines.unread, kind}, is_complete=False)
-                notes.append(f"PodGroups of {kind} are not read ({_answered(e)}); queues and places are not known")
+                notes.append(groups_unread(kind, str(_answered(e))))
     lines = replace(lines, groups=groups)
     if not groups or not lines.is_complete:
         return lines
-    if placed is None:
-        bound = await list_objects(transport, PODS, decode_pod, BOUND) if bound is None else bound
-        placed = [key for pod in bound if (key := placed_in(pod))]
-    members = Counter(placed)
+    bound = await list_objects(transport, PODS, decode_pod, BOUND) if bound is None else bound
+    members = members_of(bound)
     try:
         classes = {one.name: one for one in await _fetch_classes(transport, groups.values())}
     except ApiError as e:
-        notes.append(f"PriorityClasses are not read ({_answered(e)}); places in line are not known")
+        notes.append(classes_unread(str(_answered(e))))
         return replace(lines, is_complete=False)
     return replace(lines, members=members, classes=classes)
 
 
 async def _fetch_groups(transport: Reads, kind: GroupKind, namespace: str) -> Sequence[GroupSpec]:
     """Return the groups of *kind*; none if the kind is not installed."""
+    for path in group_paths(kind, namespace):
+        try:
+            return await list_objects(transport, path, group_decoder(kind))
+        except ApiNotFoundError:
+            continue
+    return ()
+
+
+def group_paths(kind: GroupKind, namespace: str) -> tuple[str, ...]:
+    """Return the paths of the groups of *kind* in *namespace*, "" for all, newest version first."""
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return tuple(f"{api}{within}/{PODGROUPS}" for api in APIS[kind])
+
+
+def group_decoder(kind: GroupKind) -> Callable[[bytes], GroupSpec]:
+    """Return the decoder of groups of *kind*; of an unreadable one, it returns what can be read."""
 
     def decode(text: bytes) -> GroupSpec:
         try:
@@ -115,13 +127,17 @@ async def _fetch_groups(transport: Reads, kind: GroupKind, namespace: str) -> Se
         except InvalidRequestError:
             return salvage_group(kind, text)
 
-    for api in APIS[kind]:
-        where = f"{api}/namespaces/{namespace}" if namespace else api
-        try:
-            return await list_objects(transport, f"{where}/{PODGROUPS}", decode)
-        except ApiNotFoundError:
-            continue
-    return ()
+    return decode
+
+
+def groups_unread(kind: GroupKind, why: str) -> str:
+    """Return the note that groups of *kind* cannot be read."""
+    return f"PodGroups of {kind} are not read ({why}); queues and places are not known"
+
+
+def classes_unread(why: str) -> str:
+    """Return the note that priority classes cannot be read."""
+    return f"PriorityClasses are not read ({why}); places in line are not known"
 
 
 async def _fetch_classes(transport: Reads, groups: Iterable[GroupSpec]) -> Sequence[PriorityClass]:
@@ -141,9 +157,9 @@ async def list_objects(
     return (await list_all(transport, path, page_decoder(decode), selectors=selectors)).items
 
 
-def placed_in(pod: Pod) -> GroupKey | None:
-    """Return the group whose minimum includes *pod*."""
-    return group_of(pod) if has_place(pod) else None
+def members_of(bound: Iterable[Pod]) -> Mapping[GroupKey, int]:
+    """Return, by group, how many of its pods count for its minimum."""
+    return Counter(key for pod in bound if has_place(pod) and (key := group_of(pod)) is not None)
 
 
 def _answered(error: ApiError) -> ApiError:

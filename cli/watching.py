@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from cli.claims import following
 from cli.cluster import BOUND, NODES, PODS, selecting
-from cli.waiting import placed_in
-from core.groups import GroupKey
+from core.groups import group_of
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
-from core.resource_claims import ResourceClaim, ResourceSlice
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from kube.objects import EventKind
@@ -20,9 +18,6 @@ from kube.reflector import Reflector
 from kube.transport import Transport
 
 _T = TypeVar("_T")
-# The kinds of reflectors.
-_Reflecting = Reflector[Node] | Reflector[Pod] | Reflector[ResourceClaim] | Reflector[ResourceSlice]
-
 # Combines a pod's binding and its device plugin's writes into one displayed change.
 _GATHER_S: Final = 0.5
 
@@ -52,8 +47,8 @@ class _Nodes:
 class _Pods:
     """`kube.reflector.Sink` of bound pods."""
 
-    def __init__(self, ledger: Ledger, changed: asyncio.Event, placed: dict[PodUid, GroupKey]) -> None:
-        self._ledger, self._changed, self._placed = ledger, changed, placed
+    def __init__(self, ledger: Ledger, changed: asyncio.Event, grouped: dict[PodUid, Pod]) -> None:
+        self._ledger, self._changed, self._grouped = ledger, changed, grouped
         self._known: set[PodUid] = set()
 
     async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
@@ -76,15 +71,14 @@ class _Pods:
 
     def _count(self, pod: Pod) -> None:
         self._ledger.count(pod)
-        group = placed_in(pod)
-        if group is not None:
-            self._placed[pod.uid] = group
+        if group_of(pod) is not None:
+            self._grouped[pod.uid] = pod
         else:
-            self._placed.pop(pod.uid, None)
+            self._grouped.pop(pod.uid, None)
 
     def _forget(self, uid: PodUid) -> None:
         self._ledger.release(uid)
-        self._placed.pop(uid, None)
+        self._grouped.pop(uid, None)
 
 
 async def changes(
@@ -94,7 +88,7 @@ async def changes(
     complain: Callable[[str], None],
     *,
     complain_of_claims: Callable[[str], None] | None = None,
-    placed: dict[PodUid, GroupKey] | None = None,
+    grouped: dict[PodUid, Pod] | None = None,
 ) -> AsyncIterator[list[NodeName]]:
     """Keep *ledger* up to date; yield the names of changed nodes, first of all nodes.
 
@@ -104,12 +98,12 @@ async def changes(
         selector: a label selector of nodes, "" for all.
         complain: gets why what is shown may be old, in one line, once for each reason, and "" when it is no more.
         complain_of_claims: gets the same of resource claims; without it, *complain* does.
-        placed: is kept as *ledger* is: the groups of pods that count for their minimum.
+        grouped: is kept as *ledger* is: the pods on nodes that have a group, also those that have ended.
     """
     changed = asyncio.Event()
-    placed = {} if placed is None else placed
+    grouped = {} if grouped is None else grouped
     nodes = Reflector(transport, NODES, decode=decode_node, sink=_Nodes(ledger, changed), selectors=selecting(selector))
-    pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed, placed), selectors=BOUND)
+    pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed, grouped), selectors=BOUND)
     async with asyncio.TaskGroup() as tasks:
         # Resource claims may be unserved, or the user may lack the right to see them.
         uses = following(transport, ledger, changed.set)
@@ -135,7 +129,7 @@ async def changes(
                 one.cancel()
 
 
-async def complaints(reflectors: Sequence[_Reflecting], complain: Callable[[str], None]) -> NoReturn:
+async def complaints(reflectors: Sequence[Reflector[Any]], complain: Callable[[str], None]) -> NoReturn:
     """Call *complain* once with each reason why the data of *reflectors* may be old, and with "" when none is left."""
     said = ""
     while True:

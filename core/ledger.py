@@ -200,6 +200,13 @@ class Ledger:
         entry = self._entries.get(name)
         return entry.holders if entry is not None else self._stray.get(name, {})
 
+    def held(self) -> Iterator[tuple[PodUid, Holding]]:
+        """Yield every pod that holds something, on nodes that exist and on others, with what it holds."""
+        for entry in self._entries.values():
+            yield from entry.holders.items()
+        for held in self._stray.values():
+            yield from held.items()
+
     def counted(self, pod: PodUid) -> Pod | None:
         """Return a bound pod with cards, with the annotations that count; None for others."""
         return self._pods.get(pod)

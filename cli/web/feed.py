@@ -13,24 +13,25 @@ from typing import Final
 from cli import watching
 from cli.claims import Keeping, unread
 from cli.cluster import NODES, PODS, Holdings
-from cli.waiting import UNBOUND, fetch_lines, is_ours, is_shown
-from core.groups import GroupKey
+from cli.waiting import UNBOUND, is_ours, is_shown
+from cli.web.groups import Groups
 from core.images import Images
 from core.ledger import Ledger
 from core.model import NodeName, Pod, PodUid
 from core.store import Store
 from core.view.cards import VERSION, Node, Total, cards_of, totals_of
 from core.view.kinds import Kind, kinds_of
-from core.view.waiting import Lines, Waiting, waiting, waits
+from core.view.queues import Queues, queues_of
+from core.view.waiting import Waiting, waiting, waits
 from core.wire.pods import decode_pod
 from kube.calls import namespace_path
-from kube.errors import ApiError, ApiForbiddenError, UndecodableError
+from kube.errors import ApiForbiddenError
 from kube.reflector import Reflector
 from kube.transport import Transport
 
 # Changes within this time form one message.
 _GATHER_S: Final = 0.3
-# Computing the order of waiting pods needs lists: a tenth of the time at most, and with many pods at this interval.
+# Computing the order of waiting pods takes a tenth of the time at most, and with many pods this interval.
 _REST_PER_LOOK: Final = 9.0
 _LINES_EVERY_S: Final = 5.0
 _FEW_PODS: Final = 200
@@ -54,7 +55,7 @@ class Update:
     """The changes since the reader's last message; the first one has everything.
 
     nodes: the changed nodes. gone: names of removed nodes. totals, kinds: over all nodes.
-    waiting: None if no waiting pod changed. notes: what could not be read.
+    waiting, queues: None if nothing in them changed, queues also if they are not seen. notes: what could not be read.
     stale: why the data may be old, "" while all watches run.
     """
 
@@ -65,6 +66,7 @@ class Update:
     totals: tuple[Total, ...] = ()
     kinds: tuple[Kind, ...] = ()
     waiting: Waiting | None = None
+    queues: Queues | None = None
     notes: tuple[str, ...] = ()
     stale: str = ""
 
@@ -75,6 +77,7 @@ class _Reader:
 
     nodes: set[NodeName]
     has_waiting: bool = True
+    has_queues: bool = True
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -91,7 +94,9 @@ class Feed:
         self._pods: Final[dict[PodUid, Pod]] = {}
         self._pods_changed: Final = asyncio.Event()
         self._waiting: Waiting | None = None
-        self._placed: Final[dict[PodUid, GroupKey]] = {}
+        self._grouped: Final[dict[PodUid, Pod]] = {}
+        self._groups: Final = Groups(transport, sees.namespace, self._pods_changed.set)
+        self._queues: Queues | None = None
         self._has_nodes: Final = asyncio.Event()
         self._stale: Final = {"nodes": "", "waiting": ""}
         self._claims: tuple[str, ...] = ()
@@ -105,6 +110,7 @@ class Feed:
         """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_waiting(), name="waiting pods")
+            tasks.create_task(self._groups.run(), name="groups")
             if self.sees.nodes:
                 await self._follow_nodes()
 
@@ -119,9 +125,8 @@ class Feed:
                 reader.changed.clear()
                 if self._waiting is None and not any(self._stale.values()):
                     continue
-                names, reader.nodes = reader.nodes, set()
-                has_waiting, reader.has_waiting = reader.has_waiting, False
-                yield self._update(names, has_waiting=has_waiting)
+                yield self._update(reader)
+                reader.nodes, reader.has_waiting, reader.has_queues = set(), False, False
                 await asyncio.sleep(_GATHER_S)
 
     @property
@@ -152,8 +157,8 @@ class Feed:
         finally:
             self._readers.remove(reader)
 
-    def _update(self, names: set[NodeName], *, has_waiting: bool) -> Update:
-        every = self._nodes.values()
+    def _update(self, reader: _Reader) -> Update:
+        every, names = self._nodes.values(), reader.nodes
         waiting_notes = self._waiting.notes if self._waiting is not None else ()
         return Update(
             sees=self.sees,
@@ -161,15 +166,17 @@ class Feed:
             gone=tuple(sorted(names - self._nodes.keys())),
             totals=totals_of(card for node in every for card in node.cards),
             kinds=kinds_of(every),
-            waiting=self._waiting if has_waiting else None,
-            notes=tuple(dict.fromkeys((*self.notes, *waiting_notes))),
+            waiting=self._waiting if reader.has_waiting else None,
+            queues=self._queues if reader.has_queues else None,
+            notes=tuple(dict.fromkeys((*self.notes, *self._groups.notes, *waiting_notes))),
             stale=" ".join(filter(None, dict.fromkeys(self._stale.values()))),
         )
 
-    def _tell(self, nodes: Sequence[NodeName] = (), *, has_waiting: bool = False) -> None:
+    def _tell(self, nodes: Sequence[NodeName] = (), *, has_waiting: bool = False, has_queues: bool = False) -> None:
         for reader in self._readers:
             reader.nodes.update(nodes)
             reader.has_waiting |= has_waiting
+            reader.has_queues |= has_queues
             reader.changed.set()
 
     def _complain(self, of: str, state: str) -> None:
@@ -183,7 +190,7 @@ class Feed:
     async def _follow_nodes(self) -> None:
         complain = partial(self._complain, "nodes")
         following = watching.changes(
-            self._transport, self._ledger, "", complain, complain_of_claims=self._note_claims, placed=self._placed
+            self._transport, self._ledger, "", complain, complain_of_claims=self._note_claims, grouped=self._grouped
         )
         async for names in following:
             there = [name for name in names if name in self._ledger.states]
@@ -196,6 +203,7 @@ class Feed:
                 self._nodes.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
             self._tell([*there, *gone])
             self._has_nodes.set()
+            self._pods_changed.set()  # pods that hold cards count in queues
 
     async def _follow_waiting(self) -> None:
         namespace = self.sees.namespace
@@ -210,10 +218,11 @@ class Feed:
             await pods.synced.wait()
             if self.sees.nodes:
                 await self._has_nodes.wait()  # places depend on members that are on nodes
+            await self._groups.settled()
             while True:
                 self._pods_changed.clear()
                 begun_s = time.monotonic()
-                await self._look_at_waiting()
+                self._look_at_waiting()
                 took_s = time.monotonic() - begun_s
                 await self._pods_changed.wait()
                 least_s = _LINES_EVERY_S if len(self._pods) > _FEW_PODS else _GATHER_S
@@ -222,19 +231,25 @@ class Feed:
     def _put(self, pod: Pod) -> None:
         self._pods[pod.uid] = pod
 
-    async def _look_at_waiting(self) -> None:
+    def _look_at_waiting(self) -> None:
         ledger, namespace = self._ledger, self.sees.namespace
-
         shown = [pod for pod in self._pods.values() if waits(pod) and is_shown(pod, ledger)]
         notes: list[str] = []
-        placed = self._placed.values() if self.sees.nodes else None
-        try:
-            lines = await fetch_lines(self._transport, shown, namespace, notes, placed=placed)
-        except (ApiError, UndecodableError) as e:
-            notes.append(f"places in line are not known ({e})")
-            lines = Lines(is_complete=False)
-        self._waiting = waiting(shown, lines, is_ours=partial(is_ours, ledger=ledger), namespace=namespace, notes=notes)
-        self._tell(has_waiting=True)
+        lines = self._groups.lines(shown, self._grouped.values(), notes)
+        found = waiting(shown, lines, is_ours=partial(is_ours, ledger=ledger), namespace=namespace, notes=notes)
+        queues = self._look_at_queues(shown, found)
+        has_waiting, has_queues = found != self._waiting, queues != self._queues
+        self._waiting, self._queues = found, queues
+        if has_waiting or has_queues:
+            self._tell(has_waiting=has_waiting, has_queues=has_queues)
+
+    def _look_at_queues(self, shown: Sequence[Pod], found: Waiting) -> Queues | None:
+        specs = self._groups.queues
+        if not self.sees.nodes or specs is None:
+            return None
+        notes: list[str] = []
+        lines = self._groups.lines([*shown, *self._grouped.values()], self._grouped.values(), notes)
+        return queues_of(specs, self._ledger, self._grouped.values(), lines=lines, waiting=found, notes=notes)
 
 
 async def what_is_seen(transport: Transport, namespace: str) -> Sees:

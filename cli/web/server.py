@@ -20,7 +20,6 @@ from aiohttp import web
 
 from cli.cluster import empty_holdings, fetch_events, fetch_holding, fetch_pod
 from cli.options import Web
-from cli.queues import fetch_queues
 from cli.web.asking import MANIFEST_MAX, Asking
 from cli.web.feed import Feed, what_is_seen
 from core.errors import InvalidRequestError
@@ -114,7 +113,6 @@ class Page:
         app.router.add_get("/", self._file)
         app.router.add_get("/page/{name}", self._file)
         app.router.add_get("/v1/feed", self._feed)
-        app.router.add_get("/v1/queues", self._queues)
         app.router.add_post("/v1/fits", Asking(self.transport, self.feed).fits)
         app.router.add_get("/v1/pods/{namespace}/{name}", self._pod)
         return app
@@ -155,11 +153,6 @@ class Page:
         async for update in self.feed.updates():
             await answer.write(b"data: " + _encode(update) + b"\n\n")
         return answer
-
-    async def _queues(self, request: web.Request) -> web.Response:
-        """Send the queues in the form of ``kubectl cards queues -o json``."""
-        del request
-        return _json(await fetch_queues(self.transport))
 
     async def _pod(self, request: web.Request) -> web.Response:
         """Send one pod in the form of ``kubectl cards explain -o json``."""

@@ -67,7 +67,10 @@ def queues_of(
     waiting: Waiting,
     notes: Sequence[str] = (),
 ) -> Queues:
-    """Return the state of *queues*: *pods* are on nodes and counted in *ledger*; *waiting* has the waiting pods."""
+    """Return the state of *queues*; *waiting* has the waiting pods.
+
+    pods: all pods with a group that are counted in *ledger*; others may be among them.
+    """
     tree = QueueTree(queues)
     held = held_by_queue(tree, ledger, pods, lines) if not lines.unread else None
     by_name = {one.queue: one for one in waiting.queues}
@@ -92,18 +95,20 @@ def queues_of(
 
 
 def held_by_queue(tree: QueueTree, ledger: Ledger, pods: Iterable[Pod], lines: Lines) -> dict[str, dict[str, int]]:
-    """Return, by queue, what its *pods* and those of its descendants hold; pods without a queue count for `default`."""
+    """Return, by queue, what its pods and those of its descendants hold; pods without a queue count for `default`.
+
+    pods: as for `queues_of`.
+    """
+    grouped = {pod.uid: pod for pod in pods if group_of(pod) is not None}
     found: dict[str, dict[str, int]] = {}
-    for pod in pods:
-        holding = ledger.holding(pod.uid)
-        if holding is None:
-            continue
+    for uid, holding in ledger.held():
         amounts: Mapping[str, int]
-        if group_of(pod) is not None:
+        pod = grouped.get(uid)
+        if pod is not None:
             amounts = taken(ledger, pod, holding.dialect, holding.assignment)
         else:
             amounts = also_taken(ledger, holding.dialect, holding.assignment, holding.amounts)
-        group = lines.group(pod)
+        group = lines.group(pod) if pod is not None else None
         # Pods without a queue count only for `default`, whatever its ancestors.
         for name in (tree.path(group.queue) if group is not None else []) or [DEFAULT_QUEUE]:
             sums = found.setdefault(name, {})

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kube.groups import VOLCANO_VERSION
 from tests.integration.test_cli import ASSIGNED, NODES, add_pod
 from tests.integration.test_web import VGPU, served
 from tests.support.browser.chromium import opened, required
@@ -43,10 +44,12 @@ class Screen:
 
 
 @asynccontextmanager
-async def world(tmp_path: Any, **options: Any) -> AsyncIterator[tuple[Any, Screen]]:
+async def world(tmp_path: Any, *, volcano: bool = False, **options: Any) -> AsyncIterator[tuple[Any, Screen]]:
     """A cluster with a pod that holds a card and one that waits, and its page in a browser."""
     required()
     async with double_rig(tmp_path, NODES) as rig:
+        if volcano:
+            await install(rig.client)
         await add_pod(rig, "a", VGPU, ASSIGNED, "t4-a")
         await add_pod(rig, "waits", {"volcano.sh/gpu-memory": "99999"}, {}, "")
         kubeconfig = await asyncio.to_thread(rig.write_admins_kubeconfig)
@@ -137,21 +140,16 @@ async def test_a_pod_that_waits_shows_why(tmp_path):
         await screen.page.get_by_role("dialog").get_by_text("default/waits waits for the scheduler").wait_for()
 
 
-async def test_queues_are_asked_for_once_they_are_opened(tmp_path):
-    async with world(tmp_path) as (rig, screen):
-        await install(rig.client)
-        spec = {"weight": 1, "capability": {"volcano.sh/vgpu-number": "4"}}
-        queue = {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": "team"},
-            "spec": spec,
-        }
+async def test_queues_are_bars_that_follow_the_cluster(tmp_path):
+    async with world(tmp_path, volcano=True) as (rig, screen):
+        spec = {"weight": 1, "capability": {"cpu": "4"}, "guarantee": {"resource": {"cpu": "1"}}}
+        queue = {"apiVersion": VOLCANO_VERSION, "kind": "Queue", "metadata": {"name": "team"}, "spec": spec}
         await create(rig.client, queue)
-        assert await screen.page.locator("queue-list td").count() == 0
-        await screen.page.get_by_text("Queues", exact=True).click()
-        await screen.page.locator("queue-list td").first.wait_for()
-        assert any(row.startswith("team volcano.sh/vgpu-number 0") for row in await screen.texts("queue-list tbody tr"))
+        await screen.page.get_by_role("cell", name="team").wait_for(timeout=LIVE_MS)
+        (row,) = [one for one in await screen.texts("queue-list tbody tr") if one.startswith("team ")]
+        assert re.fullmatch(r"team cpu 0 1000 \S 4000 0", row)
+        await screen.page.get_by_role("searchbox", name="Queue").fill("other")
+        assert not await screen.page.locator("queue-list").is_visible()
 
 
 MANIFEST = """\

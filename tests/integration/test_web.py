@@ -19,11 +19,12 @@ import pytest
 from yarl import URL
 
 from cli.options import Web, parse
-from cli.waiting import list_objects
 from cli.web.feed import Feed, Update
 from cli.web.server import serve
+from core.groups import MEMBER_OF
 from kube.credentials import choose_source
 from kube.exchange import Response
+from kube.groups import VOLCANO_VERSION
 from kube.transport import Transport
 from tests.integration.test_cli import ASSIGNED, add_event, add_pod, cards, cluster, give
 from tests.support.worlds.volcano import create, install
@@ -153,56 +154,56 @@ async def test_nothing_is_kept_for_a_page_that_was_closed(rig, monkeypatch):
             await ended.wait()
 
 
-async def test_places_in_line_follow_members_without_listing_the_bound_pods(rig, monkeypatch):
-    listed: list[tuple[str, object]] = []
-
-    async def listing(transport: Transport, path: str, decode: Any, selectors: Any = None) -> Any:
-        listed.append((path, selectors))
-        return await list_objects(transport, path, decode, selectors)
-
+async def test_places_in_line_follow_groups_and_members(rig):
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)
-        group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}}
-        await create(world.client, {**group, "spec": {"minMember": 1}})
-        member = {"scheduling.k8s.io/group-name": "g"}
         for name, node in (("placed", "plain"), ("a-waits", ""), ("b-alone", "")):
             await add_pod(world, name, {"volcano.sh/gpu-memory": "99999"} if not node else {}, {}, node)
         for name in ("placed", "a-waits"):
-            await world.client.patch(f"{PODS}/{name}", {"metadata": {"annotations": member}})
-        monkeypatch.setattr("cli.waiting.list_objects", listing)
+            await join(world, name)
         async with served(kubeconfig) as page, page.updates() as updates:
-            first = await anext(updates)
-            await add_pod(world, "late", {"volcano.sh/gpu-memory": "99999"}, {}, "")
-            await until(updates, lambda one: one["waiting"] and len(one["waiting"]["pods"]) == 3)
-        assert {path for path, _ in listed} == {"/apis/scheduling.volcano.sh/v1beta1/podgroups"}
-        monkeypatch.undo()
-        places = {one["pod"]: one["place"] for one in first["waiting"]["pods"]}
-        assert places == {"default/b-alone": 1, "default/a-waits": 2}  # whose group has its minimum
+            assert places(await anext(updates)) == {"default/a-waits": 1, "default/b-alone": 2}
+            group = {"apiVersion": VOLCANO_VERSION, "kind": "PodGroup", "metadata": {"name": "g"}}
+            await create(world.client, {**group, "spec": {"minMember": 1}})
+            update = await until(updates, lambda one: one["waiting"])
+            assert places(update) == {"default/b-alone": 1, "default/a-waits": 2}  # whose group has its minimum
+            await world.client.delete(f"{PODS}/placed")
+            update = await until(updates, lambda one: one["waiting"])
+            assert places(update) == {"default/a-waits": 1, "default/b-alone": 2}
+
+
+async def join(world: Any, pod: str) -> None:
+    """Make *pod* a member of group `g`."""
+    await world.client.patch(f"{PODS}/{pod}", {"metadata": {"annotations": {MEMBER_OF: "g"}}})
+
+
+def places(update: dict[str, Any]) -> dict[str, int | None]:
+    return {one["pod"]: one["place"] for one in update["waiting"]["pods"]}
 
 
 async def test_an_answer_that_is_no_json_is_said_and_ends_nothing(rig, capsys, caplog, monkeypatch):
     # A proxy whose login has expired answers with its own page.
-    asks, is_expired = Transport.request, False
+    asks = Transport.request
 
     async def request(transport: Transport, verb: str, path: str, **more: Any) -> Response:
         answer = await asks(transport, verb, path, **more)
-        is_log_in = is_expired and path.rsplit("/", 1)[-1] in {"podgroups", "events", "queues"}
+        is_log_in = path.rsplit("/", 1)[-1] in {"podgroups", "events", "queues"}
         return replace(answer, body=b"<html>") if is_log_in else answer
 
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)
         await add_pod(world, "a", {"volcano.sh/gpu-memory": "99999"}, {}, "")
+        await join(world, "a")
+        monkeypatch.setattr(Transport, "request", request)
         async with served(kubeconfig) as page, page.updates() as updates:
-            await anext(updates)
-            monkeypatch.setattr(Transport, "request", request)
-            is_expired = True
-            await world.client.patch(f"{PODS}/a", {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "g"}}})
-            update = await until(updates, lambda one: one["waiting"] and one["waiting"]["notes"])
-            assert update["notes"][-1].startswith("places in line are not known (")
-            for path in ("/v1/queues", "/v1/pods/default/a"):
-                answer = await page.get(path)
-                assert answer.status == 502
-                assert "cannot be read" in await answer.text()
+            update = await anext(updates)
+            assert update["waiting"]["pods"][0]["queue"] is None
+            assert [
+                note for note in update["notes"] if note.startswith("PodGroups of scheduling.volcano.sh are not read")
+            ]
+            answer = await page.get("/v1/pods/default/a")
+            assert answer.status == 502
+            assert "cannot be read" in await answer.text()
     assert "Traceback" not in capsys.readouterr().err + caplog.text
 
 
@@ -220,14 +221,41 @@ async def test_a_pod_is_what_explain_says_of_it(rig, capsys):
         assert shown == json.loads(capsys.readouterr().out)
 
 
-async def test_its_queues_are_those_of_the_command(rig, capsys):
+async def test_its_queues_are_those_of_the_command_and_follow_the_cluster(rig, capsys):
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)
-        async with served(kubeconfig) as page:
-            shown = await (await page.get("/v1/queues")).json()
+        queue = {"apiVersion": VOLCANO_VERSION, "kind": "Queue", "metadata": {"name": "team"}}
+        await create(world.client, {**queue, "spec": {"weight": 1, "capability": {"volcano.sh/vgpu-number": "4"}}})
+        group = {"apiVersion": VOLCANO_VERSION, "kind": "PodGroup", "metadata": {"name": "g"}}
+        await create(world.client, {**group, "spec": {"minMember": 1, "queue": "team"}})
+        async with served(kubeconfig) as page, page.updates() as updates:
+            assert holds(await anext(updates)) == 0
+            for name, node in (("placed", "t4-a"), ("waits", "")):
+                await add_pod(world, name, VGPU, ASSIGNED, node)
+                await join(world, name)
+            shown = await until(updates, lambda one: one["queues"] and one["queues"]["queues"][-1]["waiting"])
+        assert holds(shown) == 1
         capsys.readouterr()
         await cards(kubeconfig, "queues", "-o", "json")
-        assert shown == json.loads(capsys.readouterr().out)
+        assert shown["queues"] == json.loads(capsys.readouterr().out)
+
+
+def holds(update: dict[str, Any]) -> int:
+    """How many cards the last queue holds."""
+    (amount,) = (
+        one for one in update["queues"]["queues"][-1]["amounts"] if one["resource"] == "volcano.sh/vgpu-number"
+    )
+    found: int = amount["holds"]
+    return found
+
+
+async def test_who_may_not_see_queues_is_told_so_and_sees_the_rest(rig):
+    async with cluster(rig) as (world, _):
+        await install(world.client)
+        await seeing(world, [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}])
+        async with served(await world.write_kubeconfig("person")) as page, page.updates() as updates:
+            update = await until(updates, lambda one: any("Queues" in note for note in one["notes"]))
+            assert (update["queues"], update["stale"]) == (None, "")
 
 
 POD = {
@@ -295,17 +323,21 @@ async def test_it_says_why_it_does_not_follow_the_pods_of_one_namespace(rig):
         assert update["stale"].startswith("forbidden: watch pods")
 
 
+async def seeing(world: Any, rules: list[dict[str, Any]]) -> None:
+    """Let the account `person` do what *rules* say, in the whole cluster."""
+    path, account = "/apis/rbac.authorization.k8s.io/v1", {"kind": "ServiceAccount", "name": "person"}
+    await world.client.create(f"{path}/clusterroles", {"metadata": {"name": "person"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "person"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "person"},
+        "subjects": [account | {"namespace": "default"}],
+    }
+    await world.client.create(f"{path}/clusterrolebindings", binding)
+
+
 async def test_it_is_live_with_the_rights_that_its_page_names(rig):
     async with cluster(rig) as (world, _):
-        path, account = "/apis/rbac.authorization.k8s.io/v1", {"kind": "ServiceAccount", "name": "person"}
-        rules = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}]
-        await world.client.create(f"{path}/clusterroles", {"metadata": {"name": "person"}, "rules": rules})
-        binding = {
-            "metadata": {"name": "person"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "person"},
-            "subjects": [account | {"namespace": "default"}],
-        }
-        await world.client.create(f"{path}/clusterrolebindings", binding)
+        await seeing(world, [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}])
         async with served(await world.write_kubeconfig("person")) as page, page.updates() as updates:
             update = await until(updates, lambda one: any("resource claims" in note for note in one["notes"]))
             assert update["stale"] == ""

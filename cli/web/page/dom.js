@@ -16,12 +16,17 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-/** A bar of what is used; none if that is unknown, because an empty one means 0. @param {number|null} used @param {number|null} total @returns {HTMLElement|null} */
-export function bar(used, total) {
+/**
+ * A bar of what is used, with a mark at *mark* of *total*; none if that is unknown, because an empty one means 0.
+ * @param {number|null} used @param {number|null} total @param {number|null} [mark] @returns {HTMLElement|null}
+ */
+export function bar(used, total, mark = null) {
   if (used === null || total === null) return null;
   const part = element("span");
   part.style.setProperty("--part", String(share(used, total)));
-  return element("span", { className: "bar", "aria-hidden": "true" }, part);
+  const at = mark ? element("i") : null;
+  at?.style.setProperty("--part", String(share(mark, total)));
+  return element("span", { className: "bar", "aria-hidden": "true" }, part, at);
 }
 
 /** How much is used, from 0 to 1; never 0 while something is used, never 1 while something is free. */

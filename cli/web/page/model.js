@@ -1,6 +1,6 @@
 // What the server has said, and what of it the filters let through.
 
-const FILTERS = ["type", "node", "namespace"];
+const FILTERS = ["type", "protocol", "node", "namespace", "queue"];
 
 export class Model extends EventTarget {
   constructor() {
@@ -9,6 +9,7 @@ export class Model extends EventTarget {
     this.nodes = new Map();
     this.kinds = [];
     this.waiting = null;
+    this.queues = null;
     this.notes = [];
     this.sees = null;
     this.stale = "";
@@ -30,6 +31,7 @@ export class Model extends EventTarget {
     this.sees = update.sees;
     this.stale = update.stale;
     if (update.waiting) this.waiting = update.waiting;
+    if (update.queues) this.queues = update.queues;
     this.changed();
   }
 
@@ -47,23 +49,27 @@ export class Model extends EventTarget {
 
   /** The nodes that the filters let through, by name, each with those of its cards that they do. */
   shownNodes() {
-    const { type, node, namespace } = this.filters;
+    const { type, protocol, node, namespace } = this.filters;
     const found = [];
     for (const each of [...this.nodes.values()].sort((a, b) => (a.name < b.name ? -1 : 1))) {
       if (!has(each.name, node)) continue;
-      const cards = each.cards.filter((card) => has(card.type, type) && isHeldIn(card, namespace));
-      if (cards.length || (!type && !namespace)) found.push({ ...each, cards });
+      const cards = each.cards.filter((card) => has(card.type, type) && has(card.protocol, protocol) && isHeldIn(card, namespace));
+      if (cards.length || (!type && !protocol && !namespace)) found.push({ ...each, cards });
     }
     return found;
   }
 
   shownPods() {
-    const { namespace } = this.filters;
-    return (this.waiting?.pods ?? []).filter((pod) => !namespace || pod.pod.startsWith(`${namespace}/`));
+    const { namespace, queue } = this.filters;
+    return (this.waiting?.pods ?? []).filter((pod) => (!namespace || pod.pod.startsWith(`${namespace}/`)) && has(pod.queue ?? "", queue));
   }
 
   shownKinds() {
-    return this.kinds.filter((kind) => has(kind.type, this.filters.type));
+    return this.kinds.filter((kind) => has(kind.type, this.filters.type) && has(kind.protocol, this.filters.protocol));
+  }
+
+  shownQueues() {
+    return (this.queues?.queues ?? []).filter((queue) => has(queue.name, this.filters.queue));
   }
 }
 
