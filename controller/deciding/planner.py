@@ -147,7 +147,7 @@ class Planner:
         found = self.units.gang(entry)
         if self._reads_anew(entry, found) or self._is_refused_already(entry, shape, found):
             return
-        shapes = [shape] if found is None else [one.shape for one in found.waiting if one.shape is not None]
+        shapes = (shape,) if found is None else found.asks.shapes
         unprepared = self.search.unprepared(shapes)
         if unprepared is not None:
             self.search.begin(self.search.prepared(unprepared))

@@ -122,6 +122,8 @@ class Unit:
     @property
     def is_complete(self) -> bool:
         """Whether its minimum would be there if all that can be placed were."""
+        if sum(self.held.values()) + len(self.members) < self.minimum.members:
+            return False
         tally = self.tally()
         return fill(tally, self.members, lambda block: _add(tally, block))
 

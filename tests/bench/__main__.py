@@ -9,7 +9,21 @@ from types import ModuleType
 
 from tests.support.worlds.cores import which_core
 
-NAMES = ("admit", "backlog", "burst", "decide", "gang", "gate", "packing", "place", "refused", "soak", "start", "web")
+NAMES = (
+    "admit",
+    "backlog",
+    "burst",
+    "decide",
+    "gang",
+    "gate",
+    "groups",
+    "packing",
+    "place",
+    "refused",
+    "soak",
+    "start",
+    "web",
+)
 
 
 def _bench(name: str) -> ModuleType:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -87,11 +87,12 @@ class Controller:
 
 @asynccontextmanager
 async def controlling(
-    stage: Stage, *, policy: str, stands_by: bool = False, within_s: float = 60.0
+    stage: Stage, *, policy: str, stands_by: bool = False, within_s: float = 60.0, names: Sequence[str] = ()
 ) -> AsyncIterator[Controller]:
     """A controller; entered once it knows all nodes and pods.
 
-    stands_by: until then it decides nothing, because another holds its Lease, and releases it then.
+    names: its scheduler names, if not the default one. stands_by: until then it decides nothing, because another holds
+    its Lease, and releases it then.
     """
     lease = f"bench-{next(_numbers)}"
     if stands_by:
@@ -106,6 +107,7 @@ async def controlling(
         f"--kubeconfig={stage.kubeconfig}",
         f"--settings={settings}",
         f"--lease=default/{lease}" if stands_by else "--lease=none",
+        *(f"--scheduler-name={name}" for name in names),
     )
     try:
         await staging.until_ready(child, f"http://{url}/readyz", within_s=within_s)

@@ -38,7 +38,9 @@ _DOMAIN: Final = "example.com/domain"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     parser.add_argument("--nodes", type=int, default=1000, help="nodes of 8 cards each (default 1000)")
-    parser.add_argument("--members", type=int, default=64, help="members of a gang, of 8 cards each (default 64)")
+    parser.add_argument(
+        "--members", "--size", type=int, default=64, help="members of a gang, of 8 cards each (default 64)"
+    )
     parser.add_argument("--kinds", type=int, default=1, help="shapes that the members are of, in turn (default 1)")
     parser.add_argument("--domains", type=int, default=0, help="domains of nodes, the largest of the empty (default 0)")
     parser.add_argument("--policy", choices=("binpack", "spread"), default="binpack")
@@ -143,7 +145,7 @@ class _Rig:
 
     def churn(self) -> None:
         """Some pods go, and others come, on nodes that are not empty."""
-        for _ in range(_CHURN):
+        for _ in range(_CHURN if self._running else 0):
             at = self._chance.randrange(len(self._running))
             uid = self._running[at]
             name = self.ledger.node_of(uid)
