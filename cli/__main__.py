@@ -191,7 +191,7 @@ async def _watch(transport: Transport, options: Get) -> int:
 
 
 async def _web(transport: Transport, options: Web) -> int:
-    from cli.web.server import serve  # noqa: PLC0415 (a server, whose import would slow the other commands)
+    from cli.web.local import serve  # noqa: PLC0415 (a server, whose import would slow the other commands)
 
     try:
         await serve(transport, options, lambda address: print(f"{address}\nCtrl-C ends it.", flush=True))

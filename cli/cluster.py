@@ -13,7 +13,7 @@ from cli.claims import read_claims
 from cli.configuration import fetch_parts
 from cli.reads import Reads
 from core.catalog import Catalog, standard_catalog
-from core.configuration import Configuration, merge
+from core.configuration import OWN_MAP, Configuration, merge
 from core.errors import ConfigError
 from core.ledger import Ledger
 from core.model import NodeName, Pod
@@ -115,14 +115,16 @@ _EVENTS: Final = page_decoder(msgspec.json.Decoder(_EventObject).decode)
 _NAMES: Final = page_decoder(msgspec.json.Decoder(_Object).decode)
 
 
-async def empty_holdings(transport: Reads) -> Holdings:
+async def empty_holdings(transport: Reads, own_map: str = OWN_MAP) -> Holdings:
     """A ledger of no node yet, under the configuration that the cluster's ConfigMaps hold.
+
+    own_map: the ConfigMap of cardshare's own settings, NAMESPACE/NAME.
 
     Raises:
         ApiError: the server does not answer.
     """
     catalog = standard_catalog()
-    found, notes = await _fetch_configuration(Calls(transport), catalog)
+    found, notes = await _fetch_configuration(Calls(transport), catalog, own_map)
     return Holdings(ledger=Ledger(catalog, found.tables, found.settings), notes=notes)
 
 
@@ -156,21 +158,22 @@ def selecting(selector: str) -> dict[str, str]:
     return {"labelSelector": selector} if selector else {}
 
 
-async def fetch_holding(transport: Reads, pod: Pod) -> Holdings:
-    """What bound *pod* alone holds; of its node only what may be read.
+async def fetch_holding(transport: Reads, pod: Pod, *, reads_node: bool = True, own_map: str = OWN_MAP) -> Holdings:
+    """What bound *pod* alone holds; of its node only what may be read, and nothing if *reads_node* is False.
 
     Raises:
         ApiError: the server does not answer.
     """
     calls = Calls(transport)
-    holdings = await empty_holdings(transport)
-    unread = ""
+    holdings = await empty_holdings(transport, own_map)
     try:
-        holdings.ledger.set_node(decode_node(await calls.get_node(NodeName(pod.node_name))))
+        if reads_node:
+            holdings.ledger.set_node(decode_node(await calls.get_node(NodeName(pod.node_name))))
     except ApiNotFoundError:
         pass
     except ApiForbiddenError:
-        unread = "you may not get nodes"
+        reads_node = False
+    unread = "" if reads_node else "you may not get nodes"
     holdings.ledger.count(pod)
     return Holdings(ledger=holdings.ledger, notes=holdings.notes, node_unread=unread)
 
@@ -239,7 +242,7 @@ def _is_of(pod: _OwnedMeta, kind: str, name: str) -> bool:
     return (owner.kind, owner.name) == (kind, name)
 
 
-async def _fetch_configuration(calls: Calls, catalog: Catalog) -> tuple[Configuration, tuple[str, ...]]:
+async def _fetch_configuration(calls: Calls, catalog: Catalog, own_map: str) -> tuple[Configuration, tuple[str, ...]]:
     """Return the configuration in the cluster, and notes on unreadable parts, for which the defaults apply."""
     unread: dict[str, ApiError | ConfigError] = {}
 
@@ -255,7 +258,7 @@ async def _fetch_configuration(calls: Calls, catalog: Catalog) -> tuple[Configur
             unread[config_map] = e
             return {}
 
-    parts = await fetch_parts(texts, catalog)
+    parts = await fetch_parts(texts, catalog, own_map)
     notes = [f"{one.text.subject} is not used: {problem}" for one in parts.values() for problem in one.problems]
     if unread:
         why = next(iter(unread.values()))

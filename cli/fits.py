@@ -73,8 +73,13 @@ async def fetch_quotas(transport: Reads, namespace: str, notes: list[str]) -> Se
         path = f"{namespace_path(namespace)}/resourcequotas"
         return (await list_all(transport, path, page_decoder(decode_quota))).items
     except ApiForbiddenError:
-        notes.append(f"you may not list ResourceQuotas in namespace {namespace}; they are not judged")
+        notes.append(quotas_unread(namespace))
         return ()
+
+
+def quotas_unread(namespace: str) -> str:
+    """Return the note that the caller may not see the quotas of *namespace*."""
+    return f"you may not list ResourceQuotas in namespace {namespace}; they are not judged"
 
 
 def fits_manifest(where: Place, text: str, notes: Sequence[str] = ()) -> Fits:

@@ -119,9 +119,9 @@ class Reviews:
 
 
 def bearer(authorization: str) -> str:
-    """Return the token in header *authorization*; "" if it has none."""
+    """Return the token in header *authorization*; "" if it has none, or one that no API server issues."""
     kind, _, token = authorization.partition(" ")
-    return token.strip() if kind.lower() == "bearer" else ""
+    return token.strip() if kind.lower() == "bearer" and token.isascii() else ""
 
 
 def _hashed(token: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from cli.fits import UnusableFileError, fetch_quotas, fits_manifest
+from cli.fits import UnusableFileError, fetch_quotas, fits_manifest, quotas_unread
 from cli.reads import Reads
 from cli.web.feed import Feed
 from core.view.fits import Fits, Place
@@ -20,30 +20,36 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Asking:
-    """Counts on copies of the feed's ledger, in another thread, so that the page stays live."""
+    """Counts on copies of a feed's ledger, in another thread, so that the page stays live."""
 
-    def __init__(self, transport: Reads, feed: Feed) -> None:
-        """Count what *feed* has seen, within the quotas that *transport* shows."""
+    def __init__(self, transport: Reads) -> None:
+        """Count within the quotas that *transport* shows."""
         self._transport: Final = transport
-        self._feed: Final = feed
         self._counting: asyncio.Future[Fits] | None = None
 
-    async def fits(self, request: web.Request) -> web.Response:
-        """Send how many pods of the manifest in the body fit, in the form of ``kubectl cards fits -f FILE -o json``."""
+    async def fits(self, request: web.Request, feed: Feed, namespace: str, *, sees_quotas: bool) -> web.Response:
+        """Send how many pods of the manifest in the body fit into what *feed* has seen, within quotas of *namespace*.
+
+        The answer has the form of ``kubectl cards fits -f FILE -o json``.
+        """
         try:
             text = (await request.read()).decode()
         except web.HTTPRequestEntityTooLarge:
             return _refused(413, f"the manifest is too long; send at most {MANIFEST_MAX // 2**10} KiB")
         except UnicodeDecodeError:
             return _refused(400, "the manifest is not text in UTF-8")
-        namespace, notes = request.query.get("namespace") or self._feed.sees.home, [*self._feed.notes]
-        quotas = await fetch_quotas(self._transport, namespace, notes)
+        notes = [*feed.notes]
+        if sees_quotas:
+            quotas = await fetch_quotas(self._transport, namespace, notes)
+        else:
+            quotas = ()
+            notes.append(quotas_unread(namespace))
         if self._counting is not None and not self._counting.done():
             return _refused(503, "another manifest is being counted; try again in some seconds")
-        ledger = self._feed.ledger()
+        ledger = feed.ledger()
         if ledger is None:
             return _refused(403, "the cards are not known, because you may not list nodes or the page is not live yet")
-        place = Place(ledger, namespace, quotas, self._feed.bound(namespace))
+        place = Place(ledger, namespace, quotas, feed.bound(namespace))
         count = partial(fits_manifest, place, text, notes)
         self._counting = asyncio.get_running_loop().run_in_executor(None, count)
         try:

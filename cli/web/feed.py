@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,10 +19,10 @@ from core.images import Images
 from core.ledger import Ledger
 from core.model import NodeName, Pod, PodUid
 from core.store import Store
-from core.view.cards import VERSION, Node, Total, cards_of, totals_of
+from core.view.cards import VERSION, Node, Total, cards_of, node_for, totals_of
 from core.view.kinds import Kind, kinds_of
-from core.view.queues import Queues, queues_of
-from core.view.waiting import Waiting, waiting, waits
+from core.view.queues import Queues, queues_for, queues_of
+from core.view.waiting import Waiting, waiting, waiting_for, waits
 from core.wire.pods import decode_pod
 from kube.calls import namespace_path
 from kube.errors import ApiForbiddenError
@@ -36,25 +36,30 @@ _REST_PER_LOOK: Final = 9.0
 _LINES_EVERY_S: Final = 5.0
 _FEW_PODS: Final = 200
 _ONE: Final = {"limit": "1"}
+# Nodes in one message, so that little is held for a reader who is slow to take it.
+_NODES_MAX: Final = 500
+_NARROWED: Final = ("pods of other namespaces are counted and not named; warnings about nodes are not shown",)
+_STALE: Final = "the server of this page does not follow the cluster now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sees:
-    """What the user may see. nodes: whether cards are visible. namespace: only its pods are visible, "" for all.
+    """What a reader may see. nodes: whether cards are visible. namespace: only its pods are visible, "" for all.
 
-    home: the user's own namespace.
+    home: the reader's own namespace, "" if unknown. queues: whether queues are visible.
     """
 
     nodes: bool
     namespace: str
     home: str
+    queues: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """The changes since the reader's last message; the first one has everything.
+    """The changes since the reader's last message; the first ones have everything.
 
-    nodes: the changed nodes. gone: names of removed nodes. totals, kinds: over all nodes.
+    nodes: the changed nodes, at most 500. gone: names of removed nodes. totals, kinds: over all nodes.
     waiting, queues: None if nothing in them changed, queues also if they are not seen. notes: what could not be read.
     stale: why the data may be old, "" while all watches run.
     """
@@ -73,8 +78,9 @@ class Update:
 
 @dataclass(slots=True, kw_only=True)
 class _Reader:
-    """The changes that one reader has not received; a slow reader misses nothing."""
+    """What one reader may see, and the changes that it has not received; a slow reader misses nothing."""
 
+    sees: Sees
     nodes: set[NodeName]
     has_waiting: bool = True
     has_queues: bool = True
@@ -82,7 +88,7 @@ class _Reader:
 
 
 class Feed:
-    """The visible part of the cluster; sees: what that is."""
+    """The visible part of the cluster, of which each reader sees all or less; sees: what is visible."""
 
     def __init__(self, transport: Transport, holdings: Holdings, sees: Sees) -> None:
         """Follow what *sees* allows; *holdings* has a ledger without nodes."""
@@ -91,9 +97,11 @@ class Feed:
         self._notes: Final = holdings.notes
         self.sees: Final = sees
         self._nodes: Final[dict[NodeName, Node]] = {}
+        self._sums: tuple[tuple[Total, ...], tuple[Kind, ...]] | None = None
         self._pods: Final[dict[PodUid, Pod]] = {}
         self._pods_changed: Final = asyncio.Event()
         self._waiting: Waiting | None = None
+        self._waiting_in: Final[dict[str, Waiting]] = {}
         self._grouped: Final[dict[PodUid, Pod]] = {}
         self._groups: Final = Groups(transport, sees.namespace, self._pods_changed.set)
         self._queues: Queues | None = None
@@ -101,33 +109,52 @@ class Feed:
         self._stale: Final = {"nodes": "", "waiting": ""}
         self._claims: tuple[str, ...] = ()
         self._readers: Final[list[_Reader]] = []
+        self._is_over = False
+
+    def reasons(self) -> list[str]:
+        """Return why the data is missing or may be old, one line each."""
+        reasons = [*filter(None, dict.fromkeys(self._stale.values()))]
+        return reasons or ([] if self._waiting is not None else ["the cluster is not listed yet"])
 
     async def run(self) -> None:
-        """Follow until cancelled.
+        """Follow until cancelled; this ends all `updates`.
 
         Raises:
             ApiError: the pods may not be listed.
         """
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow_waiting(), name="waiting pods")
-            tasks.create_task(self._groups.run(), name="groups")
-            if self.sees.nodes:
-                await self._follow_nodes()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_waiting(), name="waiting pods")
+                tasks.create_task(self._groups.run(), name="groups")
+                if self.sees.nodes:
+                    await self._follow_nodes()
+        finally:
+            self._is_over = True
+            self._tell()
 
-    async def updates(self) -> AsyncIterator[Update]:
+    async def updates(self, sees: Sees | None = None) -> AsyncGenerator[Update, None]:
         """Yield the whole state, and then changes, which are combined for a slow reader.
 
-        Before the state is complete, only the reasons for the delay are sent.
+        Before the state is complete, only the reasons for the delay are sent. *sees*: what the reader may see; None for
+        everything.
         """
-        with self._reading() as reader:
+        with self._reading(sees or self.sees) as reader:
             while True:
                 await reader.changed.wait()
                 reader.changed.clear()
+                if self._is_over:
+                    return
                 if self._waiting is None and not any(self._stale.values()):
                     continue
-                yield self._update(reader)
-                reader.nodes, reader.has_waiting, reader.has_queues = set(), False, False
-                await asyncio.sleep(_GATHER_S)
+                names = sorted(reader.nodes)[:_NODES_MAX]
+                reader.nodes.difference_update(names)
+                update = self._update(reader, names)
+                reader.has_waiting = reader.has_queues = False
+                yield update
+                if reader.nodes:
+                    reader.changed.set()
+                else:
+                    await asyncio.sleep(_GATHER_S)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -148,8 +175,8 @@ class Feed:
         return [pod for pod in held if pod is not None and pod.namespace == namespace]
 
     @contextmanager
-    def _reading(self) -> Iterator[_Reader]:
-        reader = _Reader(nodes={*self._nodes})
+    def _reading(self, sees: Sees) -> Iterator[_Reader]:
+        reader = _Reader(sees=sees, nodes={*self._nodes} if sees.nodes else set())
         reader.changed.set()
         self._readers.append(reader)
         try:
@@ -157,24 +184,51 @@ class Feed:
         finally:
             self._readers.remove(reader)
 
-    def _update(self, reader: _Reader) -> Update:
-        every, names = self._nodes.values(), reader.nodes
+    def _update(self, reader: _Reader, names: Sequence[NodeName]) -> Update:
+        sees = reader.sees
+        is_narrowed = sees.namespace != self.sees.namespace
+        nodes = [self._nodes[name] for name in names if name in self._nodes]
+        totals, kinds = self._summed() if sees.nodes else ((), ())
         waiting_notes = self._waiting.notes if self._waiting is not None else ()
+        stale = " ".join(filter(None, dict.fromkeys(self._stale.values())))
+        notes = tuple(dict.fromkeys((*self.notes, *self._groups.notes, *waiting_notes)))
         return Update(
-            sees=self.sees,
-            nodes=tuple(self._nodes[name] for name in sorted(names) if name in self._nodes),
-            gone=tuple(sorted(names - self._nodes.keys())),
-            totals=totals_of(card for node in every for card in node.cards),
-            kinds=kinds_of(every),
-            waiting=self._waiting if reader.has_waiting else None,
-            queues=self._queues if reader.has_queues else None,
-            notes=tuple(dict.fromkeys((*self.notes, *self._groups.notes, *waiting_notes))),
-            stale=" ".join(filter(None, dict.fromkeys(self._stale.values()))),
+            sees=sees,
+            nodes=tuple(node_for(node, sees.namespace) if is_narrowed else node for node in nodes),
+            gone=tuple(name for name in names if name not in self._nodes),
+            totals=totals,
+            kinds=kinds,
+            waiting=self._waiting_of(sees) if reader.has_waiting else None,
+            queues=self._queues_of(sees) if reader.has_queues else None,
+            # Notes and reasons could name objects of other namespaces.
+            notes=_NARROWED if is_narrowed else notes,
+            stale=_STALE if is_narrowed and stale else stale,
         )
+
+    def _summed(self) -> tuple[tuple[Total, ...], tuple[Kind, ...]]:
+        if self._sums is None:
+            every = self._nodes.values()
+            self._sums = totals_of(card for node in every for card in node.cards), kinds_of(every)
+        return self._sums
+
+    def _waiting_of(self, sees: Sees) -> Waiting | None:
+        if self._waiting is None or sees.namespace == self.sees.namespace:
+            return self._waiting
+        found = self._waiting_in.get(sees.namespace)
+        if found is None:
+            found = self._waiting_in[sees.namespace] = waiting_for(self._waiting, sees.namespace)
+        return found
+
+    def _queues_of(self, sees: Sees) -> Queues | None:
+        if self._queues is None or not sees.queues:
+            return None
+        is_narrowed = sees.namespace != self.sees.namespace
+        return queues_for(self._queues, sees.namespace) if is_narrowed else self._queues
 
     def _tell(self, nodes: Sequence[NodeName] = (), *, has_waiting: bool = False, has_queues: bool = False) -> None:
         for reader in self._readers:
-            reader.nodes.update(nodes)
+            if reader.sees.nodes:
+                reader.nodes.update(nodes)
             reader.has_waiting |= has_waiting
             reader.has_queues |= has_queues
             reader.changed.set()
@@ -201,6 +255,7 @@ class Feed:
             # Without names, `cards_of` returns all nodes.
             if there:
                 self._nodes.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
+            self._sums = None
             self._tell([*there, *gone])
             self._has_nodes.set()
             self._pods_changed.set()  # pods that hold cards count in queues
@@ -240,6 +295,7 @@ class Feed:
         queues = self._look_at_queues(shown, found)
         has_waiting, has_queues = found != self._waiting, queues != self._queues
         self._waiting, self._queues = found, queues
+        self._waiting_in.clear()
         if has_waiting or has_queues:
             self._tell(has_waiting=has_waiting, has_queues=has_queues)
 

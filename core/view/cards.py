@@ -38,7 +38,8 @@ class Card:
     cores_pct: None if the protocol does not count them. note: special conditions. mode: its sharing mode, if its
     protocol has several. healthy: False if it accepts nothing new; note gives the reason. stranded: a part of it is
     free, and no pod of the protocol can get that part (docs/operators/metrics.md). offered: False if pods hold it but
-    the device plugin currently does not offer it; its figures are then unknown.
+    the device plugin currently does not offer it; its figures are then unknown. others: how many more pods hold it
+    that are not shown, because they are in other namespaces.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Card:
     stranded: bool = False
     offered: bool = True
     held_by: tuple[Share, ...] = ()
+    others: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +154,14 @@ def _with_share(card: Card, share: Share, *, shown: bool) -> Card:
         used=_sum((card.used, share.amount)),
         cores_pct=_sum((card.cores_pct, share.cores_pct)),
         held_by=(*card.held_by, share) if shown else card.held_by,
+        others=card.others if shown else card.others + 1,
     )
 
 
 def _node(ledger: Ledger, state: NodeState, namespace: str) -> Node:
     cards, facts = tuple(_cards(ledger, state)), state.facts
     if namespace:
-        own = {card.id: tuple(one for one in card.held_by if one.pod.startswith(f"{namespace}/")) for card in cards}
-        cards = tuple(replace(card, held_by=own[card.id]) for card in cards if own[card.id])
+        cards = tuple(one for one in (_of_namespace(card, namespace) for card in cards) if one.held_by)
     return Node(
         name=facts.name,
         ready=facts.ready,
@@ -171,6 +173,21 @@ def _node(ledger: Ledger, state: NodeState, namespace: str) -> Node:
         totals=totals_of(cards),
         warnings=tuple(_warnings(state)),
     )
+
+
+def node_for(node: Node, namespace: str) -> Node:
+    """Return *node* for a reader who may see only pods of *namespace*: it names no object of another namespace.
+
+    Warnings, and the reasons why cards accept nothing, can name pods and resource claims, so they are left out.
+    """
+    cards = (_of_namespace(card, namespace) for card in node.cards)
+    return replace(node, cards=tuple(card if card.healthy else replace(card, note="") for card in cards), warnings=())
+
+
+def _of_namespace(card: Card, namespace: str) -> Card:
+    """Return *card* with only the pods of *namespace* as holders, and the number of the others."""
+    own = tuple(one for one in card.held_by if one.pod.startswith(f"{namespace}/"))
+    return replace(card, held_by=own, others=card.others + len(card.held_by) - len(own))
 
 
 def totals_of(cards: Iterable[Card]) -> tuple[Total, ...]:

@@ -4,7 +4,7 @@ Fields may be added; renaming a field or changing its meaning requires another *
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.groups import DEFAULT_QUEUE, QueueSpec, group_of
 from core.ledger import Ledger
@@ -56,6 +56,13 @@ class Queues:
     version: int = VERSION
     queues: tuple[QueueState, ...]
     notes: tuple[str, ...] = ()
+
+
+def queues_for(found: Queues, namespace: str) -> Queues:
+    """Return *found* for a reader who may see only pods of *namespace*: it names no object of another namespace."""
+    own = f"{namespace}/"
+    queues = (one if one.next and one.next.startswith(own) else replace(one, next=None) for one in found.queues)
+    return Queues(queues=tuple(queues))
 
 
 def queues_of(

@@ -149,6 +149,14 @@ def waiting(
     return Waiting(pods=listed, reasons=_by_reason(listed), queues=_by_queue(listed, places), notes=tuple(notes))
 
 
+def waiting_for(found: Waiting, namespace: str) -> Waiting:
+    """Return *found* for a reader who may see only pods of *namespace*: it names no object of another namespace."""
+    own = f"{namespace}/"
+    listed = tuple(pod for pod in found.pods if pod.pod.startswith(own))
+    first = {one.queue: one.next for one in found.queues if one.queue and one.next and one.next.startswith(own)}
+    return Waiting(pods=listed, reasons=_by_reason(listed), queues=_by_queue(listed, _Places({}, first)))
+
+
 class _Places(NamedTuple):
     """The position of each queued pod and the length of its queue; and the first pod of each queue."""
 

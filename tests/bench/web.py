@@ -13,7 +13,8 @@ from typing import Any
 from aiohttp import web
 
 from cli.web.feed import Sees, Update
-from cli.web.server import HOST, Page
+from cli.web.local import HOST, WithKey
+from cli.web.server import Page
 from core.view.cards import Card, Node, Share, totals_of
 from core.view.kinds import kinds_of
 from core.view.waiting import Waiting, WaitingPod, WaitingReason
@@ -84,7 +85,8 @@ class _Fed:
         self.queue: asyncio.Queue[Update] = asyncio.Queue()
         self.queue.put_nowait(first)
 
-    async def updates(self) -> AsyncIterator[Update]:
+    async def updates(self, sees: Sees) -> AsyncIterator[Update]:
+        del sees
         while True:
             yield await self.queue.get()
 
@@ -100,16 +102,17 @@ async def _measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
         waiting=_waiting(args.waiting),
     )
     fed: Any = _Fed(first)
-    page = Page(None, fed, "key")  # type: ignore[arg-type]  # no pod is looked at
+    callers = WithKey("key", first.sees)
+    page = Page(None, fed, callers)  # type: ignore[arg-type]  # no pod is looked at
     runner = web.AppRunner(page.app(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     await web.TCPSite(runner, HOST, 0).start()
-    page.port = runner.addresses[0][1]
+    callers.port = runner.addresses[0][1]
     try:
         async with opened(viewport={"width": 1400, "height": 900}) as browser:
             shown = await browser.new_page()
             begun_s = time.monotonic()
-            await shown.goto(f"http://{HOST}:{page.port}/#key=key")
+            await shown.goto(f"http://{HOST}:{callers.port}/#key=key")
             await shown.locator("node-grid .card").first.wait_for()
             found = [("first_card", time.monotonic() - begun_s, "s")]
             took = [

@@ -19,8 +19,8 @@ import pytest
 from yarl import URL
 
 from cli.options import Web, parse
-from cli.web.feed import Feed, Update
-from cli.web.server import serve
+from cli.web.feed import Feed, Sees, Update
+from cli.web.local import serve
 from core.groups import MEMBER_OF
 from kube.credentials import choose_source
 from kube.exchange import Response
@@ -104,7 +104,7 @@ async def test_its_figures_are_those_of_get_and_waiting(rig, capsys):
         (kind,) = (one for one in first["kinds"] if one["type"] == "Tesla T4")
         assert (kind["cards"], kind["used"], kind["free"], kind["largest"]) == (2, 3000, 27720, 15360)
         assert (kind["stranded"], kind["fragmented_pct"]) == (0, 45)
-        assert first["sees"] == {"nodes": True, "namespace": "", "home": "default"}
+        assert first["sees"] == {"nodes": True, "namespace": "", "home": "default", "queues": True}
 
 
 async def test_what_changes_comes_by_itself_and_nothing_else(rig):
@@ -138,9 +138,9 @@ async def test_a_node_goes_from_the_page_however_much_changed_with_it(rig, monke
 async def test_nothing_is_kept_for_a_page_that_was_closed(rig, monkeypatch):
     ended, updates_of = asyncio.Event(), Feed.updates
 
-    async def watched(feed: Feed) -> AsyncIterator[Update]:
+    async def watched(feed: Feed, sees: Sees) -> AsyncIterator[Update]:
         try:
-            async for one in updates_of(feed):
+            async for one in updates_of(feed, sees):
                 yield one
         finally:
             ended.set()
@@ -308,7 +308,7 @@ async def test_who_may_see_one_namespace_sees_that_and_no_cards(rig):
         await give(world, "person", rules)
         async with served(await world.write_kubeconfig("person"), "default") as page, page.updates() as updates:
             first = await anext(updates)
-        assert first["sees"] == {"nodes": False, "namespace": "default", "home": "default"}
+        assert first["sees"] == {"nodes": False, "namespace": "default", "home": "default", "queues": True}
         assert (first["nodes"], first["totals"], first["kinds"]) == ([], [], [])
         assert [pod["pod"] for pod in first["waiting"]["pods"]] == ["default/b"]
         assert first["waiting"]["pods"][0]["place"] is None
@@ -391,7 +391,7 @@ async def test_the_browser_gets_the_key_by_a_file_that_others_cannot_read(rig, t
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr("cli.web.server._FILE_S", 1.0)
+    monkeypatch.setattr("cli.web.local._FILE_S", 1.0)
     async with cluster(rig) as (_, kubeconfig):
         async with served(kubeconfig, browser=True) as page:
             url = await opened.get()

@@ -74,6 +74,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_snapshot::test_a_wrong_command_is_one_line": _NEVER_ASKS,
     "test_snapshot::test_a_file_that_is_not_there_is_one_line": _NEVER_ASKS,
     "test_web::test_a_port_that_is_none_is_one_line": _NEVER_ASKS,
+    "test_web_attacks": _NO_SERVER,
     "test_wheel": _NO_SERVER,
     "test_webhook_rollout": "e2e/test_rollout does it with the API server as the client",
     "test_webhook_serving": _HOSTILE,

@@ -122,7 +122,15 @@ async def test_an_api_server_that_does_not_answer_is_neither_a_yes_nor_a_no():
 
 @pytest.mark.parametrize(
     ("header", "token"),
-    [("Bearer a", "a"), ("bearer  a", "a"), ("Basic a", ""), ("Bearer", ""), ("", ""), ("a", "")],
+    [
+        ("Bearer a", "a"),
+        ("bearer  a", "a"),
+        ("Basic a", ""),
+        ("Bearer", ""),
+        ("", ""),
+        ("a", ""),
+        ("Bearer \udcff", ""),
+    ],
 )
 def test_only_a_bearer_has_a_token(header, token):
     assert bearer(header) == token

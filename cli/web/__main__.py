@@ -1,0 +1,36 @@
+"""``python -m cli.web``: the page in the cluster; see ``--help``."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from cli.web.options import parse
+from cli.web.run import run
+from core.errors import ConfigError
+from kube.credentials import mistake_in
+from kube.errors import CredentialsError
+from runtime.process import configure_log, fast_loop
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run until a signal ends it. Return 0 after a clean end, 1 for unusable credentials, 2 for unusable flags."""
+    try:
+        options = parse(argv, environ)
+        if mistake := mistake_in(kubeconfig=options.kubeconfig, environ=environ):
+            raise ConfigError([mistake])
+        configure_log(options.log_format)
+        with asyncio.Runner(loop_factory=fast_loop()) as runner:
+            runner.run(run(options, environ))
+    except ConfigError as e:
+        for problem in e.problems:
+            print(f"web: {problem}", file=sys.stderr)
+        return 2
+    except CredentialsError as e:
+        print(f"web: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

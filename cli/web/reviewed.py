@@ -1,0 +1,153 @@
+"""Callers of the page in the cluster: the API server says who they are and what they may see."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+from aiohttp import web
+
+from cli.web.buckets import Buckets
+from cli.web.callers import RefusedError
+from cli.web.feed import Sees
+from kube.calls import Access
+from kube.errors import ApiError
+from kube.reviews import NO_S, Reviews, bearer
+
+_log: Final = structlog.get_logger()
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_ACCOUNT: Final = "system:serviceaccount:"
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+_HOME: Final = "default"
+_QUEUES: Final = Access(verb="list", group="scheduling.volcano.sh", resource="queues")
+_NODES: Final = Access(verb="list", resource="nodes")
+# A call costs 1, and one with a token that the API server has to review costs 10. A proxy has one address for everybody
+# behind it: 400 of them can come at once, and 40 each second.
+_BUCKET: Final = 400.0
+_PER_S: Final = 40.0
+_REVIEW_COST: Final = 10.0
+_ADDRESSES_MAX: Final = 4096
+_STREAMS_MAX: Final = 256
+_STREAMS_OF_TOKEN: Final = 16
+# Rights of an open stream are looked up this often; as answers are remembered, the API server is asked once a minute.
+_AGAIN_S: Final = NO_S
+
+
+class Reviewed:
+    """`cli.web.callers.Callers` with a token. A call may name the namespace to show if its caller may see no more.
+
+    Attributes:
+        streams: open streams, by hash of their token.
+        limited: number of calls over the limit of their address.
+    """
+
+    def __init__(
+        self,
+        reviews: Reviews,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        again_s: float = _AGAIN_S,
+        streams_max: int = _STREAMS_MAX,
+    ) -> None:
+        """Prepare; *again_s*: how often the rights of an open stream are looked up."""
+        self._reviews: Final = reviews
+        self._buckets: Final = Buckets(_BUCKET, _PER_S, addresses_max=_ADDRESSES_MAX, clock=clock)
+        self._again_s: Final = again_s
+        self._streams_max: Final = streams_max
+        self.streams: Final[Counter[bytes]] = Counter()
+        self.limited = 0
+
+    async def admit(self, request: web.Request) -> None:
+        """See `Callers`: within the limits of its address, and with a token that has an owner."""
+        if not request.path.startswith("/v1/"):
+            return
+        if request.headers.get("Sec-Fetch-Site", "same-origin") not in _OWN_SITES:
+            # A proxy may add the token of whoever has the other site open.
+            raise RefusedError(403, "only this page may ask")
+        token = _token(request)
+        if not self._buckets.takes(request.remote or "", 1.0 if self._reviews.knows(token) else _REVIEW_COST):
+            self.limited += 1
+            raise RefusedError(429, "too many calls from your address; wait some seconds")
+        if not (await self._reviews.identity(token)).authenticated:
+            raise RefusedError(401, "log in with a token that the API server accepts", is_login=True)
+
+    async def sees(self, request: web.Request) -> Sees:
+        """See `Callers`."""
+        is_everywhere = await self.may(request, _pods(""))
+        nodes = await self.may(request, _NODES)
+        queues = await self.may(request, _QUEUES)
+        username = (await self._reviews.identity(_token(request))).username
+        namespace = request.query.get("namespace", "") or _namespace_of(username)
+        if is_everywhere:
+            return Sees(nodes=nodes, namespace="", home=namespace or _HOME, queues=queues)
+        if not _NAMESPACE.fullmatch(namespace):
+            raise RefusedError(403, "name a namespace in which you may list pods", is_login=True)
+        if not await self.may(request, _pods(namespace)):
+            text = (
+                f"{username} may not list pods in namespace {namespace}; name another namespace, or ask for that right"
+            )
+            raise RefusedError(403, text, is_login=True)
+        return Sees(nodes=nodes, namespace=namespace, home=namespace, queues=queues)
+
+    async def may(self, request: web.Request, access: Access) -> bool:
+        """See `Callers`."""
+        return await self._reviews.allows(_token(request), access)
+
+    @contextmanager
+    def streaming(self, request: web.Request) -> Iterator[None]:
+        """See `Callers`."""
+        key = hashlib.sha256(_token(request).encode(errors="replace")).digest()
+        if self.streams[key] >= _STREAMS_OF_TOKEN or self.streams.total() >= self._streams_max:
+            raise RefusedError(429, "too many pages are open; close some")
+        self.streams[key] += 1
+        try:
+            yield
+        finally:
+            self.streams[key] -= 1
+            if not self.streams[key]:
+                del self.streams[key]
+
+    async def while_seen(self, request: web.Request, sees: Sees, sending: Coroutine[Any, Any, None]) -> None:
+        """See `Callers`: a stream also ends if the API server can no longer be asked."""
+        async with asyncio.TaskGroup() as tasks:
+            sent = tasks.create_task(sending, name="stream")
+            changed = tasks.create_task(self._until_changed(request, sees), name="rights of a stream")
+            await asyncio.wait((sent, changed), return_when=asyncio.FIRST_COMPLETED)
+            sent.cancel()
+            changed.cancel()
+
+    def trouble(self, error: Exception) -> str:
+        """See `Callers`: the error itself may name what the caller may not see."""
+        _log.warning("a call was not answered", error=str(error))
+        return "the cluster cannot be read now; try again"
+
+    async def _until_changed(self, request: web.Request, sees: Sees) -> None:
+        while True:
+            try:
+                if await self.sees(request) != sees:
+                    return
+            except (RefusedError, ApiError):
+                return
+            await asyncio.sleep(self._again_s)
+
+
+def _token(request: web.Request) -> str:
+    return bearer(request.headers.get("Authorization", ""))
+
+
+def _pods(namespace: str) -> Access:
+    return Access(verb="list", resource="pods", namespace=namespace)
+
+
+def _namespace_of(username: str) -> str:
+    """Return the namespace of a service account, "" for other users."""
+    namespace, _, name = username.removeprefix(_ACCOUNT).partition(":")
+    return namespace if name and username.startswith(_ACCOUNT) else ""
