@@ -458,7 +458,7 @@ class _Search:
         return tuple(
             at
             for at in self._budgets.get(seat.namespace, ())
-            if name not in budgets[at].disrupted and _speaks_of(budgets[at], seat.labels)
+            if name not in budgets[at].disrupted and speaks_of(budgets[at], seat.labels)
         )
 
     def _cost(self, victims: Sequence[_Block], violations: int, name: NodeName) -> Cost:
@@ -468,5 +468,6 @@ class _Search:
         return Cost(violations, highest, sum(one.priority + _SHIFT for one in who), len(who), -began_s, name)
 
 
-def _speaks_of(budget: DisruptionBudget, labels: Mapping[str, str]) -> bool:
+def speaks_of(budget: DisruptionBudget, labels: Mapping[str, str]) -> bool:
+    """Whether pods with *labels* in its namespace are among those of *budget*."""
     return budget.selector is not None and all(nodefit.satisfies(labels, one) for one in budget.selector)

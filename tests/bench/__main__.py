@@ -19,6 +19,7 @@ NAMES = (
     "groups",
     "packing",
     "place",
+    "plan",
     "refused",
     "soak",
     "start",

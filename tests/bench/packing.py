@@ -33,7 +33,7 @@ from core.settings import DialectName, Policy, Settings
 from core.tables import Tables
 from tests.bench.results import Result
 
-_CARD: Final = 1000
+CARD: Final = 1000
 _LOAD: Final = 1.3
 _POLICIES: Final = ("pack", "binpack", "spread")
 
@@ -73,14 +73,14 @@ class Machine(NamedTuple):
     def node(self) -> Node:
         """The same as the vGPU plugin registers it; a card may be shared by as many as there are thousandths."""
         register = "".join(
-            f"{self.name}-{card},{_CARD},{_CARD},NVIDIA-{self.model},true,hami-core:" for card in range(self.cards)
+            f"{self.name}-{card},{CARD},{CARD},NVIDIA-{self.model},true,hami-core:" for card in range(self.cards)
         )
         amounts = {
             "cpu": f"{self.cpu_milli}m",
             "memory": f"{self.memory_mib}Mi",
             "pods": "10000",
-            "volcano.sh/vgpu-number": str(self.cards * _CARD),
-            "volcano.sh/vgpu-memory": str(self.cards * _CARD),
+            "volcano.sh/vgpu-number": str(self.cards * CARD),
+            "volcano.sh/vgpu-memory": str(self.cards * CARD),
             "volcano.sh/vgpu-cores": str(self.cards * 100),
         }
         annotations = {"volcano.sh/node-vgpu-register": register}
@@ -88,7 +88,12 @@ class Machine(NamedTuple):
 
 
 class Cluster:
-    """All nodes as the controller knows them, and what it decides by."""
+    """All nodes as the controller knows them, and what it decides by.
+
+    Attributes:
+        policy: how nodes are chosen.
+        ledger: who holds what.
+    """
 
     def __init__(self, machines: list[Machine], policy: Policy) -> None:
         """Begin with nothing in use, and nothing learnt."""
@@ -96,24 +101,25 @@ class Cluster:
         self.ledger: Final = Ledger(standard_catalog(), Tables(), settings)
         for machine in sorted(machines):
             self.ledger.set_node(machine.node())
-        self._policy = node_policy(settings)
-        self._candidates: Final = Candidates(self.ledger, self._policy)
+        self.policy = node_policy(settings)
+        self._candidates: Final = Candidates(self.ledger, self.policy)
         self._learning: Final = Learning(self.ledger)
         self._shapes: Final[dict[Task, Shape]] = {}
         self._offered = 0
 
     def offer(self, task: Task) -> bool:
         """Place *task* if it fits anywhere."""
-        pod, shape = task.pod(self._offered), self._shape(task)
+        pod, shape = task.pod(self._offered), self.shape(task)
         self._offered += 1
-        if self._policy.tables is not None:
+        if self.policy.tables is not None:
             self._learn(pod, shape)
         placement = decide(self._candidates, pod, shape)
         if placement is not None:
             self.ledger.reserve(placement)
         return placement is not None
 
-    def _shape(self, task: Task) -> Shape:
+    def shape(self, task: Task) -> Shape:
+        """What *task* asks."""
         shape = self._shapes.get(task)
         if shape is None:
             found = shape_of(task.pod(0), self.ledger)
@@ -125,8 +131,8 @@ class Cluster:
         """What the controller does with a pod that it has not seen before."""
         self._learning.saw(pod.uid, shape)
         if self._learning.is_due and list(self._learning.learn())[-1]:
-            self._policy = replace(self._policy, tables=self._learning.tables)
-            self._candidates.judge_anew(self._policy)
+            self.policy = replace(self.policy, tables=self._learning.tables)
+            self._candidates.judge_anew(self.policy)
 
     @property
     def sold(self) -> int:
@@ -150,19 +156,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Iterator[Result]:
     """Measure and yield the figures that the module's text lists."""
     params = {"list": args.task_list, "policy": args.policy, "seed": args.seed}
-    machines = _machines(args.trace)
-    capacity = _CARD * sum(one.cards for one in machines)
-    offered = _offered(_tasks(args.trace, args.task_list), capacity, args.seed)
+    machines = machines_of(args.trace)
+    capacity = CARD * sum(one.cards for one in machines)
+    tasks = offered(tasks_of(args.trace, args.task_list), capacity, args.seed)
     cluster = Cluster(machines, Policy(args.policy))
     began_s = time.process_time()
-    dropped = sum(not cluster.offer(task) for task in offered)
+    dropped = sum(not cluster.offer(task) for task in tasks)
     took_s = time.process_time() - began_s
     yield Result(metric="percent", value=round(100.0 * cluster.sold / capacity, 3), unit="%", params=params)
     yield Result(metric="dropped", value=dropped, unit="", params=params)
-    yield Result(metric="decision_us", value=round(took_s / len(offered) * 1e6, 1), unit="us", params=params)
+    yield Result(metric="decision_us", value=round(took_s / len(tasks) * 1e6, 1), unit="us", params=params)
 
 
-def _machines(trace: Path) -> list[Machine]:
+def machines_of(trace: Path) -> list[Machine]:
+    """The nodes of *trace*."""
     with (trace / "openb_node_list_gpu_node.csv").open(encoding="utf-8") as file:
         return [
             Machine(row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
@@ -170,20 +177,21 @@ def _machines(trace: Path) -> list[Machine]:
         ]
 
 
-def _tasks(trace: Path, name: str) -> list[Task]:
+def tasks_of(trace: Path, name: str) -> list[Task]:
+    """The tasks of list *name* of *trace*."""
     with (trace / f"openb_pod_list_{name}.csv").open(encoding="utf-8") as file:
         return [_task(row) for row in csv.DictReader(file)]
 
 
 def _task(row: dict[str, str]) -> Task:
     cards = int(row["num_gpu"])
-    milli = int(row["gpu_milli"] or 0) if cards == 1 else _CARD
+    milli = int(row["gpu_milli"] or 0) if cards == 1 else CARD
     # Not every list has that column.
     models = frozenset((row.get("gpu_spec") or "").split("|")) - {""}
     return Task(int(row["cpu_milli"]), int(row["memory_mib"]), cards, milli, models)
 
 
-def _offered(tasks: list[Task], capacity: int, seed: int) -> list[Task]:
+def offered(tasks: list[Task], capacity: int, seed: int) -> list[Task]:
     """Every task once, then some again, until they ask for `_LOAD` of *capacity*."""
     chance = random.Random(seed)
     offered = chance.sample(tasks, len(tasks))
