@@ -15,7 +15,19 @@ from typing import Any, Final, assert_never
 import msgspec
 import yaml
 
-from cli import cluster, controller, doctor, shadow, snapshot, text, text_fits, text_queues, text_waiting, watching
+from cli import (
+    cluster,
+    controller,
+    doctor,
+    shadow,
+    snapshot,
+    text,
+    text_fits,
+    text_queues,
+    text_simulate,
+    text_waiting,
+    watching,
+)
 from cli.doctor_checks import Level
 from cli.fits import UnusableFileError, fetch_fits
 from cli.options import (
@@ -29,6 +41,7 @@ from cli.options import (
     Output,
     Queues,
     Shadow,
+    Simulate,
     Snapshot,
     Stored,
     Version,
@@ -38,6 +51,7 @@ from cli.options import (
 )
 from cli.queues import fetch_queues
 from cli.reads import Reads
+from cli.simulate import change_of, fetch_simulated
 from cli.waiting import fetch_waiting
 from core.errors import InvalidRequestError, escaped
 from core.view.cards import Cards, cards_of, with_removed
@@ -48,7 +62,7 @@ from kube.errors import ApiError, ApiNotFoundError, CredentialsError, Undecodabl
 from kube.transport import Transport
 from runtime.check import Check, check
 
-_OK, _NOT_TOLD, _WRONG, _AT_RISK, _FAULTY = 0, 1, 2, 3, 4
+_OK, _NOT_TOLD, _WRONG, _AT_RISK, _FAULTY, _LOSING = 0, 1, 2, 3, 4, 5
 # The exit status that a shell reports after SIGPIPE or SIGINT.
 _BROKEN_PIPE: Final = 128 + 13
 _INTERRUPTED: Final = 128 + 2
@@ -116,6 +130,8 @@ async def _answer(reads: Reads, options: Stored) -> int:
             return await _queues(reads, options)
         case Fits():
             return await _fits(reads, options)
+        case Simulate():
+            return await _simulate(reads, options)
         case _:
             assert_never(options)
 
@@ -270,6 +286,17 @@ async def _fits(transport: Reads, options: Fits) -> int:
         text_fits.table(found, options.wish) if options.output is Output.TEXT else _for_scripts(found, options.output)
     )
     return _OK
+
+
+async def _simulate(reads: Reads, options: Simulate) -> int:
+    taken_s = reads.taken_s if isinstance(reads, snapshot.Snapshot) else None
+    try:
+        change = change_of(options, options.namespace or reads.namespace or "default")
+        found = await fetch_simulated(reads, change, taken_s)
+    except UnusableFileError as e:
+        return _failed(str(e), _WRONG)
+    print(text_simulate.table(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
+    return _LOSING if found.losing else _OK
 
 
 async def _diagnose(transport: Transport, options: Doctor) -> int:

@@ -39,6 +39,8 @@ async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
         found: Sequence[str] = [str(one) for one in OUTPUTS[command]] if "--output" in valued.names else valued.choices
         if "--namespace" in valued.names:
             found = await fetch_names("namespaces", flags)
+        elif valued.metavar == "NODE":
+            found = await fetch_names("nodes", flags)
     elif begun.startswith("-"):
         found = [name for flag in known for name in flag.names if name.startswith("--")]
     elif not command:

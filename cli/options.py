@@ -28,12 +28,15 @@ _EXIT_STATUS: Final = (
     "Exit status: 0 answered; 1 the pod or node does not exist, or the API server does not answer; "
     "2 the command, the kubeconfig or the manifest is wrong. "
     "For check: 1 something is denied; 2 files cannot be used. "
-    "For doctor: 3 something is at risk or unknown; 4 something does not work."
+    "For doctor: 3 something is at risk or unknown; 4 something does not work. "
+    "For simulate: 5 a pod that runs now would not run."
 )
 _VARIABLES: Final = (
     "The controller's flags have environment variables: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
     "CARDSHARE_CONTROLLER_CA, CARDSHARE_TLS_SERVER_NAME."
 )
+# No cluster has a billion nodes.
+_DIGITS_MAX: Final = 10
 _NAMESPACE: Final = "cardshare-system"
 _NAME: Final = "cardshare"
 TOLD_VERSION: Final = f"kubectl-cards {VERSION}"
@@ -55,6 +58,9 @@ _EXAMPLES: Final = {
     "fits": "kubectl cards fits --memory 40000 --cards 4\nkubectl cards fits --memory 8000 --type A100,H100 -n team-a\n"
     "kubectl cards fits -f pod.yaml -o json",
     "queues": "kubectl cards queues\nkubectl cards queues -o json",
+    "simulate": "kubectl cards simulate -f job.yaml\nkubectl cards simulate --drain gpu-3\n"
+    "kubectl cards simulate --add-nodes 2 --like gpu-3 --snapshot cluster.json.gz\n"
+    "kubectl cards simulate -f pod.yaml --request volcano.sh/vgpu-memory=8000 --policy spread",
     "doctor": "kubectl cards doctor\nkubectl cards doctor -o json",
     "shadow": "kubectl cards shadow --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
 }
@@ -169,6 +175,29 @@ class Queues:
     snapshot: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulate:
+    """Show what would happen if the cluster changed; controller: who simulates, None = this process.
+
+    namespace: of objects without one, "" = the kubeconfig's. The other fields are those of `core.wire.changes.Change`.
+    """
+
+    namespace: str
+    kubeconfig: str
+    context: str
+    file: str = ""
+    requests: tuple[tuple[str, str], ...] = ()
+    add_nodes: int = 0
+    like: str = ""
+    drain: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    repartition: tuple[tuple[str, str], ...] = ()
+    policy: str = ""
+    output: Output = Output.TEXT
+    snapshot: str = ""
+    controller: Controller | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """Print the version."""
@@ -221,17 +250,21 @@ class Snapshot:
 
 
 # The commands that can also read a snapshot.
-Stored = Get | Explain | Waits | Fits | Queues
+Stored = Get | Explain | Waits | Fits | Queues | Simulate
 Options = Stored | Snapshot | Web | Doctor | Shadow | Check | Version
 
 
 class Flag(NamedTuple):
-    """A flag; metavar is "" if it takes no value. choices: all allowed values, the first is the default."""
+    """A flag; metavar is "" if it takes no value. choices: all allowed values, the first is the default.
+
+    many: it may be given several times, or with several values between commas.
+    """
 
     names: tuple[str, ...]
     metavar: str
     help: str
     choices: tuple[str, ...] = ()
+    many: bool = False
 
 
 # How to reach the API server; allowed before or after the command's name.
@@ -288,6 +321,25 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         _SNAPSHOT,
     ),
     "queues": (Flag(("-o", "--output"), "FORMAT", "output format"), _SNAPSHOT),
+    "simulate": (
+        Flag(("-o", "--output"), "FORMAT", "output format"),
+        Flag(("-f", "--filename"), "FILE", "manifests to add: pods, workloads, nodes, quotas; - for stdin"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "namespace of objects without one; default the kubeconfig's"),
+        Flag(("--request",), "KEY=VALUE", "request of the containers with cards in FILE; repeatable", many=True),
+        Flag(("--add-nodes",), "NUMBER", "add so many nodes; needs --like"),
+        Flag(("--like",), "NODE", "added nodes are healthy, empty copies of this one"),
+        Flag(("--drain",), "NODE", "cordon nodes and evict their pods; repeatable", many=True),
+        Flag(("--remove",), "NODE", "remove nodes with their pods; repeatable", many=True),
+        Flag(
+            ("--repartition",),
+            "NODE=HOW",
+            "drain a node of Volcano's plugin and give its cards a mode, or a number of shares; repeatable",
+            many=True,
+        ),
+        Flag(("--policy",), "POLICY", "place new pods by this policy: binpack, spread or pack"),
+        _SNAPSHOT,
+        *_ASKING,
+    ),
     "snapshot": (
         Flag(("-o", "--output-file"), "FILE", "write to this file"),
         Flag(("--redact",), "", "replace the names of nodes, pods, namespaces, queues and cards, and label values"),
@@ -316,6 +368,7 @@ OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "waiting": (Output.TEXT, Output.JSON, Output.YAML),
     "fits": (Output.TEXT, Output.JSON, Output.YAML),
     "queues": (Output.TEXT, Output.JSON, Output.YAML),
+    "simulate": (Output.TEXT, Output.JSON, Output.YAML),
     "doctor": (Output.TEXT, Output.JSON, Output.YAML),
     "shadow": (Output.TEXT, Output.JSON, Output.YAML),
     "check": (),
@@ -381,6 +434,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             **stored,
             **reach,
         )
+    if found.command == "simulate":
+        return _simulate(command, found, environ, reach)
     if found.command == "queues":
         return Queues(output=Output(found.output), **stored, **reach)
     if found.command == "doctor":
@@ -405,6 +460,54 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         **stored,
         **reach,
     )
+
+
+def _simulate(
+    command: argparse.ArgumentParser, found: argparse.Namespace, environ: Mapping[str, str], reach: Mapping[str, str]
+) -> Simulate:
+    number = found.add_nodes or "0"
+    if not (number.isascii() and number.isdigit() and len(number) < _DIGITS_MAX):
+        command.error(f"--add-nodes: found {quoted(number, 64)}; write a number of nodes")
+    if bool(int(number)) != bool(found.like):
+        command.error("--add-nodes: give it together with --like, the node to copy")
+    controller = _controller(command, found, environ)
+    if found.snapshot and found.controller:
+        command.error("--controller: a snapshot is simulated here; leave out --controller or --snapshot")
+    simulate = Simulate(
+        namespace=found.namespace,
+        file=found.filename,
+        requests=_pairs(command, "--request", found.request),
+        add_nodes=int(number),
+        like=found.like,
+        drain=_each(found.drain),
+        remove=_each(found.remove),
+        repartition=_pairs(command, "--repartition", found.repartition),
+        policy=found.policy,
+        output=Output(found.output),
+        snapshot=found.snapshot,
+        controller=None if found.snapshot else controller,
+        **reach,
+    )
+    changes = (simulate.file, simulate.add_nodes, simulate.drain, simulate.remove, simulate.repartition)
+    if not any(changes):
+        command.error("-f: missing; give -f, --add-nodes, --drain, --remove or --repartition")
+    if simulate.requests and not simulate.file:
+        command.error("--request: it changes the pods of a file; give -f too")
+    return simulate
+
+
+def _each(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for text in given for one in text.split(",") if one))
+
+
+def _pairs(command: argparse.ArgumentParser, flag: str, given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for text in _each(given):
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            command.error(f"{flag}: found {quoted(text, 256)}; write it with an equals sign, as --help shows")
+        found.append((key, value))
+    return tuple(found)
 
 
 def _wish(command: argparse.ArgumentParser, found: argparse.Namespace) -> CardWish | None:
@@ -511,6 +614,7 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "waiting", "list the pods that wait, why, what helps, and their places in line")
     _command(commands, "queues", "list the queues, what their pods hold, their limits, and who waits")
     _command(commands, "fits", "count how many pods fit now, on which cards, and show what stops the next")
+    _command(commands, "simulate", "show what would happen if pods or nodes were added, or nodes drained", _VARIABLES)
     _command(commands, "check", "check manifests against the admission rules, without a cluster")
     _command(commands, "doctor", "find what does not work in the cluster, or is at risk")
     _command(
@@ -540,6 +644,8 @@ def _add(
     for flag in flags:
         if not flag.metavar:
             parser.add_argument(*flag.names, action="store_true", help=flag.help)
+        elif flag.many:
+            parser.add_argument(*flag.names, action="append", default=[], metavar=flag.metavar, help=flag.help)
         elif flag.choices:
             words = [str(one) for one in flag.choices]
             parser.add_argument(*flag.names, choices=words, default=words[0], help=flag.help)

@@ -168,6 +168,18 @@ class Snapshot:
             raise UnusableSnapshotError(f"its version is {version}, and this command reads version {VERSION}")
 
     @property
+    def taken_s(self) -> float:
+        """Return the time of the snapshot in Unix seconds.
+
+        Raises:
+            UnusableSnapshotError: it has none.
+        """
+        try:
+            return datetime.fromisoformat(self.taken).timestamp()
+        except ValueError as e:
+            raise UnusableSnapshotError(f"its time is unreadable: {e}") from e
+
+    @property
     def namespace(self) -> str:
         """Return the namespace of the kubeconfig with which the snapshot was taken."""
         return self._namespace

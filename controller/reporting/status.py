@@ -128,6 +128,15 @@ class StatusWriter:
         said = self._said.get(entry.parked) if entry.parked is not None else None
         return said.saying if said is not None else None
 
+    async def wait(self, entry: Entry) -> Wait | None:
+        """Return what the condition of a waiting pod would say now; None if nothing yet."""
+        saying = self._saying_of(entry)
+        if saying is None and entry.parked is not None:
+            saying, _ = await self._saying(entry.parked)
+            if saying is not None:
+                self._said[entry.parked] = _Explained(saying, self._clock())
+        return saying.wait if saying is not None else None
+
     def _has_asked_nodes(self, asks: Together) -> bool:
         """Return whether nodes lack capacity for a unit; the reason is reported once they were judged."""
         refusal = self._owner.planner.units.refusal(asks)

@@ -17,7 +17,6 @@ Deployments and others replace evicted pods at once. A pod that waits for a volu
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from math import inf
 from typing import Any, Final
 
 from controller.actions import (
@@ -45,10 +44,14 @@ from core.wire.disruptions import DisruptionBudget
 
 # The clock at the beginning; monotonic clocks do not begin at 0.
 _BEGIN_S: Final = 1000.0
-# The simulation ends if nothing happened for this long. New nodes get their cards, and failed ones rest, for less.
-_QUIET_S: Final = 90.0
-# A limit for what never ends, such as pods that are evicted for each other.
-_ROUNDS_MAX: Final = 10_000
+# The simulation ends if nothing happened for this long.
+_QUIET_S: Final = 10.0
+# A limit for what never ends, such as pods that are evicted for each other. Heartbeats are not played, and are stale
+# after 120 s (controller.beats).
+_TIME_MAX_S: Final = 100.0
+# Waiting before an eviction does not change who is evicted.
+_PREEMPTION_DELAY_S: Final = 1.0
+_TICK_S: Final = 0.001
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 # Pods of these owners belong to their node, and are not replaced elsewhere.
 _OF_NODE: Final = ("DaemonSet/", "Node/")
@@ -81,6 +84,7 @@ class Cluster:
     """A cluster in memory; see the module.
 
     Attributes:
+        metrics: what the controller counts.
         owner: the controller's state: ledger, groups, queues and waiting pods.
         replaced: the pod that an evicted or drained pod was replaced by, by uid.
         ended: pods that were evicted or drained and that nothing replaces, as last seen.
@@ -90,11 +94,12 @@ class Cluster:
     def __init__(self, tables: Tables, settings: Settings, *, wall_s: float) -> None:
         """Begin without nodes and pods; *wall_s*: Unix seconds."""
         self._now_s = _BEGIN_S
+        self.metrics: Final = Metrics()
         self.owner: Final = Recorder(
             standard_catalog(),
             tables,
-            settings,
-            metrics=Metrics(),
+            self._simulated(settings),
+            metrics=self.metrics,
             clock=lambda: self._now_s,
             wall=lambda: wall_s + self._now_s - _BEGIN_S,
             strict=False,
@@ -132,7 +137,15 @@ class Cluster:
         """Return the node *name*."""
         return self.owner.ledger.node(name)
 
+    @staticmethod
+    def _simulated(settings: Settings) -> Settings:
+        return replace(settings, preemption_delay_s=min(settings.preemption_delay_s, _PREEMPTION_DELAY_S))
+
     # ------------------------------------------------------------------ changes
+
+    def configure(self, settings: Settings) -> Iterator[None]:
+        """Decide under other *settings*, after the last step; bound pods stay."""
+        return self.owner.configure(self.owner.ledger.tables, self._simulated(settings))
 
     def begin(self) -> None:
         """Complete what was in progress when the cluster was read.
@@ -147,7 +160,7 @@ class Cluster:
             elif pod.node_name and not pod.finished and not pod.started:
                 self._start(pod)
         for name in list(self.owner.ledger.states):
-            self._unlock(name)
+            self.unlock(name)
 
     def add_pods(self, pods: Iterable[Pod]) -> None:
         """Add pending pods, or change pods of the same uid."""
@@ -241,25 +254,18 @@ class Cluster:
 
     def settling(self) -> Iterator[None]:
         """Settle in steps of one decision each; between two of them, other work may run."""
-        owner, until_s = self.owner, inf
-        for _ in range(_ROUNDS_MAX):
-            while owner.planner.plan(self._now_s):
+        planner, end_s = self.owner.planner, self._now_s + _TIME_MAX_S
+        until_s = self._now_s + _QUIET_S
+        while True:
+            while planner.plan(self._now_s):
                 yield
             if self._play():
-                until_s = self._now_s + self._patience_s
-                continue
-            due_s = owner.planner.next_due_s()
-            until_s = min(until_s, self._now_s + self._patience_s)
-            if due_s > until_s:
+                until_s = self._now_s + _QUIET_S
+            elif (due_s := planner.next_due_s()) > min(until_s, end_s):
                 return
-            self._now_s = max(due_s, self._now_s + 0.001)
+            else:
+                self._now_s = max(due_s, self._now_s + _TICK_S)
             yield
-
-    @property
-    def _patience_s(self) -> float:
-        """The longest wait for something to happen."""
-        settings = self.owner.planner.settings
-        return _QUIET_S + (settings.preemption_delay_s if self.owner.preempting.is_on else 0.0)
 
     def _play(self) -> bool:
         """Play the pending writes; return whether one of them was more than an event."""
@@ -280,7 +286,7 @@ class Cluster:
         self.owner.outcomes.bound(pod.uid, action.attempt)
         bound = self._show(pod._replace(node_name=action.node, annotations={**pod.annotations, **action.annotations}))
         self._start(bound)
-        self._unlock(action.node)
+        self.unlock(action.node)
 
     def _lock(self, action: Lock) -> None:
         locks, node = self.owner.locks, self.node(action.node)
@@ -297,7 +303,7 @@ class Cluster:
                 self._annotate(node, step.key, step.value)
         locks.locked(action)
 
-    def _unlock(self, name: NodeName) -> None:
+    def unlock(self, name: NodeName) -> None:
         """Device plugins release their locks of node *name*."""
         node, state = self.node(name), self.owner.ledger.states.get(name)
         if node is None or state is None:

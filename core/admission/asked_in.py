@@ -23,8 +23,7 @@ def pods_of(manifest: Manifest, book: Rulebook, namespace: str) -> Iterator[Pod]
     """
     if not is_judged(manifest):
         return
-    value = manifest.value
-    for template in [value] if value.get("kind") == "Pod" else _templates(value["spec"]):
+    for template in templates_of(manifest):
         metadata = {**_mapping(template.get("metadata")), "namespace": namespace}
         metadata.setdefault("name", "pod")
         made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _mapping(template.get("spec"))}
@@ -37,8 +36,12 @@ def pods_of(manifest: Manifest, book: Rulebook, namespace: str) -> Iterator[Pod]
         yield pod
 
 
-def _templates(spec: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the pod templates in the *spec* of a workload."""
+def templates_of(manifest: Manifest) -> Iterator[Mapping[str, Any]]:
+    """Yield the pod templates in *manifest*, in the order of `pods_of`; a pod is its own template."""
+    if manifest.value.get("kind") == "Pod":
+        yield manifest.value
+        return
+    spec = manifest.value.get("spec")
     job = _mapping(_mapping(spec).get("jobTemplate")).get("spec")
     spec = _mapping(job or spec)
     tasks = spec.get("tasks")

@@ -85,3 +85,22 @@ def _figure(text: str, what: str) -> tuple[int, str]:
     if value > MAX_INT32:
         return 0, f"its {what} is above {MAX_INT32}"
     return value, "" if value else f"its {what} is 0"
+
+
+def with_mode(text: str, mode: str) -> str:
+    """Return the readable register *text* with *mode* for every card."""
+    return ":".join(_with_field(piece, 5, mode) for piece in text.split(":"))
+
+
+def with_slots(text: str, slots: int) -> tuple[str, int]:
+    """Return the readable register *text* with *slots* shares for every card, and the number of all its shares."""
+    pieces = text.split(":")
+    return ":".join(_with_field(piece, 1, str(slots)) for piece in pieces), slots * sum("," in one for one in pieces)
+
+
+def _with_field(piece: str, at: int, value: str) -> str:
+    if "," not in piece:
+        return piece
+    fields = piece.split(",")
+    fields[at : at + 1] = [value]
+    return ",".join(fields)

@@ -39,6 +39,7 @@ async def filled(world: Any) -> None:
         "/api/v1/nodes/t4-a", {"metadata": {"labels": {"team": "blue"}, "annotations": {"mail": "ann@blue.example"}}}
     )
     await add_pod(world, "holder", VGPU, ASSIGNED, "t4-a")
+    await world.phase("holder")
     await add_pod(world, "waiter", {"volcano.sh/gpu-memory": "99999"}, {}, "")
     queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "research"}}
     await create(world.client, {**queue, "spec": {"weight": 1, "capability": {"volcano.sh/vgpu-number": "4"}}})

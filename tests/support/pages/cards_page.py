@@ -30,6 +30,7 @@ from core.view.cards import Cards
 from core.view.explained import Explained, ExplainedPods
 from core.view.fits import Fits
 from core.view.queues import Queues
+from core.view.simulated import Simulated
 from core.view.waiting import Waiting
 from sandbox.demo.processes import free_port
 from tests.support.worlds.controller_rig import Rig, pod, share
@@ -40,8 +41,9 @@ _ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = _ROOT / "docs/operators/kubectl-cards.md"
 PAGES: Final = (
     PAGE,
+    PAGE.with_name("simulate.md"),
     *(_ROOT / name for name in ("README.md", "docs/users/why-pods-wait.md")),
-    *(_ROOT / "docs/zh" / name for name in ("README.md", "users/why-pods-wait.md")),
+    *(_ROOT / "docs/zh" / name for name in ("README.md", "users/why-pods-wait.md", "operators/simulate.md")),
 )
 SCHEMA: Final = PAGE.with_name("kubectl-cards.schema.json")
 NODES: Final[list[dict[str, Any]]] = [
@@ -54,9 +56,18 @@ NODES: Final[list[dict[str, Any]]] = [
     {"name": "cpu-a"},
 ]
 _T4: Final = {"nvidia.com/use-gputype": "T4"}
+
+
+def _owned(pod: dict[str, Any]) -> dict[str, Any]:
+    """*pod* of a ReplicaSet, which would create it again."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "eval", "uid": "eval", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
 RUNNING: Final = (
     pod("train", share(12000, cores=60), annotations=_T4),
-    pod("eval", share(10000), annotations=_T4),
+    _owned(pod("eval", share(10000), annotations=_T4)),
     pod("infer", share(5000), annotations={"volcano.sh/vgpu-mode": "mig"}),
     pod("small", {"volcano.sh/gpu-memory": "1024"}),
 )
@@ -74,6 +85,7 @@ QUEUES: Final[list[dict[str, Any]]] = [
 ]
 _SERVED_AS: Final = "cardshare-controller.cardshare-system.svc"
 _COMMAND: Final = re.compile(r"^\$ kubectl cards (.*)\n((?:(?!```|\$ ).*\n)*)", re.MULTILINE)
+_FILE: Final = re.compile(r"^```yaml\n# (\S+\.yaml)\n((?:(?!```).*\n)*)```", re.MULTILINE)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _COUNT: Final = re.compile(r' \(x\d+\)|(?<="count": )\d+')
 
@@ -81,7 +93,8 @@ _COUNT: Final = re.compile(r' \(x\d+\)|(?<="count": )\d+')
 def schema() -> str:
     """The JSON Schema of what ``-o json`` prints: of each command that has it."""
     answers, components = msgspec.json.schema_components(
-        (Cards, Explained, ExplainedPods, Waiting, Fits, Queues, doctor_checks.Report), ref_template="#/$defs/{name}"
+        (Cards, Explained, ExplainedPods, Waiting, Fits, Queues, Simulated, doctor_checks.Report),
+        ref_template="#/$defs/{name}",
     )
     dialect = "https://json-schema.org/draft/2020-12/schema"
     whole = {"$schema": dialect, "title": "kubectl cards -o json", "anyOf": [*answers], "$defs": components}
@@ -100,12 +113,22 @@ def written(page: str, said: Mapping[str, str]) -> str:
 
 async def play(world: Rig, page: str) -> dict[str, str]:
     """Set the scene in *world* and run every command of *page*: its output by command."""
-    places = await _scene(world)
+    places = await _scene(world) | _files(world, page)
     kubeconfig = str(world.write_admins_kubeconfig())
     return {command: await _output(command, places, kubeconfig) for command in commands(page)}
 
 
-async def _scene(world: Rig) -> Mapping[str, str]:
+def _files(world: Rig, page: str) -> dict[str, str]:
+    """The manifests on *page*, each of which begins with its name in a comment, as files."""
+    places = {}
+    for name, text in _FILE.findall(page):
+        path = world.folder / name
+        path.write_text(text, encoding="utf-8")
+        places[name] = str(path)
+    return places
+
+
+async def _scene(world: Rig) -> dict[str, str]:
     """Pods that run and one that waits; where what the page names is to be found here."""
     await install(world.client)
     for queue in QUEUES:

@@ -18,7 +18,20 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
     [
         (
             [""],
-            ["check", "doctor", "explain", "fits", "get", "queues", "shadow", "snapshot", "version", "waiting", "web"],
+            [
+                "check",
+                "doctor",
+                "explain",
+                "fits",
+                "get",
+                "queues",
+                "shadow",
+                "simulate",
+                "snapshot",
+                "version",
+                "waiting",
+                "web",
+            ],
         ),
         (["explain", "-n", "t"], ["team"]),
         (["get", "--al"], ["--all-namespaces"]),

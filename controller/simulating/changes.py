@@ -1,0 +1,313 @@
+"""A change of the cluster, from manifests and flags, and how it is made in memory."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from controller.simulating.cluster import Cluster
+from core.admission.asked_in import pods_of, templates_of
+from core.admission.manifests import is_judged
+from core.admission.rulebook import rulebook
+from core.errors import ConfigError, InvalidRequestError, quoted
+from core.groups import DEFAULT_QUEUE, MEMBER_OF, TASK, GroupKey, GroupKind, GroupSpec
+from core.model import Node, NodeName, Pod, PodUid
+from core.names import HOSTNAME_LABEL, VGPU_REGISTER
+from core.settings import Policy
+from core.wire.changes import Change
+from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
+from core.wire.nodes import decode_node
+from core.wire.podgroups import DECODERS
+from core.wire.priority_classes import decode_priority_class
+from core.wire.queues import decode_queue
+from core.wire.quotas import decode_quota
+from core.wire.templates import decode_workload
+from core.wire.vgpu_register import with_mode, with_slots
+
+PODS_MAX: Final = 20_000
+NODES_MAX: Final = 5_000
+_UID: Final = "simulated"
+_VOLCANO_JOB: Final = ("batch.volcano.sh", "Job")
+_POD: Final = ("", "Pod")
+_DAEMON_SET: Final = ("apps", "DaemonSet")
+_CRITICAL: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_MODES: Final = ("hami-core", "mig", "mps")
+_SHARES_MAX: Final = 1024
+POLICIES: Final = tuple(str(one) for one in (Policy.BINPACK, Policy.SPREAD, Policy.PACK))
+
+
+class UnusableChangeError(Exception):
+    """The change cannot be made; the text is one line with place, reason and remedy."""
+
+
+def make(cluster: Cluster, change: Change) -> tuple[Sequence[Pod], Sequence[str]]:
+    """Make *change* in *cluster*, without deciding anything; return the added pods, and notes.
+
+    Raises:
+        UnusableChangeError: it cannot be made; *cluster* may be changed in part.
+    """
+    maker = _Maker(cluster, change)
+    for one in read_manifests(change.manifests):
+        if isinstance(one, Unreadable):
+            raise UnusableChangeError(f"{change.file}:{one.line}: {one.problem}")
+        maker.add(one)
+    maker.copy_nodes()
+    for name, what in change.repartition:
+        maker.repartition(name, what)
+    for name in change.drain:
+        cluster.drain(maker.existing("--drain", name))
+    for name in change.remove:
+        cluster.remove_node(maker.existing("--remove", name))
+    cluster.add_pods(maker.pods)
+    return maker.pods, maker.notes
+
+
+def policy_of(change: Change) -> Policy:
+    """Return the policy of *change*.
+
+    Raises:
+        UnusableChangeError: there is no such policy.
+    """
+    if change.policy not in POLICIES:
+        raise UnusableChangeError(f"--policy: found {quoted(change.policy)}; write one of {', '.join(POLICIES)}")
+    return Policy(change.policy)
+
+
+class _Maker:
+    def __init__(self, cluster: Cluster, change: Change) -> None:
+        self.pods: Final[list[Pod]] = []
+        self.notes: Final[list[str]] = []
+        self._cluster: Final = cluster
+        self._change: Final = change
+        ledger = cluster.owner.ledger
+        self._book: Final = rulebook(ledger.settings, ledger.tables, ledger.catalog)
+        groups, quotas = cluster.owner.groups, cluster.owner.planner.state.books.quotas
+        self._kinds: Final[Mapping[tuple[str, str], Callable[[bytes], object]]] = {
+            ("", "Node"): lambda text: cluster.set_node(decode_node(text)),
+            ("", "ResourceQuota"): lambda text: quotas.changed(decode_quota(text)),
+            ("scheduling.k8s.io", "PriorityClass"): lambda text: groups.class_changed(decode_priority_class(text)),
+            ("scheduling.volcano.sh", "Queue"): lambda text: groups.queue_changed(decode_queue(text)),
+            **{(str(kind), "PodGroup"): partial(self._add_group, kind) for kind in GroupKind},
+        }
+
+    def _add_group(self, kind: GroupKind, text: bytes) -> None:
+        self._cluster.add_group(DECODERS[kind](text))
+
+    # ------------------------------------------------------------------ manifests
+
+    def add(self, manifest: Manifest) -> None:
+        """Add the object in *manifest*.
+
+        Raises:
+            UnusableChangeError: it is unreadable, of an unknown kind, or admission would deny it.
+        """
+        where = f"{self._change.file}:{manifest.line}"
+        try:
+            self._add(where, manifest)
+        except (InvalidRequestError, ConfigError) as e:
+            raise UnusableChangeError(f"{where}: {e}") from e
+
+    def _add(self, where: str, manifest: Manifest) -> None:
+        api, name = str(manifest.value.get("apiVersion") or ""), str(manifest.value.get("kind") or "")
+        kind = api.rpartition("/")[0], name
+        metadata = manifest.value.get("metadata")
+        if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+            raise UnusableChangeError(f"{where}: write metadata.name")
+        if kind == _DAEMON_SET:
+            self.notes.append(f"{where}: DaemonSets are left out; write the pods that they create")
+        elif is_judged(manifest):
+            self._add_workload(where, kind, manifest)
+        elif kind in self._kinds:
+            value = {**manifest.value, "metadata": {"namespace": self._change.namespace, "uid": _UID, **metadata}}
+            self._kinds[kind](json.dumps(value, default=str).encode())
+        else:
+            known = ", ".join(sorted({one for _, one in self._kinds} | {"Pod", "Job", "Deployment", "StatefulSet"}))
+            raise UnusableChangeError(
+                f"{where}: found kind {quoted(name)}; remove it, because only {known} are simulated"
+            )
+
+    def _add_workload(self, where: str, kind: tuple[str, str], manifest: Manifest) -> None:
+        metadata = manifest.value["metadata"]
+        namespace = str(metadata.get("namespace") or self._change.namespace)
+        asked = Manifest(manifest.line, self._with_requests(manifest.value))
+        templates = list(templates_of(asked))
+        pods = list(pods_of(asked, self._book, namespace))
+        counts = [1] if kind == _POD else [one.replicas for one in self._workload(asked, namespace).templates]
+        if not len(templates) == len(pods) == len(counts):
+            raise UnusableChangeError(f"{where}: write a template for each kind of pods, at most 64")
+        name = str(metadata.get("name") or f"{metadata['generateName']}1")
+        tasks = self._tasks(asked) if kind == _VOLCANO_JOB else [""] * len(pods)
+        group = self._group(asked, namespace, name, tasks, counts) if kind == _VOLCANO_JOB else ""
+        for template, pod, count, task in zip(templates, pods, counts, tasks, strict=True):
+            if len(self.pods) + count > PODS_MAX:
+                raise UnusableChangeError(f"{where}: write at most {PODS_MAX} pods")
+            made = self._completed(where, template, pod, "" if kind == _POD else f"{kind[1]}/{name}")
+            if group:
+                made = made._replace(annotations={**made.annotations, MEMBER_OF: group, TASK: task})
+            names = (
+                [name] if kind == _POD else [f"{name}-{task}-{at}" if task else f"{name}-{at}" for at in range(count)]
+            )
+            self.pods.extend(
+                made._replace(uid=PodUid(f"{_UID}/{namespace}/{one}"), namespace=namespace, name=one) for one in names
+            )
+
+    @staticmethod
+    def _workload(manifest: Manifest, namespace: str) -> Any:
+        return decode_workload(review_of(manifest.value, namespace))
+
+    @staticmethod
+    def _tasks(manifest: Manifest) -> list[str]:
+        return [str(one.get("name") or f"task{at}") for at, one in enumerate(manifest.value["spec"].get("tasks") or ())]
+
+    def _group(self, manifest: Manifest, namespace: str, name: str, tasks: Sequence[str], counts: Sequence[int]) -> str:
+        """Add the PodGroup that Volcano's controller creates for a Job; return its name."""
+        found, spec = self._workload(manifest, namespace), manifest.value["spec"]
+        least = [count if one.least is None else one.least for one, count in zip(found.templates, counts, strict=True)]
+        group = f"{name}-{_UID}"
+        self._cluster.add_group(
+            GroupSpec(
+                key=GroupKey(GroupKind.VOLCANO, namespace, group),
+                uid=f"{_UID}/{namespace}/{name}",
+                min_member=found.least or sum(least),
+                min_task_member=dict(zip(tasks, least, strict=True)),
+                queue=str(spec.get("queue") or DEFAULT_QUEUE),
+                priority_class=str(spec.get("priorityClassName") or ""),
+                created_s=self._cluster.now_s,
+                owner=f"Job/{name}",
+            )
+        )
+        return group
+
+    def _completed(self, where: str, template: Mapping[str, Any], pod: Pod, owner: str) -> Pod:
+        """Return *pod* as the API server stores it."""
+        spec = template.get("spec")
+        named = str(spec.get("priorityClassName") or "") if isinstance(spec, dict) else ""
+        known = self._cluster.owner.groups.classes.get(named)
+        priority = known.value if known is not None else _CRITICAL.get(named, pod.priority)
+        if named and known is None and named not in _CRITICAL:
+            raise UnusableChangeError(
+                f"{where}: priorityClassName: found {quoted(named)}; write one that the cluster has"
+            )
+        preempts = pod.preempts and (known is None or known.preempts)
+        return pod._replace(priority=priority, preempts=preempts, owner=owner, created_s=self._cluster.now_s)
+
+    def _with_requests(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a workload in which containers with cards have the requests of the change."""
+        made = copy.deepcopy(dict(value))
+        if self._change.requests:
+            for container in _containers(made):
+                if self._asks_cards(container):
+                    _set_requests(container, self._change.requests)
+        return made
+
+    def _asks_cards(self, container: Mapping[str, Any]) -> bool:
+        limits = (container.get("resources") or {}).get("limits") or {}
+        return not self._book.resources.isdisjoint(limits)
+
+    # ------------------------------------------------------------------ nodes
+
+    def existing(self, flag: str, name: str) -> NodeName:
+        """Return the name of a node.
+
+        Raises:
+            UnusableChangeError: there is no such node.
+        """
+        if self._cluster.node(NodeName(name)) is None:
+            raise UnusableChangeError(f"{flag}: there is no node {quoted(name)}; kubectl get nodes lists them")
+        return NodeName(name)
+
+    def copy_nodes(self) -> None:
+        """Add copies of a node, healthy and empty."""
+        number, like = self._change.add_nodes, self._change.like
+        if not number:
+            return
+        if number > NODES_MAX:
+            raise UnusableChangeError(f"--add-nodes: found {number}; write at most {NODES_MAX}")
+        node = self._cluster.node(self.existing("--like", like))
+        if node is None:
+            raise LookupError(like)
+        at = 0
+        for _ in range(number):
+            at += 1
+            while self._cluster.node(NodeName(f"{like}-new-{at}")) is not None:
+                at += 1
+            self._cluster.set_node(_copied(node, NodeName(f"{like}-new-{at}")))
+            self._cluster.unlock(NodeName(f"{like}-new-{at}"))
+            self._cluster.uncordon(NodeName(f"{like}-new-{at}"))
+
+    def repartition(self, name: str, what: str) -> None:
+        """Drain a node, give its cards a mode or a number of shares, and use it again.
+
+        Raises:
+            UnusableChangeError: this is not possible for its cards.
+        """
+        node = self._cluster.node(self.existing("--repartition", name))
+        text = node.annotations.get(VGPU_REGISTER, "") if node is not None else ""
+        if node is None or not text:
+            raise UnusableChangeError(
+                f"--repartition: node {quoted(name)} has no cards of Volcano's vGPU plugin; "
+                "write the node as it would be into the file of -f"
+            )
+        is_open = not node.unschedulable
+        self._cluster.drain(node.name)
+        drained = self._cluster.node(node.name) or node
+        self._cluster.set_node(self._partitioned(drained, text, what))
+        if is_open:
+            self._cluster.uncordon(node.name)
+
+    def _partitioned(self, node: Node, text: str, what: str) -> Node:
+        resource = self._cluster.owner.ledger.tables.vgpu.number_resource
+        if what in _MODES:
+            return replace(node, annotations={**node.annotations, VGPU_REGISTER: with_mode(text, what)})
+        if not (what.isascii() and what.isdigit() and 0 < int(what) <= _SHARES_MAX):
+            raise UnusableChangeError(
+                f"--repartition: found {quoted(what)}; write {', '.join(_MODES)} or a number of shares for each card "
+                f"from 1 to {_SHARES_MAX}"
+            )
+        changed, shares = with_slots(text, int(what))
+        amounts = {resource: str(shares)}
+        return replace(
+            node,
+            annotations={**node.annotations, VGPU_REGISTER: changed},
+            capacity={**node.capacity, **amounts},
+            allocatable={**node.allocatable, **amounts},
+        )
+
+
+def _copied(node: Node, name: NodeName) -> Node:
+    return replace(
+        node,
+        name=name,
+        uid=f"{_UID}/{name}",
+        labels={**node.labels, HOSTNAME_LABEL: name},
+        ready=True,
+        deleting=False,
+        joining=False,
+        created_s=0,
+    )
+
+
+def _containers(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the containers at any depth of *value*."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if key in ("containers", "initContainers") and isinstance(one, list):
+                yield from (container for container in one if isinstance(container, dict))
+            else:
+                yield from _containers(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _containers(one)
+
+
+def _set_requests(container: dict[str, Any], requests: Sequence[tuple[str, str]]) -> None:
+    resources = container.setdefault("resources", {})
+    for part in ("limits", "requests"):
+        amounts = dict(resources.get(part) or {})
+        for key, amount in requests:
+            amounts.pop(key, None)
+            if amount and part == "limits":
+                amounts[key] = amount
+        resources[part] = amounts

@@ -1,0 +1,181 @@
+"""Answers ``kubectl cards simulate``: makes a change in memory, lets the controller decide, and compares."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from controller.deciding.lifecycle import Entry
+from controller.inbox import Inbox
+from controller.reporting.answers import as_placed, where
+from controller.reporting.events import Recorder
+from controller.reporting.status import StatusWriter
+from controller.reporting.work import Work
+from controller.simulating.changes import make, policy_of
+from controller.simulating.cluster import Cluster
+from core.errors import InvariantError
+from core.explaining.reading_back import said_in
+from core.model import Pod, PodUid
+from core.units import counted
+from core.view.cards import cards_of
+from core.view.kinds import Kind, kinds_of
+from core.view.simulated import (
+    Because,
+    Outcome,
+    Simulated,
+    SimulatedCard,
+    SimulatedPod,
+    kinds_between,
+    losing,
+)
+from core.wire.changes import Change
+from kube.calls import Calls
+from kube.exchange import Response
+
+_NOT_YET: Final = "is not decided yet"
+
+
+async def simulate(cluster: Cluster, change: Change, notes: tuple[str, ...] = ()) -> Simulated:
+    """Return what would happen; *cluster* is changed, and other tasks run between two decisions.
+
+    Args:
+        cluster: as it was read.
+        change: what to change.
+        notes: on what could not be read.
+
+    Raises:
+        UnusableChangeError: the change cannot be made.
+    """
+    work = Work(time.monotonic)
+    begun = {one.pod.uid for one in cluster.owner.life}
+    await _settle(cluster, work)
+    comparing = _Comparing(cluster)
+    before = await _kinds(cluster)
+    if change.policy:
+        for _ in cluster.configure(replace(cluster.owner.planner.settings, policy=policy_of(change))):
+            await work.give_way()
+    added, more = make(cluster, change)
+    await _settle(cluster, work)
+    pods = [one async for one in comparing.pods(added)]
+    placed = sum(uid in comparing.nodes for uid in begun)
+    if placed:
+        more = (*more, f"without the change, the controller would place {counted(placed, 'waiting pods')} now")
+    if comparing.others:
+        others = counted(comparing.others, "pods")
+        more = (*more, f"{others} of other schedulers would leave their nodes; where these pods go is not simulated")
+    return Simulated(
+        pods=tuple(pods),
+        kinds=kinds_between(before, await _kinds(cluster)),
+        losing=losing(pods),
+        waiting=comparing.still_waiting,
+        notes=(*notes, *more),
+    )
+
+
+async def _settle(cluster: Cluster, work: Work) -> None:
+    for _ in cluster.settling():
+        await work.give_way()
+
+
+async def _kinds(cluster: Cluster) -> tuple[Kind, ...]:
+    # Counting thousands of nodes would block the loop.
+    return await asyncio.to_thread(lambda: kinds_of(cards_of(cluster.owner.ledger).nodes))
+
+
+class _NoServer:
+    """There is nothing to write to."""
+
+    async def request(self, verb: str, path: str, **sending: Any) -> Response:
+        del sending
+        raise InvariantError(f"a simulation has called {verb} {path}")
+
+
+class _Comparing:
+    """The pods before a change, and what became of them.
+
+    Attributes:
+        nodes: the nodes of pods before the change, by uid.
+        others: pods of other schedulers that left their nodes.
+        still_waiting: pods that waited before, and still wait.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.nodes: Final = {
+            uid: pod.node_name for uid, pod in cluster.pods.items() if pod.node_name and not pod.finished
+        }
+        self.others = 0
+        self.still_waiting = 0
+        self._cluster: Final = cluster
+        self._pods: Final = dict(cluster.pods)
+        self._waited: Final = [one.pod.uid for one in cluster.owner.life if one.placement is None]
+        metrics, inbox = cluster.metrics, Inbox(time.monotonic)
+        calls = Calls(_NoServer())
+        recorder = Recorder(calls, metrics, instance="")
+        self._writer: Final = StatusWriter(cluster.owner, calls, inbox, recorder, metrics)
+
+    async def pods(self, added: Sequence[Pod]) -> AsyncIterator[SimulatedPod]:
+        """Yield what became of *added* pods, and of others that the change affects."""
+        for pod in added:
+            yield await self._told(pod, Because.ADDED)
+        for uid in self._gone():
+            pod = self._pods[uid]
+            if pod.scheduler_name not in self._cluster.owner.planner.settings.scheduler_names:
+                self.others += 1
+                continue
+            because = Because.PREEMPTED if uid in self._cluster.preempted else Because.DRAINED
+            yield await self._told(pod, because)
+        for uid in self._waited:
+            found = await self._told(self._pods[uid], Because.WAITED)
+            if found.outcome == Outcome.PLACED:
+                yield found
+            else:
+                self.still_waiting += 1
+
+    def _gone(self) -> Iterator[PodUid]:
+        """Yield the pods that left their nodes, by name."""
+        left = self._cluster.replaced.keys() | self._cluster.ended.keys()
+        yield from sorted(left & self.nodes.keys(), key=lambda uid: self._pods[uid].key)
+
+    async def _told(self, pod: Pod, because: Because) -> SimulatedPod:
+        cluster, uid = self._cluster, pod.uid
+        while uid in cluster.replaced:
+            uid = cluster.replaced[uid]
+        found: dict[str, Any] = {"pod": pod.key, "because": str(because), "before": self.nodes.get(pod.uid, "")}
+        if pod.uid in cluster.preempted:
+            found["evicted_for"] = self._key(cluster.preempted[pod.uid])
+        now = cluster.pods.get(uid)
+        if now is None:
+            return SimulatedPod(**found, outcome=str(Outcome.ENDED))
+        place = self._place(now)
+        if place is not None:
+            cards = tuple(SimulatedCard(**one) for one in place["cards"])
+            return SimulatedPod(**found, outcome=str(Outcome.PLACED), node=place["node"], cards=cards)
+        entry = cluster.owner.life.get(uid)
+        return SimulatedPod(**found, outcome=str(Outcome.WAITS), **await self._why(now, entry))
+
+    def _key(self, uid: PodUid) -> str:
+        found = self._cluster.pods.get(uid) or self._pods.get(uid)
+        return found.key if found is not None else ""
+
+    def _place(self, pod: Pod) -> dict[str, Any] | None:
+        """Return node and cards of *pod*, bound or promised."""
+        ledger, entry = self._cluster.owner.ledger, self._cluster.owner.life.get(pod.uid)
+        if entry is not None and entry.placement is not None:
+            return where(ledger, entry.placement)
+        if not pod.node_name:
+            return None
+        holding = ledger.holding(pod.uid)
+        if holding is None or holding.assignment is None:
+            return {"node": pod.node_name, "cards": []}
+        return where(ledger, as_placed(pod, holding))
+
+    async def _why(self, pod: Pod, entry: Entry | None) -> dict[str, Any]:
+        if entry is None:
+            text = f"the scheduler {pod.scheduler_name} decides, which is not simulated"
+            return {"text": text} if not pod.gated else {"text": "it has scheduling gates"}
+        wait = await self._writer.wait(entry)
+        if wait is None:
+            return {"text": _NOT_YET}
+        said = said_in(wait.message)
+        return {"code": wait.cause.code, "text": wait.text, "nearest": said.nearest, "change": said.change}

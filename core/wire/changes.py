@@ -1,0 +1,36 @@
+"""A change of the cluster to simulate: the input of ``kubectl cards simulate``, and its JSON for the controller."""
+
+from typing import Final
+
+import msgspec
+
+from core.wire import reading
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to change.
+
+    manifests: the text of a manifest file. file: its name in messages. namespace: of objects without one. requests:
+    resources and amounts for the containers with cards in *manifests*; the amount "" removes the resource. add_nodes:
+    number of copies of the node *like*. drain, remove: nodes. repartition: nodes, each with a mode or a number of
+    shares for all its cards. policy: another placement policy; "" = the cluster's.
+    """
+
+    manifests: str = ""
+    file: str = "-f"
+    namespace: str = "default"
+    requests: tuple[tuple[str, str], ...] = ()
+    add_nodes: int = 0
+    like: str = ""
+    drain: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    repartition: tuple[tuple[str, str], ...] = ()
+    policy: str = ""
+
+
+decode_change: Final = reading.reader("change", Change, lambda found: found)
+
+
+def encode_change(change: Change) -> bytes:
+    """Return *change* as JSON."""
+    return msgspec.json.encode(change)

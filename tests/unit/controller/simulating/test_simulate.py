@@ -1,0 +1,218 @@
+"""A change is made in memory, and what becomes of all pods is told."""
+
+import pytest
+
+from controller.simulating.changes import UnusableChangeError
+from controller.simulating.simulate import simulate
+from core.groups import GroupKey, GroupKind, GroupSpec
+from core.view.simulated import SimulatedCard, SimulatedKind
+from core.wire.changes import Change
+from tests.support.worlds.world import node, pod
+from tests.unit.controller.simulating.test_cluster import budgets, cluster, owned
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: new}
+spec:
+  containers:
+  - name: main
+    image: i
+    resources: {limits: {volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 4000}}
+"""
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: team}
+spec:
+  parallelism: 3
+  template:
+    spec:
+      containers:
+      - name: main
+        image: i
+        resources: {limits: {volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 6000}}
+"""
+VOLCANO_JOB = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: gang}
+spec:
+  minAvailable: 3
+  schedulerName: cardshare
+  tasks:
+  - name: worker
+    replicas: 3
+    template:
+      spec:
+        schedulerName: cardshare
+        containers:
+        - name: main
+          image: i
+          resources: {limits: {volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 10000}}
+"""
+
+
+async def told(found, **change):
+    return await simulate(found, Change(**change))
+
+
+def short(found):
+    return {one.pod: (one.because, one.outcome, one.before, one.node) for one in found.pods}
+
+
+async def test_an_added_pod_gets_its_node_and_cards():
+    found = await told(cluster(node("n1")), manifests=POD)
+    assert short(found) == {"default/new": ("added", "placed", "", "n1")}
+    assert found.pods[0].cards == (SimulatedCard(card="n1-0", share="4000 MiB"),)
+    assert found.losing == 0
+
+
+async def test_a_pod_that_does_not_fit_waits_with_code_and_smallest_change():
+    found = await told(cluster(node("n1"), pods=[pod("a", memory=8000)]), manifests=POD)
+    (one,) = found.pods
+    assert (one.outcome, one.code) == ("waits", "CS501")
+    assert one.nearest == "n1 n1-0: 2000 of 4000 MiB free"
+    assert one.change.startswith("Ask for at most 2000 MiB of memory")
+    assert found.losing == 0, "it does not run now"
+
+
+async def test_the_pods_of_a_job_are_as_many_as_run_at_once():
+    found = await told(cluster(node("n1", cards=2)), manifests=JOB)
+    assert [(one.pod, one.outcome) for one in found.pods] == [
+        ("team/train-0", "placed"),
+        ("team/train-1", "placed"),
+        ("team/train-2", "waits"),
+    ]
+
+
+@pytest.mark.parametrize(("cards", "outcome"), [(2, "waits"), (3, "placed")])
+async def test_the_pods_of_a_job_of_volcano_are_a_group(cards, outcome):
+    world = cluster(node("n1", cards=cards))
+    world.owner.groups.queues_replaced((), served=True)
+    found = await told(world, manifests=VOLCANO_JOB)
+    assert [one.pod for one in found.pods] == [f"default/gang-worker-{at}" for at in range(3)]
+    assert {one.outcome for one in found.pods} == {outcome}
+
+
+async def test_requests_of_flags_replace_those_of_the_file():
+    world = cluster(node("n1"), pods=[pod("a", memory=8000)])
+    found = await told(world, manifests=POD, requests=(("volcano.sh/vgpu-memory", "2000"),))
+    assert found.pods[0].cards == (SimulatedCard(card="n1-0", share="2000 MiB"),)
+
+
+async def test_a_drained_pod_moves_or_waits_and_one_without_a_controller_ends():
+    world = cluster(node("n1", cards=3), node("n2"))
+    world.cordon("n2")
+    world.add_pods([owned("a", memory=9000), owned("b", memory=9500), pod("alone", memory=9900)])
+    world.settle()
+    world.uncordon("n2")
+    found = await told(world, drain=("n1",))
+    assert short(found) == {
+        "default/a": ("drained", "placed", "n1", "n2"),
+        "default/alone": ("drained", "ended", "n1", ""),
+        "default/b": ("drained", "waits", "n1", ""),
+    }
+    assert found.losing == 2
+
+
+async def test_new_nodes_take_pods_that_wait():
+    world = cluster(node("n1"), pods=[pod("a", memory=9000), pod("b", memory=9000), pod("c", memory=9000)])
+    found = await told(world, add_nodes=1, like="n1")
+    assert short(found) == {"default/b": ("waited", "placed", "", "n1-new-1")}
+    assert found.waiting == 1
+    assert found.kinds == (
+        SimulatedKind(
+            protocol="vgpu",
+            type="T4",
+            unit="MiB",
+            cards_before=1,
+            cards_after=2,
+            free_before=1000,
+            free_after=2000,
+            stranded_before=0,
+            stranded_after=0,
+        ),
+    )
+
+
+async def test_a_victim_is_named_with_the_pod_that_it_leaves_for():
+    world = cluster(node("n1"), pods=[owned("low", memory=8000)], preemption=True)
+    budgets(world, allowed=1)
+    manifest = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 10\n---" + POD
+    found = await told(
+        world,
+        manifests=manifest.replace("spec:", "spec:\n  priorityClassName: high"),
+        requests=(("volcano.sh/vgpu-memory", "5000"),),
+    )
+    assert short(found) == {
+        "default/new": ("added", "placed", "", "n1"),
+        "default/low": ("preempted", "waits", "n1", ""),
+    }
+    assert found.pods[1].evicted_for == "default/new"
+    assert found.losing == 1
+
+
+async def test_a_node_with_fewer_shares_takes_fewer_pods():
+    world = cluster(node("n1"), pods=[owned("a"), owned("b"), owned("c")])
+    found = await told(world, repartition=(("n1", "2"),))
+    assert sorted(one.outcome for one in found.pods) == ["placed", "placed", "waits"]
+    assert world.node("n1").allocatable["volcano.sh/vgpu-number"] == "2"
+
+
+async def test_another_policy_decides_where_new_pods_go():
+    nodes = node("n1"), node("n2")
+    for policy, where in (("binpack", "n1"), ("spread", "n2")):
+        world = cluster(*nodes)
+        world.cordon("n2")
+        world.add_pods([pod("a")])
+        world.settle()
+        world.uncordon("n2")
+        found = await told(world, manifests=POD, policy=policy)
+        assert found.pods[0].node == where, policy
+
+
+async def test_pods_of_other_schedulers_are_counted_and_not_judged():
+    world = cluster(node("n1"), pods=[pod("dns", limits={}, scheduler_name="default-scheduler", node_name="n1")])
+    found = await told(world, remove=("n1",))
+    assert found.pods == ()
+    assert found.notes == ("1 pod of other schedulers would leave their nodes; where these pods go is not simulated",)
+
+
+async def test_a_group_that_lost_a_member_to_a_drain_waits_for_it():
+    world = cluster(node("n1"), node("n2"))
+    world.owner.groups.queues_replaced((), served=True)
+    world.add_group(GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="g", min_member=2))
+    member = {"scheduling.k8s.io/group-name": "g"}
+    world.add_pods(owned(f"m{at}", memory=10_000, annotations=member) for at in range(2))
+    world.settle()
+    found = await told(world, drain=("n1",))
+    assert [(one.outcome, one.before) for one in found.pods] == [("waits", "n1")]
+    assert found.pods[0].code
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"drain": ("n9",)}, "--drain: there is no node 'n9'"),
+        ({"remove": ("n9",)}, "--remove: there is no node 'n9'"),
+        ({"add_nodes": 1, "like": "n9"}, "--like: there is no node 'n9'"),
+        ({"repartition": (("n9", "mig"),)}, "--repartition: there is no node 'n9'"),
+        (
+            {"repartition": (("n1", "nonsense"),)},
+            "--repartition: found 'nonsense'; write hami-core, mig, mps or a number",
+        ),
+        ({"policy": "best"}, "--policy: found 'best'; write one of binpack, spread, pack"),
+        ({"manifests": "kind: Pod"}, "-f:1: write metadata.name"),
+        ({"manifests": "{"}, "-f:1: "),
+        ({"manifests": "apiVersion: v1\nkind: Service\nmetadata: {name: s}"}, "-f:1: found kind 'Service'; remove it"),
+        ({"manifests": POD.replace("4000", "many")}, "-f:2: "),
+        ({"manifests": POD.replace("spec:", "spec:\n  priorityClassName: x")}, "-f:2: priorityClassName: found 'x'"),
+        ({"manifests": "apiVersion: v1\nkind: Node\nmetadata: {name: n3}\nstatus: {capacity: 3}"}, "-f:1: node"),
+    ],
+)
+async def test_a_change_that_cannot_be_made_is_one_line(change, problem):
+    with pytest.raises(UnusableChangeError) as told_so:
+        await told(cluster(node("n1")), **change)
+    assert str(told_so.value).startswith(problem)
+    assert "\n" not in str(told_so.value)
