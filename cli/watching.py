@@ -8,7 +8,6 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from cli.claims import following
 from cli.cluster import BOUND, NODES, PODS, selecting
-from core.groups import group_of
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
 from core.wire.nodes import decode_node
@@ -20,6 +19,14 @@ from kube.transport import Transport
 _T = TypeVar("_T")
 # Combines a pod's binding and its device plugin's writes into one displayed change.
 _GATHER_S: Final = 0.5
+
+
+# Takes a pod's uid, and the pod, None if it is gone.
+Telling = Callable[[PodUid, Pod | None], None]
+
+
+def _tell_nobody(uid: PodUid, pod: Pod | None) -> None:
+    del uid, pod
 
 
 class _Nodes:
@@ -47,8 +54,8 @@ class _Nodes:
 class _Pods:
     """`kube.reflector.Sink` of bound pods."""
 
-    def __init__(self, ledger: Ledger, changed: asyncio.Event, grouped: dict[PodUid, Pod]) -> None:
-        self._ledger, self._changed, self._grouped = ledger, changed, grouped
+    def __init__(self, ledger: Ledger, changed: asyncio.Event, told: Telling) -> None:
+        self._ledger, self._changed, self._told = ledger, changed, told
         self._known: set[PodUid] = set()
 
     async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
@@ -71,14 +78,11 @@ class _Pods:
 
     def _count(self, pod: Pod) -> None:
         self._ledger.count(pod)
-        if group_of(pod) is not None:
-            self._grouped[pod.uid] = pod
-        else:
-            self._grouped.pop(pod.uid, None)
+        self._told(pod.uid, pod)
 
     def _forget(self, uid: PodUid) -> None:
         self._ledger.release(uid)
-        self._grouped.pop(uid, None)
+        self._told(uid, None)
 
 
 async def changes(
@@ -88,7 +92,7 @@ async def changes(
     complain: Callable[[str], None],
     *,
     complain_of_claims: Callable[[str], None] | None = None,
-    grouped: dict[PodUid, Pod] | None = None,
+    told: Telling = _tell_nobody,
 ) -> AsyncIterator[list[NodeName]]:
     """Keep *ledger* up to date; yield the names of changed nodes, first of all nodes.
 
@@ -98,12 +102,11 @@ async def changes(
         selector: a label selector of nodes, "" for all.
         complain: gets why what is shown may be old, in one line, once for each reason, and "" when it is no more.
         complain_of_claims: gets the same of resource claims; without it, *complain* does.
-        grouped: is kept as *ledger* is: the pods on nodes that have a group, also those that have ended.
+        told: is called with each pod on a node that is new or changed, also with ones that have ended.
     """
     changed = asyncio.Event()
-    grouped = {} if grouped is None else grouped
     nodes = Reflector(transport, NODES, decode=decode_node, sink=_Nodes(ledger, changed), selectors=selecting(selector))
-    pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed, grouped), selectors=BOUND)
+    pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed, told), selectors=BOUND)
     async with asyncio.TaskGroup() as tasks:
         # Resource claims may be unserved, or the user may lack the right to see them.
         uses = following(transport, ledger, changed.set)

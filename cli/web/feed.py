@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from cli import watching
@@ -15,12 +16,15 @@ from cli.claims import Keeping, unread
 from cli.cluster import NODES, PODS, Holdings
 from cli.waiting import UNBOUND, is_ours, is_shown
 from cli.web.groups import Groups
+from core.groups import group_of
 from core.images import Images
 from core.ledger import Ledger
 from core.model import NodeName, Pod, PodUid
 from core.store import Store
 from core.view.cards import VERSION, Node, Total, cards_of, node_for, totals_of
+from core.view.fits import Place
 from core.view.kinds import Kind, kinds_of
+from core.view.mine import Mine, mine_of
 from core.view.queues import Queues, queues_for, queues_of
 from core.view.waiting import Waiting, waiting, waiting_for, waits
 from core.wire.pods import decode_pod
@@ -60,7 +64,8 @@ class Update:
     """The changes since the reader's last message; the first ones have everything.
 
     nodes: the changed nodes, at most 500. gone: names of removed nodes. totals, kinds: over all nodes.
-    waiting, queues: None if nothing in them changed, queues also if they are not seen. notes: what could not be read.
+    waiting, queues, mine: None if nothing in them changed, queues also if they are not seen. mine: the namespace of the
+    user whose rights the feed has, None for other readers. notes: what could not be read.
     stale: why the data may be old, "" while all watches run.
     """
 
@@ -72,6 +77,7 @@ class Update:
     kinds: tuple[Kind, ...] = ()
     waiting: Waiting | None = None
     queues: Queues | None = None
+    mine: Mine | None = None
     notes: tuple[str, ...] = ()
     stale: str = ""
 
@@ -84,6 +90,7 @@ class _Reader:
     nodes: set[NodeName]
     has_waiting: bool = True
     has_queues: bool = True
+    has_mine: bool = True
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -102,9 +109,11 @@ class Feed:
         self._pods_changed: Final = asyncio.Event()
         self._waiting: Waiting | None = None
         self._waiting_in: Final[dict[str, Waiting]] = {}
-        self._grouped: Final[dict[PodUid, Pod]] = {}
-        self._groups: Final = Groups(transport, sees.namespace, self._pods_changed.set)
+        # Pods on nodes that are in groups or in the user's namespace.
+        self._kept: Final[dict[PodUid, Pod]] = {}
+        self._groups: Final = Groups(transport, sees.namespace, sees.home, self._pods_changed.set)
         self._queues: Queues | None = None
+        self._mine: Mine | None = None
         self._has_nodes: Final = asyncio.Event()
         self._stale: Final = {"nodes": "", "waiting": ""}
         self._claims: tuple[str, ...] = ()
@@ -149,7 +158,7 @@ class Feed:
                 names = sorted(reader.nodes)[:_NODES_MAX]
                 reader.nodes.difference_update(names)
                 update = self._update(reader, names)
-                reader.has_waiting = reader.has_queues = False
+                reader.has_waiting = reader.has_queues = reader.has_mine = False
                 yield update
                 if reader.nodes:
                     reader.changed.set()
@@ -170,7 +179,7 @@ class Feed:
         return copy
 
     def bound(self, namespace: str) -> list[Pod]:
-        """Return the pods of *namespace* with cards on nodes."""
+        """Return the pods of *namespace* on nodes with cards."""
         held = (self._ledger.counted(uid) for name in self._ledger.states for uid in self._ledger.holders(name))
         return [pod for pod in held if pod is not None and pod.namespace == namespace]
 
@@ -200,6 +209,7 @@ class Feed:
             kinds=kinds,
             waiting=self._waiting_of(sees) if reader.has_waiting else None,
             queues=self._queues_of(sees) if reader.has_queues else None,
+            mine=self._mine if reader.has_mine and sees.home == self.sees.home else None,
             # Notes and reasons could name objects of other namespaces.
             notes=_NARROWED if is_narrowed else notes,
             stale=_STALE if is_narrowed and stale else stale,
@@ -225,12 +235,15 @@ class Feed:
         is_narrowed = sees.namespace != self.sees.namespace
         return queues_for(self._queues, sees.namespace) if is_narrowed else self._queues
 
-    def _tell(self, nodes: Sequence[NodeName] = (), *, has_waiting: bool = False, has_queues: bool = False) -> None:
+    def _tell(
+        self, nodes: Sequence[NodeName] = (), *, waiting: bool = False, queues: bool = False, mine: bool = False
+    ) -> None:
         for reader in self._readers:
             if reader.sees.nodes:
                 reader.nodes.update(nodes)
-            reader.has_waiting |= has_waiting
-            reader.has_queues |= has_queues
+            reader.has_waiting |= waiting
+            reader.has_queues |= queues
+            reader.has_mine |= mine
             reader.changed.set()
 
     def _complain(self, of: str, state: str) -> None:
@@ -244,7 +257,7 @@ class Feed:
     async def _follow_nodes(self) -> None:
         complain = partial(self._complain, "nodes")
         following = watching.changes(
-            self._transport, self._ledger, "", complain, complain_of_claims=self._note_claims, grouped=self._grouped
+            self._transport, self._ledger, "", complain, complain_of_claims=self._note_claims, told=self._told
         )
         async for names in following:
             there = [name for name in names if name in self._ledger.states]
@@ -263,10 +276,11 @@ class Feed:
     async def _follow_waiting(self) -> None:
         namespace = self.sees.namespace
         path = f"{namespace_path(namespace)}/pods" if namespace else PODS
-        store = Store(self._put, lambda pod: self._pods.pop(pod.uid, None), self._pods.values, lambda pod: pod.uid)
-        pods = Reflector(
-            self._transport, path, decode=decode_pod, sink=Keeping(store, self._pods_changed.set), selectors=UNBOUND
-        )
+        store = Store(self._put, self._drop, lambda: chain(self._pods.values(), self._on_nodes()), lambda pod: pod.uid)
+        # Pods on nodes come with the nodes; if these are not seen, they come here, for their own holders.
+        selectors = UNBOUND if self.sees.nodes else {}
+        sink = Keeping(store, self._pods_changed.set)
+        pods = Reflector(self._transport, path, decode=decode_pod, sink=sink, selectors=selectors)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pods.run(), name="unbound pods")
             tasks.create_task(watching.complaints((pods,), partial(self._complain, "waiting")), name="complaints")
@@ -284,28 +298,59 @@ class Feed:
                 await asyncio.sleep(max(least_s, _REST_PER_LOOK * took_s))
 
     def _put(self, pod: Pod) -> None:
-        self._pods[pod.uid] = pod
+        if not pod.node_name:
+            self._pods[pod.uid] = pod
+        elif not self.sees.nodes:
+            self._pods.pop(pod.uid, None)
+            self._ledger.count(pod)
+            self._kept[pod.uid] = pod
+
+    def _drop(self, pod: Pod) -> None:
+        self._pods.pop(pod.uid, None)
+        if not self.sees.nodes:
+            self._ledger.release(pod.uid)
+            self._kept.pop(pod.uid, None)
+
+    def _on_nodes(self) -> Sequence[Pod]:
+        return () if self.sees.nodes else [*self._kept.values()]
+
+    def _told(self, uid: PodUid, pod: Pod | None) -> None:
+        if pod is not None and (pod.namespace == self.sees.home or group_of(pod) is not None):
+            self._kept[uid] = pod
+        elif self._kept.pop(uid, None) is None:
+            return
+        self._pods_changed.set()
 
     def _look_at_waiting(self) -> None:
         ledger, namespace = self._ledger, self.sees.namespace
         shown = [pod for pod in self._pods.values() if waits(pod) and is_shown(pod, ledger)]
         notes: list[str] = []
-        lines = self._groups.lines(shown, self._grouped.values(), notes)
+        lines = self._groups.lines(shown, self._kept.values(), notes)
         found = waiting(shown, lines, is_ours=partial(is_ours, ledger=ledger), namespace=namespace, notes=notes)
         queues = self._look_at_queues(shown, found)
-        has_waiting, has_queues = found != self._waiting, queues != self._queues
-        self._waiting, self._queues = found, queues
+        mine = self._look_at_mine(shown, queues) if self.sees.home else None
+        before = self._waiting, self._queues, self._mine
+        self._waiting, self._queues, self._mine = found, queues, mine
         self._waiting_in.clear()
-        if has_waiting or has_queues:
-            self._tell(has_waiting=has_waiting, has_queues=has_queues)
+        if before != (found, queues, mine):
+            self._tell(waiting=before[0] != found, queues=before[1] != queues, mine=before[2] != mine)
 
     def _look_at_queues(self, shown: Sequence[Pod], found: Waiting) -> Queues | None:
-        specs = self._groups.queues
+        specs, kept = self._groups.queues, self._kept.values()
         if not self.sees.nodes or specs is None:
             return None
         notes: list[str] = []
-        lines = self._groups.lines([*shown, *self._grouped.values()], self._grouped.values(), notes)
-        return queues_of(specs, self._ledger, self._grouped.values(), lines=lines, waiting=found, notes=notes)
+        lines = self._groups.lines([*shown, *kept], kept, notes)
+        return queues_of(specs, self._ledger, kept, lines=lines, waiting=found, notes=notes)
+
+    def _look_at_mine(self, shown: Sequence[Pod], queues: Queues | None) -> Mine:
+        ledger, home = self._ledger, self.sees.home
+        bound = [pod for pod in self._kept.values() if pod.namespace == home and is_shown(pod, ledger)]
+        pods = [*bound, *(pod for pod in shown if pod.namespace == home)]
+        lines = self._groups.lines(pods, (), [])
+        own = {queue for pod in pods if is_ours(pod, ledger) and (queue := lines.queue(pod)) is not None}
+        where = Place(ledger, home, self._groups.quotas, pods)
+        return mine_of(where, queues=queues, own=own, nodes_are_read=self.sees.nodes)
 
 
 async def what_is_seen(transport: Transport, namespace: str) -> Sees:

@@ -1,11 +1,11 @@
-"""Follows PodGroups, Queues and PriorityClasses as far as they are served, because places in line depend on them."""
+"""Follows PodGroups, Queues, PriorityClasses and ResourceQuotas, as far as they may be read."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from cli import watching
 from cli.claims import Keeping
@@ -16,6 +16,8 @@ from core.model import Pod
 from core.store import Store
 from core.view.waiting import Lines
 from core.wire.priority_classes import PriorityClass, decode_priority_class
+from core.wire.quotas import ResourceQuota, decode_quota
+from kube.calls import namespace_path
 from kube.groups import QUEUES_PATH
 from kube.reflector import Reflector
 from kube.transport import Transport
@@ -62,10 +64,13 @@ class _Kind(Generic[_K, _T]):
 
 
 class Groups:
-    """The groups of all namespaces, or of one, and all queues and priority classes."""
+    """The groups of all namespaces, or of one, all queues and priority classes, and the quotas of one namespace."""
 
-    def __init__(self, transport: Transport, namespace: str, changed: Callable[[], None]) -> None:
-        """Prepare to follow the groups in *namespace*, "" for all; *changed* is called after each change."""
+    def __init__(self, transport: Transport, namespace: str, home: str, changed: Callable[[], None]) -> None:
+        """Prepare to follow the groups in *namespace*, "" for all; *changed* is called after each change.
+
+        home: the namespace whose quotas are followed, "" for none.
+        """
         self._namespace: Final = namespace
         self._changed: Final = changed
         key, name = attrgetter("key"), attrgetter("name")
@@ -76,6 +81,9 @@ class Groups:
         self._queues: Final[_Kind[str, QueueSpec]] = _Kind(transport, (QUEUES_PATH,), queue_from, name, changed)
         self._classes: Final[_Kind[str, PriorityClass]] = _Kind(
             transport, (CLASSES,), decode_priority_class, name, changed
+        )
+        self._quotas: Final[_Kind[str, ResourceQuota] | None] = (
+            _Kind(transport, (f"{namespace_path(home)}/resourcequotas",), decode_quota, name, changed) if home else None
         )
 
     async def run(self) -> None:
@@ -99,8 +107,16 @@ class Groups:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return why queues are not known, or may be old."""
-        return (f"Queues are not followed ({self._queues.why})",) if self._queues.why and not self._namespace else ()
+        """Return why quotas or queues are not known, or may be old."""
+        kinds = {"ResourceQuotas": self._quotas, "Queues": None if self._namespace else self._queues}
+        return tuple(
+            f"{kind} are not followed ({one.why})" for kind, one in kinds.items() if one is not None and one.why
+        )
+
+    @property
+    def quotas(self) -> Sequence[ResourceQuota]:
+        """Return the quotas of the user's namespace, as far as they may be read."""
+        return [*self._quotas.objects.values()] if self._quotas is not None else ()
 
     def lines(self, pods: Iterable[Pod], bound: Iterable[Pod], notes: list[str]) -> Lines:
         """Return what determines the order of *pods*; *bound* are the pods with groups on nodes.
@@ -123,8 +139,10 @@ class Groups:
             is_complete=is_complete,
         )
 
-    def _kinds(self) -> Iterator[_Kind[GroupKey, GroupSpec] | _Kind[str, QueueSpec] | _Kind[str, PriorityClass]]:
+    def _kinds(self) -> Iterator[_Kind[Any, Any]]:
         yield from self._groups.values()
+        if self._quotas is not None:
+            yield self._quotas
         if not self._namespace:
             yield self._queues
             yield self._classes

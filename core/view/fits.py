@@ -32,7 +32,8 @@ from core.wire.quotas import ResourceQuota
 
 # The limit of counted pods, whose placement takes some seconds.
 COUNT_MAX: Final = 100_000
-_REQUESTS, _LIMITS = "requests.", "limits."
+# Prefixes of the resources of a ResourceQuota.
+REQUESTS, LIMITS = "requests.", "limits."
 # No request is larger, in MiB or in cards.
 _MOST: Final = 2**26
 _NAME: Final = "fits"
@@ -98,9 +99,10 @@ class Place(NamedTuple):
 
     def budget(self) -> Budget | None:
         """Return what the quotas leave; None if nothing limits the namespace."""
-        return budget(self._limited())
+        return budget(self.limited())
 
-    def _limited(self) -> Iterator[Limited]:
+    def limited(self) -> Iterator[Limited]:
+        """Yield the quotas: with `REQUESTS` as Kubernetes counts, without it as cardshare counts `LIMITS`."""
         held: Counter[str] = Counter()
         for pod in self.pods:
             holding = self.ledger.holding(pod.uid)
@@ -110,9 +112,9 @@ class Place(NamedTuple):
             account = Account(QUOTA, one.name, one.namespace)
             if one.scoped:
                 continue
-            in_all = {key.removeprefix(_LIMITS): most for key, most in one.hard.items() if key.startswith(_LIMITS)}
+            in_all = {key.removeprefix(LIMITS): most for key, most in one.hard.items() if key.startswith(LIMITS)}
             yield Limited(account, {key: most for key, most in in_all.items() if key in self.ledger.budgeted}, held)
-            yield Limited(account, {key: most for key, most in one.hard.items() if key.startswith(_REQUESTS)}, one.used)
+            yield Limited(account, {key: most for key, most in one.hard.items() if key.startswith(REQUESTS)}, one.used)
 
 
 def fits_wish(where: Place, wish: CardWish, notes: Sequence[str] = ()) -> Fits:
@@ -187,7 +189,7 @@ def _fit(where: Place, pod: Pod, protocol: str) -> Fit:
 
 def _over(found: Fit, over: tuple[Over, ...]) -> Fit:
     """Return *found* with the blocking quota; the controller enforces ``limits.``, the API server the rest."""
-    counted = next((one for one in over if one.resource.startswith(_REQUESTS)), None)
+    counted = next((one for one in over if one.resource.startswith(REQUESTS)), None)
     if counted is None:
         return _told(found, over_wait(over))
     quota = f"{counted.account.kind} {counted.account.name} of namespace {counted.account.namespace}"
@@ -223,7 +225,7 @@ def _numbered(pod: Pod, at: int) -> Pod:
 
 def _asked(ledger: Ledger, pod: Pod, placement: Placement) -> Mapping[str, int]:
     """Return what *placement* uses of quotas: as HAMi counts, and as Kubernetes counts, under ``requests.``."""
-    counted = {f"{_REQUESTS}{name}": amount for name, amount in nodefit.amounts_of(pod)}
+    counted = {f"{REQUESTS}{name}": amount for name, amount in nodefit.amounts_of(pod)}
     return {**taken(ledger, pod, placement.dialect, placement.assignment), **counted}
 
 

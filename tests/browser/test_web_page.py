@@ -181,6 +181,26 @@ async def test_a_manifest_is_answered_with_how_many_fit_or_with_its_faulty_line(
         await form.get_by_text(re.compile("line 2: .*found 'lots'")).wait_for()
 
 
+async def test_own_pods_have_a_first_screen_with_what_is_left_and_what_helps(tmp_path):
+    async with world(tmp_path, permissions=["clipboard-read", "clipboard-write"]) as (rig, screen):
+        refused = (
+            "CS501 0/4 nodes are available: 1 too little free memory on every card. Ask for at most 100 MiB of memory."
+        )
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": refused}
+        await rig.client.patch("/api/v1/namespaces/default/pods/waits/status", {"status": {"conditions": [condition]}})
+        quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.volcano.sh/vgpu-memory": "12000"}}}
+        await rig.client.create("/api/v1/namespaces/default/resourcequotas", quota)
+        copy = screen.page.locator("my-pods").get_by_role("button", name="Copy")
+        await copy.wait_for(timeout=LIVE_MS)
+        await screen.page.get_by_role("cell", name="Running").wait_for(timeout=LIVE_MS)
+        waits, holds, left = await screen.texts("my-pods tbody tr")
+        assert waits == "waits waits CS501 Ask for at most 100 MiB of memory Copy"
+        assert holds == "a Running t4-a GPU-t4-a-1 (3000 MiB, 50 % cores)"
+        assert left == "ResourceQuota q limits.volcano.sh/vgpu-memory 3000 12000 9000"
+        await copy.click()
+        assert await screen.page.evaluate("navigator.clipboard.readText()") == "Ask for at most 100 MiB of memory"
+
+
 async def test_it_speaks_chinese_and_remembers_the_choice(tmp_path):
     async with world(tmp_path, locale=CHINESE) as (_, screen):
         assert "等待中的 Pod" in await screen.texts("h2")

@@ -221,6 +221,32 @@ async def test_a_pod_is_what_explain_says_of_it(rig, capsys):
         assert shown == json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("sees_nodes", [True, False])
+async def test_own_pods_are_what_explain_says_and_follow_the_cluster(rig, capsys, sees_nodes):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", VGPU, ASSIGNED, "t4-a")
+        hard = {"limits.volcano.sh/vgpu-memory": "12000"}
+        await world.client.create(
+            "/api/v1/namespaces/default/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}}
+        )
+        watch = ["get", "list", "watch"]
+        await give(world, "person", [{"apiGroups": [""], "resources": ["pods", "resourcequotas"], "verbs": watch}])
+        own = kubeconfig if sees_nodes else await world.write_kubeconfig("person")
+        async with served(own, "default") as page, page.updates() as updates:
+            update = await until(updates, lambda one: one["mine"] and one["mine"]["pods"][0]["phase"] == "Running")
+            capsys.readouterr()
+            await cards(own, "explain", "a", "-o", "json")
+            assert update["mine"]["pods"] == [json.loads(capsys.readouterr().out)]
+            (left,) = update["mine"]["left"]
+            assert (left["name"], left["held"], left["left"]) == ("q", 3000, 9000)
+            await add_pod(world, "b", VGPU, {}, "")
+            update = await until(updates, lambda one: one["mine"] and one["mine"]["count"] == 2)
+            assert [one["pod"] for one in update["mine"]["pods"]] == ["default/b", "default/a"]
+            await world.client.delete(f"{PODS}/a")
+            update = await until(updates, lambda one: one["mine"] and one["mine"]["count"] == 1)
+            assert update["mine"]["left"][0]["left"] == 12000
+
+
 async def test_its_queues_are_those_of_the_command_and_follow_the_cluster(rig, capsys):
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)
@@ -308,6 +334,8 @@ async def test_who_may_see_one_namespace_sees_that_and_no_cards(rig):
         await give(world, "person", rules)
         async with served(await world.write_kubeconfig("person"), "default") as page, page.updates() as updates:
             first = await anext(updates)
+        (mine,) = first["mine"]["pods"]
+        assert (mine["pod"], mine["state"]) == ("default/b", "waits")
         assert first["sees"] == {"nodes": False, "namespace": "default", "home": "default", "queues": True}
         assert (first["nodes"], first["totals"], first["kinds"]) == ([], [], [])
         assert [pod["pod"] for pod in first["waiting"]["pods"]] == ["default/b"]

@@ -29,6 +29,13 @@ export function bar(used, total, mark = null) {
   return element("span", { className: "bar", "aria-hidden": "true" }, part, at);
 }
 
+/** A text with a button that copies it. @param {string} text @param {string} label */
+export function copied(text, label) {
+  const button = element("button", { type: "button", className: "copy", title: label, "aria-label": `${label}: ${text}` }, label);
+  button.addEventListener("click", () => navigator.clipboard.writeText(text));
+  return element("div", {}, text, " ", button);
+}
+
 /** How much is used, from 0 to 1; never 0 while something is used, never 1 while something is free. */
 export function share(used, total) {
   if (!used || !total) return 0;

@@ -5,23 +5,23 @@ import { FilterBar } from "./filters.js";
 import { FitForm } from "./fits.js";
 import { NodeGrid } from "./grid.js";
 import { KindList } from "./kinds.js";
-import { Model } from "./model.js";
 import { Detail } from "./detail.js";
+import { MyPods } from "./mine.js";
+import { Model } from "./model.js";
 import { QueueList } from "./queues.js";
 import { WaitingList } from "./waiting.js";
 import { currentLanguage, otherLanguage, say } from "./words.js";
 
-customElements.define("filter-bar", FilterBar);
-customElements.define("kind-list", KindList);
-customElements.define("waiting-list", WaitingList);
-customElements.define("node-grid", NodeGrid);
-customElements.define("queue-list", QueueList);
-customElements.define("fit-form", FitForm);
+const ELEMENTS = {
+  "filter-bar": FilterBar, "my-pods": MyPods, "waiting-list": WaitingList, "node-grid": NodeGrid, "kind-list": KindList,
+  "queue-list": QueueList, "fit-form": FitForm,
+};
+for (const [name, made] of Object.entries(ELEMENTS)) customElements.define(name, made);
 
 const key = takeKey();
 const model = new Model();
 const detail = new Detail(document.getElementById("detail"), model, key);
-const parts = [...document.querySelectorAll("filter-bar, kind-list, waiting-list, node-grid, queue-list, fit-form")];
+const parts = [...document.querySelectorAll(Object.keys(ELEMENTS).join(", "))];
 const state = document.getElementById("state");
 const language = document.getElementById("language");
 let lost = say("connecting");

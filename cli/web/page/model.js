@@ -10,6 +10,7 @@ export class Model extends EventTarget {
     this.kinds = [];
     this.waiting = null;
     this.queues = null;
+    this.mine = null;
     this.notes = [];
     this.sees = null;
     this.stale = "";
@@ -32,6 +33,7 @@ export class Model extends EventTarget {
     this.stale = update.stale;
     if (update.waiting) this.waiting = update.waiting;
     if (update.queues) this.queues = update.queues;
+    if (update.mine) this.mine = update.mine;
     this.changed();
   }
 
