@@ -103,6 +103,28 @@ async def test_a_card_that_no_pod_can_get_is_marked(tmp_path):
         assert row.endswith("27720 MiB 27720 MiB 0 MiB 100 %")
 
 
+async def behind(page: Any, *, hidden: bool) -> None:
+    """Put a tab into the background, or back."""
+    await page.evaluate("is => Object.defineProperty(document, 'hidden', {value: is, configurable: true})", hidden)
+    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+async def test_more_tabs_than_a_browser_has_connections_are_live_once_they_are_shown(tmp_path):
+    async with world(tmp_path) as (rig, screen):
+        address = await screen.page.evaluate("location.origin + '/#key=' + sessionStorage.getItem('key')")
+        await behind(screen.page, hidden=True)
+        for _ in range(6):
+            tab = Screen(await screen.page.context.new_page())
+            await tab.page.goto(address)
+            await tab.card("GPU-t4-a-1").wait_for(timeout=LIVE_MS)
+            await behind(tab.page, hidden=True)
+        await rig.client.delete("/api/v1/namespaces/default/pods/a")
+        await behind(screen.page, hidden=False)
+        await screen.page.get_by_role("button", name="GPU-t4-a-1: Tesla T4, 0 / 15360 MiB").wait_for(timeout=LIVE_MS)
+        assert await screen.texts("#state") == ["Live"]
+        assert screen.complaints == []
+
+
 async def test_filters_are_in_the_address_and_a_reload_keeps_them(tmp_path):
     async with world(tmp_path) as (_, screen):
         await screen.page.get_by_role("searchbox", name="Type").fill("t4")

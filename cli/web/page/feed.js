@@ -1,6 +1,16 @@
 // The server's events: the key goes in a header, which EventSource cannot send.
 
+import { say } from "./words.js";
+
 const AGAIN_MS = [500, 1000, 2000, 5000];
+const SLOW_MS = 5000;
+
+// Aborted each time this tab goes to the background or comes back.
+let hidden = new AbortController();
+document.addEventListener("visibilitychange", () => {
+  hidden.abort();
+  hidden = new AbortController();
+});
 
 /** The key from the address, which then loses it; kept for a reload of this tab. */
 export function takeKey() {
@@ -21,6 +31,7 @@ export async function ask(path, key, more = {}) {
 
 /**
  * Call *onBegin* at each connection, *onUpdate* with each update, and *onState* with why nothing comes, "" while it does.
+ * A tab in the background lets its connection go: a browser opens only six to one server, for all tabs together.
  * @param {string} key
  * @param {() => void} onBegin
  * @param {(update: object) => void} onUpdate
@@ -28,8 +39,12 @@ export async function ask(path, key, more = {}) {
  */
 export async function follow(key, onBegin, onUpdate, onState) {
   for (let failures = 0; ; failures++) {
+    await isShown();
+    const slow = setTimeout(() => onState(say("slow")), SLOW_MS);
+    const { signal } = hidden;
     try {
-      const answer = await ask("/v1/feed", key);
+      const answer = await ask("/v1/feed", key, { signal });
+      clearTimeout(slow);
       onBegin();
       for await (const update of events(answer.body)) {
         failures = 0;
@@ -38,10 +53,29 @@ export async function follow(key, onBegin, onUpdate, onState) {
       }
       onState("ended");
     } catch (problem) {
-      onState(problem instanceof Error ? problem.message : String(problem));
+      if (!signal.aborted) onState(problem instanceof Error ? problem.message : String(problem));
+    }
+    clearTimeout(slow);
+    if (signal.aborted) {
+      onState(say("connecting"));
+      failures = -1;
+      continue;
     }
     await new Promise((resolve) => setTimeout(resolve, AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)]));
   }
+}
+
+/** Wait until this tab is in the foreground. @returns {Promise<void>} */
+function isShown() {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (document.hidden) return;
+      document.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+    look();
+  });
 }
 
 async function* events(body) {

@@ -15,6 +15,7 @@ const WORDS = {
     queues: "Queues", resource: "Resource", holds: "Holds", guarantee: "Guarantee", deserved: "Deserved", capability: "Capability",
     wouldFit: "Would this fit?", manifest: "Manifest (YAML or JSON)", file: "Or a file", count: "Count", counting: "Counting ...",
     fit: "{0} such pods fit now in namespace {1}.", fitMore: "More than {0} such pods fit now in namespace {1}.", stops: "The next one does not fit: {0}",
+    slow: "the server does not answer; if this page is open in many windows, close some, because a browser opens six connections to one server",
     connecting: "Connecting ...", lost: "Not live: {0}", live: "Live", more: "{0} more",
   },
   zh: {
@@ -31,6 +32,7 @@ const WORDS = {
     queues: "队列", resource: "资源", holds: "已占用", guarantee: "保障量", deserved: "应得量", capability: "上限",
     wouldFit: "能放下吗？", manifest: "清单（YAML 或 JSON）", file: "或选择文件", count: "计算", counting: "正在计算……",
     fit: "命名空间 {1} 现在能放下 {0} 个这样的 Pod。", fitMore: "命名空间 {1} 现在能放下 {0} 个以上这样的 Pod。", stops: "下一个放不下：{0}",
+    slow: "服务器没有响应；如果在很多窗口中打开了本页，请关闭一些，因为浏览器对一个服务器最多打开六个连接",
     connecting: "正在连接……", lost: "未实时更新：{0}", live: "实时", more: "另有 {0} 个",
   },
 };
