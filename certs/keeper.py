@@ -87,7 +87,7 @@ class Keeper:
         if problem and problem != self._told:
             self._tell(problem)
         elif self._told and not problem:
-            self._tell("all is well again")
+            self._tell("all is healthy again")
         self._told = problem
 
 

@@ -52,7 +52,7 @@ def exit_code(run: Callable[[], None]) -> int:
         print(f"controller: stopping, so that another one leads: {_first(group)}", file=sys.stderr)
         code = _LEASE_LOST
     except* InvariantError as group:
-        print(f"controller: a promise of ours is broken; stopping, to rebuild: {_first(group)}", file=sys.stderr)
+        print(f"controller: an invariant is broken; stopping to rebuild its state: {_first(group)}", file=sys.stderr)
         code = _WE_ARE_WRONG
     return code
 

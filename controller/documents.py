@@ -66,7 +66,7 @@ def _said(source: NodeDocuments, found: ConfigMap) -> dict[NodeName, dict[str, s
         for node, document, text in source.read(found.name, found.texts):
             said.setdefault(NodeName(node), {})[document] = text
     except InvalidRequestError as e:
-        _log.warning("a ConfigMap that speaks of nodes cannot be read", namespace=found.namespace, reason=str(e))
+        _log.warning("a ConfigMap with node data cannot be read", namespace=found.namespace, reason=str(e))
     return said
 
 

@@ -52,9 +52,9 @@ class LastGood:
             except ApiError as e:
                 if str(e) != told:
                     told = str(e)
-                    _log.warning("the configuration in force cannot be kept", config_map=str(self._where), error=told)
+                    _log.warning("the configuration in force cannot be saved", config_map=str(self._where), error=told)
                 await self._sleep(backoff.next_s())
                 continue
             kept, told = good, ""
             backoff.reset()
-            _log.info("configuration in force kept", config_map=str(self._where))
+            _log.info("configuration in force saved", config_map=str(self._where))

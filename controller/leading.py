@@ -150,7 +150,7 @@ class Leading:
         if await self._lease.release(limit_s):
             _log.info("lease released", lease=self._lease.name)
         elif self._lease.problem:
-            _log.warning("lease not released; it passes on when its time is over", error=self._lease.problem)
+            _log.warning("lease not released; it passes on when it expires", error=self._lease.problem)
 
 
 class Gated:

@@ -86,7 +86,7 @@ class Loop:
                 more = planner.plan(time.monotonic() + _SLICE_S) or more
                 due_s = planner.next_due_s()
         except UndefinedEventError as e:
-            _log.exception("a pod is not what it was thought to be, and is read anew", pod_uid=e.uid)
+            _log.exception("a pod is in an unexpected state and is read again", pod_uid=e.uid)
             self._owner.mistrust(e)
             more = True
         return more, due_s

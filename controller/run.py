@@ -145,7 +145,7 @@ class Controller:
             self._has_ended = has_led
         except TimeoutError:
             leading.close()
-            _log.warning("what was under way has not ended; the lease is not released", waited_s=DRAIN_S)
+            _log.warning("calls in progress have not ended; the lease is not released", waited_s=DRAIN_S)
 
     async def _settle(self) -> None:
         """Wait until no Binding of this leader or an earlier one can take effect any more."""

@@ -85,7 +85,7 @@ class SchedulerName:
             clock: monotonic seconds.
         """
         self.rival: Final = rival
-        self.given_up = "whether another places its pods is not known yet"
+        self.given_up = "it is not known yet whether another scheduler places its pods"
         self._is_wanted: Final = is_wanted
         self._is_sent: Final = is_sent
         self._changed: Final = changed
@@ -158,7 +158,9 @@ class SchedulerName:
             _log.warning("scheduler name given up", name=self.rival.name, reason=why)
             namespace, _, name = OWN_MAP.partition("/")
             about = Subject(kind="ConfigMap", namespace=namespace, name=name, uid="")
-            message = f"pods with schedulerName {self.rival.name} are left alone: {why}; stop one of the two schedulers"
+            message = (
+                f"pods with schedulerName {self.rival.name} are ignored here: {why}; stop one of the two schedulers"
+            )
             self._tell(Announce(about=about, reason="SchedulerNameGivenUp", message=message))
         else:
             _log.info("scheduler name taken", name=self.rival.name)
@@ -171,7 +173,7 @@ class SchedulerName:
         if self._foreign is not None:
             key, at_s = self._foreign
             if self._clock() - at_s < _FOREIGN_S:
-                return f"somebody else bound pod {key}"
+                return f"another client bound pod {key}"
             self._foreign = None
         if lease is None:
             return ""

@@ -90,7 +90,7 @@ class Serving:
                     if pair is not None:
                         source.serve(self._context, pair)
                 except ConfigError as e:
-                    _log.warning("no certificate to serve previews and explanations with", error=str(e))
+                    _log.warning("no certificate for previews and explanations", error=str(e))
                 if source.is_serving and not is_served:
                     taken = await self._trusted.start(config.preview_listen, "--preview-listen")
                     is_served = True
@@ -117,7 +117,7 @@ class Serving:
         """Return additional notes for the readiness answer, one line each."""
         process = self._process
         trouble = process.owner.preempting.trouble
-        found = [f"pods with schedulerName {name} are left alone: {why}" for name, why in process.given_up.items()]
+        found = [f"pods with schedulerName {name} are ignored here: {why}" for name, why in process.given_up.items()]
         return [*found, *process.watches.notes(), *([trouble] if trouble else [])]
 
     async def report(self) -> None:
@@ -167,15 +167,15 @@ class Serving:
         config, leading = self._process.config, self._process.leading
         if config.shadow:
             return Wait(
-                Cause.NOT_LEADING, "waits for its scheduler; this process only looks on (--shadow), see /v1/shadow"
+                Cause.NOT_LEADING, "waits for its scheduler; this process only observes (--shadow), see /v1/shadow"
             )
         if leading is not None and leading.phase is Phase.LEADING and leading.may_decide():
             return None
         if leading is not None and leading.phase is Phase.STANDBY:
             lease = "/".join(config.lease) if config.lease is not None else ""
-            text = f"waits for the process that decides, which is not this one: see who holds the Lease {lease}"
+            text = f"waits for the leader, which is another process: see the holder of Lease {lease}"
             return Wait(Cause.NOT_LEADING, text)
-        why = "; ".join(self.reasons()) or "it does not know yet all that was written before"
+        why = "; ".join(self.reasons()) or "it does not know all earlier writes yet"
         return Wait(Cause.NOT_READY, f"waits until this process may decide: {why}")
 
     def _packing(self) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from core.settings import DialectName, Settings
 from core.tables import Tables
 
 _NAMED_MAX: Final = 5
-_NAMED_WHERE: Final = "whose names the controller's /v1/audit and log tell"
+_NAMED_WHERE: Final = "named in the controller's /v1/audit and log"
 
 
 class Fault(StrEnum):
@@ -76,8 +76,8 @@ def faults_between(ledger: Ledger) -> tuple[Finding, ...]:
         Finding(
             fault=Fault.MISSING_NODE,
             node=node,
-            text=f"pod {key} is bound to node {node}, which does not exist; its cards are counted nowhere; "
-            "delete the pod, or bring the node back",
+            text=f"pod {key} is bound to node {node}, which does not exist; its cards are not counted; "
+            "delete the pod, or restore the node",
         )
         for node, key in ledger.stray_pods()
     ]

@@ -106,7 +106,7 @@ def step(
 
 
 # Why a pod is not bound: a plugin has served another pod and has not released the lock.
-RELEASING: Final = LockWait(reason="the device plugin has served a pod there, and is dropping its lock")
+RELEASING: Final = LockWait(reason="the device plugin has served a pod there, and is releasing its lock")
 
 
 # Why a pod is not bound: another pod `misleads` the plugin.

@@ -201,9 +201,7 @@ class Volumes:
         """Return why no node takes a pod with this claim, whatever is free; None if one could."""
         told = f"volume claim {quoted(claim.key)}"
         if claim.key in _ephemeral(pod) and claim.pod_uid != pod.uid:
-            text = (
-                f"{told} was not made for this pod, whose ephemeral volume is to have that name; delete one of the two"
-            )
+            text = f"{told} was not created for this pod's ephemeral volume of that name; delete the claim or the pod"
             return Wait(Cause.CLAIM_NOT_FOUND, text)
         if claim.deleting:
             return Wait(Cause.CLAIM_NOT_FOUND, f"{told} is being deleted; name another one")
@@ -236,7 +234,7 @@ class Volumes:
             text = f"{told} is not bound yet; its storage class {quoted(found.name)} binds it at once: see its events"
             return Wait(Cause.CLAIM_NOT_BOUND, text)
         if not _makes(found) and not self._candidates(claim):
-            text = f"no volume of storage class {quoted(found.name)} is free for {told}, and that class makes none"
+            text = f"no volume of storage class {quoted(found.name)} is free for {told}, and that class provisions none"
             return Wait(Cause.CLAIM_NOT_BOUND, text)
         return None
 
@@ -352,7 +350,7 @@ class Volumes:
             over = len(used | self.storage.handles_attached(node, driver)) + more - limits[driver]
             if more and over > 0:
                 until = f"has {over} fewer volumes of {driver} attached (of {limits[driver]} that it can attach)"
-                yield Obstacle(f"no room to attach volumes of {driver}", until)
+                yield Obstacle(f"no capacity to attach volumes of {driver}", until)
 
     def _is_held(self, disk: Disk, node: NodeName) -> bool:
         found = (self._disks.get((name, node)) for name in disk.names)
@@ -430,7 +428,7 @@ def _together(selectors: Sequence[tuple[Requirement, ...]]) -> Alternatives:
 
 
 def _missing(pod: Pod, key: str) -> Wait:
-    made = ", which its ephemeral volume is to be given" if key in _ephemeral(pod) else "; create it"
+    made = ", which its ephemeral volume will get" if key in _ephemeral(pod) else "; create it"
     return Wait(Cause.CLAIM_NOT_FOUND, f"volume claim {quoted(key)} does not exist{made}")
 
 

@@ -221,7 +221,7 @@ class Plain:
     def answer(self, call: Call) -> Reply:
         """See `App`."""
         if call.method != "GET":
-            raise RefusedCallError(405, "ask by GET", allow="GET")
+            raise RefusedCallError(405, "use GET", allow="GET")
         match call.path:
             case "/healthz":
                 return Reply(b"ok\n", content_type=TEXT)
@@ -232,4 +232,4 @@ class Plain:
             case "/metrics":
                 return Reply(self._exposition(), content_type=METRICS)
             case _:
-                raise RefusedCallError(404, "there is nothing here; ask /healthz, /readyz or /metrics")
+                raise RefusedCallError(404, "not found; available: /healthz, /readyz or /metrics")

@@ -131,7 +131,7 @@ class ActiveConfiguration:
             self._from_before.add(source)
             self.good[source] = kept.text.content
             _log.error(
-                "SETTINGS REFUSED; this process runs on the last good ones, which were kept",
+                "SETTINGS REFUSED; this process uses the saved last good ones",
                 source=found.text.subject,
                 kept=str(self._files.last_good),
                 reason="; ".join(found.problems),

@@ -45,7 +45,7 @@ class ReviewCalls:
             raise RefusedCallError(403, call.stranger)
         path = self._paths.get(call.path)
         if path is None and call.path != edits.PATH:
-            raise RefusedCallError(404, "there is nothing here; reviews go to /mutate, /validate and /configuration")
+            raise RefusedCallError(404, "not found; send reviews to /mutate, /validate and /configuration")
         if call.method != "POST":
             raise RefusedCallError(405, "send reviews by POST", allow="POST")
         content_type = call.header(b"content-type") or b""

@@ -100,7 +100,7 @@ class Denials:
                 except (ApiError, CredentialsError, TimeoutError) as e:
                     await self._failed(e)
                 except Exception as e:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
-                    _log.exception("denials cannot be told")
+                    _log.exception("denials cannot be reported")
                     await self._failed(e)
             if not self._waiting:
                 self._filled.clear()

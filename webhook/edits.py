@@ -21,7 +21,7 @@ _log: Final = structlog.get_logger()
 PATH: Final = "/configuration"
 _CONFIG_MAP: Final = Kind(version="v1", kind="ConfigMap")
 _JUDGED: Final = (Operation.CREATE, Operation.UPDATE)
-_UNJUDGED: Final = "cardshare did not judge this in time, and lets it through; see the event ConfigurationRefused"
+_UNJUDGED: Final = "cardshare did not check this in time and admits it; see event ConfigurationRefused"
 
 
 class Edits:
@@ -62,7 +62,7 @@ class Edits:
         except Exception:  # noqa: BLE001 (the last frame that knows the uid to answer to)
             _log.exception("review failed", review_uid=review.uid, config_map=f"{review.namespace}/{review.name}")
             self._metrics.failures += 1
-            word, reply = "failed", admit(warnings=["cardshare failed to judge this object and let it through"])
+            word, reply = "failed", admit(warnings=["cardshare failed to check this object and admitted it"])
         else:
             told = [str(one) for one in verdict.warnings]
             word = "allowed" if verdict.allowed else "denied"

@@ -33,7 +33,7 @@ async def follow_once(
         async with AsyncExitStack() as stack:
             await follow(await _connected(stack, kubeconfig, environ))
     except Exception:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
-        _log.exception("not followed; it is begun anew", what=what)
+        _log.exception("watch failed; it is restarted", what=what)
         await asyncio.sleep(_AGAIN_S)
 
 
@@ -47,5 +47,5 @@ async def _connected(stack: AsyncExitStack, kubeconfig: str, environ: Mapping[st
         except CredentialsError as e:
             if str(e) != told:
                 told = str(e)
-                _log.warning("nothing is known of the cluster; give credentials, or --no-inventory", error=told)
+                _log.warning("no access to the cluster; give credentials, or --no-inventory", error=told)
             await asyncio.sleep(backoff.next_s())

@@ -67,9 +67,9 @@ class Identity:
         """Return why no calls should be routed here, or ""."""
         ends = self._pair.expires
         if now >= ends:
-            return f"the certificate ended at {ends.isoformat()}"
+            return f"the certificate expired at {ends.isoformat()}"
         if now >= ends - READY_MARGIN:
-            return f"the certificate is about to end, at {ends.isoformat()}"
+            return f"the certificate expires soon, at {ends.isoformat()}"
         return ""
 
     async def look(self, now: datetime, renew: Callable[[ssl.SSLContext], None]) -> None:
@@ -111,7 +111,7 @@ class Identity:
         self._is_refusing = False
         renew(context)
         self._metrics.reloads["client_ca"] += 1
-        _log.info("authority of clients replaced")
+        _log.info("client CA replaced")
 
     def _look_at_time(self, now: datetime) -> None:
         ends = self._pair.expires
@@ -119,13 +119,13 @@ class Identity:
             self._is_refusing = now >= ends
             if self._is_refusing:
                 serving.refuse_handshakes(self.context)
-                _log.error("certificate has ended; no new connection is taken", ended=ends.isoformat())
+                _log.error("certificate expired; no new connection is accepted", ended=ends.isoformat())
             else:
                 serving.allow_handshakes(self.context)
         if now >= ends - _WARN_BEFORE and not self._has_warned:
             self._has_warned = True
-            _log.warning("certificate ends soon; see why it is not renewed", ends=ends.isoformat())
+            _log.warning("certificate expires soon; check why it is not renewed", ends=ends.isoformat())
 
     def _refused(self, error: str) -> None:
         self._metrics.reload_failures["certificate"] += 1
-        _log.warning("certificate refused", error=error)
+        _log.warning("certificate rejected", error=error)

@@ -131,10 +131,10 @@ class InventoryWatch:
         fresh = self._clock() - reflector.last_seen_monotonic < self._stale_s
         if not reflector.synced.is_set() or not fresh:
             if self._told is not None:
-                _log.warning("inventory too old; nothing is said about what can never fit", reason=reflector.state)
+                _log.warning("inventory too old; pods that can never fit are not reported", reason=reflector.state)
             elif reflector.state and not self._missed:
                 self._missed = True
-                _log.warning("no inventory yet; nothing is said about what can never fit", reason=reflector.state)
+                _log.warning("no inventory yet; pods that can never fit are not reported", reason=reflector.state)
             self._know(None)
         elif self._told != (id(cards), cards.inventory.version):
             self._know(cards.inventory.stock())

@@ -213,7 +213,7 @@ def _url(flags: argparse.Namespace, environ: Mapping[str, str], flag: str, probl
 def _names(flags: argparse.Namespace, environ: Mapping[str, str], problems: list[str]) -> frozenset[str]:
     given = flags.client_name or environ.get(variable("client_name"), "").replace(",", " ").split()
     if given and not _text(flags, environ, "client_ca"):
-        problems.append(f"{_name('client_ca')}: missing; a name proves nothing unless an authority vouches for it")
+        problems.append(f"{_name('client_ca')}: missing; name the CA that verifies the clients' certificates")
     if not all(one.strip() for one in given):
         problems.append(f"{_name('client_name')}: found ''; write a name of the API server's client certificate")
     return frozenset(given)

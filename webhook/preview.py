@@ -86,7 +86,7 @@ class Previewer:
             # The timeout includes the wait for a turn.
             async with asyncio.timeout(min(_PATIENCE_S, deadline_s)), self._turns:
                 text = await self._ask(pod)
-            outcome = "told" if text else "nothing to tell"
+            outcome = "told" if text else "nothing to report"
             return with_warning(answer, text) if text else answer
         except (TimeoutError, ApiError, CredentialsError) as e:
             self._tell(e)
@@ -110,4 +110,4 @@ class Previewer:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._told_s >= _TELL_S:
             self._told_s = now_s
-            _log.warning("no preview; dry runs are answered without", error=str(error) or type(error).__name__)
+            _log.warning("no preview; dry runs are answered without one", error=str(error) or type(error).__name__)

@@ -225,10 +225,11 @@ class Reviewer:
 
     def _failed(self) -> _Outcome:
         if self._book.settings.admission.admit_on_failure:
-            reply = admit(warnings=["cardshare failed to judge this object and let it through"])
+            reply = admit(warnings=["cardshare failed to check this object and admitted it"])
         else:
             reply = deny(
-                "cardshare failed to judge this object; try again, and tell the cluster's operator if it stays",
+                "cardshare failed to check this object; try again, and if the error stays, "
+                "report it to the cluster's operator",
                 code=500,
                 reason="InternalError",
             )

@@ -223,7 +223,7 @@ def _previewer(options: Options, metrics: Metrics) -> Previewer | None:
         return None
     source = ControllerSource(options.preview_url, options.preview_ca, options.preview_token)
     if why_not := source.why_not_readable():
-        _log.warning("no preview yet; dry runs are answered without until the files are there", error=why_not)
+        _log.warning("no preview yet; dry runs are answered without one until the files exist", error=why_not)
     return Previewer(source, metrics)
 
 
@@ -231,5 +231,5 @@ def _connections(wanted: int) -> int:
     files = raise_file_limit()
     found = connections_of(wanted, files)
     if found < wanted:
-        _log.warning("fewer connections than asked for; give the process more files", files=files, connections=found)
+        _log.warning("fewer connections than configured; raise the limit of open files", files=files, connections=found)
     return found

@@ -183,7 +183,7 @@ class Actor:
                 _log.warning("binding forbidden", pod=action.pod.key, node=action.node, error=error.message)
                 if self._is_ours(error):
                     self._say(f"forbidden: create pods/binding: {error.message}")
-                text = f"the API server forbids to bind this pod to {action.node}: {error.message}"
+                text = f"the API server forbids binding this pod to {action.node}: {error.message}"
                 wait = Wait(Cause.BINDING_REFUSED, text)
                 self._inbox.put(partial(refused, rest_s=_FORBIDDEN_REST_S, wait=wait))
             case ApiUnreachableError():
@@ -207,7 +207,7 @@ class Actor:
 
     def _say(self, state: str) -> None:
         if state != self.state:
-            _log.warning("bindings do not go through", reason=state)
+            _log.warning("bindings fail", reason=state)
             self.state = state
 
     # ------------------------------------------------------------------ locks of nodes
@@ -378,7 +378,9 @@ class Actor:
         except (ApiError, InvalidRequestError) as e:
             if not isinstance(e, ApiConflictError | ApiNotFoundError):
                 self._metrics.api_errors.labels("write condition").inc()
-                _log.warning("a pod cannot be moved, and nobody gets room before it is", pod=pod.key, error=str(e))
+                _log.warning(
+                    "a pod's condition cannot be written, so its cards stay reserved", pod=pod.key, error=str(e)
+                )
             if isinstance(e, ApiForbiddenError):
                 self._say(f"forbidden: patch pods/status: {e.message}")
             self._inbox.put(partial(self._owner.not_moved, pod.uid))
@@ -419,11 +421,11 @@ class Actor:
                 # A deleted pod needs no clearing; the mirror will report it.
             except ApiError as e:
                 self._metrics.api_errors.labels("clear annotations").inc()
-                _log.warning("an assignment that serves nobody cannot be cleared", pod=pod.key, error=str(e))
+                _log.warning("an unused assignment cannot be cleared", pod=pod.key, error=str(e))
                 await asyncio.sleep(again_s)
                 again_s = min(2.0 * again_s, _READ_AGAIN_MAX_S)
                 continue
-            _log.info("an assignment that serves nobody was cleared", pod=pod.key)
+            _log.info("an unused assignment was cleared", pod=pod.key)
             self._inbox.put(partial(self._owner.cleared, pod.uid, done=True))
             return
 

@@ -101,7 +101,7 @@ class Evicting:
         _log.warning("a pod is not evicted", pod=victim.key, error=str(error))
         trouble = ""
         if isinstance(error, ApiForbiddenError) and error.is_missing_right:
-            trouble = f"nobody is evicted for others: {error}"
+            trouble = f"no pod is evicted for others: {error}"
         answer = partial(
             self._preempting.refused, action.nomination, victim.uid, error.retry_after_s or 0.0, trouble=trouble
         )

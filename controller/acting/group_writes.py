@@ -171,7 +171,7 @@ class GroupWrites:
         if waits is not None and waits.status:
             self._recorder.note(Announce(about=about, reason="Unschedulable", message=waits.message))
         elif status.phase is not spec.status.phase and status.phase is GroupPhase.INQUEUE:
-            message = f"admitted to queue {spec.queue}: its pods may be made and placed"
+            message = f"admitted to queue {spec.queue}: its pods may be created and placed"
             self._recorder.note(Announce(about=about, reason="Admitted", message=message, warning=False))
         elif status.phase is not spec.status.phase and status.phase is GroupPhase.RUNNING:
             self._recorder.note(Announce(about=about, reason="Scheduled", message="pod group is ready", warning=False))
@@ -211,7 +211,7 @@ class GroupWrites:
             self._failed("make queue", f"queue {name}", e)
             return
         self._failing.discard("make queue")
-        _log.info("queue made", queue=name)
+        _log.info("queue created", queue=name)
         self._inbox.put(partial(self._groups.queue_changed, found))
 
     async def _write_queues(self) -> None:
@@ -248,7 +248,7 @@ class GroupWrites:
         self._metrics.api_errors.labels(doing).inc()
         if not is_race and doing not in self._failing:
             self._failing.add(doing)
-            _log.warning("what is known of groups cannot be written", doing=doing, what=what, error=str(error))
+            _log.warning("the status of groups cannot be written", doing=doing, what=what, error=str(error))
 
 
 def _path(api: str, key: GroupKey) -> str:

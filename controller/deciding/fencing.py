@@ -28,7 +28,7 @@ _LAST_REST_S: Final = 15.0
 # Of a pod that nobody has told yet why it waits.
 UNTOLD: Final = Wait(
     Cause.WAITING_FOR_DECISION,
-    "is decided next by the controller that leads now; nothing that an earlier one sent can bind it any more",
+    "will be decided by the current leader; no earlier request can bind it any more",
 )
 
 

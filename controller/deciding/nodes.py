@@ -163,8 +163,8 @@ class Nodes:
 
     def _tell_alternating(self, node: Node, dialect: DialectName) -> None:
         message = (
-            f"{dialect}: its device plugin writes two registers in turns; of each card the smaller figures count until "
-            f"one has stayed for {STEADY_S / 60:.0f} minutes: restart the device plugin's pod on this node"
+            f"{dialect}: restart the device plugin's pod on this node: the plugin alternates between two registers, "
+            f"and the smaller figures of each card count until one register has stayed for {STEADY_S / 60:.0f} minutes"
         )
         about = Subject(kind="Node", name=node.name, uid=node.uid)
         self._planner.actions.append(Announce(about=about, reason="RegisterAlternates", message=message))

@@ -16,7 +16,7 @@ from core.model import Pod, PodUid
 from core.waiting import Cause, Wait
 from kube.versions import is_newer
 
-_NOT_SAID: Final = "the API server neither binds this pod nor says why; it is tried again"
+_NOT_SAID: Final = "the API server neither binds this pod nor gives a reason; the pod is retried"
 
 
 class Outcomes:

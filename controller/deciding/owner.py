@@ -40,8 +40,8 @@ from core.wire.namespaces import Namespace
 from kube.versions import is_newer
 
 _CHANGED: Final = (
-    "its annotations name other cards than it was bound with, on which it is counted still; "
-    "delete the pod, and see who may write assignments"
+    "delete the pod, and check who may write assignments: its annotations name other cards than it was bound with, and "
+    "it still counts on those"
 )
 
 _T = TypeVar("_T")
@@ -350,8 +350,8 @@ class Owner:
     def _tell_rest(self, pod: Pod, rest_s: float) -> None:
         if rest_s:
             message = (
-                f"its kubelet turned pod uid {pod.uid} away: {pod.status_message or pod.status_reason}; no pod of this "
-                f"kind is sent there for {rest_s:.0f} s, and longer if that happens again; see the device plugin's log"
+                f"its kubelet rejected pod uid {pod.uid}: {pod.status_message or pod.status_reason}; no pod of this "
+                f"kind is sent there for {rest_s:.0f} s, and longer if this happens again; see the device plugin's log"
             )
             node = self.ledger.node(NodeName(pod.node_name))
             about = Subject(kind="Node", name=pod.node_name, uid=node.uid if node is not None else "")
@@ -360,12 +360,12 @@ class Owner:
     def _warn_of(self, pod: Pod, closes: str) -> None:
         if pod.node_name not in self.ledger.states:
             message = (
-                f"is bound to node {pod.node_name}, which does not exist; its cards are counted nowhere; "
-                "delete the pod, or bring the node back"
+                f"is bound to node {pod.node_name}, which does not exist, so its cards are not counted; "
+                "delete the pod, or restore the node"
             )
             self.planner.actions.append(Announce(about=about_pod(pod), reason="NodeMissing", message=message))
         if closes:
-            message = f"node {pod.node_name} takes no new shares while this pod is there: {closes}"
+            message = f"node {pod.node_name} accepts no new shares while this pod is there: {closes}"
             self.planner.actions.append(Announce(about=about_pod(pod), reason="CardsClosed", message=message))
 
     def announce_anew(self) -> Iterator[None]:

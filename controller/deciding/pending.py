@@ -20,7 +20,7 @@ FIRST_REST_S: Final = 0.25
 _LAST_REST_S: Final = 60.0
 # After so many failures in a row users are told: one or two are over before a condition is written.
 _FAILURES_QUIET: Final = 4
-RETRIED: Final = Wait(Cause.RETRIED, "is tried again, later each time: the last write did not go through")
+RETRIED: Final = Wait(Cause.RETRIED, "is retried with growing delays, because the last write failed")
 # How long after its creation a pod may be given a group: Volcano names some thousand pods in that time.
 GROUP_GIVEN_S: Final = 30.0
 _AWAITS_GROUP: Final = Wait(
@@ -241,7 +241,7 @@ class Pending:
 def _left_over(node: NodeName) -> Wait:
     """Why a pod is not decided of which nothing was sent, and which a device plugin could serve all the same."""
     text = (
-        f"its annotations hold an assignment on {node} that it was never bound with, and by which the device plugin "
-        "there could serve another pod; it is decided once they are cleared"
+        f"is decided once its annotations are cleared: they hold an assignment on {node} that it was never bound with, "
+        "and the device plugin there could serve another pod by it"
     )
     return Wait(Cause.WAITING_FOR_DECISION, text)

@@ -70,9 +70,8 @@ def room_wait(annotations: Mapping[str, str], had: int, comes_to: int) -> Wait |
     longest, value = max(annotations.items(), key=lambda one: len(one[0]) + len(one[1]))
     long = annotations_bytes({longest: value})
     text = (
-        f"its annotations come to {had} bytes, and with its assignment to more than the {_ANNOTATIONS_MAX_BYTES} that "
-        "the API server takes for one pod; remove or shorten annotations: the longest is "
-        f"{quoted(longest)} with {long} bytes"
+        f"remove or shorten annotations, of which the longest is {quoted(longest)} with {long} bytes: all have {had} "
+        f"bytes, and with the assignment more than the {_ANNOTATIONS_MAX_BYTES} that the API server accepts for one pod"
     )
     return Wait(Cause.TOO_LONG, text)
 
@@ -92,15 +91,15 @@ def turn_wait(node: NodeName, why: str = "", *, most_s: float = 0.0) -> Wait:
         "for this one"
     )
     if most_s:
-        text += f"; idle nodes and cards are kept whole for so long, {most_s:g} s at most (turn_wait_max_s)"
+        text += f"; until then no idle node or card is opened for it, {most_s:g} s at most (turn_wait_max_s)"
     return Wait(Cause.WAITING_FOR_TURN, text)
 
 
 def fenced_wait(node: NodeName) -> Wait:
     """Why a pod that has its place waits until none can be bound any more that an earlier leader sent there."""
     text = (
-        f"has its place on {node} and waits until the API server has stored new conditions of other pods that wait, so "
-        "that it can no longer execute a Binding that an earlier leader sent for one of them"
+        f"has its place on {node} and waits until new conditions of other waiting pods are stored, so that the API "
+        "server can no longer execute a Binding that an earlier leader sent for one of them"
     )
     return Wait(Cause.WAITING_FOR_TURN, text)
 
@@ -108,8 +107,8 @@ def fenced_wait(node: NodeName) -> Wait:
 def unsettled_wait(node: NodeName) -> Wait:
     """Why a pod that has its place waits behind another of which it is not known what became of its Binding."""
     text = (
-        f"has its place on {node} and waits until it is known whether the API server has bound there another pod that "
-        "the device plugin could mistake for this one"
+        f"has its place on {node} and waits until the outcome of another pod's Binding there is known; the device "
+        "plugin could mistake that pod for this one"
     )
     return Wait(Cause.WAITING_FOR_TURN, text)
 

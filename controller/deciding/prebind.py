@@ -85,7 +85,7 @@ class PreBind:
         chosen = self._volumes.choose(pod, self._planner.ledger.states[placement.node].facts)
         if chosen is None:
             # Several claims of the pod fight for one volume, or another pod was given it.
-            self._give_up(entry, f"volumes for all its claims are not to be had on {placement.node}")
+            self._give_up(entry, f"{placement.node} cannot provide volumes for all its claims")
             return True
         target = target_of(pod)
         work = _Preparation(
@@ -144,13 +144,15 @@ class PreBind:
         """Why a claim will not be bound where it is to be, or ""."""
         claim = self._storage.claims.get(key)
         if claim is None or claim.deleting or claim.lost:
-            return f"volume claim {quoted(key)} is gone, or going"
+            return f"volume claim {quoted(key)} does not exist, or is being deleted"
         if claim.bound or claim.volume:
             return ""
         if claim.selected_node == work.node:
             work.told.add(key)
         elif key in work.told:
-            return f"its provisioner gave up making volume claim {quoted(key)} on {work.node}: see the claim's events"
+            return (
+                f"its provisioner failed to provide volume claim {quoted(key)} on {work.node}: see the claim's events"
+            )
         return ""
 
     def _done(self, entry: Entry) -> None:
@@ -168,7 +170,7 @@ class PreBind:
         self._undo(self._end(entry.pod.uid))
         self._planner.life.failed(entry)
         self._planner.promises.take_back(entry)
-        wait = Wait(Cause.VOLUMES_NOT_BOUND, f"{problem}; it is tried again")
+        wait = Wait(Cause.VOLUMES_NOT_BOUND, f"{problem}; it is retried")
         self._pending.settled(entry, rest_s=_FIRST_REST_S, wait=wait)
 
     def _end(self, uid: PodUid) -> _Preparation | None:

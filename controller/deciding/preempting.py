@@ -286,7 +286,7 @@ class Preempting:
         self._nominations.put(nomination)
         planner.actions.append(Preempt(nomination=nomination.uid, nominated=nominated, victims=victims))
         message = (
-            f"{_pods(len(victims))} {nomination.whose} {_are(len(victims))} asked to leave {_on(nomination.nodes)}"
+            f"{_pods(len(victims))} {nomination.whose} {_are(len(victims))} being evicted from {_on(nomination.nodes)}"
         )
         planner.actions.append(
             Announce(about=about_pod(entry.pod), reason="Preempting", message=message, warning=False)
@@ -308,14 +308,14 @@ class Preempting:
 
     def _tell(self, nomination: Nomination) -> None:
         many = len(nomination.victims)
-        text = f"pods {nomination.whose} were asked to leave"
+        text = f"pods {nomination.whose} were evicted"
         if many:
-            text = f"{_pods(many)} {nomination.whose} {'was' if many == 1 else 'were'} asked to leave"
+            text = f"{_pods(many)} {nomination.whose} {_are(many)} being evicted"
         wait_s = self._planner.settings.preemption_wait_s
         whose = "it" if nomination.key is None else "its group"
         wait = Wait(
             Cause.WAITING_FOR_EVICTED,
-            f"{text} {_on(nomination.nodes)}, and their room is kept for {whose}, {wait_s:g} s at most",
+            f"{text} from {_on(nomination.nodes)}; their capacity is reserved for {whose}, {wait_s:g} s at most",
         )
         for entry in self._waiting(nomination):
             if entry.stage is Stage.REFUSED and entry.wait != wait:

@@ -165,8 +165,8 @@ class Search:
             raise error
         self._state.metrics.contradictions.inc()
         why = (
-            f"the scheduler contradicts itself there ({impersonal(error.problem)}); nothing new is placed on it until "
-            "its cards or the configuration change, or the controller starts again; please report this"
+            f"please report this: a placement contradicted the ledger ({impersonal(error.problem)}); nothing new is "
+            "placed there until its cards or the configuration change, or the controller restarts"
         )
         self._ledger.set_aside(name, why)
         about = Subject(kind="Node", name=name, uid=node.uid)

@@ -147,8 +147,8 @@ class Turns:
         found = self._state.ledger.node(node)
         # Events of nodes are in a namespace that others read; which pod it is, the pod's own event tells.
         message = (
-            f"its device plugin has not served pod uid {uid} for {waited_s:.0f} s; no pod that it could mistake for "
-            "that one is sent there until it answers; see the plugin's log, or delete the pod"
+            f"see the log of its device plugin, or delete pod uid {uid}: the plugin has not served the pod for "
+            f"{waited_s:.0f} s, and no pod that it could mistake for that one is sent there until it answers"
         )
         about = Subject(kind="Node", name=node, uid=found.uid if found is not None else "")
         self._state.actions.append(Announce(about=about, reason="DevicePluginSilent", message=message))

@@ -63,13 +63,11 @@ class Gang:
             return Wait(Cause.WAITING_FOR_GROUP, f"{text} are placed")
         tally = self.unit.tally(Counter(one.parts for one in self.unit.members))
         wanted = Tally(self.unit.minimum, {}).needed()
-        text = f"waits until {wanted} members of {self.what} can be placed together; {tally.members} can be decided"
+        text = f"waits until {wanted} members of {self.what} can be placed together; {_ready(tally.members)}"
         short = tally.short()
         text += f" ({', '.join(short)})" if short else ""
         if self.absent:
-            text += (
-                f", {self.absent} more {'is' if self.absent == 1 else 'are'} there and not ready: see why each waits"
-            )
+            text += f", {self.absent} more {'is' if self.absent == 1 else 'are'} not ready: see why each waits"
         if self.foreign:
             name = self.waiting[0].pod.scheduler_name
             text += f", {self.foreign} more {'names' if self.foreign == 1 else 'name'} another scheduler: write {name}"
@@ -392,3 +390,7 @@ def _counts(pod: Pod, entry: Entry | None) -> bool:
     if pod.phase is Phase.FAILED or is_leaving(pod):
         return False
     return bool(pod.node_name) or (entry is not None and (entry.placement is not None or entry.stage in UNSETTLED))
+
+
+def _ready(count: int) -> str:
+    return f"{count} {'is' if count == 1 else 'are'} ready"

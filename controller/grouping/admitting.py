@@ -90,12 +90,12 @@ def queue_problem(name: str, queue: QueueSpec | None) -> str:
 
 def _beyond_queue(queue: QueueSpec, asked: Mapping[str, int], held: Mapping[str, int]) -> str:
     short = [
-        f"{shown(name, amount)} {name} asked, {shown(name, max(queue.capability[name] - held.get(name, 0), 0))} of "
+        f"{shown(name, amount)} {name} requested, {shown(name, max(queue.capability[name] - held.get(name, 0), 0))} of "
         f"{shown(name, queue.capability[name])} left"
         for name, amount in sorted(asked.items())
         if name in queue.capability and held.get(name, 0) + amount > queue.capability[name]
     ]
-    return f"queue {queue.name} has no room: {'; '.join(short)}" if short else ""
+    return f"queue {queue.name} has too little capacity: {'; '.join(short)}" if short else ""
 
 
 def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
@@ -109,12 +109,12 @@ def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
             total = total or room.sold().get(name, 0)
             # Free amounts of cards are not counted here; only the total is checked.
             if amount > total:
-                short.append(f"{shown(name, amount)} {name} asked, {shown(name, total)} there")
+                short.append(f"{shown(name, amount)} {name} requested, {shown(name, total)} in total")
             continue
         left = total * room.factor_pct // 100 - room.used.get(name, 0) - room.waiting.get(name, 0)
         if amount > left:
-            short.append(f"{shown(name, amount)} {name} asked, {shown(name, max(left, 0))} to be had")
-    return f"the cluster has no room for its minResources: {'; '.join(short)}" if short else ""
+            short.append(f"{shown(name, amount)} {name} requested, {shown(name, max(left, 0))} available")
+    return f"the cluster has too little for its minResources: {'; '.join(short)}" if short else ""
 
 
 def order(specs: Iterable[GroupSpec], queues: Mapping[str, QueueSpec]) -> list[GroupSpec]:

@@ -217,7 +217,7 @@ class Groups:
         if not self._is_ours(spec):
             return None
         if self.queues_served is None:
-            return Wait(Cause.WAITING_FOR_QUEUE, f"waits until it is known whether there is queue {spec.queue}")
+            return Wait(Cause.WAITING_FOR_QUEUE, f"waits until it is known whether queue {spec.queue} exists")
         problem = admitting.queue_problem(spec.queue, self.queues.get(spec.queue))
         return Wait(Cause.QUEUE_NOT_OPEN, f"waits because {problem}") if problem else None
 
@@ -233,15 +233,15 @@ class Groups:
         match self.served[key.kind]:
             case None:
                 text = (
-                    f"waits until it is known whether there is {_quoted(key)}; if that stays so, the controller may "
-                    f"not list podgroups of {key.kind.value}: see its ClusterRole"
+                    f"waits until it is known whether {_quoted(key)} exists; if this lasts, check that the "
+                    f"controller's ClusterRole allows listing podgroups of {key.kind.value}"
                 )
                 return Wait(Cause.WAITING_FOR_GROUP, text)
             case False:
                 text = (
-                    f"waits for {_quoted(key)}, but no kind PodGroup of {key.kind.value} that is known here is "
-                    "installed; install it, leave the group out of the pod, or say on the group's pods how many are "
-                    f"placed together: annotation {MIN_MEMBER}"
+                    f"waits for {_quoted(key)}, but this cluster has no supported kind PodGroup of {key.kind.value}; "
+                    "install it, leave the group out of the pod, or write on the group's pods how many start together: "
+                    f"annotation {MIN_MEMBER}"
                 )
                 return Wait(Cause.GROUP_NOT_FOUND, text)
             case _:

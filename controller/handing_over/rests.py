@@ -132,9 +132,9 @@ class Rests:
         if known is None or known.over:
             return ""
         if known.cause is Cause.RETURNED:
-            return "its device plugin has just come back"
+            return "its device plugin has just restarted"
         again = f", {known.times} times in a row" if known.times > 1 else ""
-        return f"its kubelet turned a pod away{again}" + (f": {known.words}" if in_full and known.words else "")
+        return f"its kubelet rejected a pod{again}" + (f": {known.words}" if in_full and known.words else "")
 
     def avoided(self, pod: Pod) -> frozenset[NodeName]:
         """The nodes that turned away so many pods of *pod*'s owner in a row that it had better go elsewhere."""

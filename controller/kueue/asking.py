@@ -37,7 +37,7 @@ PODS_MAX: Final = 10_000
 # Kueue accepts 32,768 characters; a shorter text is readable.
 _TEXT_MAX: Final = 2048
 _NAMED: Final = 5
-_NOTHING: Final = Answer(CheckState.READY, "asks for nothing that cardshare places")
+_NOTHING: Final = Answer(CheckState.READY, "requests nothing that cardshare places")
 
 
 class Asking:
@@ -189,7 +189,7 @@ class Asking:
         missing = [one for one in pod_set.flavors if one not in self._known.flavors]
         if missing:
             return _of(
-                pod_set, Wait(Cause.NOT_JUDGED, f"ResourceFlavor {quoted(missing[0])} of its quota is not there")
+                pod_set, Wait(Cause.NOT_JUDGED, f"ResourceFlavor {quoted(missing[0])} of its quota does not exist")
             )
         for more in workload.additions(pod_set, self._known.flavors):
             pod = pod_with(pod, more)
@@ -230,9 +230,7 @@ def _fits(placements: Sequence[Placement]) -> Answer:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     count = len(placements)
     pods = f"{count} pods fit" if count > 1 else "its pod fits"
-    text = (
-        f"{pods} now, for example on {', '.join(names[:_NAMED])}{more}; kept from other workloads for {PROMISE_S:g} s"
-    )
+    text = f"{pods} now, for example on {', '.join(names[:_NAMED])}{more}; reserved for {PROMISE_S:g} s"
     return Answer(CheckState.READY, _cut(text))
 
 

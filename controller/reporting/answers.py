@@ -30,7 +30,9 @@ UNKNOWN: Final = "unknown"
 _WAITS: Final = {
     Stage.READY: Wait(Cause.WAITING_FOR_DECISION, "is about to be decided"),
     Stage.RESTING: RETRIED,
-    Stage.SETTLING: Wait(Cause.SCHEDULER_ERROR, "is being read again: it is not known yet what became of its Binding"),
+    Stage.SETTLING: Wait(
+        Cause.SCHEDULER_ERROR, "is being read again, because the outcome of its Binding is not known yet"
+    ),
 }
 _STAGES: Final = {
     Stage.LOCKING: "has its place; its node is being locked for it",
@@ -72,10 +74,12 @@ async def answer(
     stranger = owner.pending.stranger(namespace, name)
     if stranger is not None and stranger.scheduler_name in given_up:
         whose = quoted(stranger.scheduler_name)
-        text = f"waits for the scheduler {whose}, whose pods are left alone here, because another places them too"
+        text = (
+            f"waits for the scheduler {whose}, whose pods another scheduler also places, so this process ignores them"
+        )
         wait = Wait(Cause.NAME_GIVEN_UP, text)
         return {"pod": key, "uid": stranger.uid, "state": "not ours", **coded(wait)}
-    text = f"pod {quoted(key, 320)} is not known here, or neither asks for cards nor holds any"
+    text = f"pod {quoted(key, 320)} is unknown here, or neither requests nor holds cards"
     return {"pod": key, "state": UNKNOWN, "text": text}
 
 
@@ -122,12 +126,12 @@ async def _pending(
         whose = entry.standing.raised_by
         if whose != PRIORITY_FIELD:
             whose = f"the PriorityClass {quoted(whose)} of its group"
-        found["text"] += f"\nIt has priority {entry.standing.priority} by {whose}."
+        found["text"] += f"\nIts priority is {entry.standing.priority}, from {whose}."
     avoided = sorted(owner.handoff.rests.avoided(entry.pod))
     if avoided:
         found["avoided_nodes"] = avoided
         found["text"] += (
-            f"\nIts owner's last pods were turned away by {', '.join(avoided)}: it goes elsewhere if it can."
+            f"\nIt goes elsewhere if it can, because these nodes rejected its owner's last pods: {', '.join(avoided)}."
         )
     return found
 
@@ -139,7 +143,7 @@ async def _together(explain_unit: ExplainUnit, asks: Together, known: Wait | Non
         known = wait or known
         return coded(known) if known is not None else {"text": "waits"}
     full = refused_answer(missing)
-    return full | coded(wait) | {"text": f"{wait.text}\nOf one more member: {full['text']}"}
+    return full | coded(wait) | {"text": f"{wait.text}\nFor one more member: {full['text']}"}
 
 
 def coded(wait: Wait) -> dict[str, Any]:
@@ -192,12 +196,12 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     if holding is None or holding.dialect is None:
         return found | {"node": pod.node_name, "text": f"is bound to {pod.node_name} and holds no cards"}
     if holding.assignment is None:
-        text = f"is bound to {pod.node_name}, which takes no new shares while it is there: {holding.reason}"
+        text = f"is bound to {pod.node_name}, which accepts no new shares while this pod is there: {holding.reason}"
         return found | {"node": pod.node_name, "dialect": holding.dialect, "text": text}
     placement = as_placed(pod, holding)
     found |= where(owner.ledger, placement)
     if placement.node not in owner.ledger.states:
-        gone = f"is bound to node {placement.node}, which does not exist; delete the pod, or bring the node back"
+        gone = f"is bound to node {placement.node}, which does not exist; delete the pod, or restore the node"
         return found | {"text": gone}
     found["text"] = f"is bound to {explain.placed(owner.ledger, placement)}"
     shape = shape_of(pod, owner.ledger)
@@ -213,9 +217,9 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
         packing = await asyncio.to_thread(packed, owner.ledger.fork(), owner.planner.search.policy, shape, placement)
     if packing:
         found["packing"] = packing
-        found["text"] += f"\nBy policy pack it is where least room is expected never to be sold: {packing}"
+        found["text"] += f"\nBy policy pack this place is expected to leave the least capacity unused: {packing}"
     if holding.reason:
-        found["text"] += f"\nThe node takes nothing new while this pod is there: {holding.reason}"
+        found["text"] += f"\nThe node accepts no new shares while this pod is there: {holding.reason}"
     return found
 
 

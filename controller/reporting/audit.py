@@ -30,7 +30,7 @@ AGAIN_S: Final = 5.0
 # Limits the rate of requests, whatever the number of nodes.
 _LEAST_PAUSE_S: Final = 0.05
 _IDLE_S: Final = 1.0
-_REPAIRED: Final = "something was counted here otherwise than the API server has it, and is counted anew: see /v1/audit"
+_REPAIRED: Final = "the audit found a difference from the API server and corrected it: see /v1/audit"
 REASONS: Final[Mapping[Fault, str]] = {
     Fault.OVERCOMMITTED: "CardsOvercommitted",
     Fault.FOREIGN_OVERCOMMIT: "CardsOvercommitted",
@@ -165,10 +165,10 @@ class Audit:
         owner, found = self._owner, []
         for uid, pod in seen.missed.items():
             owner.pod_changed(pod)
-            found.append(f"pod {pod.key} changed and was not seen to ({uid})")
+            found.append(f"pod {pod.key} changed, and the change was missed ({uid})")
         for uid in seen.vanished:
             owner.pod_gone(uid)
-            found.append(f"pod {uid} is gone and was not seen to go")
+            found.append(f"pod {uid} was deleted, and the deletion was missed")
         if seen.vanished:
             self._list_again()
         if seen.drift:

@@ -35,7 +35,7 @@ class Callers:
         token = bearer(authorization)
         identity = await self._reviews.identity(token)
         if not identity.authenticated:
-            return Denied(401, f"show a token that was made for audience {self._audience}")
+            return Denied(401, f"send a token for audience {self._audience}")
         if not await self._reviews.allows(token, Access(verb=verb, path=path)):
             return Denied(
                 403, f"{identity.username} may not {verb} {path}; bind it to a ClusterRole that names that path"

@@ -35,7 +35,7 @@ def verdict(active: ActiveConfiguration) -> ConfigurationVerdict:
     """Return whether every edit is in force."""
     if active.refused:
         told = "; ".join(f"{name}: {why}" for name, why in sorted(active.refused.items()))
-        since = ", from before this process began" if active.from_before else ""
+        since = ", from an earlier process" if active.from_before else ""
         return ConfigurationVerdict(reason=ConfigurationReason.REFUSED, message=f"{told}; {LAST_GOOD}{since}")
     if active.notes:
         return ConfigurationVerdict(
@@ -50,5 +50,5 @@ def refusal(name: str, why: str) -> Announce:
     return Announce(
         about=Subject(kind="ConfigMap", namespace=namespace, name=own_name, uid=""),
         reason="ConfigurationRefused",
-        message=f"not taken, {LAST_GOOD}: {why}"[:_EVENT_MAX],
+        message=f"rejected, {LAST_GOOD}: {why}"[:_EVENT_MAX],
     )

@@ -48,7 +48,7 @@ async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
         state, when = "never", "its preemptionPolicy is Never"
     elif owner.preempting.is_on:
         state = "on"
-        when = f"they are asked to leave once it was refused for {settings.preemption_delay_s:g} s"
+        when = f"they will be evicted once it has been refused for {settings.preemption_delay_s:g} s"
     return {"preemption": {"state": state, **told}, "text": f"{_sentence(keys, others, nodes, found, whose)}; {when}."}
 
 
@@ -61,7 +61,7 @@ def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], found: Evi
         named.append(f"{others} of other namespaces")
     listed = " and ".join((*filter(None, [", ".join(named[:-1])]), named[-1]))
     pods = f"1 pod {whose} holds" if many == 1 else f"{many} pods {whose} hold"
-    text = f"{pods} its room on {', '.join(nodes[:_NAMED])}: {listed}"
+    text = f"{pods} its capacity on {', '.join(nodes[:_NAMED])}: {listed}"
     if found.violations:
         text += f" ({found.violations} of them against a disruption budget, which may forbid it)"
     return text

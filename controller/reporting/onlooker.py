@@ -93,7 +93,9 @@ class Onlooker(Owner):
             return {"text": f"no node fits, and node {name} does not exist"}
         refusal = refusal_on(self.ledger, shape, state, self.planner.search.policy.cards)
         why = (
-            ": ".join(filter(None, (refusal.key, refusal.detail))) if refusal is not None else "other pods keep it off"
+            ": ".join(filter(None, (refusal.key, refusal.detail)))
+            if refusal is not None
+            else "constraints of other pods exclude it"
         )
         return {"text": f"no node fits; {name}: {why}"}
 
@@ -103,7 +105,7 @@ class Onlooker(Owner):
         self.outcomes_seen[outcome] += 1
         if outcome is Outcome.SAME:
             return
-        told = instead if instead is not None else {"text": "what would have been done cannot be told"}
+        told = instead if instead is not None else {"text": "the decision at that time is unknown"}
         self.differences.append(Difference(pod=pod.key, outcome=outcome, at_s=self._wall(), bound=bound, instead=told))
 
     def _bound(self, pod: Pod) -> dict[str, Any]:

@@ -57,7 +57,7 @@ async def preview(
                 return {"state": "waits", **coded(over_wait(over))}
             return await _told(owner, explain_shape, shape, placement)
     except TimeoutError:
-        return {"state": LATE, "text": f"not every node could be looked at within {LIMIT_S} s; create the pod to see"}
+        return {"state": LATE, "text": f"not every node could be checked within {LIMIT_S} s; create the pod to see"}
 
 
 async def _told(owner: Owner, explain_shape: Explain, shape: Shape, placement: Placement | None) -> dict[str, Any]:

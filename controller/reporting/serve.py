@@ -130,7 +130,7 @@ class Trusted:
                 return _json({"text": denied.text}, status=denied.status)
             found = await ask()
         except (ApiError, TimeoutError):
-            return _json({"text": "the caller cannot be judged now; try again"}, status=503)
+            return _json({"text": "the caller cannot be authorized now; try again"}, status=503)
         except InvalidRequestError as e:
             return _json({"text": str(e)}, status=400)
         if found is None:
@@ -144,7 +144,7 @@ async def _at_once(told: Callable[[], dict[str, Any] | None]) -> dict[str, Any] 
 
 def _expect(call: Call, method: str) -> None:
     if call.method != method:
-        raise RefusedCallError(405, f"ask by {method}", allow=method)
+        raise RefusedCallError(405, f"use {method}", allow=method)
 
 
 def _json(found: object, status: int = 200) -> Reply:

@@ -34,7 +34,7 @@ from core.waiting import Wait
 JUDGED_MAX: Final = 1000
 EXPLAINED_MAX: Final = 10
 _GOOD_FOR: Final = 12
-_UNEXPLAINED: Final = "no node fits; why is being worked out, for some kinds of pods after the other"
+_UNEXPLAINED: Final = "no node fits; the reason is being computed, a few kinds of pods at a time"
 _NOWHERE: Final = frozenset[NodeName]()
 
 # Returns why no node of a ledger, except some, takes a shape; and the seconds of work.

@@ -323,5 +323,5 @@ class _Held(NamedTuple):
 
 def _kept_free(name: NodeName) -> NodeRefusal:
     """Return the refusal of a node that would take the pod but is kept free for one that waits longer."""
-    wait = f"{name} is kept free no more"
+    wait = f"{name} is no longer kept free"
     return NodeRefusal(node=name, key="kept free for others that wait longer", barred=True, wait=wait)

@@ -257,7 +257,7 @@ def _tells(
             name=subject.name,
             reason=str(error),
         )
-        message = f"cannot be read by cardshare, and {so(found)}: {error}"
+        message = f"cannot be read by cardshare, so {so(found)}: {error}"
         owner.planner.actions.append(Announce(about=subject, reason="ObjectUnreadable", message=message))
 
     return tell

@@ -147,7 +147,7 @@ class Watches:
         closed = [str(kind) for kind in StorageKind if _is_forbidden(self.reflectors[kind])]
         if closed:
             _log.warning(
-                "storage may not be listed; pods that have volume claims wait",
+                "listing storage is forbidden; pods with volume claims wait",
                 kinds=closed,
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
@@ -159,7 +159,7 @@ class Watches:
         await _listed_or_forbidden(reflector)
         if _is_forbidden(reflector):
             _log.warning(
-                "ResourceQuotas may not be listed; nothing is held to what they limit of cards",
+                "listing ResourceQuotas is forbidden; their limits on cards are not enforced",
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
 
@@ -170,7 +170,7 @@ class Watches:
         await _listed_or_forbidden(reflector)
         if _is_forbidden(reflector):
             _log.warning(
-                "HyperNodes may not be listed; groups are placed by the tiers of network_tiers alone",
+                "listing HyperNodes is forbidden; groups are placed by network_tiers only",
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
 
@@ -188,7 +188,7 @@ class Watches:
         closed = [name for name, reflector in found.items() if _is_forbidden(reflector)]
         if closed:
             _log.warning(
-                "resource claims may not be listed; cards that pods use through them are taken for free ones",
+                "listing resource claims is forbidden; cards used through them count as free",
                 kinds=closed,
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
@@ -232,7 +232,7 @@ class Watches:
         reflector = self.reflectors.get(_BUDGETS)
         if reflector is None or reflector.synced.is_set() or not reflector.state:
             return []
-        return [f"nobody is evicted for others: {reflector.state}"]
+        return [f"no pod is evicted for others: {reflector.state}"]
 
     def reasons(self) -> list[str]:
         """Return what cannot be read or was not yet listed, one line each."""
@@ -301,7 +301,7 @@ class Watches:
         closed = sorted(place.namespace for place in self._places() if _is_forbidden(self._documents[place.title]))
         if closed:
             _log.warning(
-                "ConfigMaps may not be listed; nodes of MindCluster are taken without the states of their chips",
+                "listing ConfigMaps is forbidden; the chip states of MindCluster nodes are unknown",
                 namespaces=sorted(set(closed)),
                 remedy="where MindCluster is installed, apply deploy/mindcluster.yaml",
             )
@@ -319,7 +319,7 @@ async def _newest_version(calls: Calls) -> int | None:
         try:
             return _number(read_version(await calls.get_raw(PODS_PATH, {"limit": "1"})))
         except (ApiError, UndecodableError) as e:
-            _log.warning("the newest version cannot be read; nothing is decided before it is", error=str(e))
+            _log.warning("the newest version cannot be read; nothing is decided until it can be", error=str(e))
             await asyncio.sleep(backoff.next_s())
 
 

@@ -52,8 +52,8 @@ def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
     if name not in known:
         yield AdmissionWarning(
             "CS314",
-            f"spec.schedulerName: found {quoted(name)}; it is not known to assign cards, and the pod may run without "
-            f"any; write {own}, or leave it out",
+            f"spec.schedulerName: found {quoted(name)}; write {own}, or leave it out: it is not known to assign "
+            "cards, and the pod may run without any",
         )
 
 

@@ -71,17 +71,19 @@ def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book:
         return None
     if not is_counted:
         quota = min(quotas, key=lambda one: (one.hard[key], one.name))
-        said = f"{key}: {asked} asked of the {quota.hard[key]} of ResourceQuota {quota.name}"
+        said = f"{key}: {asked} requested of the {quota.hard[key]} of ResourceQuota {quota.name}"
         if key.startswith(_UNCOUNTED) and resource in book.budgeted:
-            return AdmissionWarning(CODE, f"{said}; the namespace's pods that are beyond it wait")
-        return AdmissionWarning(CODE, f"{said}, which no API server counts; write {_COUNTED}{resource} there")
+            return AdmissionWarning(CODE, f"{said}; pods of the namespace beyond it wait")
+        return AdmissionWarning(
+            CODE, f"{said}; the API server does not enforce this key; write {_COUNTED}{resource} there"
+        )
     quota = min(quotas, key=lambda one: (one.hard[key] - one.used.get(key, 0), one.name))
     limit = quota.hard[key]
     free = max(limit - quota.used.get(key, 0), 0)
-    said = f"{key}: {asked} asked, {free} of {limit} left in ResourceQuota {quota.name}"
+    said = f"{key}: {asked} requested, {free} of {limit} left in ResourceQuota {quota.name}"
     if asked <= free:
         return AdmissionWarning(CODE, f"{said}, {free - asked} with {_these(made)}")
-    return AdmissionWarning(CODE, f"{said}; the API server refuses what is beyond it")
+    return AdmissionWarning(CODE, f"{said}; the API server rejects pods beyond it")
 
 
 def _these(made: tuple[Made, ...]) -> str:

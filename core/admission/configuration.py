@@ -89,11 +89,11 @@ def _refused(problems: Sequence[str], new: ReviewedConfigMap, *, is_own: bool) -
         return []
     if is_own:
         why = (
-            f"label app.kubernetes.io/version: found {quoted(new.version)}; this webhook, of {VERSION}, tells of these "
-            "settings and does not refuse them: what was in force stays until a version runs that reads them"
+            f"label app.kubernetes.io/version: found {quoted(new.version)}; this webhook has version {VERSION}, so it "
+            "only warns about these settings; those in force stay until a version runs that can read the new ones"
         )
     else:
-        why = "cardshare cannot read this text, and goes on by what it said before"
+        why = "cardshare cannot read this text and keeps using the previous one"
     return [why, *problems]
 
 
@@ -110,10 +110,10 @@ def _unread(new: ReviewedConfigMap, before: Sequence[Text], texts: Sequence[Text
     """Return what is missing from cardshare's own ConfigMap, and its unused keys."""
     left = {text.path for text in texts if text.content.strip()}
     gone = [
-        f"{text.path}: nothing is left of it; all that it set is as by default"
+        f"{text.path}: the text was removed; all its settings have their defaults"
         for text in before
         if text.content.strip() and text.path not in left
     ]
     known = [source.key for source in _OWN]
     strange = sorted({*new.texts, *new.binary}.difference(known))
-    return gone + [f"key {quoted(key)}: it is not read; known are {', '.join(known)}" for key in strange]
+    return gone + [f"key {quoted(key)}: it is ignored; known keys are {', '.join(known)}" for key in strange]

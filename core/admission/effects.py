@@ -69,5 +69,5 @@ def others_labels(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iter
         if asked is None or asked.dialect is not name:
             resources = ", ".join(sorted(book.resources_by_dialect[name]))
             for key in sorted(pod.labels.keys() & keys):
-                why = f"only pods with {resources} are told by it"
+                why = f"only pods with {resources} use it"
                 yield no_effect(f"label {key}", pod.labels[key], why, "leave it out")

@@ -121,7 +121,7 @@ def elsewhere(old: ReviewedPod, review: Review, book: Rulebook) -> Verdict:
         code="CS315",
         field="userInfo",
         found=quoted(review.user_name),
-        remedy=f"its token is of node {quoted(node)}, the pod is {where}; a device plugin writes its own node's pods",
+        remedy=f"its token is for node {quoted(node)}, but the pod is {where}; it may write only pods of its node",
     )
     return Verdict(violations=(violation,))
 

@@ -212,8 +212,8 @@ def unseen(pod: ReviewedPod) -> AdmissionWarning | None:
     listed = ", ".join(f'"{name}"' for name in named[:_NAMED_MAX]) + (" and others" if len(named) > _NAMED_MAX else "")
     return AdmissionWarning(
         "CS312",
-        f"envFrom of {listed} is not checked: make sure that no variable there is one that device plugins or container "
-        f"runtimes set, such as {NVIDIA_DEVICES}",
+        f"envFrom of {listed}: make sure that it sets no variable of device plugins or container runtimes, such as "
+        f"{NVIDIA_DEVICES}; cardshare cannot read it",
     )
 
 
@@ -228,8 +228,8 @@ def loading(pod: ReviewedPod, rules: Rulebook) -> AdmissionWarning | None:
             if name in LOADED and not settings.allows_variable(name):
                 return AdmissionWarning(
                     "CS320",
-                    f'container "{one.name}": env {name}: leave it out, or see that its libraries leave calls of CUDA '
-                    "alone; they are loaded before the library that limits the container to its share",
+                    f'container "{one.name}": env {name}: leave it out, or make sure that its libraries do not '
+                    "intercept CUDA calls; they load before the library that limits the container to its share",
                 )
     return None
 
@@ -256,12 +256,12 @@ def _remedy(name: str, container: Container, rules: Rulebook) -> str:
     if name == TASK_PRIORITY:
         return "write '0' (high) or '1' (low) as its value"
     if name == CORE_POLICY:
-        return "write 'force' or 'default', or leave it out; other values lift the limit of cores"
+        return "write 'force' or 'default', or leave it out; other values remove the limit on cores"
     if name in NO_DEVICE and not _gives(name, container, rules):
         return f"leave it out, or write '{VOID}'; this container asks for none of these cards"
     if name in NAMES or name in _SET or name.startswith("CUDA_DEVICE_"):
         return "leave it out; the device plugin sets it for the share"
     return (
-        "leave it out, since device plugins and container runtimes read such names; the cluster's operator can allow "
+        "leave it out: device plugins and container runtimes read such names; the cluster's operator can allow "
         "it (admission.allow_variables)"
     )

@@ -73,7 +73,7 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
             where = f'container "{one.name}": limit {_shown(key)}'
             instead = _instead(key, pod, book) if is_ours else ""
             if instead:
-                yield AdmissionWarning("CS115", f"{where}: cardshare does not speak this resource; {instead}")
+                yield AdmissionWarning("CS115", f"{where}: cardshare does not support this resource; {instead}")
                 continue
             meant = spelling.meant(key, book.resources)
             if meant:
@@ -97,9 +97,9 @@ def _instead(key: str, pod: ReviewedPod, book: Rulebook) -> str:
     if key.startswith(_MISNAMED):
         return f"write {_VOLCANO}{key.partition('/')[2]}"
     if key == _TIME_SLICE and book.asks_cards(pod):
-        return "leave it out, or ask for nvidia.com/gpu alone; a pod has cards of one plugin"
+        return "leave it out, or ask for nvidia.com/gpu alone; a pod can use cards of one plugin only"
     if key.startswith(_INSTANCE) and book.asks_cards(pod):
-        return "leave it out, or ask for it alone; shares have MIG instances by mode mig and memory"
+        return "leave it out, or ask for it alone; shares get MIG instances through mode mig and memory"
     if key.casefold().startswith(_OF_CHIPS):
         return "write huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
     return "write huawei.com/npu-core, or the chip's model such as huawei.com/Ascend910A" if key == _WHOLE_CHIP else ""

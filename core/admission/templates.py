@@ -29,7 +29,7 @@ _WORK_MAX: Final = 768
 _WORK_OF_ONE: Final = 8
 _TOO_MANY: Final = "CS220"
 _UNREAD: Final = (
-    "and what follows it was not looked at, for it has too many containers; its pods are when they are made"
+    "and the parts after it were not checked, because it has too many containers; its pods are checked when created"
 )
 
 

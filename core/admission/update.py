@@ -20,7 +20,7 @@ from core.wire.patches import Edit
 
 _HIDDEN: Final = frozenset((name, VOID) for name in reach.NO_DEVICE)
 _DELETING: Final = "the pod is being deleted"
-_CHOSEN: Final = "leave it as it is; the pod has its cards already: delete it and create it again to choose others"
+_CHOSEN: Final = "leave it unchanged; the pod has its cards already: delete it and create it again to choose others"
 
 
 def judge_change(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
@@ -45,7 +45,9 @@ def judge_change(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Ruleb
         violations += preferences.violations
     if violations and not _lets_go(old, new):
         return Judged(Verdict(violations=violations, warnings=warnings))
-    warnings += tuple([AdmissionWarning(one.code, f"{one.field} was left as it is; {_DELETING}") for one in violations])
+    warnings += tuple(
+        [AdmissionWarning(one.code, f"{one.field} was left unchanged; {_DELETING}") for one in violations]
+    )
     return Judged(Verdict(edits=edits_between(new, pod), warnings=warnings), pod, asked, old)
 
 
@@ -86,7 +88,7 @@ def protect(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
         return Held(new)
     again = _reapplied(old, new, keys)
     warnings = tuple(
-        AdmissionWarning("CS301", f"annotation {key} was left as it is: only schedulers and plugins write it")
+        AdmissionWarning("CS301", f"annotation {key} was left unchanged: only schedulers and plugins write it")
         for key in [key for key in keys if key in again][:MAX_TOLD]
     )
     violations = first_of([key for key in keys if key not in again], lambda key: _forged(key, new))
@@ -236,7 +238,7 @@ def _forged(key: str, new: ReviewedPod) -> Violation:
         code="CS301",
         field=f"annotation {key}",
         found=quoted(new.annotations[key]) if key in new.annotations else "",
-        remedy="leave it as it is; only schedulers and device plugins write it",
+        remedy="leave it unchanged; only schedulers and device plugins write it",
     )
 
 
@@ -245,5 +247,5 @@ def _too_late(key: str, new: ReviewedPod) -> Violation:
         code="CS305",
         field=f"annotation {key}",
         found=quoted(new.annotations[key]) if key in new.annotations else "",
-        remedy=f"leave it as it is; {_DELETING}" if new.deleting else _CHOSEN,
+        remedy=f"leave it unchanged; {_DELETING}" if new.deleting else _CHOSEN,
     )

@@ -32,14 +32,14 @@ _SAID: Final = {
 _COUNTED: Final = (*AMOUNTS, Reason.CARD_COUNT)
 # What to do about a wish beside others.
 _LEFT_OUT: Final = {
-    Reason.TYPE: "leave the list of types out",
-    Reason.UUID: "leave the list of cards out",
-    Reason.INDEX: "leave the list of positions out",
-    Reason.UNORDERED: "leave the list of positions out",
-    Reason.MODE: "leave the mode out",
+    Reason.TYPE: "leave out the list of types",
+    Reason.UUID: "leave out the list of cards",
+    Reason.INDEX: "leave out the list of positions",
+    Reason.UNORDERED: "leave out the list of positions",
+    Reason.MODE: "leave out the mode",
 }
 # The refusal may be outdated, or only a silent device plugin prevents the placement.
-_NONE_REFUSES: Final = "no node refuses the pod as it is now"
+_NONE_REFUSES: Final = "no node currently refuses the pod"
 _OTHER: Final = "Change what the pod asks for (kubectl cards get shows the cards), or ask the cluster's operator"
 # The number of listed names of cards or types.
 _LISTED: Final = 6
@@ -94,10 +94,12 @@ class _There:
     positions: int = 0
     labels: dict[str, set[str]] = field(default_factory=dict)
     passed_over: bool = False
+    out_of_reach: bool = False
 
     def add(self, refusal: NodeRefusal) -> None:
         """Add one more node."""
         self.passed_over = self.passed_over or refusal.passed_over
+        self.out_of_reach = self.out_of_reach or refusal.out_of_reach
         for key, value in refusal.labels:
             self.labels.setdefault(key, set()).add(value)
         found, best = refusal.unwished, self.unwished
@@ -115,7 +117,8 @@ class _There:
     def remedy(self) -> str:
         """Return what the pod could name or request instead."""
         if self.unwished is None:
-            return self._selector() if self.passed_over else ""
+            reachable = "use a volume that nodes with such cards can reach" if self.out_of_reach else ""
+            return self._selector() if self.passed_over else reachable
         wishes, less = self.unwished
         if len(wishes) == 1 and not less.parts:
             return self._named(wishes[0])
@@ -129,13 +132,13 @@ class _There:
         there = _listed(self.names - {""})
         match wish:
             case Reason.TYPE if there:
-                return f"name types that are there ({there})"
+                return f"use an existing type ({there})"
             case Reason.UUID if there:
-                return f"name cards that are there ({there}), or leave their list out"
+                return f"use existing cards ({there}), or leave out their list"
             case Reason.INDEX:
-                return f"name positions that are there (0 to {self.positions - 1}), or leave their list out"
+                return f"use an existing position (0 to {self.positions - 1}), or leave out their list"
             case Reason.MODE:
-                return "leave the mode out, or name one that a card is in"
+                return "leave out the mode, or use one that a card has"
             case _:
                 return _LEFT_OUT[wish]
 
@@ -233,8 +236,8 @@ def _never_remedy(now: Advice | None, once_empty: tuple[Advice, str] | None) -> 
     less = f"Ask for {once_empty[0]}"
     if str(now) == str(once_empty[0]):
         return less
-    wait = once_empty[1] or "room frees"
-    return f"{less}; with {now} it would be placed now" if now is not None else f"{less}; it then waits until {wait}"
+    wait = f"until {once_empty[1]}" if once_empty[1] else "for capacity"
+    return f"{less}; with {now} it would be placed now" if now is not None else f"{less}; it would then wait {wait}"
 
 
 def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
@@ -293,7 +296,7 @@ def sentence(answer: Refused) -> str:
         text += f" Nearest: {near}."
     # If the nearest node cannot be judged, a statement about the others would mislead.
     if answer.never and not answer.nearest[0].repair:
-        on = " on the cards that can be used now" if answer.faulty else ""
+        on = ", with its usable cards" if answer.faulty else ""
         text += f" Not even an empty node of this cluster could take it{on}."
     if answer.remedy:
         text += f" {answer.remedy}."
@@ -304,8 +307,8 @@ def report(answer: Refused) -> str:
     """Return the full text: every reason with its count, the nearest nodes card by card."""
     if answer.nodes and not answer.counts:
         return _NONE_REFUSES
-    never = ", and none would if it were empty" if answer.never and not answer.faulty else ""
-    lines = [f"No node fits ({answer.nodes} looked at{never}):"]
+    never = ", and none would fit even if empty" if answer.never and not answer.faulty else ""
+    lines = [f"No node fits ({answer.nodes} checked{never}):"]
     lines += [f"  {count:>5}  {key}" for key, count in answer.counts]
     for refusal in answer.nearest:
         lines.append(f"{refusal.node}: {refusal.key}" + (f" ({refusal.detail})" if refusal.detail else ""))
@@ -334,15 +337,13 @@ def invalid(violations: Sequence[Violation]) -> str:
 
 def unjudged(what: Sequence[str]) -> str:
     """Return the message for a request that is not supported yet."""
-    return f"waits because cardshare does not judge this yet: {', '.join(what)}; remove it, or use another scheduler"
+    return f"waits because cardshare does not support this: {', '.join(what)}; remove it, or use another scheduler"
 
 
 def not_sold(what: Sequence[str]) -> str:
     """Return the message for a request by resources that sell no cards."""
     named = ", ".join(what)
-    return (
-        f"asks for {named}, by which this cluster's configuration sells no cards; write the names that it does sell by"
-    )
+    return f"asks for {named}, which this cluster's configuration does not offer; use the resource names that it offers"
 
 
 def placed(ledger: Ledger, placement: Placement) -> str:
@@ -391,8 +392,10 @@ def _card(short: Shortfall, *, hopeless: bool) -> str:
             return f"{where}no {slices} has {short.wanted} {short.unit}"
         return f"{where}its largest {slices} has {short.free} of {short.wanted} {short.unit}"
     if (short.wanted or short.free) and not is_multiple:
-        unit = short.unit.removeprefix("idle ").removesuffix(" of idle chips") if hopeless else short.unit
-        text = f"{where}{short.free} of {short.wanted}{' ' * bool(unit)}{unit} {'there' if hopeless else 'free'}"
+        unit = short.unit
+        if hopeless:
+            unit = unit.removeprefix("idle ").removesuffix(" of idle chips").removesuffix(" in all")
+        text = f"{where}{short.free} of {short.wanted}{' ' * bool(unit)}{unit} {'in total' if hopeless else 'free'}"
         return text if short.reason in _COUNTED else f"{text} ({short.reason})"
     if short.reason is Reason.TYPE and short.detail:
         return f"{where}its type is {short.detail}"

@@ -14,20 +14,20 @@ def over_wait(over: tuple[Over, ...]) -> Wait:
     """Return why a pod waits whose queue or namespace has too little left, with the remainder."""
     first = over[0].account
     told = [
-        f"{shown(one.resource, one.asked + one.beside)} {one.resource} asked, "
+        f"{shown(one.resource, one.asked + one.beside)} {one.resource} requested, "
         f"{shown(one.resource, one.left + one.beside)} of {shown(one.resource, one.limit)} left"
         for one in over
         if one.account == first
     ]
     if first.kind == GUARANTEED:
         text = (
-            f"waits because what is free is guaranteed to other queues: {'; '.join(told)}; ask for less, wait until "
-            "pods end, or lower the spec.guarantee of a queue"
+            f"waits because the free capacity is guaranteed to other queues: {'; '.join(told)}; ask for less, wait "
+            "until pods end, or lower the spec.guarantee of a queue"
         )
     else:
         whose = f" of namespace {first.namespace}" if first.namespace else ""
         text = (
-            f"waits because {first.kind} {first.name}{whose} has no room for it: {'; '.join(told)}; "
+            f"waits because {first.kind} {first.name}{whose} has too little capacity: {'; '.join(told)}; "
             "ask for less, or wait until its pods end"
         )
     return Wait(Cause.WAITING_FOR_QUOTA if first.kind == QUOTA else Cause.WAITING_FOR_QUEUE, text)

@@ -30,35 +30,35 @@ WHY: Final = {
     Reason.MEMORY: "too little free memory on every card",
     Reason.CORES: "too few free cores on every card",
     Reason.SLOTS: "no card with a free slot",
-    Reason.EXCLUSIVE: "no card to itself",
+    Reason.EXCLUSIVE: "no card without other pods",
     Reason.PROMISED: "every card is held by a pod with 100 % of its cores",
-    Reason.UNSTEADY: "no card that fits has stayed well",
-    Reason.CLAIMED: "no card that fits and is not in use through a resource claim",
-    Reason.CORDONED: "only cards that are cordoned",
+    Reason.UNSTEADY: "every card that fits has become unhealthy repeatedly",
+    Reason.CLAIMED: "every card that fits is in use through a resource claim",
+    Reason.CORDONED: "only cordoned cards",
     Reason.UNHEALTHY: "no healthy card that fits",
-    Reason.UNORDERED: "no card whose position is sure to stay",
-    Reason.UUID: "no card of a UUID that the pod accepts",
+    Reason.UNORDERED: "no card with a stable position",
+    Reason.UUID: "no card with a UUID that the pod accepts",
     Reason.INDEX: "no card at an index that the pod accepts",
     Reason.MODE: "no card in the mode that the pod asks for",
     Reason.TYPE: "no card of a type that the pod accepts",
     Reason.GROUP: "every card holds a member of the pod's group",
     Reason.RULE: "every card holds a pod of the same exclusive rule",
-    Reason.LAYOUT: "no card whose MIG layout has such a slice left",
+    Reason.LAYOUT: "no card with such a MIG slice left",
     Reason.TEMPLATE: "no card with such a slice left",
     Reason.HANDOVER: "a slice of a card is being handed over",
     Reason.BUSY: "no idle card",
     Reason.CARD_COUNT: "too few cards",
-    Reason.UNUSABLE: "only cards that cannot be used",
+    Reason.UNUSABLE: "only unusable cards",
 }
 _TAINT: Final = "taint "
 _JOINING: Final = "new, with no cards registered yet"
-_AWAY: Final = "whose kubelet has none of its cards to give now"
+_AWAY: Final = "without cards that kubelet can allocate now"
 _LEFT: Final = "without its device plugin, which runs on other nodes"
 # The number of listed host ports.
 _PORTS_NAMED: Final = 3
 # The form of a pod's name in sentences: namespace and name.
 _NAMED_POD: Final = re.compile(r"\bpod [a-z0-9.-]+/[a-z0-9.-]+")
-_UNTOLD: Final = "nobody can tell what a pod there uses; kubectl cards get names it, and deleting it opens the node"
+_UNTOLD: Final = "delete the pod there with unknown card use (kubectl cards get names it)"
 # The order in which reasons represent a node whose cards lack different things: closest to fitting first.
 NEARNESS: Final = {reason: at for at, reason in enumerate(WHY)}
 
@@ -73,7 +73,8 @@ class NodeRefusal:
     now: what to reduce for a placement on the node as it is; once_empty: the same for a hopeless node when empty. wait:
     what must happen otherwise. tolerate: the taints whose toleration would suffice. repair: what must be repaired
     before all of the node's cards can be judged. passed_over: the pod's own node selector or affinity refuses it;
-    labels: the labels of a node with such cards that differ from the selector. joining: its cards may be registered
+    labels: the labels of a node with such cards that differ from the selector. out_of_reach: it has the
+    capacity, but a volume of the pod cannot be used there. joining: its cards may be registered
     soon. away: its kubelet knows such cards, and has none now. held: it will take the pod in some seconds, when the
     cards of a force-deleted pod are free.
     """
@@ -93,6 +94,7 @@ class NodeRefusal:
     tolerate: str = ""
     repair: str = ""
     passed_over: bool = False
+    out_of_reach: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     joining: bool = False
     away: bool = False
@@ -118,10 +120,12 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
     facts = state.facts
     mismatch = nodefit.mismatch(shape.constraints, facts)
     if mismatch is not None:
-        if mismatch == nodefit.VOLUME_AFFINITY or mismatch.startswith(nodefit.UNDECLARED):
+        lasting = nodefit.mismatch(replace(shape.constraints, selector=(), affinity=None), facts)
+        if not _takes_empty(ledger, shape, state, policy) or (lasting and lasting != nodefit.VOLUME_AFFINITY):
             return NodeRefusal(node=facts.name, key=mismatch, hopeless=True)
-        if not _takes_empty(ledger, shape, state, policy):
-            return NodeRefusal(node=facts.name, key=mismatch, hopeless=True)
+        if lasting:
+            # No label that the pod selects by brings the volume there.
+            return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, out_of_reach=True)
         selector = shape.constraints.selector
         labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
         return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
@@ -167,7 +171,7 @@ def _or_held_back(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None, pol
         # Cards that could not be judged with the current allocatable are judged now.
         is_judged = not ledger.empty_cards(refusal.node, shape.dialect)
         return replace(refusal, repair="") if is_judged else refusal
-    wait = f"all {' and '.join(raised)} of {refusal.node} can be allocated again"
+    wait = f"all {' and '.join(raised)} of {refusal.node} are allocatable again"
     return replace(refusal, hopeless=False, once_empty=None, unwished=None, repair="", wait=wait)
 
 
@@ -183,16 +187,16 @@ def _barred(name: NodeName, bars: Sequence[Obstacle], inside: NodeRefusal | None
     if inside.wait:
         wait += f" and {inside.wait}"
     elif inside.now != inside.once_empty:
-        wait += " and room frees"
+        wait += " and has free capacity"
     return replace(inside, key=bars[0].key, barred=True, now=None, wait=wait)
 
 
 def _lifted(bar: str) -> str:
     """Return the state of a node after *bar* has ended."""
     if bar.startswith(_TAINT):
-        return f"is rid of {bar}"
+        return f"no longer has {bar}"
     if bar.startswith(nodefit.LEAVES):
-        return "is to stay after all"
+        return "is no longer about to be removed"
     return "is uncordoned" if bar == nodefit.CORDONED else "is ready"
 
 
@@ -204,10 +208,10 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
         if complaint is not None:
             return NodeRefusal(
                 node=name,
-                key="device data that cannot be used",
+                key="invalid device data",
                 detail=impersonal(complaint.problem),
                 hopeless=True,
-                repair=f"the device data of {name} can be used",
+                repair=f"the device data of {name} is valid",
             )
         if state.facts.joining and not state.facts.leaving:
             wait = f"the device plugin of {name} has registered its cards"
@@ -222,7 +226,7 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
         return short
     if short is not None and short.hopeless:
         return replace(short, now=None)
-    wait = f"{name} is open to new shares" + (f" and {short.wait}" if short is not None else "")
+    wait = f"{name} accepts new shares" + (f" and {short.wait}" if short is not None else "")
     return NodeRefusal(node=name, key="closed to new shares", detail=impersonal(state.closed[shape.dialect]), wait=wait)
 
 
@@ -297,11 +301,11 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     if healing is not None and any(one.reason in PASSING for one in if_empty):
         if_well = advice.shortfalls(healing.healed(empty), shape.request, dialect, policy)
         if not beyond and not if_well:
-            wait = f"an unhealthy card of {facts.name} is well again"
+            wait = f"an unhealthy card of {facts.name} is healthy again"
             if any(one.reason is Reason.UNSTEADY for one in if_empty):
-                wait = f"a card of {facts.name} that becomes unhealthy again and again has stayed well"
+                wait = f"a card of {facts.name} that repeatedly became unhealthy has stayed healthy"
             if any(one.reason is Reason.CLAIMED for one in if_empty):
-                wait = f"a resource claim gives a card of {facts.name} back"
+                wait = f"a resource claim frees a card of {facts.name} back"
             if any(one.reason is Reason.UNORDERED for one in if_empty):
                 wait = f"the device plugin of {facts.name} is known to keep the order of its cards"
             return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, now=now, wait=wait)
@@ -313,13 +317,13 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     return NodeRefusal(
         node=facts.name,
         key=key if hardest else _key(if_empty),
-        detail=_amounts(beyond, "there"),
+        detail=_amounts(beyond, "in total"),
         shortfalls=if_empty,
         hopeless=True,
         now=now,
         once_empty=once_empty,
         unwished=unwished,
-        repair=f"the cards of {facts.name} that cannot be used now can be" if unusable else "",
+        repair=f"the cards of {facts.name} that are unusable become usable" if unusable else "",
     )
 
 
@@ -349,15 +353,15 @@ def _without_account(
     """
     named = _names(account)
     free = "; ".join(
-        f"{free} of {wanted} {name} left in kubelet's account (the device plugin advertises {facts.allocatable[name]})"
+        f"has {free} of {wanted} {name} free in kubelet's count (the plugin advertises {facts.allocatable[name]})"
         for name, wanted, free in account
     )
     # kubelet learns of a changed factor or a failed card only from the plugin.
     repair = f"the device plugin of {facts.name} advertises as much {named} as its cards have"
     return NodeRefusal(
         node=facts.name,
-        key=f"kubelet's account is short of {named}",
-        detail=f"{free}, less than its cards have: after another factor, with an old plugin or a failed card",
+        key=f"kubelet counts too little {named}",
+        detail=f"{free}, less than its cards have: the factor changed, the plugin is old, or a card failed",
         hopeless=bool(lasting),
         wait=repair if lasting else f"{wait}, or until {repair}",
         repair=repair if lasting else "",
@@ -375,7 +379,7 @@ def _names_of(lacking: nodefit.Shortages) -> list[str]:
 def _amounts(lacking: nodefit.Shortages, of: str) -> str:
     shown = advice.shown
     return "; ".join(
-        f"{name}: {shown(name, wanted)} wanted, {shown(name, free)} {of}" for name, wanted, free in lacking
+        f"{name}: {shown(name, wanted)} requested, {shown(name, free)} {of}" for name, wanted, free in lacking
     )
 
 
@@ -398,7 +402,7 @@ def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str], in_use: Seque
     elif Reason.CARD_COUNT in reasons:
         cards = "enough cards are free"
     else:
-        cards = "a card empties" if reasons or not (lacking or in_use) else ""
+        cards = "enough of a card is free" if reasons or not (lacking or in_use) else ""
     freed = ", ".join(name for name in lacking if name != names.PODS)
     others = f"other pods free {freed}" if freed else "other pods end" if lacking else ""
     ports = f"no pod there listens on {_ports(in_use)}" if in_use else ""

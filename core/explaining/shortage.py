@@ -46,7 +46,7 @@ def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Seque
     if missing is None:
         return Wait(Cause.WAITING_FOR_GROUP, f"{text} {_remedy(answer)}")
     why = explain.wait(replace(missing.one, new=""), silent)
-    text = f"{text} Of one more: {why.text} {_remedy(answer)}"
+    text = f"{text} For one more: {why.text} {_remedy(answer)}"
     helped = frozenset(shape for shape, new in missing.news.items() if new.called)
     if why.cause in (Cause.DEVICE_PLUGIN_SILENT, Cause.WAITING_FOR_REMOVED):
         return Wait(why.cause, _cut(text))
@@ -61,7 +61,7 @@ def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Seque
 def _counts(answer: gang.Refused) -> str:
     wanted = Tally(answer.unit.minimum, {}).needed()
     of = answer.unit.minimum.name or "group"
-    text = f"waits because {answer.fitting} of the {wanted} members of its {of} that are wanted together fit now"
+    text = f"waits because {answer.fitting} of the {wanted} members of its {of} that must start together fit now"
     if of == "pod":
         text = "waits because no node near the other members of its group takes it now"
     if answer.domain is not None:
@@ -72,12 +72,12 @@ def _counts(answer: gang.Refused) -> str:
         for part in answer.parts[:_PARTS_MAX]
     ]
     more = len(answer.parts) - _PARTS_MAX
-    return f"{text}: {', '.join(parts)}{f' and {more} parts more' if more > 0 else ''}" if parts else text
+    return f"{text}: {', '.join(parts)}{f' and {more} more' if more > 0 else ''}" if parts else text
 
 
 def _remedy(answer: gang.Refused) -> str:
     lower = f", or set {answer.unit.minimum.field} to {answer.fitting}" if _may_be_fewer(answer) else ""
-    return f"Free room for {answer.missing} more, let each ask for less{lower}."
+    return f"Free capacity for {answer.missing} more, reduce what each asks for{lower}."
 
 
 def _may_be_fewer(answer: gang.Refused) -> bool:
@@ -94,7 +94,7 @@ def _helps(answer: gang.Refused, news: Mapping[Shape, New], helped: Set[Shape]) 
             called, room = news[part.shape]
             counts[called] = counts.get(called, 0) - (part.fitting - part.members) // room
     told = [f"{count} new node{'s' if count > 1 else ''} {called}" for called, count in sorted(counts.items())]
-    return f"{' and '.join(told)} would take those that find no place."
+    return f"{' and '.join(told)} would take those that do not fit."
 
 
 def _cut(text: str, most: int = _TEXT_MAX) -> str:

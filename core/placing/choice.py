@@ -77,4 +77,4 @@ def packed(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placemen
 
 
 def _cost(found: Found) -> str:
-    return f"{max(-found.placed.score, 0.0) / STEPS:.3f} cards' worth of room"
+    return f"{max(-found.placed.score, 0.0) / STEPS:.3f} cards' worth of capacity"

@@ -118,7 +118,7 @@ def _where(ledger: Ledger, pod: Pod, *, node_is_read: bool) -> str:
         return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), which takes no new shares: {holding.reason}"
     held = ", ".join(f"{one.card} ({one.text})" for one in _held(ledger, pod)) or "cards that cannot be told"
     if pod.node_name not in ledger.states and node_is_read:
-        gone = "a node that does not exist; delete the pod, or bring the node back"
+        gone = "a node that does not exist; delete the pod, or restore the node"
         return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), {gone}; it held {held}"
     return f"{pod.key} is on {pod.node_name} ({_phase(pod)}) and holds {held}"
 

@@ -1,7 +1,7 @@
 """Memory over many pod lives: how much of it stays when 200,000 pods have come and gone.
 
 The controller's owner (queue, ledger, hand-off, planner) in one process, with the API server's side played, and time
-virtual. Pods are placed, served and deleted; of every hundred some are refused, turned away by kubelet, deleted by
+virtual. Pods are placed, served and deleted; of every hundred some are refused, rejected by kubelet, deleted by
 force before they were served, or had a Binding of unknown outcome. Names, uids and owners never repeat, nor do shapes
 that fit nowhere; nodes are exchanged for others all the time. Seeded: the same lives every time.
 

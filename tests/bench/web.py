@@ -21,7 +21,9 @@ from core.view.waiting import Waiting, WaitingPod, WaitingReason
 from tests.bench.results import Result
 from tests.support.browser.chromium import opened
 
-_TEXT = "CS501 0/5000 nodes are available: 5000 too little free memory on every card. Wait until a card empties."
+_TEXT = (
+    "CS501 0/5000 nodes are available: 5000 too little free memory on every card. Wait until enough of a card is free."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -256,7 +256,7 @@ async def test_what_a_quota_leaves_is_told_and_the_api_server_refuses_what_is_be
         return found.get("status", {}).get("used", {}).get(key) == "0"
 
     await until(counted)
-    said = f"CS317 {key}: 3 asked, 2 of 2 left in ResourceQuota two; the API server refuses what is beyond it"
+    said = f"CS317 {key}: 3 requested, 2 of 2 left in ResourceQuota two; the API server rejects pods beyond it"
 
     async def told():
         await stage.person.apply(deployment("serves", 0, "quota"))

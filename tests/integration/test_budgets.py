@@ -30,8 +30,8 @@ async def test_a_person_is_told_what_the_namespace_has_left(staged):
         await stage.admin.patch(f"{QUOTAS}/team/status", used)
         manifest = {"apiVersion": "v1", "kind": "Pod"} | pod("p", share(1000))
         assert await told(stage, manifest, "3 of 4 left") == [
-            "CS317 limits.volcano.sh/vgpu-memory: 1000 asked of the 3000 of ResourceQuota team; the namespace's pods "
-            "that are beyond it wait",
-            f"CS317 {NUMBER}: 1 asked, 3 of 4 left in ResourceQuota team, 2 with this pod",
+            "CS317 limits.volcano.sh/vgpu-memory: 1000 requested of the 3000 of ResourceQuota team; pods of the "
+            "namespace beyond it wait",
+            f"CS317 {NUMBER}: 1 requested, 3 of 4 left in ResourceQuota team, 2 with this pod",
         ]
         await stage.admin.delete(f"{QUOTAS}/team")

@@ -110,7 +110,7 @@ async def test_where_a_pod_is_is_told_and_that_another_is_not_known(rig):
             {
                 "pod": "default/x\n",
                 "state": "unknown",
-                "text": "pod 'default/x\\n' is not known here, or neither asks for cards nor holds any",
+                "text": "pod 'default/x\\n' is unknown here, or neither requests nor holds cards",
             },
         )
 
@@ -198,7 +198,7 @@ async def test_without_an_answer_of_the_controller_the_api_tells_and_the_reason_
         await waits(world)
         (world.folder / "other.crt").write_text("no certificate")
         for changes, words in (
-            ({"token_file": ""}, "note: the controller answers 401: show a token that was made for audience"),
+            ({"token_file": ""}, "note: the controller answers 401: send a token for audience"),
             ({"token_file": world.folder / "none"}, "none: no such file or directory"),
             ({"controller_ca": world.folder / "other.crt"}, "other.crt: it holds no certificate"),
             ({"tls_server_name": ""}, f"127.0.0.1:{found.port}: its certificate is not trusted: IP address mismatch"),

@@ -84,7 +84,7 @@ async def test_a_failed_call_of_a_plugin_with_instances_is_told_on_the_node_and_
         assert served.env_by_container["c"]["NVIDIA_VISIBLE_DEVICES"].startswith("MIG-")
         events = await stage.admin.list("/api/v1/events")
         (told,) = [event["message"] for event in events if event["reason"] == "PodTurnedAway"]
-        assert "its kubelet turned pod uid" in told
+        assert "its kubelet rejected pod uid" in told
 
 
 async def test_a_slow_plugin_is_waited_for_and_serves_each_pod_its_own(staged):

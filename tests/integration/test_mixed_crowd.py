@@ -109,7 +109,7 @@ class Crowd:
         return found["status"].get("phase") in ("Running", "Failed")
 
     async def fails_a_card(self):
-        """One card of one node becomes unhealthy, and the one before it is well again."""
+        """One card of one node becomes unhealthy, and the one before it is healthy again."""
         await self.recover()
         node, at, card = next(self.next_ill)
         self.ill = (self.world.kubelet.plugins(node)[at], card)

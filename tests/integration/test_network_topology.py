@@ -87,8 +87,8 @@ async def test_a_group_that_no_hyper_node_takes_is_told_the_best_and_goes_where_
         await world.controller(*NAMES)
         await world.client.create(GROUPS, group("g", 3, mode="hard", highestTierAllowed=1))
         await world.add(*members("g", 3))
-        best = "2 of the 3 members of its group that are wanted together fit now in HyperNode sb, where most of them do"
-        await world.waits("g-0", f"{best}: 2 of 3 that wait. Of one more: 0/2 nodes are available")
+        best = "2 of the 3 members of its group that must start together fit now in HyperNode sb, where most of them do"
+        await world.waits("g-0", f"{best}: 2 of 3 that wait. For one more: 0/2 nodes are available")
         await world.client.create(HYPER_NODES, hyper_node("top", 2, "HyperNode", exactMatch={"name": "sb"}))
         await world.waits("g-0", best)
         await world.client.create(HYPER_NODES, hyper_node("sc", 1, "Node", regexMatch={"pattern": "^b"}))

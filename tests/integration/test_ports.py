@@ -56,7 +56,7 @@ class Echo:
         if call.path.endswith("/early"):
             raise RefusedCallError(404, "there is nothing here")
         if call.path.endswith("/get"):
-            raise RefusedCallError(405, "ask by GET", allow="GET")
+            raise RefusedCallError(405, "use GET", allow="GET")
         if call.path.endswith("/broken"):
             raise KeyError("a mistake of ours")
         return Reply(Counted(b"%d\n" % len(call.body), self.order), content_type=TEXT)
@@ -163,7 +163,7 @@ async def test_an_answer_says_what_http_wants_of_it(serve, path):
         assert told == {"content-type": TEXT, "content-length": "2"}
         writer.write(call(path=path + "/get"))
         assert b"\r\nallow: GET\r\n" in await reader.readuntil(b"\r\n\r\n")
-        await reader.readexactly(len("ask by GET\n"))
+        await reader.readexactly(len("use GET\n"))
         # A client that waits for leave to send its body.
         writer.write(call(path=path, length=3, more="Expect: 100-continue\r\n"))
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"

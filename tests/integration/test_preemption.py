@@ -69,7 +69,7 @@ async def test_a_pod_of_a_lower_priority_makes_room(rig, tmp_path):
 
         about_low, about_high = await world.until(both)
         assert about_low == f"Preempted by pod {uid} on node t4-a"
-        assert about_high == "1 pod of a lower priority is asked to leave node t4-a"
+        assert about_high == "1 pod of a lower priority is being evicted from node t4-a"
         _, metrics = await world.http("/metrics", "text/plain")
         assert 'cardshare_evictions_total{outcome="evicted"} 1.0' in metrics
 
@@ -110,7 +110,7 @@ async def test_without_the_right_to_evict_nobody_leaves_and_that_is_said(rig, tm
 
         async def noted():
             _, text = await world.http("/readyz", "text/plain")
-            return "nobody is evicted for others" in text and "poddisruptionbudgets" in text
+            return "no pod is evicted for others" in text and "poddisruptionbudgets" in text
 
         await world.until(noted)
         assert "deletionTimestamp" not in (await world.get("low"))["metadata"]

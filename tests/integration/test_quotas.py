@@ -22,13 +22,15 @@ async def test_pods_beyond_the_quota_wait_and_go_on_when_others_end_or_it_is_rai
             await world.phase(name)
         # 2 x 4000 MiB, and a quarter of 40960.
         await world.add(pod("late", {GPU: "1", MEMORY: "2000"}), pod("later", {GPU: "1", MEMORY: "9000"}))
-        told = f"CS532 waits because ResourceQuota team of namespace default has no room for it: 2000 {MEMORY} asked, "
+        told = (
+            f"waits because ResourceQuota team of namespace default has too little capacity: 2000 {MEMORY} requested, "
+        )
         await world.waits("late", f"{told}1760 of 20000 left; ask for less, or wait until its pods end")
         conditions = (await world.get("late"))["status"]["conditions"]
         assert "WaitingForQuota" in [one.get("reason") for one in conditions]
         await world.client.delete(f"{PODS}/two", grace_s=0)
         await world.phase("late")
-        await world.waits("later", f"9000 {MEMORY} asked, ")
+        await world.waits("later", f"9000 {MEMORY} requested, ")
         await world.client.patch(f"{QUOTAS}/team", hard(22000))
         await world.phase("later")
         await world.client.delete(f"{QUOTAS}/team")
@@ -47,6 +49,6 @@ async def test_what_hamis_scheduler_bound_counts_after_it_is_gone(rig):
         await hami.stop()
         await world.controller()
         await world.add(pod("ours", {GPU: "1", MEMORY: "6001"}))
-        await world.waits("ours", f"6001 {MEMORY} asked, 6000 of 10000 left")
+        await world.waits("ours", f"6001 {MEMORY} requested, 6000 of 10000 left")
         await world.client.delete(f"{QUOTAS}/team")
         await world.phase("ours")

@@ -230,7 +230,7 @@ async def test_volcanos_name_is_given_up_while_its_scheduler_is_there_and_its_le
         await world.client.create(theirs, running)
         await world.until(lambda: given_up(1))
         why = "pod volcano-system/volcano-scheduler-0 (label app=volcano-scheduler) is there"
-        assert await one.get("/readyz") == (200, f"ok\npods with schedulerName volcano are left alone: {why}\n")
+        assert await one.get("/readyz") == (200, f"ok\npods with schedulerName volcano are ignored here: {why}\n")
         await world.add(named("b"), pod("ours", share(1000)))
         await world.phase("ours")
         await stays_unbound(world, "b", 2.0)

@@ -96,7 +96,7 @@ async def test_a_job_waits_for_room_in_its_queue_and_says_so(rig):
                 group = await group_of(world, "second")
                 return [one["message"] for one in (group.get("status") or {}).get("conditions") or ()]
 
-            assert await world.until(told) == ["queue small has no room: 4 cpu asked, 1 of 5 left"]
+            assert await world.until(told) == ["queue small has too little capacity: 4 cpu requested, 1 of 5 left"]
             assert await state_of(world, "second") == "Pending {}"
 
             async def allocated():
@@ -266,7 +266,9 @@ async def test_a_group_that_is_there_before_its_pods_is_admitted_and_waits_for_a
                 return [one for one in await said() if one[:2] == ("Unschedulable", "NotEnoughTasks")]
 
             ((_, _, message),) = await world.until(lacks)
-            assert message.startswith("waits until 2 members of PodGroup default/set-0-1 can be placed together; 1 can")
+            assert message.startswith(
+                "waits until 2 members of PodGroup default/set-0-1 can be placed together; 1 is ready"
+            )
             await world.add(member("set-0-1", annotations=named))
             for name in ("set-0", "set-0-1"):
                 await world.phase(name)

@@ -63,7 +63,7 @@ async def test_a_provisioner_that_is_silent_or_fails_gives_the_place_back(rig):
         await world.add(mounting("train", "data"))
         assert "volume_wait_max_s" in await told(world, "train", "CS549")
         provisioner.mood = Mood.FAILS
-        await told(world, "train", "gave up")
+        await told(world, "train", "failed to provide")
         provisioner.mood = Mood.MAKES
         await world.phase("train")
 
@@ -114,7 +114,7 @@ async def test_a_volume_that_is_attached_still_counts_until_it_is_detached(rig):
         await world.controller()
         await world.client.create(CLAIMS, claim("data", "now"))
         await world.add(mounting("train", "data"))
-        await told(world, "train", f"no room to attach volumes of {NAME}")
+        await told(world, "train", f"no capacity to attach volumes of {NAME}")
         await world.client.delete(left, grace_s=0)
         await world.phase("train")
 

@@ -35,7 +35,7 @@ IN_TENS = replace(TABLES, vgpu=replace(TABLES.vgpu, memory_factor=10))
 RED = Taint(key="red", value="yes", effect="NoSchedule")
 NEVER = "Not even an empty node of this cluster could take it"
 # Where nothing, or nothing of the pod, was named.
-UNTRIED = ("it then waits", "label a node", "ask the cluster's operator", "no node offers", "change what the pod")
+UNTRIED = ("it would then wait", "label a node", "ask the cluster's operator", "no node offers", "change what the pod")
 
 
 @dataclass(frozen=True)
@@ -151,25 +151,25 @@ def drawn(seed: int) -> Drawn | None:
 
 def pieces(remedy: str) -> Iterator[str]:
     """The alternatives of *remedy*."""
-    yield from re.split(r", or (?=ask|tolerate|wait|leave|correct|name|label|until)|; (?=with|it then)", remedy)
+    yield from re.split(r", or (?=ask|tolerate|wait|leave|correct|use|label|until)|; (?=with|it would then)", remedy)
 
 
 def unwished(pod: Pod, words: str, chance: Random) -> Pod:
     """*pod* after it followed *words*, one of those that are joined by "also"."""
-    if words.startswith("name types"):
+    if words.startswith("use an existing type"):
         listed = re.search(r"\((.*)\)", words)
         assert listed is not None
         return wished(without(pod, "nouse-gputype"), "nvidia.com/use-gputype", listed[1])
-    if words.startswith("leave the list of types out"):
+    if words.startswith("leave out the list of types"):
         return without(pod, "gputype")
-    if words.startswith(("name cards", "leave the list of cards out")):
+    if words.startswith(("use existing cards", "leave out the list of cards")):
         # A list of cards to avoid may hold ids and positions.
         return without(pod, "uuid", "avoid")
-    if words.startswith(("name positions", "leave the list of positions out")):
+    if words.startswith(("use an existing position", "leave out the list of positions")):
         return without(pod, "index", "avoid")
-    if words.startswith(("leave the mode out", "name one that a card is in")):
+    if words.startswith(("leave out the mode", "use one that a card has")):
         return without(pod, "mode")
-    if words == "leave their list out":
+    if words == "leave out their list":
         return without(pod, "uuid", "index", "avoid")
     assert words.startswith("ask for "), words
     return asking(pod, words.removeprefix("ask for "), chance)
@@ -183,18 +183,18 @@ def check(world: Drawn) -> str:
     best = ledger_of(world.best, world.ledger.tables)
     opened = tuple(replace(one, taints=(), unschedulable=False, ready=True) for one in world.nodes)
     emptied = ledger_of(opened, world.ledger.tables)
-    if NEVER in text and "on the cards that can be used now" not in text:
+    if NEVER in text and "with its usable cards" not in text:
         assert not takes(best, world.pod), text
     for piece in pieces(remedy) if remedy else ():
         words = piece[:1].lower() + piece[1:]
-        if "; also " in words or words.startswith(("name", "leave")):
+        if "; also " in words or words.startswith(("use", "leave")):
             pod = world.pod
             for part in words.split("; also "):
                 pod = unwished(pod, part, world.chance)
             assert takes(best, pod), text
             kinds.append("; ".join(part[:22] for part in words.split("; also ")))
         elif words.startswith("ask for "):
-            later = "it then waits" in remedy or "it would be placed now" in remedy
+            later = "it would then wait" in remedy or "it would be placed now" in remedy
             pod = asking(world.pod, words.removeprefix("ask for "), world.chance)
             assert takes(emptied if later else world.ledger, pod), (text, pod.containers)
             kinds.append("ask")
@@ -209,10 +209,11 @@ def check(world: Drawn) -> str:
             kinds.append("tolerate")
         elif words.startswith(("wait until", "until")):
             mended = (
-                "well again",
-                "can be used",
+                "healthy again",
+                "is valid",
+                "become usable",
                 "keep the order",
-                "allocated again",
+                "allocatable again",
                 "registered",
                 "advertises as much",
             )

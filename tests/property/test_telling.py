@@ -133,8 +133,9 @@ class Cluster:
             elif entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_GROUP and entry.stage is Stage.HELD:
                 group = entry.pod.annotations[GROUP]
                 there = sum(one.annotations.get(GROUP) == group for one in self.world.pods.values())
-                if f" {there} can be decided" not in said:
-                    found.append((entry.pod.name, f"{there} can be decided", said))
+                ready = f" {there} {'is' if there == 1 else 'are'} ready"
+                if ready not in said:
+                    found.append((entry.pod.name, ready, said))
         return found
 
 

@@ -62,7 +62,7 @@ def test_configurations_name_it(known):
 def test_its_pods_are_placed_handed_over_and_explained(known):
     assert known["bind"] == ["n1", {"toy.example/held": "0/6/0"}]
     assert known["in_flight"] == 1
-    assert "16 of 99 MiB there" in json.dumps(known["explained"])
+    assert "16 of 99 MiB in total" in json.dumps(known["explained"])
 
 
 def test_its_cards_are_shown_and_measured(known):

@@ -141,7 +141,7 @@ async def test_an_explanation_names_the_field_that_raised_the_priority():
     found, _ = native(min_member=2, priority=100)
     found.adds(pod("member", memory=MIB, scheduling_group="g"))
     said = await answer(found.owner, Inbox(float), unasked, "default/member")
-    assert "priority 100 by spec.priority of its PodGroup" in said["text"]
+    assert "priority is 100, from spec.priority of its PodGroup" in said["text"]
 
 
 async def unasked(shape):
@@ -153,4 +153,4 @@ async def test_an_explanation_names_the_class_that_raised_the_priority():
     found.adds(pod("member", **IN_G))
     said = await answer(found.owner, Inbox(float), unasked, "default/member")
     assert said["priority"] == 100
-    assert "priority 100 by the PriorityClass 'high' of its group" in said["text"]
+    assert "priority is 100, from the PriorityClass 'high' of its group" in said["text"]

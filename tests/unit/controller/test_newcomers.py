@@ -135,7 +135,7 @@ def test_a_node_that_is_about_to_be_removed_takes_nobody_whatever_they_tolerate(
     assert not world.placed()
     assert wait.cause is Cause.UNSCHEDULABLE
     assert "1 about to be removed (" in wait.text
-    assert "until n1 is to stay after all" in wait.text
+    assert "until n1 is no longer about to be removed" in wait.text
     world.owner.nodes.changed(node("n1", version="2"))
     world.passes(0.1)
     assert world.placed() == {"p": "n1"}

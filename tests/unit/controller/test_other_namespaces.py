@@ -67,7 +67,7 @@ def full(world):
         ("its cards are in use as vgpu by pod a-b/c.d-1", "its cards are in use as vgpu by another pod"),
         (
             "pod a/b: annotation volcano.sh/gpu-index is 'x', which may mean any card; delete the pod",
-            "nobody can tell what a pod there uses; kubectl cards get names it, and deleting it opens the node",
+            "delete the pod there with unknown card use (kubectl cards get names it)",
         ),
         ("annotation volcano.sh/node-vgpu-register: no card", "annotation volcano.sh/node-vgpu-register: no card"),
     ],

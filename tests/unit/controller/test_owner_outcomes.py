@@ -446,8 +446,8 @@ def test_a_pod_whose_annotations_leave_no_room_for_its_assignment_is_told_so_and
     if not bound:
         assert (world.stage("p"), world.holders("n1"), world.owner.handoff.in_flight) == ("held", set(), 0)
         assert world.wait("p").text == (
-            "its annotations come to 262005 bytes, and with its assignment to more than the 262144 that the API server "
-            "takes for one pod; remove or shorten annotations: the longest is 'notes' with 262005 bytes"
+            "remove or shorten annotations, of which the longest is 'notes' with 262005 bytes: all have 262005 bytes, "
+            "and with the assignment more than the 262144 that the API server accepts for one pod"
         )
         assert list(world.owner.planner.unreported) == ["uid-p"]
         world.shows(world.seen("p"), annotations={})
@@ -464,8 +464,8 @@ def test_a_pod_that_waits_behind_a_binding_of_unknown_outcome_is_told_so_and_no_
     for _ in range(12):
         world.passes(5.0)
     assert world.wait("q").text == (
-        "has its place on n1 and waits until it is known whether the API server has bound there another pod that the "
-        "device plugin could mistake for this one"
+        "has its place on n1 and waits until the outcome of another pod's Binding there is known; the "
+        "device plugin could mistake that pod for this one"
     )
     world.passes(400.0)
     assert [one for one in world.announced() if one.reason == "DevicePluginSilent"] == []

@@ -256,7 +256,7 @@ def test_a_node_about_which_we_are_wrong_is_set_aside_and_the_pod_goes_elsewhere
     assert shape is not None
     refused = refusal_on(world.ledger, shape, world.ledger.states[NodeName("n1")], Policy.BINPACK)
     assert refused is not None
-    assert "the scheduler contradicts itself there" in refused.detail
+    assert "a placement contradicted the ledger" in refused.detail
 
 
 def test_a_contradiction_that_comes_again_of_a_node_set_aside_ends_the_process():

@@ -101,7 +101,7 @@ def test_a_pod_that_is_gone_is_forgotten_and_what_it_asked_is_not():
 async def test_a_bound_pod_is_told_what_is_lost_where_it_is_and_elsewhere():
     world = packed(*(node(f"n{at}", cards=4) for at in range(20)))
     found = await answer(world.owner, Inbox(float), unasked, "default/p001")
-    assert "cards' worth of room on n" in found["packing"]
+    assert "cards' worth of capacity on n" in found["packing"]
     assert "the best other node is n" in found["packing"]
     assert found["packing"] in found["text"]
 

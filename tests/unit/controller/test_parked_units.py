@@ -79,12 +79,12 @@ async def test_a_gang_for_which_new_nodes_would_make_room_is_unschedulable_and_t
         scheduler_names=("cardshare", "volcano"),
     )
     assert reason == "Unschedulable"
-    assert text.startswith("CS501 waits because 1 of the 3 members of its group that are wanted together fit now")
-    assert "Of one more: 0/1 nodes are available: 1 too little free memory on every card. Nearest: n0" in text
-    assert "Free room for 2 more, let each ask for less, or set the group's minMember to 1." in text
-    assert text.endswith("1 new node with 2 x T4 would take those that find no place.")
+    assert text.startswith("CS501 waits because 1 of the 3 members of its group that must start together fit now")
+    assert "For one more: 0/1 nodes are available: 1 too little free memory on every card. Nearest: n0" in text
+    assert "Free capacity for 2 more, reduce what each asks for, or set the group's minMember to 1." in text
+    assert text.endswith("1 new node with 2 x T4 would take those that do not fit.")
     assert full["code"] == "CS501"
-    assert "Of one more member: No node fits (1 looked at)" in full["text"]
+    assert "For one more member: No node fits (1 checked)" in full["text"]
     assert writes == 1
     judged = made.owner.groups.judged(spec(3).key)
     assert judged is not None
@@ -108,7 +108,7 @@ async def test_a_gang_whose_queue_could_not_take_all_of_it_is_not_unschedulable(
     rig.world.plan()
     wait = rig.world.wait("g0")
     assert wait.cause is Cause.WAITING_FOR_QUEUE
-    assert f"3 {NUMBER} asked, 2 of 2 left" in wait.text
+    assert f"3 {NUMBER} requested, 2 of 2 left" in wait.text
 
 
 def test_many_units_that_ask_the_same_are_tried_once(monkeypatch):

@@ -45,14 +45,14 @@ def held(made):
 @pytest.mark.parametrize(
     ("asked", "limit", "told"),
     [
-        ({NUMBER: "2", MEMORY: "1000"}, (MEMORY, 3000), f"2000 {MEMORY} asked, 1000 of 3000 left"),
-        ({NUMBER: "2", MEMORY: "1", CORES: "30"}, (CORES, 100), f"60 {CORES} asked, 40 of 100 left"),
-        ({HAMI: "2", HAMI_MEMORY: "2000"}, (HAMI_MEMORY, 7999), f"4000 {HAMI_MEMORY} asked, 3999 of 7999 left"),
-        ({HAMI: "1", PERCENTAGE: "30"}, (HAMI_MEMORY, 5000), f"3000 {HAMI_MEMORY} asked, 2000 of 5000 left"),
+        ({NUMBER: "2", MEMORY: "1000"}, (MEMORY, 3000), f"2000 {MEMORY} requested, 1000 of 3000 left"),
+        ({NUMBER: "2", MEMORY: "1", CORES: "30"}, (CORES, 100), f"60 {CORES} requested, 40 of 100 left"),
+        ({HAMI: "2", HAMI_MEMORY: "2000"}, (HAMI_MEMORY, 7999), f"4000 {HAMI_MEMORY} requested, 3999 of 7999 left"),
+        ({HAMI: "1", PERCENTAGE: "30"}, (HAMI_MEMORY, 5000), f"3000 {HAMI_MEMORY} requested, 2000 of 5000 left"),
         (
             {HAMI: "1", HAMI_MEMORY: "1", "nvidia.com/gpucores": "60"},
             ("nvidia.com/gpucores", 100),
-            "60 nvidia.com/gpucores asked, 40 of 100 left",
+            "60 nvidia.com/gpucores requested, 40 of 100 left",
         ),
     ],
     ids=["memory-times-cards", "cores-times-cards", "hami-times-cards", "hami-percentage", "hami-cores"],
@@ -64,7 +64,7 @@ def test_what_cards_give_is_counted_and_the_remainder_is_told(asked, limit, told
     assert held(made) == ["a"]
     wait = made.wait("b")
     assert wait.cause is Cause.WAITING_FOR_QUOTA
-    assert f"ResourceQuota q of namespace default has no room for it: {told}; ask for less" in wait.text
+    assert f"ResourceQuota q of namespace default has too little capacity: {told}; ask for less" in wait.text
 
 
 def test_the_peak_of_init_containers_counts_and_no_more():
@@ -157,7 +157,7 @@ def test_what_is_bound_counts_whoever_bound_it_and_before_there_was_a_quota():
     made.adds(pod("ours", limits=asked))
     made.plan()
     assert held(made) == ["theirs"]
-    assert "4000 nvidia.com/gpumem asked, 2000 of 6000 left" in made.wait("ours").text
+    assert "4000 nvidia.com/gpumem requested, 2000 of 6000 left" in made.wait("ours").text
     made.gone("theirs")
     made.passes(1.0)
     assert held(made) == ["ours"]
@@ -171,7 +171,7 @@ def test_a_gang_is_held_as_a_whole_by_its_namespace_beside_its_queue():
     made.adds(*[pod(f"g{at}", annotations={GROUP: "g"}) for at in range(3)])
     made.plan()
     assert held(made) == []
-    assert f"3000 {MEMORY} asked, 2000 of 2000 left" in made.wait("g0").text
+    assert f"3000 {MEMORY} requested, 2000 of 2000 left" in made.wait("g0").text
     made.owner.planner.state.books.quotas.changed(limits(MEMORY, 3000))
     made.passes(1.0)
     assert held(made) == ["g0", "g1", "g2"]
@@ -186,7 +186,7 @@ def test_what_is_bound_is_counted_anew_under_another_configuration():
     made.adds(*(pod(name, limits={HAMI: "1", HAMI_MEMORY: "1"}) for name in "ab"))
     made.plan()
     assert held(made) == ["a", "theirs"]
-    assert f"1 {HAMI_MEMORY} asked, 0 of 5 left" in made.wait("b").text
+    assert f"1 {HAMI_MEMORY} requested, 0 of 5 left" in made.wait("b").text
 
 
 def test_of_one_shape_those_of_other_namespaces_go_on():

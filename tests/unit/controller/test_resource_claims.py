@@ -85,9 +85,9 @@ def test_a_pod_that_only_claimed_cards_could_take_is_told_whose_they_are():
     world.adds(pod("p"))
     assert world.placed() == {}
     text = told(world, "p").text
-    assert "no card that fits and is not in use through a resource claim" in text
+    assert "every card that fits is in use through a resource claim" in text
     assert "team-a/train" in text
-    assert "a resource claim gives a card of n1 back" in text
+    assert "a resource claim frees a card of n1 back" in text
 
 
 def test_a_device_that_is_no_known_card_closes_all_of_its_maker_on_its_node_and_no_others():

@@ -169,7 +169,7 @@ async def test_somebody_else_s_binding_of_such_a_pod_takes_the_name_from_us_for_
     one.name.seen(named("theirs"))
     one.name.seen(named("theirs", node_name="n1"))
     await asyncio.sleep(299.0)
-    assert one.name.given_up == "somebody else bound pod default/theirs"
+    assert one.name.given_up == "another client bound pod default/theirs"
     await asyncio.sleep(2.0)
     assert one.name.given_up == ""
 
@@ -185,7 +185,7 @@ async def test_hamis_name_is_ours_until_a_pod_of_hamis_scheduler_is_seen_or_its_
     assert one.name.given_up == (
         "pod kube-system/volcano-scheduler-1 (label app.kubernetes.io/component=hami-scheduler) is there"
     )
-    assert "pods with schedulerName hami-scheduler are left alone" in one.events[-1].message
+    assert "pods with schedulerName hami-scheduler are ignored here" in one.events[-1].message
     one.name.gone(theirs.uid)
     waiting = pod("w")._replace(scheduler_name="hami-scheduler")
     one.name.seen(waiting)
@@ -193,7 +193,7 @@ async def test_hamis_name_is_ours_until_a_pod_of_hamis_scheduler_is_seen_or_its_
     assert one.name.given_up == ""
     one.name.seen(waiting._replace(node_name="n1"))
     await asyncio.sleep(1.0)
-    assert one.name.given_up == "somebody else bound pod default/w"
+    assert one.name.given_up == "another client bound pod default/w"
     assert one.leases.writes == []
 
 

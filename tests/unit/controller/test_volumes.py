@@ -155,7 +155,7 @@ def test_an_ephemeral_volume_is_the_pods_own_claim():
     owner = {"uid": "uid-p", "kind": "Pod", "controller": True}
     world = world_of("a1", volumes=[volume("v")], claims=[claim("p-tmp", "v")])
     world.adds(mounting("p", ephemeral=("tmp",)))
-    assert "was not made for this pod" in waits(world, "p").text
+    assert "was not created for this pod" in waits(world, "p").text
     shows(world, StorageKind.CLAIMS, claim("p-tmp", "v", ownerReferences=[owner]))
     assert "p" in world.placed()
 
@@ -170,7 +170,7 @@ def test_a_node_attaches_no_more_volumes_than_its_driver_says_each_counted_once(
     )
     world.adds(mounting("p", "c-v1"), mounting("q", "c-v1"), mounting("r", "c-v2"), mounting("s", "c-v3"))
     assert world.placed().keys() == {"p", "q", "r"}
-    assert f"1 no room to attach volumes of {DRIVER}" in refused(world, "s").text
+    assert f"1 no capacity to attach volumes of {DRIVER}" in refused(world, "s").text
     assert "Wait until a1 has 1 fewer volumes" in refused(world, "s").text
     world.gone("p")
     world.passes(0.1)
@@ -202,7 +202,7 @@ def test_a_volume_that_is_attached_still_counts_until_it_is_detached():
     world.adds(mounting("p", "data"))
     world.passes(0.1)
     assert not world.placed()
-    assert f"1 no room to attach volumes of {DRIVER}" in refused(world, "p").text
+    assert f"1 no capacity to attach volumes of {DRIVER}" in refused(world, "p").text
     world.owner.claims.stores[StorageKind.ATTACHMENTS].drop(left)
     world.passes(0.1)
     assert "p" in world.placed()
@@ -289,7 +289,7 @@ def test_a_provisioner_that_gives_up_has_the_pod_decided_anew():
     shows(world, StorageKind.CLAIMS, waiting_claim(version="9"))
     wait = waits(world, "p")
     assert wait.cause is Cause.VOLUMES_NOT_BOUND
-    assert "its provisioner gave up" in wait.text
+    assert "its provisioner failed to provide" in wait.text
     assert not world.holders("a1")
     world.passes(2.0)
     (again,) = world.actions(SelectNode)

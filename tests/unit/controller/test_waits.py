@@ -31,5 +31,5 @@ def test_a_turn_has_causes_of_its_own():
 
 
 def test_a_pod_that_waits_so_that_idle_nodes_stay_whole_is_told_for_how_long_at_most():
-    assert turn_wait(NodeName("n1"), most_s=60.0).text.endswith("for so long, 60 s at most (turn_wait_max_s)")
+    assert turn_wait(NodeName("n1"), most_s=60.0).text.endswith("is opened for it, 60 s at most (turn_wait_max_s)")
     assert "turn_wait_max_s" not in turn_wait(NodeName("n1")).text

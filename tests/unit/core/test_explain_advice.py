@@ -73,16 +73,16 @@ def test_memory_that_is_no_slice_is_neither_free_nor_advised():
     one = record("GPU-m", memory=40960, model=A100, mode="mig")
     ledger = cluster(cards("node-a", one), held=slices("GPU-m"))
     text = told(ledger, pod(container(number=1, memory=5120), annotations=MIG))
-    assert "1 no card whose MIG layout has such a slice left. Nearest: node-a GPU-m: no free slice has 5120 MiB" in text
-    assert text.endswith("Wait until a card empties.")
+    assert "1 no card with such a MIG slice left. Nearest: node-a GPU-m: no free slice has 5120 MiB" in text
+    assert text.endswith("Wait until enough of a card is free.")
 
 
 def test_the_largest_slice_is_advised_to_one_that_no_empty_card_could_take():
     one = record("GPU-m", memory=40960, model=A100, mode="mig")
     ledger = cluster(cards("node-a", one), held=slices("GPU-m"))
     text = told(ledger, pod(container(number=1, memory=50000), annotations=MIG))
-    assert "GPU-m: 40960 of 50000 MiB there" in text
-    assert text.endswith(f"{NEVER} Ask for at most 40960 MiB of memory; it then waits until room frees.")
+    assert "GPU-m: 40960 of 50000 MiB in total" in text
+    assert text.endswith(f"{NEVER} Ask for at most 40960 MiB of memory; it would then wait for capacity.")
 
 
 def test_the_node_with_most_cards_is_the_nearest_to_one_who_asks_for_too_many():
@@ -90,7 +90,7 @@ def test_the_node_with_most_cards_is_the_nearest_to_one_who_asks_for_too_many():
     many = [record(f"GPU-v{at}") for at in range(8)]
     ledger = cluster(cards("a", *few), cards("v", *many))
     text = told(ledger, pod(container(number=9)))
-    assert "2 too few cards. Nearest: v 8 of 9 cards there" in text
+    assert "2 too few cards. Nearest: v 8 of 9 cards in total" in text
     assert text.endswith("Ask for at most 8 cards in one container.")
     assert fits(ledger, pod(container(number=8)))
 
@@ -118,7 +118,7 @@ def test_what_no_node_offers_is_not_waited_for(resource, said):
 def test_memory_of_the_node_is_advised_as_the_nodes():
     ledger = cluster(cards("a", record("GPU-a")))
     text = told(ledger, pod(with_amounts(container(number=1, memory=1000), memory="9000Gi")))
-    assert "memory: 9216000Mi wanted, 262144Mi there" in text
+    assert "memory: 9216000Mi requested, 262144Mi in total" in text
     assert text.endswith(f"{NEVER} Ask for at most 262144Mi of the node's memory.")
 
 
@@ -126,14 +126,16 @@ def test_cpu_that_other_pods_have_is_waited_for_or_asked_less_of():
     holder = pod(with_amounts(Container(name="c", limits={}), cpu="60"), name="h", uid=PodUid("h"), node_name="a")
     ledger = cluster(cards("a", record("GPU-a")), held=[holder])
     text = told(ledger, pod(with_amounts(container(number=1, memory=1000), cpu="8")))
-    assert text.endswith("Nearest: a cpu: 8 wanted, 4 free. Ask for at most 4 cpu, or wait until other pods free cpu.")
+    assert text.endswith(
+        "Nearest: a cpu: 8 requested, 4 free. Ask for at most 4 cpu, or wait until other pods free cpu."
+    )
 
 
 def test_an_empty_clusters_figure_is_told_beside_that_of_the_moment():
     holder = bound("GPU-a,NVIDIA,12768,0:;", name="h")
     ledger = cluster(cards("node-a", record("GPU-a")), held=[holder])
     text = told(ledger, pod(container(number=1, memory=50000)))
-    assert "GPU-a: 32768 of 50000 MiB there" in text
+    assert "GPU-a: 32768 of 50000 MiB in total" in text
     assert text.endswith(
         "Ask for at most 32768 MiB of memory; with at most 20000 MiB of memory it would be placed now."
     )
@@ -143,9 +145,9 @@ def test_an_empty_clusters_figure_is_told_beside_that_of_the_moment():
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("volcano.sh/vgpu-use-gpuuuid", "GPU-xx", "Name cards that are there (GPU-a, GPU-t), or leave their list out."),
-        ("cardshare.io/gpu-index", "12", "Name positions that are there (0 to 0), or leave their list out."),
-        ("nvidia.com/use-gputype", "H100", "Name types that are there (NVIDIA A100-SXM4-40GB, Tesla T4)."),
+        ("volcano.sh/vgpu-use-gpuuuid", "GPU-xx", "Use existing cards (GPU-a, GPU-t), or leave out their list."),
+        ("cardshare.io/gpu-index", "12", "Use an existing position (0 to 0), or leave out their list."),
+        ("nvidia.com/use-gputype", "H100", "Use an existing type (NVIDIA A100-SXM4-40GB, Tesla T4)."),
     ],
     ids=["uuid", "index", "type"],
 )
@@ -164,7 +166,7 @@ def test_a_card_that_is_ill_is_waited_for_where_it_would_do():
     asked = pod(container(number=1, memory=100), annotations={"nvidia.com/use-gputype": "V100"})
     assert told(cluster(cards("n1", one, ill)), asked).endswith(
         "1 no healthy card that fits. Nearest: n1 GPU-v: the device plugin says that it is unhealthy. "
-        "Wait until an unhealthy card of n1 is well again."
+        "Wait until an unhealthy card of n1 is healthy again."
     )
 
 
@@ -173,25 +175,25 @@ def test_a_card_that_is_ill_is_not_waited_for_where_it_would_not_do_either():
     ill = record("GPU-v", model="NVIDIA-Tesla V100", healthy=False)
     ledger = cluster(cards("n1", one, ill))
     assert told(ledger, pod(container(number=1, memory=50000))).endswith(
-        "1 too little free memory on every card. Nearest: n1 GPU-v: 32768 of 50000 MiB there. "
+        "1 too little free memory on every card. Nearest: n1 GPU-v: 32768 of 50000 MiB in total. "
         f"{NEVER} Ask for at most 15360 MiB of memory."
     )
     asked = pod(container(number=1, memory=100), annotations={"nvidia.com/use-gputype": "H100"})
-    assert told(ledger, asked).endswith(f"{NEVER} Name types that are there (Tesla T4, Tesla V100).")
+    assert told(ledger, asked).endswith(f"{NEVER} Use an existing type (Tesla T4, Tesla V100).")
 
 
 def test_cards_that_cannot_be_judged_are_told_to_be_so():
     asked = pod(container(number=1, memory=50000))
     broken = cards("n2", "broken")
     assert told(cluster(cards("n1", record("GPU-a")), broken), asked).endswith(
-        "Not even an empty node of this cluster could take it on the cards that can be used now. "
+        "Not even an empty node of this cluster could take it, with its usable cards. "
         "Ask for at most 32768 MiB of memory."
     )
     elsewhere = replace(cards("n3", record("GPU-b")), labels={"zone": "b"})
     there = asked._replace(constraints=NodeConstraints(selector=(("zone", "a"),)))
     text = told(cluster(replace(broken, labels={"zone": "a"}), elsewhere), there)
     assert "Not even" not in text
-    assert text.endswith("for every card. Wait until the device data of n2 can be used.")
+    assert text.endswith("for every card. Wait until the device data of n2 is valid.")
 
 
 def test_memory_that_nodes_count_too_is_advised():
@@ -202,7 +204,9 @@ def test_memory_that_nodes_count_too_is_advised():
         held=[holder._replace(uid=PodUid(uid), annotations={"volcano.sh/gpu-index": uid}) for uid in ("0", "1")],
     )
     text = told(ledger, pod(Container(name="c", limits={SHARED: "8000"})))
-    assert text.endswith("3000 of 8000 MiB free. Ask for at most 3000 MiB of memory, or wait until a card empties.")
+    assert text.endswith(
+        "3000 of 8000 MiB free. Ask for at most 3000 MiB of memory, or wait until enough of a card is free."
+    )
     assert fits(ledger, pod(Container(name="c", limits={SHARED: "3000"})))
 
 
@@ -215,28 +219,28 @@ def test_a_node_that_is_closed_is_waited_for_only_where_it_would_do():
     unassigned = pod(container(number=1, memory=100), name="x", uid=PodUid("x"), node_name="n1")
     ledger = cluster(cards("n1", record("GPU-a")), held=[unassigned])
     text = told(ledger, pod(container(number=1, memory=100)))
-    assert "deleting it opens the node" in text
-    assert text.endswith("Wait until n1 is open to new shares.")
+    assert "delete the pod there with unknown card use" in text
+    assert text.endswith("Wait until n1 accepts new shares.")
     assert told(ledger, pod(container(number=1, memory=50000))).endswith(
-        f"{NEVER} Ask for at most 32768 MiB of memory; it then waits until room frees."
+        f"{NEVER} Ask for at most 32768 MiB of memory; it would then wait for capacity."
     )
     ledger.set_node(
         replace(ledger.node(NodeName("n1")), annotations=cards("n1", record("GPU-a", healthy=False)).annotations)
     )
     text = told(ledger, pod(container(number=1, memory=100)))
-    assert text.endswith("Wait until n1 is open to new shares and an unhealthy card of n1 is well again.")
+    assert text.endswith("Wait until n1 accepts new shares and an unhealthy card of n1 is healthy again.")
 
 
 def test_a_mode_that_no_card_is_in_is_told_to_be_left_out():
     text = told(cluster(cards("n1", record("GPU-a"))), pod(container(number=1), annotations=MIG))
-    assert text.endswith(f"{NEVER} Leave the mode out, or name one that a card is in.")
+    assert text.endswith(f"{NEVER} Leave out the mode, or use one that a card has.")
     assert "GPU-a: wants mig, the card is in hami-core" in text
 
 
 def test_types_of_all_nodes_are_told_not_only_of_the_nearest():
     nodes = [cards(f"n{at}", record(f"GPU-{at}", model=f"NVIDIA-Model {at}")) for at in range(5)]
     text = told(cluster(*nodes), pod(container(number=1), annotations={"nvidia.com/use-gputype": "H100"}))
-    assert "Name types that are there (Model 0, Model 1, Model 2, Model 3, Model 4)." in text
+    assert "Use an existing type (Model 0, Model 1, Model 2, Model 3, Model 4)." in text
 
 
 def test_too_many_chips_of_a_type_are_told_by_their_count_and_not_by_other_types():
@@ -244,7 +248,7 @@ def test_too_many_chips_of_a_type_are_told_by_their_count_and_not_by_other_types
     meant = ascend.node("Ascend910B4", [f"U{at}" for at in range(8)], name="meant")
     ledger = cluster(other, meant)
     text = told(ledger, ascend.pod("Ascend910B4", [9]))
-    assert "Nearest: meant 8 of 9 cards there" in text
+    assert "Nearest: meant 8 of 9 cards in total" in text
     assert text.endswith("Ask for at most 8 cards in one container.")
 
 
@@ -255,7 +259,7 @@ def test_a_full_ascend_chip_is_left_to_who_asks_for_a_template_of_what_is_free()
     assert first is not None
     ledger.reserve(first)
     text = told(ledger, ascend.pod("Ascend310P", [1, 12288], uid=PodUid("next")))
-    assert text.endswith("Ask for at most 6144 MiB of memory, or wait until a card empties.")
+    assert text.endswith("Ask for at most 6144 MiB of memory, or wait until enough of a card is free.")
     assert fits(ledger, ascend.pod("Ascend310P", [1, 6144], uid=PodUid("next")))
 
 
@@ -322,7 +326,7 @@ def asking_gpus(*gpus, first=0):
 def test_several_containers_with_whole_gpus_are_told_what_they_may_ask_together():
     ledger = cluster(of_gpus(3))
     assert told(ledger, asking_gpus(2, 2)).endswith(
-        "3 of 4 GPUs in all there. " + NEVER + " Ask for at most 3 GPUs in all."
+        "3 of 4 GPUs in total. " + NEVER + " Ask for at most 3 GPUs in all."
     )
     assert fits(ledger, asking_gpus(2, 1))
     # There is less than one for each.
@@ -362,7 +366,7 @@ def test_memory_is_advised_in_the_units_in_which_manifests_count_it():
     node = replace(vgpu_node(record("GPU-a", memory=22), table), name=NodeName("a"))
     ledger.set_node(replace(node, allocatable={**node.allocatable, **ROOM}))
     text = told(ledger, pod(container(number=1, memory=23)))
-    assert "GPU-a: 22528 of 23552 MiB there" in text
+    assert "GPU-a: 22528 of 23552 MiB in total" in text
     assert text.endswith(f"{NEVER} Ask for at most 22 units of memory (22528 MiB).")
     assert fits(ledger, pod(container(number=1, memory=22)))
 
@@ -371,7 +375,7 @@ def test_a_position_on_a_node_whose_plugin_may_be_an_old_one_is_waited_for():
     beating = {"volcano.sh/node-vgpu-handshake": "Reported 2026"}
     node = replace(vgpu_node(record("GPU-a"), more=beating), name=NodeName("a"))
     text = told(cluster(node), pod(container(number=1), annotations={"cardshare.io/gpu-index": "0"}))
-    assert "1 no card whose position is sure to stay. Nearest: a GPU-a: the node's device plugin may change" in text
+    assert "1 no card with a stable position. Nearest: a GPU-a: the node's device plugin may change" in text
     assert "name them with volcano.sh/vgpu-use-gpuuuid" in text
     assert text.endswith("Wait until the device plugin of a is known to keep the order of its cards.")
     assert fits(cluster(cards("a", record("GPU-a"))), pod(container(), annotations={"cardshare.io/gpu-index": "0"}))

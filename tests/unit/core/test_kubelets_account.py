@@ -51,8 +51,8 @@ def test_a_pod_waits_where_the_plugin_advertises_less_than_its_cards_have():
     assert first is not None
     second, wait = place(ledger, asks("b", {"number": 1, "memory": 5000}))
     assert second is None
-    assert wait.text.startswith("0/1 nodes are available: 1 kubelet's account is short of volcano.sh/vgpu-memory.")
-    assert f"n 1000 of 5000 {MEMORY} left in kubelet's account (the device plugin advertises 6000)" in wait.text
+    assert wait.text.startswith("0/1 nodes are available: 1 kubelet counts too little volcano.sh/vgpu-memory.")
+    assert f"n has 1000 of 5000 {MEMORY} free in kubelet's count (the plugin advertises 6000)" in wait.text
     assert f"Wait until other pods free {MEMORY}, or until the device plugin of n advertises as much" in wait.text
     assert place(ledger, asks("c", {"number": 1, "memory": 1000}))[0] is not None
     ledger.release(PodUid("a"))
@@ -64,7 +64,7 @@ def test_what_not_even_an_empty_node_could_take_waits_for_its_plugin():
     found, wait = place(ledger, asks("a", {"number": 1, "memory": 7000, "cores": 50}))
     assert found is None
     assert wait.cause is Cause.CARDS_UNUSABLE
-    assert "kubelet's account is short of volcano.sh/vgpu-cores, volcano.sh/vgpu-memory" in wait.text
+    assert "kubelet counts too little volcano.sh/vgpu-cores, volcano.sh/vgpu-memory" in wait.text
     ledger.set_node(node(memory=20_000, cores=200))
     assert place(ledger, asks("a", {"number": 1, "memory": 7000, "cores": 50}))[0] is not None
 

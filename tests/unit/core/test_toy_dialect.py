@@ -54,6 +54,6 @@ def test_what_does_not_fit_is_explained_and_what_cannot_be_read_is_set_aside():
     assert isinstance(shape, Shape)
     assert Candidates(ledger, node_policy(ledger.settings)).best(shape) is None
     text = explain.report(explain.refused(ledger, shape, ledger.settings.policy))
-    assert "16 of 99 MiB there" in text
-    assert "device data that cannot be used" in text
+    assert "16 of 99 MiB in total" in text
+    assert "invalid device data" in text
     assert len(ledger.states[NodeName("n3")].complaints) == 1

@@ -20,7 +20,7 @@ from webhook.reviews import Path, Reviewer
 
 KEY = "requests.volcano.sh/vgpu-number"
 QUOTA = ResourceQuota("team", "q", {KEY: 4}, {KEY: 1})
-TOLD = f"CS317 {KEY}: 1 asked, 3 of 4 left in ResourceQuota q, 2 with this pod"
+TOLD = f"CS317 {KEY}: 1 requested, 3 of 4 left in ResourceQuota q, 2 with this pod"
 POD = {
     "metadata": {"name": "p"},
     "spec": {"schedulerName": "cardshare", "containers": [{"name": "m", "resources": {"limits": {KEY[9:]: "1"}}}]},
@@ -56,7 +56,7 @@ def test_a_person_who_makes_a_pod_is_told_once_and_what_is_true_now():
     assert warned(found, POD, path=Path.MUTATE) == []
     assert warned(found, POD) == [TOLD]
     quotas[0] = QUOTA._replace(used={KEY: 3})
-    assert warned(found, POD) == [f"CS317 {KEY}: 1 asked, 1 of 4 left in ResourceQuota q, 0 with this pod"]
+    assert warned(found, POD) == [f"CS317 {KEY}: 1 requested, 1 of 4 left in ResourceQuota q, 0 with this pod"]
     assert found.metrics.codes["CS317"] == 2
 
 
@@ -73,7 +73,7 @@ def test_a_workload_is_told_for_all_its_pods():
     found = reviewer(QUOTA)
     deployment = {"metadata": {"name": "d"}, "spec": {"replicas": 5, "template": POD}}
     (told,) = warned(found, deployment, ("apps", "v1", "Deployment"))
-    assert "5 asked, 3 of 4 left in ResourceQuota q; the API server refuses what is beyond it" in told
+    assert "5 requested, 3 of 4 left in ResourceQuota q; the API server rejects pods beyond it" in told
 
 
 def test_what_is_no_workload_is_told_nothing():

@@ -112,4 +112,4 @@ async def test_what_takes_too_long_is_let_through_and_said():
     finally:
         may_end.set()
     assert response["allowed"]
-    assert "did not judge this in time" in response["warnings"][0]
+    assert "did not check this in time" in response["warnings"][0]

@@ -40,7 +40,7 @@ def test_names_of_clients_come_from_flags_or_the_environment_and_need_an_authori
     assert parse(flags, {"CARDSHARE_CLIENT_NAME": "a, b"}).client_names == {"a", "b"}
     found = parse([*flags, "--client-name", "a", "b", "--client-name", "c"], {"CARDSHARE_CLIENT_NAME": "d"})
     assert found.client_names == {"a", "b", "c"}
-    with pytest.raises(ConfigError, match=r"--client-ca .*missing; a name proves nothing"):
+    with pytest.raises(ConfigError, match=r"--client-ca .*missing; name the CA"):
         parse(["--cert-dir", str(tmp_path), "--client-name", "a"], {})
     with pytest.raises(ConfigError, match=r"--client-name .*found ''"):
         parse([*flags, "--client-name", ""], {})

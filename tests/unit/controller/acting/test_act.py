@@ -179,7 +179,7 @@ async def test_a_binding_that_admission_forbids_is_told_to_its_user_and_no_matte
         entry = rig.world.entry("p")
         assert (entry.stage, rig.world.wait("p")) == (
             "resting",
-            Wait(Cause.BINDING_REFUSED, f"the API server forbids to bind this pod to n1: {message}"),
+            Wait(Cause.BINDING_REFUSED, f"the API server forbids binding this pod to n1: {message}"),
         )
         assert entry.pod.uid in rig.world.owner.planner.unreported
         await rig.passes(11.0)

@@ -137,7 +137,7 @@ async def test_a_right_that_is_missing_is_told_to_operators():
     _, told = await rig.preempt("low")
     ((_, _, victim, _, trouble),) = told
     assert victim == "uid-low"
-    assert trouble.startswith("nobody is evicted for others:")
+    assert trouble.startswith("no pod is evicted for others:")
     assert "pods/eviction" in trouble
 
 

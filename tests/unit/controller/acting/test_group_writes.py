@@ -172,7 +172,7 @@ async def test_a_group_of_which_members_stay_missing_says_so_and_one_whose_pods_
         (told,) = patch["status"]["conditions"]
         assert (told["type"], told["status"], told["reason"]) == ("Unschedulable", "True", "NotEnoughTasks")
         assert told["message"].startswith(
-            "waits until 2 members of PodGroup default/g can be placed together; 1 can be decided"
+            "waits until 2 members of PodGroup default/g can be placed together; 1 is ready"
         )
         assert patch["status"]["phase"] == "Inqueue"
         assert [note.reason for note in rig.recorder.noted] == ["Unschedulable"]

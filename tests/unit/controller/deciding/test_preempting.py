@@ -61,7 +61,7 @@ def test_after_the_delay_others_are_asked_to_leave_and_their_room_is_kept():
     (action,) = found.actions(Preempt)
     assert [(target.name, where) for target, where in action.nominated] == [("high", "n1")]
     assert [(target.name, target.namespace, where) for target, where in action.victims] == [("low", "default", "n1")]
-    assert found.wait("high").message.startswith("CS515 1 pod of a lower priority was asked to leave node n1")
+    assert found.wait("high").message.startswith("CS515 1 pod of a lower priority is being evicted from node n1")
     assert "Preempting" in {one.reason for one in found.announced()}
     found.owner.preempting.asked(action.nomination)
     leaves(found, "low")
@@ -230,7 +230,7 @@ def test_another_process_goes_on_keeping_the_room():
     found.adds(pod("small", memory=1000))
     found.plan()
     found.passes(1.0)
-    assert found.wait("high").message.startswith("CS515 pods of a lower priority were asked to leave node n1")
+    assert found.wait("high").message.startswith("CS515 pods of a lower priority were evicted from node n1")
     found.passes(50.0)
     found.gone("low")
     assert placed(found) == {"high"}

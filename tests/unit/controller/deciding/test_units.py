@@ -92,7 +92,7 @@ def test_nothing_is_decided_until_enough_members_exist():
     made.adds(member("w0", task="worker"), member("w1", task="worker"), member("w2", task="worker"))
     assert made.binds() == []
     assert made.wait("w0").text == (
-        "waits until 3 members of PodGroup default/g can be placed together; 3 can be decided (0 of 1 of task ps)"
+        "waits until 3 members of PodGroup default/g can be placed together; 3 are ready (0 of 1 of task ps)"
     )
     made.adds(member("ps", task="ps"))
     made.plan()
@@ -103,7 +103,7 @@ def test_what_a_group_lacks_is_said_with_what_to_do():
     made = world(4, groups=[spec(3)])
     made.adds(*members(2))
     assert made.binds() == []
-    few = "waits until 3 members of PodGroup default/g can be placed together; 2 can be decided"
+    few = "waits until 3 members of PodGroup default/g can be placed together; 2 are ready"
     assert made.wait("g0").text == f"{few}. Create 1 more, or set the group's minMember to 2"
     made = world(4, groups=[spec(3)])
     made.adds(*members(2), member("other", scheduler_name="default-scheduler"))
@@ -116,7 +116,7 @@ def test_pods_that_name_no_task_are_told_where_the_group_wants_some_of_each():
     made.adds(*members(2))
     assert made.binds() == []
     text = made.wait("g0").text
-    assert "2 can be decided (0 of 1 of task ps, 0 of 1 of task worker)" in text
+    assert "2 are ready (0 of 1 of task ps, 0 of 1 of task worker)" in text
     assert "Name the task of each pod in annotation volcano.sh/task-spec" in text
 
 
@@ -125,7 +125,7 @@ def test_pods_without_the_labels_of_subgroups_are_told_so_and_nothing_of_tasks()
     made.adds(*[member(f"g{at}", labels={"part": "0"} if at < 2 else {}) for at in range(4)])
     assert made.binds() == []
     text = made.wait("g0").text
-    assert "4 can be decided (1 of 2 subgroups of w). Compare the labels of its pods with the group's subGroup" in text
+    assert "4 are ready (1 of 2 subgroups of w). Compare the labels of its pods with the group's subGroup" in text
     assert TASK not in text
 
 
@@ -297,8 +297,7 @@ def test_a_subgroup_that_is_not_whole_says_so():
     made.adds(*partitioned(3, 2))
     assert bound(made) == ["g0", "g1"]
     assert made.wait("g2").text == (
-        "waits until 2 members of subgroup w/1 of PodGroup default/g can be placed together; 1 can be decided"
-        ". Create 1 more"
+        "waits until 2 members of subgroup w/1 of PodGroup default/g can be placed together; 1 is ready. Create 1 more"
     )
     made.adds(member("g3", labels={"part": "1"}))
     assert bound(made) == ["g0", "g1", "g2", "g3"]
@@ -310,7 +309,7 @@ def test_when_a_member_leaves_each_subgroup_that_waits_is_judged_again():
     assert bound(made) == ["g0", "g1"]
     made.gone("g5")
     made.plan()
-    assert "2 members of subgroup w/2 of PodGroup default/g can be placed together; 1 can be" in made.wait("g4").text
+    assert "2 members of subgroup w/2 of PodGroup default/g can be placed together; 1 is" in made.wait("g4").text
 
 
 def test_until_enough_subgroups_are_whole_the_fullest_others_are_told():
@@ -318,7 +317,7 @@ def test_until_enough_subgroups_are_whole_the_fullest_others_are_told():
     made.adds(*partitioned(3, 2))
     assert bound(made) == []
     assert made.wait("g0").text == (
-        "waits until 4 members of PodGroup default/g can be placed together; 3 can be decided"
+        "waits until 4 members of PodGroup default/g can be placed together; 3 are ready"
         " (1 of 2 subgroups of w, 1 of 2 of subgroup w/1). Create 1 more"
     )
 
@@ -370,7 +369,7 @@ def test_a_gang_that_no_domain_takes_is_told_the_figures_of_the_best():
     made.adds(*members(3))
     assert where(made) == {}
     text = made.wait("g0").text
-    assert "2 of the 3 members of its group that are wanted together fit now in rack=b, where most of them do" in text
+    assert "2 of the 3 members of its group that must start together fit now in rack=b, where most of them do" in text
 
 
 def test_members_beyond_the_minimum_and_those_that_come_back_stay_in_the_domain():
@@ -501,7 +500,7 @@ def test_hyper_nodes_are_tiers_by_names_patterns_labels_and_what_they_hold():
     s3 = hyper_node("s3", 2, Members(name="s1", is_inner=True), Members(name="s2", is_inner=True), tier_name="spine")
     made.owner.groups.hyper_nodes_replaced([s0, s1, s2, s3])
     assert where(made) == {}
-    assert "2 of the 3 members of its group that are wanted together fit now in HyperNode s0" in made.wait("g0").text
+    assert "2 of the 3 members of its group that must start together fit now in HyperNode s0" in made.wait("g0").text
     made.groups_are(near_spec(3, name="spine", resource_version="2"))
     assert set(where(made).values()) == {"c", "d"}
 

@@ -47,7 +47,10 @@ def test_a_queue_takes_no_more_than_its_capability_and_says_what_is_left():
     taken = room()
     taken.count("q", {"cpu": 3 * CPU}, {"cpu": 1 * CPU})
     assert why(group(queue="q", resources={"cpu": 1 * CPU}), taken) == ""
-    assert why(group(queue="q", resources={"cpu": 1500}), taken) == "queue q has no room: 1500m cpu asked, 1 of 4 left"
+    assert (
+        why(group(queue="q", resources={"cpu": 1500}), taken)
+        == "queue q has too little capacity: 1500m cpu requested, 1 of 4 left"
+    )
 
 
 def test_what_the_capability_does_not_name_is_not_limited():
@@ -56,8 +59,10 @@ def test_what_the_capability_does_not_name_is_not_limited():
 
 def test_some_of_the_cluster_is_given_twice_and_no_more():
     assert why(group(resources={"cpu": 12 * CPU})) == ""
-    assert "12001m cpu asked, 12 to be had" in why(group(resources={"cpu": 12 * CPU + 1}))
-    assert "2001m cpu asked, 2 to be had" in why(group(resources={"cpu": 2 * CPU + 1}), room(used={"cpu": 10 * CPU}))
+    assert "12001m cpu requested, 12 available" in why(group(resources={"cpu": 12 * CPU + 1}))
+    assert "2001m cpu requested, 2 available" in why(
+        group(resources={"cpu": 2 * CPU + 1}), room(used={"cpu": 10 * CPU})
+    )
 
 
 def test_what_admitted_groups_ask_beyond_what_they_hold_is_taken():
@@ -69,7 +74,7 @@ def test_what_admitted_groups_ask_beyond_what_they_hold_is_taken():
 
 def test_cards_are_compared_with_all_there_are():
     assert why(group(resources={"volcano.sh/vgpu-number": 8})) == ""
-    assert "9 volcano.sh/vgpu-number asked, 8 there" in why(group(resources={"volcano.sh/vgpu-number": 9}))
+    assert "9 volcano.sh/vgpu-number requested, 8 in total" in why(group(resources={"volcano.sh/vgpu-number": 9}))
 
 
 def test_without_the_plugin_the_cluster_is_not_asked():
@@ -106,5 +111,7 @@ def test_amounts_are_written_as_kubernetes_does(name, amount, text):
 def test_resources_that_no_node_advertises_are_compared_with_what_cards_have():
     found = room(sold=lambda: {"nvidia.com/gpumem": 40_000})
     assert why(group(resources={"nvidia.com/gpumem": 40_000, "volcano.sh/vgpu-number": 8}), found) == ""
-    assert "40001 nvidia.com/gpumem asked, 40000 there" in why(group(resources={"nvidia.com/gpumem": 40_001}), found)
-    assert "1 a.b/c asked, 0 there" in why(group(resources={"a.b/c": 1}), found)
+    assert "40001 nvidia.com/gpumem requested, 40000 in total" in why(
+        group(resources={"nvidia.com/gpumem": 40_001}), found
+    )
+    assert "1 a.b/c requested, 0 in total" in why(group(resources={"a.b/c": 1}), found)

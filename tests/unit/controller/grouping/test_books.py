@@ -46,19 +46,23 @@ def held(made, *names):
 @pytest.mark.parametrize(
     ("limits", "capability", "told"),
     [
-        ({NUMBER: "2", MEMORY: "1000"}, {"vgpu_memory": 3000}, "2000 volcano.sh/vgpu-memory asked, 1000 of 3000 left"),
-        ({NUMBER: "2", MEMORY: "1000"}, {"vgpu_number": 3}, "2 volcano.sh/vgpu-number asked, 1 of 3 left"),
+        (
+            {NUMBER: "2", MEMORY: "1000"},
+            {"vgpu_memory": 3000},
+            "2000 volcano.sh/vgpu-memory requested, 1000 of 3000 left",
+        ),
+        ({NUMBER: "2", MEMORY: "1000"}, {"vgpu_number": 3}, "2 volcano.sh/vgpu-number requested, 1 of 3 left"),
         (
             {NUMBER: "2", MEMORY: "1", CORES: "30"},
             {"vgpu_cores": 100},
-            "60 volcano.sh/vgpu-cores asked, 40 of 100 left",
+            "60 volcano.sh/vgpu-cores requested, 40 of 100 left",
         ),
         (
             {NUMBER: "1", "volcano.sh/vgpu-memory-percentage": "30"},
             {"vgpu_memory": 5000},
-            "3000 volcano.sh/vgpu-memory asked, 2000 of 5000 left",
+            "3000 volcano.sh/vgpu-memory requested, 2000 of 5000 left",
         ),
-        ({"cpu": "2"}, {"cpu": 3000}, "2 cpu asked, 1 of 3 left"),
+        ({"cpu": "2"}, {"cpu": 3000}, "2 cpu requested, 1 of 3 left"),
     ],
     ids=["memory-times-cards", "cards", "cores-times-cards", "percentage", "cpu"],
 )
@@ -69,7 +73,7 @@ def test_every_resource_is_limited_in_its_own_unit(limits, capability, told):
     assert held(made, "a", "b") == ["a"]
     wait = made.wait("b")
     assert wait.cause is Cause.WAITING_FOR_QUEUE
-    assert f"queue q has no room for it: {told}" in wait.text
+    assert f"queue q has too little capacity: {told}" in wait.text
 
 
 def test_a_pod_goes_on_when_its_queue_has_room_again():
@@ -86,7 +90,7 @@ def test_a_gang_is_placed_within_its_queue_or_not_at_all():
     made.adds(*[member(f"g{at}", "g") for at in range(3)])
     made.plan()
     assert held(made, "g0", "g1", "g2") == []
-    assert "queue q has no room for it: 3 volcano.sh/vgpu-number asked, 2 of 2 left" in made.wait("g0").text
+    assert "queue q has too little capacity: 3 volcano.sh/vgpu-number requested, 2 of 2 left" in made.wait("g0").text
     made.owner.groups.queue_changed(queue("q", vgpu_number=3))
     made.passes(60.0)
     assert held(made, "g0", "g1", "g2") == ["g0", "g1", "g2"]
@@ -98,7 +102,7 @@ def test_what_is_above_a_queue_limits_it_too():
     made.adds(member("a", "g"), member("b", "h"), member("c", "h"))
     made.plan()
     assert held(made, "a", "b", "c") == ["a", "b"]
-    assert "queue dept has no room" in made.wait("c").text
+    assert "queue dept has too little capacity" in made.wait("c").text
 
 
 def test_what_is_bound_counts_before_this_process_was():
@@ -187,8 +191,8 @@ def test_what_is_guaranteed_to_a_queue_is_kept_for_it_although_nobody_of_it_asks
     wait = next(made.wait(f"b{at}") for at in range(8) if not held(made, f"b{at}"))
     assert wait.cause is Cause.WAITING_FOR_QUEUE
     assert wait.text == (
-        f"waits because what is free is guaranteed to other queues: 1 {NUMBER} asked, 0 of 88 left; ask for less, "
-        "wait until pods end, or lower the spec.guarantee of a queue"
+        f"waits because the free capacity is guaranteed to other queues: 1 {NUMBER} requested, 0 of 88 left; ask for "
+        "less, wait until pods end, or lower the spec.guarantee of a queue"
     )
     made.adds(*(member(f"a{at}", "g-a") for at in range(100)))
     made.plan()

@@ -19,7 +19,7 @@ from core.model import Phase, Pod, PodUid
 KEY = GroupKey(GroupKind.VOLCANO, "ml", "g")
 ADMITTED = GroupVerdict(admitted=True)
 REFUSED = GroupVerdict(admitted=True, why="1 of 2 members fits", tried=True)
-FULL = GroupVerdict(admitted=False, why="queue q has no room: 2 cpu asked, 0 of 1 left")
+FULL = GroupVerdict(admitted=False, why="queue q has too little capacity: 2 cpu requested, 0 of 1 left")
 
 
 def spec(phase="", min_member=2, **fields):

@@ -96,7 +96,7 @@ def test_a_kind_that_is_installed_later_is_seen():
     [
         ([], Cause.QUEUE_NOT_OPEN, "queue q does not exist"),
         ([QueueSpec(name="q", state="Closing")], Cause.QUEUE_NOT_OPEN, "queue q is Closing"),
-        ([QueueSpec(name="q", capability={"cpu": 1000})], Cause.WAITING_FOR_QUEUE, "2 cpu asked, 1 of 1 left"),
+        ([QueueSpec(name="q", capability={"cpu": 1000})], Cause.WAITING_FOR_QUEUE, "2 cpu requested, 1 of 1 left"),
     ],
 )
 def test_a_group_that_its_queue_does_not_take_says_why(queues, cause, words):
@@ -144,7 +144,7 @@ def test_a_cluster_that_is_full_admits_when_something_has_ended():
     free = 64_000 * 120 // 100 - ledger.states["n1"].used.get("cpu", 0)
     world.groups_are(group(min_resources={"cpu": free + 1}), queues=[DEFAULT])
     world.passes(1.0)
-    assert "cpu asked" in status(world)[1]
+    assert "cpu requested" in status(world)[1]
     assert blocker.node_name == "n1"
 
 
@@ -164,13 +164,17 @@ def hami_node(*cards):
     [
         ([hami_node(40_000, 40_000)], {"nvidia.com/gpumem": 80_000, "nvidia.com/gpucores": 200}, ""),
         ([hami_node(40_000, 40_000)], {"nvidia.com/gpumem-percentage": 200}, ""),
-        ([hami_node(40_000)], {"nvidia.com/gpumem": 40_001}, "40001 nvidia.com/gpumem asked, 40000 there"),
-        ([hami_node(40_000)], {"nvidia.com/gpucores": 101}, "101 nvidia.com/gpucores asked, 100 there"),
+        ([hami_node(40_000)], {"nvidia.com/gpumem": 40_001}, "40001 nvidia.com/gpumem requested, 40000 in total"),
+        ([hami_node(40_000)], {"nvidia.com/gpucores": 101}, "101 nvidia.com/gpucores requested, 100 in total"),
         ([node("n1", cards=2)], {"volcano.sh/vgpu-memory-percentage": 200}, ""),
         ([ascend.node("Ascend310P", ("U0", "U1"))], {"huawei.com/Ascend310P-memory": 2 * 21_527}, ""),
         ([ascend.node("Ascend910B2", soft=True)], {"huawei.com/Ascend910B2-core": 100}, ""),
         ([ascend.node("Ascend910B2", soft=True)], {"huawei.com/Ascend910B2-core": 101}, "101 huawei.com/"),
-        ([hami_node(40_000)], {"huawei.com/Ascend310P-memory": 1}, "1 huawei.com/Ascend310P-memory asked, 0 there"),
+        (
+            [hami_node(40_000)],
+            {"huawei.com/Ascend310P-memory": 1},
+            "1 huawei.com/Ascend310P-memory requested, 0 in total",
+        ),
     ],
 )
 def test_a_group_is_admitted_by_what_cards_have_if_nodes_advertise_no_such_resource(nodes, asked, words):

@@ -28,17 +28,17 @@ def runs(name, **changes):
 
 def test_how_many_can_be_decided_is_told_when_one_goes():
     world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE))
-    assert "2 can be decided" in world.wait("a").text
+    assert "2 are ready" in world.wait("a").text
     world.owner.planner.unreported.clear()
     world.gone("b")
     world.passes(1.0)
-    assert "1 can be decided" in world.wait("a").text
+    assert "1 is ready" in world.wait("a").text
     assert world.entry("a").pod.uid in world.owner.planner.unreported
 
 
 def test_nobody_is_pointed_to_a_member_that_is_gone():
     world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE), pod("c", annotations=THREE, gated=True))
-    assert "1 more is there and not ready" in world.wait("a").text
+    assert "1 more is not ready" in world.wait("a").text
     world.gone("c")
     world.passes(1.0)
     assert "not ready" not in world.wait("a").text
@@ -46,7 +46,7 @@ def test_nobody_is_pointed_to_a_member_that_is_gone():
 
 @pytest.mark.parametrize(
     ("member", "said"),
-    [({"gated": True}, "1 more is there"), ({"scheduler_name": "other"}, "1 more names another scheduler")],
+    [({"gated": True}, "1 more is not ready"), ({"scheduler_name": "other"}, "1 more names another scheduler")],
 )
 def test_that_a_member_came_which_may_not_be_placed_is_said_by_those_that_wait(member, said):
     world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE))
@@ -63,16 +63,16 @@ def test_that_a_member_is_missing_is_told_instead_of_room():
     assert "0 of the 3 members" in world.wait("a").text
     world.gone("c")
     world.passes(1.0)
-    assert "2 can be decided" in world.wait("a").text
+    assert "2 are ready" in world.wait("a").text
     assert world.wait("b") == world.wait("a")
 
 
 def test_a_member_that_fails_counts_no_more_for_those_that_wait():
     world = world_of(runs("a"), pod("b", annotations={**TWO, LEAST: "3"}))
-    assert "2 can be decided" in world.wait("b").text
+    assert "2 are ready" in world.wait("b").text
     world.shows(world.seen("a"), phase=Phase.FAILED)
     world.passes(1.0)
-    assert "1 can be decided" in world.wait("b").text
+    assert "1 is ready" in world.wait("b").text
 
 
 def test_a_member_that_ends_well_while_it_is_deleted_counts_for_those_that_wait():

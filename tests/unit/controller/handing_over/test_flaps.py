@@ -76,7 +76,7 @@ def test_a_pod_that_only_such_a_card_would_take_is_told_so_and_bound_once_it_has
     shape = world.entry("p").shape
     assert shape is not None
     refused = explain.refused(world.ledger, shape, Policy.BINPACK)
-    assert "no card that fits has stayed well" in explain.sentence(refused)
+    assert "every card that fits has become unhealthy repeatedly" in explain.sentence(refused)
     assert UNSTEADY in explain.report(refused)
     world.passes(FIRST_S + 5.0)
     (bind,) = world.binds()

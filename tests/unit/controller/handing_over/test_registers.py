@@ -67,7 +67,7 @@ def test_of_two_that_are_written_in_turns_the_smaller_figures_count_and_it_is_to
     found = alternates(NEW, OLD, NEW, OLD, last)
     assert found.figures == {"GPU-a": (4, 40960), "GPU-b": (4, 40960)}
     (told,) = found.told
-    assert "hami: its device plugin writes two registers in turns" in told
+    assert "the plugin alternates between two registers" in told
     assert "restart the device plugin's pod on this node" in told
 
 

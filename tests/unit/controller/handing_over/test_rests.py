@@ -56,8 +56,8 @@ def test_where_nothing_else_fits_the_pod_waits_with_the_reason_and_is_sent_after
     world.adds(pod("p1"))
     assert world.binds() == []
     assert world.stage("p1") == "turn"
-    assert why(world, "p1") == "its kubelet turned a pod away"
-    assert why(world, "p1", in_full=True) == f"its kubelet turned a pod away: {GONE}"
+    assert why(world, "p1") == "its kubelet rejected a pod"
+    assert why(world, "p1", in_full=True) == f"its kubelet rejected a pod: {GONE}"
     world.passes(FIRST_S - 0.5)
     assert world.binds() == []
     world.now_s += 1.0
@@ -251,7 +251,7 @@ def test_a_node_rests_when_its_plugin_has_come_back():
     world.owner.nodes.changed(node("n1", version="3"))
     world.adds(pod("p"))
     assert world.binds() == []
-    assert why(world, "p") == "its device plugin has just come back"
+    assert why(world, "p") == "its device plugin has just restarted"
     world.now_s += FIRST_S
     assert len(world.binds()) == 1
 

@@ -30,7 +30,7 @@ async def test_a_bound_pod_whose_node_is_gone_is_told_so():
     world.adds(pod("p", node_name="n1", annotations=HELD))
     world.owner.nodes.gone(NodeName("n1"))
     found = await answer(world.owner, Inbox(float), unasked, "default/p")
-    assert found["text"] == "is bound to node n1, which does not exist; delete the pod, or bring the node back"
+    assert found["text"] == "is bound to node n1, which does not exist; delete the pod, or restore the node"
 
 
 async def test_nothing_is_told_of_a_pod_while_another_configuration_is_taken():
@@ -62,8 +62,8 @@ async def test_a_pod_that_waits_for_a_node_that_rests_is_told_what_its_kubelet_s
     assert world.binds() == []
     found = await answer(world.owner, Inbox(float), unasked, "default/next")
     assert (found["state"], found["avoided_nodes"]) == ("turn", ["n1"])
-    assert "its kubelet turned a pod away, 3 times in a row: no healthy devices present" in found["text"]
-    assert found["text"].endswith("turned away by n1: it goes elsewhere if it can.")
+    assert "its kubelet rejected a pod, 3 times in a row: no healthy devices present" in found["text"]
+    assert found["text"].endswith("nodes rejected its owner's last pods: n1.")
 
 
 async def test_a_process_that_decides_nothing_says_so_of_pods_that_are_to_be_decided():
@@ -97,7 +97,7 @@ async def refused_by_all(shape):
     [
         ({}, {}, "off", "preemption is off."),
         ({}, {"preempts": False}, "never", "its preemptionPolicy is Never."),
-        ({"preemption": True}, {}, "on", "they are asked to leave once it was refused for 300 s."),
+        ({"preemption": True}, {}, "on", "they will be evicted once it has been refused for 300 s."),
     ],
 )
 async def test_who_would_leave_for_a_pod_is_told_beforehand(settings, fields, state, when):
@@ -109,7 +109,7 @@ async def test_who_would_leave_for_a_pod_is_told_beforehand(settings, fields, st
     found = await answer(world.owner, Inbox(float), refused_by_all, "default/high")
     pods = {"pods": ["default/low"], "pods_of_others": 0}
     assert found["preemption"] == {"state": state, **pods, "nodes": ["n1"], "breaks_budgets": 0}
-    assert found["text"].endswith(f"\n1 pod of a lower priority holds its room on n1: default/low; {when}")
+    assert found["text"].endswith(f"\n1 pod of a lower priority holds its capacity on n1: default/low; {when}")
     # Of nobody who would leave, nothing is told.
     world.adds(pod("equal", memory=10_000))
     world.plan()
@@ -125,5 +125,5 @@ async def test_pods_of_other_namespaces_that_would_leave_are_counted_and_not_nam
     world.plan()
     found = await answer(world.owner, Inbox(float), refused_by_all, "default/high")
     assert (found["preemption"]["pods"], found["preemption"]["pods_of_others"]) == (["default/low"], 1)
-    assert "hold its room on n1: default/low and 1 of other namespaces; preemption is off." in found["text"]
+    assert "hold its capacity on n1: default/low and 1 of other namespaces; preemption is off." in found["text"]
     assert "secret" not in str(found)

@@ -49,7 +49,7 @@ async def test_a_preview_tells_what_the_namespace_has_left():
     inbox = Inbox(asyncio.get_running_loop().time)
     answer = await preview(world.owner, inbox, unasked, json.dumps(ASKED).encode())
     assert (answer["state"], answer["code"]) == ("waits", "CS532")
-    assert f"1000 {MEMORY} asked, 999 of 999 left" in answer["text"]
+    assert f"1000 {MEMORY} requested, 999 of 999 left" in answer["text"]
 
 
 async def test_a_preview_of_a_large_cluster_ends_in_time_and_says_so():

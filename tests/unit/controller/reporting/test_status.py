@@ -27,7 +27,7 @@ async def test_a_refused_pod_is_told_by_condition_and_event_in_the_version_that_
             "False",
             "NeverFits",
         )
-        assert "1000 of 5000 MiB there" in condition["message"]
+        assert "1000 of 5000 MiB in total" in condition["message"]
         ((namespace, event),) = rig.calls.of("create_event")
         assert (namespace, event["reason"], event["message"]) == ("default", "FailedScheduling", condition["message"])
         assert rig.world.entry("p").version == "1001"

@@ -34,15 +34,15 @@ def told(made, *quotas):
 def test_what_is_left_is_told_with_and_without_the_pod():
     found = told([Made(pod({NUMBER: "2"}))], quota({f"requests.{NUMBER}": 4}, {f"requests.{NUMBER}": 1}))
     assert found == [
-        "CS317 requests.volcano.sh/vgpu-number: 2 asked, 3 of 4 left in ResourceQuota team-quota, 1 with this pod"
+        "CS317 requests.volcano.sh/vgpu-number: 2 requested, 3 of 4 left in ResourceQuota team-quota, 1 with this pod"
     ]
 
 
 def test_what_is_beyond_it_is_the_api_servers_to_refuse():
     found = told([Made(pod({NUMBER: "1"}), 6)], quota({f"requests.{NUMBER}": 4}, {f"requests.{NUMBER}": 1}))
     assert found == [
-        "CS317 requests.volcano.sh/vgpu-number: 6 asked, 3 of 4 left in ResourceQuota team-quota; "
-        "the API server refuses what is beyond it"
+        "CS317 requests.volcano.sh/vgpu-number: 6 requested, 3 of 4 left in ResourceQuota team-quota; "
+        "the API server rejects pods beyond it"
     ]
 
 
@@ -50,15 +50,15 @@ def test_the_api_server_counts_what_is_written_and_hami_what_every_card_gives():
     made = [Made(pod({NUMBER: "2", MEMORY: "8000"}), 3)]
     counted = told(made, quota({f"requests.{MEMORY}": 100_000}))
     assert counted == [
-        "CS317 requests.volcano.sh/vgpu-memory: 24000 asked, 100000 of 100000 left in ResourceQuota team-quota, "
+        "CS317 requests.volcano.sh/vgpu-memory: 24000 requested, 100000 of 100000 left in ResourceQuota team-quota, "
         "76000 with these 3 pods"
     ]
     for key, why in (
-        (f"limits.{MEMORY}", "; the namespace's pods that are beyond it wait"),
-        (MEMORY, ", which no API server counts; write requests.volcano.sh/vgpu-memory there"),
+        (f"limits.{MEMORY}", "; pods of the namespace beyond it wait"),
+        (MEMORY, "; the API server does not enforce this key; write requests.volcano.sh/vgpu-memory there"),
     ):
         assert told(made, quota({key: 40_000})) == [
-            f"CS317 {key}: 48000 asked of the 40000 of ResourceQuota team-quota{why}"
+            f"CS317 {key}: 48000 requested of the 40000 of ResourceQuota team-quota{why}"
         ]
 
 
@@ -68,18 +68,18 @@ def test_of_hamis_own_limits_the_smallest_is_told_in_cards_times_what_is_wanted_
         quota({"limits.nvidia.com/gpumem": 10_000, "limits.nvidia.com/gpucores": 100, "limits.nvidia.com/gpu": 4}),
         quota({"limits.nvidia.com/gpumem": 5_000}, name="small"),
     ]
-    wait = "; the namespace's pods that are beyond it wait"
+    wait = "; pods of the namespace beyond it wait"
     assert told(made, *quotas) == [
-        "CS317 limits.nvidia.com/gpu: 2 asked of the 4 of ResourceQuota team-quota, which no API server counts; "
-        "write requests.nvidia.com/gpu there",
-        f"CS317 limits.nvidia.com/gpucores: 60 asked of the 100 of ResourceQuota team-quota{wait}",
-        f"CS317 limits.nvidia.com/gpumem: 6000 asked of the 5000 of ResourceQuota small{wait}",
+        "CS317 limits.nvidia.com/gpu: 2 requested of the 4 of ResourceQuota team-quota; the API server does not "
+        "enforce this key; write requests.nvidia.com/gpu there",
+        f"CS317 limits.nvidia.com/gpucores: 60 requested of the 100 of ResourceQuota team-quota{wait}",
+        f"CS317 limits.nvidia.com/gpumem: 6000 requested of the 5000 of ResourceQuota small{wait}",
     ]
 
 
 def test_a_card_that_is_not_counted_is_one():
     found = told([Made(pod({MEMORY: "8000"}))], quota({f"limits.{MEMORY}": 9000, f"requests.{NUMBER}": 5}))
-    assert [one.partition(" asked")[0] for one in found] == [
+    assert [one.partition(" requested")[0] for one in found] == [
         "CS317 limits.volcano.sh/vgpu-memory: 8000",
         "CS317 requests.volcano.sh/vgpu-number: 1",
     ]
@@ -88,7 +88,7 @@ def test_a_card_that_is_not_counted_is_one():
 def test_an_init_container_counts_if_it_asks_for_more():
     made = [Made(pod({NUMBER: "1", MEMORY: "100"}, init={NUMBER: "3", MEMORY: "100"}))]
     found = told(made, quota({f"limits.{MEMORY}": 9000, f"requests.{NUMBER}": 5}))
-    assert [one.partition(" asked")[0] for one in found] == [
+    assert [one.partition(" requested")[0] for one in found] == [
         "CS317 limits.volcano.sh/vgpu-memory: 300",
         "CS317 requests.volcano.sh/vgpu-number: 3",
     ]

@@ -108,7 +108,7 @@ def test_settings_for_another_release_are_told_of_and_not_refused():
     verdict = judged(edit(wrong, version="99.0.0"))
     assert verdict.allowed
     first, second = told(verdict)
-    assert "app.kubernetes.io/version: found '99.0.0'; this webhook, of" in first
+    assert "app.kubernetes.io/version: found '99.0.0'; this webhook has version" in first
     assert second.startswith("CS602 cardshare.yaml: a_setting_of_later: there is no such setting")
 
 
@@ -126,13 +126,13 @@ def test_what_is_given_as_binary_is_mounted_and_read_all_the_same(content, allow
 
 def test_a_key_that_nobody_reads_is_told():
     (warning,) = told(judged(edit({OWN: "policy: spread\n", "cardshare.yml": "policy: pack\n"})))
-    assert warning == "CS603 key 'cardshare.yml': it is not read; known are cardshare.yaml, volcano-scheduler.conf"
+    assert warning == "CS603 key 'cardshare.yml': it is ignored; known keys are cardshare.yaml, volcano-scheduler.conf"
 
 
 @pytest.mark.parametrize("new", [{}, {OWN: ""}, {OWN: "\n"}], ids=["gone", "empty", "blank"])
 def test_that_nothing_is_left_of_the_settings_is_told(new):
     (warning,) = told(judged(edit(new), edit({OWN: "policy: spread\n"})))
-    assert warning == "CS603 cardshare.yaml: nothing is left of it; all that it set is as by default"
+    assert warning == "CS603 cardshare.yaml: the text was removed; all its settings have their defaults"
     assert told(judged(edit(new))) == []
 
 
@@ -150,7 +150,7 @@ def test_what_belongs_to_others_is_told_of_and_never_refused(place, key, text):
     verdict = judged(edit({key: text}), place=place)
     assert verdict.allowed
     first, second = told(verdict)
-    assert first == "CS602 cardshare cannot read this text, and goes on by what it said before"
+    assert first == "CS602 cardshare cannot read this text and keeps using the previous one"
     assert second.startswith(f"CS602 {key}: ")
 
 

@@ -89,14 +89,14 @@ def test_the_right_words_under_a_wrong_prefix_are_told_on_pods_with_cards(key, r
 @pytest.mark.parametrize("key", ["nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"])
 def test_a_resource_of_another_plugin_is_told_beside_shares(key, resource):
     (text,) = told(pod(limits=[key, resource]))
-    assert text.startswith(f'container "main": limit {key}: cardshare does not speak this resource; leave it out')
+    assert text.startswith(f'container "main": limit {key}: cardshare does not support this resource; leave it out')
     assert told(pod(limits=[key])) == []
 
 
 def test_a_resource_under_a_prefix_that_nobody_has_is_told_wherever_it_stands():
     for key in ("volcano.com/vgpu-number", "volcano.com/gpu-memory"):
         (text,) = told(pod(limits=[key]))
-        assert text.endswith(f"cardshare does not speak this resource; write volcano.sh/{key.partition('/')[2]}")
+        assert text.endswith(f"cardshare does not support this resource; write volcano.sh/{key.partition('/')[2]}")
 
 
 def test_under_our_own_prefix_every_strange_key_is_told():
@@ -169,7 +169,7 @@ CHIP = "huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/n
     ],
 )
 def test_resources_of_others_are_told_with_what_says_the_same_here(key, instead):
-    words = "cardshare does not speak this resource"
+    words = "cardshare does not support this resource"
     assert told(pod(limits=[key])) == [f'container "main": limit {key}: {words}; {instead}']
 
 

@@ -173,8 +173,8 @@ def test_a_workload_is_judged_up_to_so_many_containers_and_what_follows_is_told(
     verdict = job([{"name": "a", "template": template()}] * 60)
     assert verdict.allowed
     assert told(verdict) == [
-        "CS220 spec.tasks[48].template and what follows it was not looked at, for it has too many containers; its pods "
-        "are when they are made"
+        "CS220 spec.tasks[48].template and the parts after it were not checked, because it has too many containers; "
+        "its pods are checked when created"
     ]
     crowded = template()
     crowded["spec"]["containers"] *= 65

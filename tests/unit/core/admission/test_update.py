@@ -161,7 +161,7 @@ def test_who_takes_a_finalizer_is_admitted_and_changes_nothing_else_of_the_cards
     assert answer.allowed
     assert answer.annotations == {**old["metadata"]["annotations"], "note": "x"}
     assert answer.pod["metadata"]["finalizers"] == ["c/d"]
-    assert all("was left as it is; the pod is being deleted" in one for one in answer.warnings)
+    assert all("was left unchanged; the pod is being deleted" in one for one in answer.warnings)
     assert len(answer.warnings) == 3
     assert update(old, answer.pod).patch == []
     # Exchanging it for another one takes it as well; adding one does not.
@@ -290,7 +290,7 @@ def test_a_plugin_that_writes_a_pod_of_another_node_is_denied_where_it_is_so_set
     new = changed(old, **{LEFT: ""})
     answer = update(old, new, book=STRICT, **by(PLUGIN, "b"))
     assert (answer.codes, answer.patch) == (["CS315"], [])
-    assert "its token is of node 'b'" in answer.message
+    assert "its token is for node 'b'" in answer.message
     assert not validate(decode_review(question("UPDATE", new, old, **by(PLUGIN, "b"))), STRICT).allowed
     assert not update(old, new, book=STRICT, **by(PLUGIN, "b"), subResource="status").allowed
 

@@ -1,12 +1,14 @@
 """Refusals say what was missing where, with numbers, and the smallest change."""
 
+from typing import Any
+
 import pytest
 
 from core.explaining import explain
 from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import NodeRefusal
 from core.ledger import Ledger, Placement
-from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
+from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Requirement, Taint
 from core.placing.shape import Shape
 from core.port.refusals import Reason, Shortfall, Violation
 from core.settings import Policy, Settings
@@ -59,7 +61,7 @@ def test_the_sentence_counts_reasons_names_the_nearest_card_and_what_to_do(ledge
         "0/4 nodes are available: 1 no card of a type that the pod accepts, 1 no cards for toy, "
         "1 too little free memory on every card, 1 unschedulable (cordoned). "
         "Nearest: n1 0: 8 of 12 MiB free. "
-        "Ask for at most 8 MiB of memory, or wait until a card empties, or until n4 is uncordoned."
+        "Ask for at most 8 MiB of memory, or wait until enough of a card is free, or until n4 is uncordoned."
     )
 
 
@@ -87,7 +89,8 @@ def test_a_cordoned_node_that_is_full_is_waited_for_with_both_that_must_happen(l
     assert told(ledger, shape(8, kind="a", cpu=1)).endswith("or until n4 is uncordoned.")
     ledger.remove_node(NodeName("n4"))
     assert told(ledger, shape(8, kind="a")).endswith(
-        "1 unschedulable (cordoned). Nearest: n1 0: 4 of 8 MiB free. Wait until n1 is uncordoned and a card empties."
+        "1 unschedulable (cordoned). Nearest: n1 0: 4 of 8 MiB free. "
+        "Wait until n1 is uncordoned and enough of a card is free."
     )
 
 
@@ -96,9 +99,9 @@ def test_a_cordoned_node_that_could_never_take_the_pod_is_no_hope(ledger):
     ledger.remove_node(NodeName("n2"))
     text = told(ledger, shape(40))
     assert "Not even an empty node of this cluster could take it." in text
-    assert text.endswith("Ask for at most 32 MiB of memory; it then waits until n4 is uncordoned.")
+    assert text.endswith("Ask for at most 32 MiB of memory; it would then wait until n4 is uncordoned.")
     fill(ledger, "n4", (0, 4, 0))
-    assert told(ledger, shape(40)).endswith("it then waits until n4 is uncordoned and room frees.")
+    assert told(ledger, shape(40)).endswith("it would then wait until n4 is uncordoned and has free capacity.")
 
 
 def test_a_node_that_is_not_ready_is_waited_for():
@@ -115,11 +118,11 @@ TEAM = Taint(key="team", value="a", effect="NoSchedule")
     [
         (
             Taint(key="dedicated", value="ml", effect="NoSchedule"),
-            "Tolerate taint dedicated=ml:NoSchedule, or wait until n1 is rid of taint dedicated=ml:NoSchedule.",
+            "Tolerate taint dedicated=ml:NoSchedule, or wait until n1 no longer has taint dedicated=ml:NoSchedule.",
         ),
         (
             Taint(key="node.kubernetes.io/disk-pressure", effect="NoSchedule"),
-            "Wait until n1 is rid of taint node.kubernetes.io/disk-pressure:NoSchedule.",
+            "Wait until n1 no longer has taint node.kubernetes.io/disk-pressure:NoSchedule.",
         ),
     ],
     ids=["the operator's", "a condition's"],
@@ -136,7 +139,9 @@ def test_to_tolerate_a_taint_is_advised_only_where_that_is_enough():
     made = Ledger(catalog_of(Toy()), Tables(), Settings())
     made.set_node(node("n1", "a:8", taints=(Taint(key="dedicated", value="ml", effect="NoSchedule"),)))
     fill(made, "n1", (0, 8, 0))
-    assert told(made, shape(8)).endswith("Wait until n1 is rid of taint dedicated=ml:NoSchedule and a card empties.")
+    assert told(made, shape(8)).endswith(
+        "Wait until n1 no longer has taint dedicated=ml:NoSchedule and enough of a card is free."
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,12 +150,12 @@ def test_to_tolerate_a_taint_is_advised_only_where_that_is_enough():
         (
             {"taints": (TEAM, Taint(key="x", effect="NoExecute"))},
             "Tolerate taint team=a:NoSchedule and taint x:NoExecute, "
-            "or wait until n1 is rid of taint team=a:NoSchedule and is rid of taint x:NoExecute.",
+            "or wait until n1 no longer has taint team=a:NoSchedule and no longer has taint x:NoExecute.",
         ),
         (
             {"taints": (TEAM, Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"))}
             | {"unschedulable": True},
-            "Wait until n1 is uncordoned and is rid of taint team=a:NoSchedule.",
+            "Wait until n1 is uncordoned and no longer has taint team=a:NoSchedule.",
         ),
         (
             {"taints": (Taint(key="node.kubernetes.io/unreachable", effect="NoExecute"),), "ready": False},
@@ -185,6 +190,25 @@ def test_a_selector_that_no_node_meets_is_told_the_labels_that_are_there(ledger)
     )
 
 
+def _on_a_volume(name: str, **more: Any) -> Shape:
+    """A request for 8 MiB whose volume is on the nodes with label disk=*name* only."""
+    reach = ((Requirement(key="disk", operator="In", values=(name,)),),)
+    constraints = NodeConstraints(volumes=(reach,), **more)
+    return Shape(dialect=Toy.name, request=ToyRequest(8), amounts=(("pods", 1),), constraints=constraints)
+
+
+def test_no_node_is_to_be_labelled_where_a_volume_of_the_pod_cannot_be_reached(ledger):
+    ledger.set_node(node("n1", "a:8", labels={"zone": "a", "disk": "x"}))
+    ledger.set_node(node("n2", "a:4", labels={"zone": "b", "disk": "y"}))
+    elsewhere = "Use a volume that nodes with such cards can reach."
+    assert told(ledger, _on_a_volume("z")).endswith(elsewhere)
+    assert told(ledger, _on_a_volume("z", selector=(("zone", "b"),))).endswith(elsewhere)
+    # A node whose labels alone are in the way can be named by them.
+    assert told(ledger, _on_a_volume("x", selector=(("zone", "b"),))).endswith(
+        "Correct the pod's node selector or affinity (nodes with such cards have zone: a), or label a node."
+    )
+
+
 def test_what_no_empty_node_could_take_is_not_told_to_wait(ledger):
     answer = refused(ledger, shape(40))
     assert answer.never
@@ -195,7 +219,7 @@ def test_what_no_empty_node_could_take_is_not_told_to_wait(ledger):
 def test_a_lack_of_cpu_is_told_as_such(ledger):
     answer = refused(ledger, shape(4, cpu=5))
     assert ("insufficient cpu", 2) in answer.counts
-    assert "cpu: 5 wanted, 4 there" in explain.report(answer)
+    assert "cpu: 5 requested, 4 in total" in explain.report(answer)
 
 
 def test_the_report_tells_every_card_of_the_nearest_nodes(ledger):
@@ -224,7 +248,7 @@ def test_nothing_is_said_of_every_node_where_some_do_not_refuse(ledger):
     for name in ("n2", "n3", "n4"):
         ledger.remove_node(NodeName(name))
     answer = refused(ledger, shape(8))
-    assert explain.sentence(answer) == explain.report(answer) == "no node refuses the pod as it is now"
+    assert explain.sentence(answer) == explain.report(answer) == "no node currently refuses the pod"
     ledger.set_node(node("n2", "a:2"))
     text = told(ledger, shape(8))
     assert text.startswith("0/2 nodes are available: 1 too little free memory on every card. ")
@@ -298,4 +322,4 @@ def test_types_that_are_there_are_named():
         ],
         nodes=1,
     )
-    assert answer.remedy == "Name types that are there (Tesla T4)"
+    assert answer.remedy == "Use an existing type (Tesla T4)"

@@ -81,7 +81,7 @@ def test_a_node_whose_capacity_stays_is_judged_with_that(dialect, capacity):
     limits, have, notes = NODES[dialect]
     found = wait_on(limits, (have, notes), capacity=capacity)
     assert found.cause is Cause.PLUGIN_NOT_REGISTERED
-    assert "can be allocated again" in found.text
+    assert "are allocatable again" in found.text
     memory = "nvidia.com/gpumem" if dialect == "hami" else "volcano.sh/vgpu-memory"
     found = wait_on({**limits, memory: "9000"}, (have, notes), capacity=capacity)
     assert found.cause is Cause.NEVER_FITS

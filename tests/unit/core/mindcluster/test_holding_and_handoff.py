@@ -164,7 +164,7 @@ def test_a_waiting_pod_is_told_the_largest_slice_that_would_fit():
     shape: Any = shape_of(npu_pod(4), ledger)
     text = sentence(refused(ledger, shape, Policy.BINPACK))
     assert "node-a NPU 0: 2 of 4 AI cores free" in text
-    assert "Ask for at most 2 AI cores, or wait until a card empties" in text
+    assert "Ask for at most 2 AI cores, or wait until enough of a card is free" in text
 
 
 def test_chips_of_another_size_are_named_as_the_reason():

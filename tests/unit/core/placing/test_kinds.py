@@ -28,7 +28,7 @@ def test_a_pod_that_an_empty_node_would_take_is_unschedulable_and_told_which_kin
     world.plan()
     wait = told(world, pod("p"))
     assert wait.cause is Cause.UNSCHEDULABLE
-    assert wait.text.endswith("Wait until a card empties. A new node with 2 x T4 would take it.")
+    assert wait.text.endswith("Wait until enough of a card is free. A new node with 2 x T4 would take it.")
 
 
 def test_a_kind_is_called_by_its_instance_type_where_it_has_one():

@@ -15,6 +15,6 @@ def test_a_pod_whose_node_is_gone_is_told_so():
     assert explained(bound, ledger=ledger).text == "default/p is on n1 (Pending) and holds n1-0 (1000 MiB)"
     ledger.remove_node(NodeName("n1"))
     assert explained(bound, ledger=ledger).text == (
-        "default/p is on n1 (Pending), a node that does not exist; delete the pod, or bring the node back; "
+        "default/p is on n1 (Pending), a node that does not exist; delete the pod, or restore the node; "
         "it held n1-0 (1000 MiB)"
     )

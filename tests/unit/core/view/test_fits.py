@@ -48,7 +48,7 @@ def test_pods_are_counted_by_type_and_what_stops_the_next_is_said():
     assert found.code == "CS501"
     assert found.stops.startswith("0/2 nodes are available: 2 too little free memory on every card.")
     assert found.nearest == "a a-0: 2000 of 4000 MiB free"
-    assert found.change == "Ask for at most 2000 MiB of memory, or wait until a card empties"
+    assert found.change == "Ask for at most 2000 MiB of memory, or wait until enough of a card is free"
 
 
 def test_counting_changes_nothing():
@@ -80,7 +80,7 @@ def test_a_type_that_is_not_there_is_told():
 @pytest.mark.parametrize(
     ("hard", "pods", "code", "says"),
     [
-        ({"memory": 2_500}, 2, "CS532", "1000 volcano.sh/vgpu-memory asked, 500 of 2500 left"),
+        ({"memory": 2_500}, 2, "CS532", "1000 volcano.sh/vgpu-memory requested, 500 of 2500 left"),
         ({"number": 4}, 3, "", "ResourceQuota q of namespace default has 0 of 4 requests.volcano.sh/vgpu-number left"),
     ],
 )

@@ -21,7 +21,8 @@ from tests.support.worlds.world import START_UNIX_S, pod
 REFUSED = Wait(
     Cause.UNSCHEDULABLE,
     "0/4 nodes are available: 4 too little free memory on every card. Nearest: t4-a GPU-0: 5360 of 8000 MiB free. "
-    "Ask for at most 5360 MiB of memory, or wait until a card empties. A new node with 2 x Tesla T4 would take it.",
+    "Ask for at most 5360 MiB of memory, or wait until enough of a card is free. "
+    "A new node with 2 x Tesla T4 would take it.",
 )
 HIGH = {"high": PriorityClass("high", 100)}
 
@@ -51,7 +52,7 @@ def test_a_refused_pod_says_what_is_nearest_and_what_would_help():
     assert (found.code, found.reason, found.since) == ("CS501", "Unschedulable", "2027-01-15T08:00:00Z")
     assert found.text == f"default/p waits (Unschedulable): {REFUSED.message}"
     assert found.nearest == "t4-a GPU-0: 5360 of 8000 MiB free"
-    assert found.change == "Ask for at most 5360 MiB of memory, or wait until a card empties"
+    assert found.change == "Ask for at most 5360 MiB of memory, or wait until enough of a card is free"
     assert (found.queue, found.place, found.line) == ("default", 1, 1)
 
 
