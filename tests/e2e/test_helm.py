@@ -1,6 +1,7 @@
 """The chart by helm itself on a real API server: installed, tested, upgraded and uninstalled, also under other names.
 
-No kubelet and no controller of Jobs runs here: the test does with hooks and the daily Job what they do, as the
+What README.md and docs/operators/install.md have people run is run here, with a packed chart and another image.
+No kubelet and no controller of Jobs runs: the test does with hooks and the daily Job what they do, as the
 processes that they name.
 """
 

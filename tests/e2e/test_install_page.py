@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo.processes import Processes
+from tests.support.pages import page_commands
 from tests.support.servers.fixtures_realapi import binaries_or_skip
 from tests.support.servers.manifests import Runner, daily
 from tests.support.servers.realapi import RealApi
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/operators/install.md").read_text(encoding="utf-8")
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/cardshare-system/deployments"
 POD = {
     "metadata": {"name": "p"},
@@ -47,6 +49,7 @@ OWN_CERTIFICATES = block("Certificates by cert-manager", "delete serviceaccount"
 CONDITIONS = re.findall(r"^```\n(kubectl [^\n]* get pods (?:.*\n)*?)```$", PAGE, re.MULTILINE)
 (AGAIN,) = re.findall(r"Without that Deployment: `(.*?)`", PAGE)
 (MINDCLUSTER,) = re.findall(r"also run `(.*?)`", PAGE)
+(FROM_HAMI,) = page_commands.blocks(ROOT / "docs/operators/migrating-from-hami.md")
 (WAY_OUT,) = re.findall(r"admitted meanwhile, unchecked: `(.*?)`", PAGE)
 
 
@@ -206,6 +209,12 @@ async def test_the_other_commands_of_the_page_do_what_it_says(operator):
     assert len(CONDITIONS) == 2
     for commands in CONDITIONS:
         await operator(commands)
+    await operator.admin.create(WEBHOOKS, {"metadata": {"name": "hami-webhook"}})
+    await operator("kubectl -n kube-system create deployment hami-scheduler --image=hami")
+    await operator(FROM_HAMI.text)
+    hami = "/apis/apps/v1/namespaces/kube-system/deployments/hami-scheduler"
+    assert (await operator.admin.get(hami))["spec"]["replicas"] == 0
+    await operator("kubectl -n kube-system delete deployment hami-scheduler")
     await operator(OWN_CERTIFICATES)
     left = await everything(operator.admin)
     assert not [path for path in left if "cardshare-certs" in path or path.endswith("cardshare-ca")]

@@ -36,9 +36,9 @@ def chinese(page: Path) -> Path:
 
 
 def text_of(page: Path) -> str:
-    """The page without the line that leads to the other language, and without the table of terms."""
+    """The page without comments, the line that leads to the other language, and the table of terms."""
     text = page.read_text(encoding="utf-8").partition(TERMS)[0]
-    return re.sub(r"^\[(?:中文|English)\]\(\S+\)\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^(?:\[(?:中文|English)\]\(\S+\)| *<!-- .* -->\n)\n", "", text, flags=re.MULTILINE)
 
 
 def both(page: Path) -> tuple[str, str]:

@@ -54,4 +54,4 @@ def test_every_page_is_in_its_table():
 
 
 def test_the_readme_is_read_on_one_screen_and_a_half():
-    assert README.count("\n") <= 110
+    assert re.sub(r"^<!-- .* -->\n\n", "", README, flags=re.MULTILINE).count("\n") <= 110
