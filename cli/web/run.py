@@ -99,7 +99,7 @@ class Serving:
             max_connections=MAX_PLAIN_CONNECTIONS,
         )
         self._registry.register(ServingFigures((self._plain,)))
-        self._registry.register(_Figures(self._connections, self._callers))
+        self._registry.register(Figures(self._connections, self._callers))
 
     def reasons(self) -> list[str]:
         """Return why this process is not ready, one line each."""
@@ -198,7 +198,7 @@ class Serving:
         return server
 
 
-class _Figures(Collector):
+class Figures(Collector):
     """The metrics of the page's port."""
 
     def __init__(self, connections: Connections, callers: Reviewed) -> None:

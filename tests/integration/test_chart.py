@@ -9,6 +9,7 @@ import yaml
 
 from certs.options import Run
 from certs.options import parse as parse_certs
+from cli.web import options as page_options
 from controller import config as controller_config
 from core.configuration import hami_map
 from core.settings import CONTROLLER_ACCOUNT, Settings
@@ -88,6 +89,38 @@ def test_the_chart_makes_the_objects_of_each_overlay(render, name):
 def test_the_chart_answers_kueue_as_the_component_does(render):
     expected = by_key(with_component("default", "kueue"))
     assert by_key(render(values={"kueue": {"enabled": True}})) == expected
+
+
+@pytest.mark.parametrize(
+    ("components", "values"),
+    [(["web"], {}), (["web-cert-manager", "cert-manager"], {"certificates": {"issuer": "cert-manager"}})],
+    ids=["own", "cert-manager"],
+)
+def test_the_chart_serves_the_page_as_the_component_does(render, components, values):
+    expected, found = (
+        by_key(with_component("default", *components)),
+        by_key(render({**values, "web": {"enabled": True}})),
+    )
+    assert found.keys() == expected.keys()
+    for key, one in expected.items():
+        assert found[key] == one, key
+
+
+def test_elsewhere_the_page_has_names_of_its_own_and_the_pair_that_it_mounts(render):
+    found = render({"name": "shares", "web": {"enabled": True, "audiences": ["a", "b"]}}, namespace="elsewhere")
+    (container,) = one(found, "Deployment", "shares-web")["spec"]["template"]["spec"]["containers"]
+    options = page_options.parse(container["args"], {})
+    assert (options.own_map, options.audiences) == ("elsewhere/shares-settings", ("a", "b"))
+    (keeper,) = one(found, "Deployment", "shares-certs-keeper")["spec"]["template"]["spec"]["containers"]
+    wanted = parse_certs(keeper["args"], {})
+    assert isinstance(wanted, Run)
+    assert wanted.place.secrets[-1] == "shares-web-tls"
+    assert wanted.place.pairs[-1].wanted.dns_names == ("shares-web.elsewhere.svc",)
+    assert {"shares-web-tls"} == {*one(found, "Role", "shares-certs-web")["rules"][0]["resourceNames"]}
+
+
+def test_without_a_word_there_is_no_page(render):
+    assert not [each for each in render() if "-web" in each["metadata"]["name"].replace("webhook", "")]
 
 
 def strings(value):

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cli.web import options as web_options
 from controller import __main__ as controller_main
 from controller import config as controller_config
 from controller.reporting.serve import AUDIT, EXPLAIN, HELD, PACKING, PREVIEW, SHADOW
+from core.errors import ConfigError
 from tests.support.servers import realapi
 from webhook import options as webhook_options
 from webhook.metrics import Metrics
 
 FOLDER = Path(__file__).parents[2] / "docs/operators"
 WEBHOOK = (FOLDER / "webhook.md").read_text(encoding="utf-8")
+WEB = (FOLDER / "web.md").read_text(encoding="utf-8")
 CONTROLLER = (FOLDER / "controller.md").read_text(encoding="utf-8")
 
 
@@ -43,8 +46,12 @@ def defaults(page: str, column: int) -> Mapping[str, str]:
 
 @pytest.mark.parametrize(
     ("page", "parser"),
-    [(WEBHOOK, webhook_options._parser()), (CONTROLLER, controller_config._parser({}))],
-    ids=["webhook", "controller"],
+    [
+        (WEBHOOK, webhook_options._parser()),
+        (CONTROLLER, controller_config._parser({})),
+        (WEB, web_options.parser({})),
+    ],
+    ids=["webhook", "controller", "web"],
 )
 def test_every_flag_is_told_once_and_no_other(page: str, parser: argparse.ArgumentParser):
     assert sorted(told(page)) == sorted(taken(parser))
@@ -60,6 +67,25 @@ def test_defaults_of_the_webhook_are_those_of_a_run_without_flags(tmp_path: Path
         "--log-format": str(options.log_format),
     }
     assert {flag: text for flag, text in defaults(WEBHOOK, 1).items() if text} == figures
+
+
+def test_defaults_of_the_page_are_those_of_a_run_without_flags():
+    options = web_options.parse(["--cert-dir", "certs"], {})
+    figures = {
+        "--listen": str(options.listen),
+        "--metrics-listen": str(options.metrics_listen),
+        "--settings-map": options.own_map,
+        "--log-format": str(options.log_format),
+    }
+    assert {flag: text for flag, text in defaults(WEB, 2).items() if text} == figures
+
+
+def test_bad_flags_of_the_page_are_listed_at_once():
+    with pytest.raises(ConfigError) as caught:
+        web_options.parse(["--listen", "x", "--settings-map", "y", "--log-format", "z"], {"CARDSHARE_CERT_DIR": ""})
+    assert [problem.partition(" ")[0] for problem in caught.value.problems] == [
+        "--listen", "--cert-dir", "--settings-map", "--log-format",
+    ]  # fmt: skip
 
 
 def test_defaults_of_the_controller_are_those_of_a_run_without_flags():

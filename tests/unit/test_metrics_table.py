@@ -4,8 +4,12 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from certs.figures import Figures
+from certs.figures import Figures as CertificateFigures
+from cli.web.connections import Connections
+from cli.web.reviewed import Reviewed
+from cli.web.run import Figures
 from controller.cards import card_series
 from controller.deciding.lifecycle import Stage
 from controller.documents import places
@@ -18,6 +22,7 @@ from core.ledger import Ledger
 from core.port.optional import Exposing
 from core.settings import Settings
 from core.tables import Tables
+from kube.reviews import Reviews
 from runtime.figures import ServingFigures
 from tests.support.worlds.world import node
 from webhook.metrics import Metrics as WebhookMetrics
@@ -49,7 +54,7 @@ def of_webhook() -> list[Row]:
 
 
 def of_certificates() -> list[Row]:
-    families = Figures(lambda: datetime.now(UTC)).collect()
+    families = CertificateFigures(lambda: datetime.now(UTC)).collect()
     return [row(one.name, one.type, getattr(one, "_labelnames", ()), one.documentation) for one in families]
 
 
@@ -110,6 +115,12 @@ def test_every_metric_of_the_webhook_is_told_as_it_is():
 
 def test_every_metric_of_the_keeper_of_certificates_is_told_as_it_is():
     assert rows("Certificates") == of_certificates()
+
+
+def test_every_metric_of_the_page_is_told_as_it_is():
+    calls: Any = None
+    families = Figures(Connections(), Reviewed(Reviews(calls))).collect()
+    assert rows("Page") == [row(one.name, one.type, (), one.documentation) for one in families]
 
 
 def test_series_of_pods_are_told_to_be_off_by_default():

@@ -27,8 +27,8 @@ _FILES: Final = (
     "webhook.yaml",
 )
 _OBJECTS: Final = (
-    r"\bcardshare-(callers|ca|certs-keeper|certs|controller-kueue|controller-tls|controller-volcano|controller|explain|last-good"
-    r"|preview|selfsigned|settings|viewer|webhook-tls|webhook)\b"
+    r"\bcardshare-(callers|ca|certs-keeper|certs-web|certs|controller-kueue|controller-tls|controller-volcano|controller|explain"
+    r"|last-good|preview|selfsigned|settings|viewer|web-tls|webhook-tls|webhook|web)\b"
 )
 _LABEL: Final = "    app.kubernetes.io/name: cardshare\n"
 _OTHERS: Final = """\
@@ -57,13 +57,17 @@ data:
 {{{{ $.Files.Get "dashboard.json" | trim | indent 4 }}}}
 """
 # What there is of our own certificates, and who has to be trusted where they are cert-manager's.
-_OWN: Final = re.compile(r"^  name: cardshare-(certs|certs-keeper|ca|webhook-tls|controller-tls)$", re.MULTILINE)
+_OWN: Final = re.compile(
+    r"^  name: cardshare-(certs|certs-keeper|certs-web|ca|web-tls|webhook-tls|controller-tls)$", re.MULTILINE
+)
 _REGISTRATION: Final = re.compile(r"^kind: (?:Mutating|Validating)WebhookConfiguration\nmetadata:\n", re.MULTILINE)
 _TRUST: Final = "  annotations:\n    cert-manager.io/inject-ca-from: cardshare-system/cardshare-webhook-tls\n"
 _ISSUER: Final = re.compile(r"(?<=  issuerRef:\n)(?:    .*\n)+")
 _ISSUER_REF: Final = "    {{- toYaml $.Values.certificates.issuerRef | nindent 4 }}\n"
 _IS_OWN: Final = 'eq $.Values.certificates.issuer "own"'
 _IS_CERT_MANAGERS: Final = 'eq $.Values.certificates.issuer "cert-manager"'
+_HAS_PAGE: Final = "$.Values.web.enabled"
+_PAGE_PAIR: Final = rf"--pair={NAME}-web-tls={NAME}-web.{_NAMESPACE}.svc"
 _HAS_NO_ISSUER: Final = "not $.Values.certificates.issuerRef"
 
 
@@ -77,6 +81,8 @@ def files() -> dict[str, str]:
     found["templates/rights-volcano.yaml"] = _if('has "volcano" $.Values.schedulerNames', rights)
     rights = template((_DEPLOY / "components/kueue/rights.yaml").read_text(encoding="utf-8"), labelled=False)
     found["templates/rights-kueue.yaml"] = _if("$.Values.kueue.enabled", rights)
+    page = template((_DEPLOY / "components/web/web.yaml").read_text(encoding="utf-8"))
+    found["templates/web.yaml"] = _if(_HAS_PAGE, page + _page_by_cert_manager())
     found["templates/monitoring.yaml"] = _monitoring()
     found["dashboard.json"] = (_DEPLOY / "monitoring/dashboard.json").read_text(encoding="utf-8")
     policy = next(yaml.safe_load_all(base["policy.yaml"]))["spec"]
@@ -113,6 +119,13 @@ def _by_cert_manager(text: str) -> str:
     pairs = "\n---\n".join((webhook, controller)) + "\n"
     signed = _ISSUER.sub(lambda found: _if(_HAS_NO_ISSUER, found[0], _ISSUER_REF), pairs)
     return _if(_HAS_NO_ISSUER, "\n---\n".join(authority) + "\n") + "---\n" + signed
+
+
+def _page_by_cert_manager() -> str:
+    """What cert-manager makes the page's certificate by."""
+    text = (_DEPLOY / "components/web-cert-manager/certificate.yaml").read_text(encoding="utf-8")
+    signed = _ISSUER.sub(lambda found: _if(_HAS_NO_ISSUER, found[0], _ISSUER_REF), template(text))
+    return _if(_IS_CERT_MANAGERS, f"---\n{signed}")
 
 
 def _monitoring() -> str:
@@ -155,7 +168,10 @@ _REPLACED: Final = (
     ("cardshare@", "cardshare-"),
     (r"^  name: cardshare$", f"  name: {NAME}"),
     (r"resourceNames: \[cardshare\]", f"resourceNames: [{NAME}]"),
-    (r"--webhook=cardshare$", f"--webhook={NAME}"),
+    (
+        r"^( *)- --webhook=cardshare$",
+        rf"\1- --webhook={NAME}\n\1{{{{- if {_HAS_PAGE} }}}}\n\1- {_PAGE_PAIR}\n\1{{{{- end }}}}",
+    ),
     (r"image: cardshare$", 'image: {{ include "cardshare.image" $ }}'),
     (r"imagePullPolicy: IfNotPresent", "imagePullPolicy: {{ $.Values.image.pullPolicy }}"),
     (
@@ -181,6 +197,10 @@ _REPLACED: Final = (
     (
         r"^( *)(- --(?:listen=:8080|metrics-listen=:8081)\n)",
         r'\1\2\1{{- if ne $.Values.logFormat "json" }}\n\1- --log-format={{ $.Values.logFormat }}\n\1{{- end }}\n',
+    ),
+    (
+        r"^( *)(- --settings-map=.*\n)",
+        r'\1\2\1{{- with $.Values.web.audiences }}\n\1- --audience={{ join "," . }}\n\1{{- end }}\n',
     ),
     (
         r"^( *)(# Asked only for an API server.*\n)",

@@ -20,9 +20,14 @@ def overlay(name: str) -> list[Json]:
     return _built(DEPLOY / "overlays" / name)
 
 
-def with_component(name: str, component: str) -> list[Json]:
-    """The same, with a component added."""
-    return _added(DEPLOY / "components" / component, overlay(name))
+def with_component(name: str, *components: str) -> list[Json]:
+    """The same, with components added; their images are those of the overlay `default`."""
+    found = overlay(name)
+    for component in components:
+        found = _added(DEPLOY / "components" / component, found)
+    for image in yaml.safe_load((DEPLOY / "overlays/default/kustomization.yaml").read_text(encoding="utf-8"))["images"]:
+        _tag(found, image["name"], image["newTag"])
+    return found
 
 
 def _built(folder: Path) -> list[Json]:

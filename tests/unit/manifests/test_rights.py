@@ -97,6 +97,29 @@ def test_who_answers_kueue_may_follow_it_and_write_its_statuses_and_no_more():
     assert one(subject["kind"], subject["name"], subject["namespace"])
 
 
+def test_the_page_reads_and_asks_who_its_callers_are_and_no_more():
+    documents = list(yaml.safe_load_all((DEPLOY / "components/web/web.yaml").read_text()))
+    (role,) = [each for each in documents if each["kind"] == "ClusterRole"]
+    rights = {
+        (group, kind, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for kind in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    writes = {right for right in rights if right[2] not in {"get", "list", "watch"}}
+    assert writes == {
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
+    }
+    assert "secrets" not in {kind for _, kind, _ in rights}
+    (certs,) = [each["rules"] for each in documents if each["kind"] == "Role"]
+    (secret,) = [each["metadata"]["name"] for each in documents if each["kind"] == "Secret"]
+    assert certs == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get", "create", "patch"]}
+    ]
+
+
 def test_who_evicts_for_others_may_do_that_and_no_more():
     role, binding = yaml.safe_load_all((DEPLOY / "preemption.yaml").read_text())
     rights = [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in role["rules"]]
