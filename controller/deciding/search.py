@@ -12,11 +12,11 @@ from controller.deciding.state import State
 from core.errors import NodeInvariantError
 from core.explaining.refusal import impersonal
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
-from core.placing import gang
 from core.placing.candidates import Candidates
 from core.placing.decide import preferred_shapes, shape_of
 from core.placing.kinds import Kinds
 from core.placing.learning import Learning
+from core.placing.rooms import room_on
 from core.placing.score import node_policy
 from core.placing.shape import Found, Shape, takes
 from core.settings import Settings
@@ -151,7 +151,7 @@ class Search:
 
     def room_on(self, shape: Shape, name: NodeName, most: int) -> int:
         """How many pods of *shape*, up to *most*, node *name* takes now."""
-        return gang.room_on(self._ledger, self.policy, shape, name, most)
+        return room_on(self._ledger, self.policy, shape, name, most)
 
     def set_aside(self, error: NodeInvariantError) -> None:
         """Place nothing new on a node about which we are wrong; all others go on.

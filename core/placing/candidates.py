@@ -24,6 +24,7 @@ from core.nodefit import NodeFacts
 from core.placing.bounds import REFUSED, Bounds
 from core.placing.columns import Columns, Marks
 from core.placing.holes import Grounds
+from core.placing.rooms import Rooms
 from core.placing.rows import Floats, Ints, Numbers, Rows, Some, grown
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, judged, leant, ranked
@@ -78,7 +79,12 @@ class _Memory:
 
 
 class Candidates:
-    """Answers `best` for one ledger under one policy; make a new one when device tables, settings or policy change."""
+    """Answers `best` for one ledger under one policy; make a new one when device tables, settings or policy change.
+
+    Attributes:
+        judged: how many nodes were judged so far.
+        rooms: how many pods of a shape each node takes.
+    """
 
     def __init__(
         self,
@@ -100,6 +106,7 @@ class Candidates:
         states = self._ledger.states
         self._cursor = self._ledger.cursor
         self._grounds = self._new_grounds()
+        self.rooms = Rooms(self._ledger, self._policy)
         self._rows = Rows(states)
         self._facts: dict[NodeName, NodeFacts] = {name: state.facts for name, state in states.items()}
         # The nodes that changed, and of these those that are other nodes than before, whoever is on them.
@@ -281,6 +288,7 @@ class Candidates:
         """Forget all verdicts, which *policy*, the same but for its tables, may not give."""
         self._policy = policy
         self._grounds = self._new_grounds()
+        self.rooms = Rooms(self._ledger, policy)
         while self._memories:
             self._forget_oldest()
 

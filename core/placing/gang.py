@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from core.ledger import Ledger, Placement
-from core.model import NodeName, Pod, PodUid
+from core.model import NodeName, Pod
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, placed_on
 from core.placing.domains import Domain, Near, domains
@@ -302,16 +302,36 @@ def place(
     shapes: dict[Shape, Shape] = {}
     members = tuple(replace(one, shape=shapes.setdefault(one.shape, one.shape)) for one in unit.members)
     unit = replace(unit, members=members)
-    best: Refused | None = None
+    best: Refused | Domain | None = None
+    most, needed, shape = -1, unit.needed, _shape_of_all(candidates, unit)
     for domain in domains(ledger, asked, unit.home):
+        # The first is tried at once: mostly it takes the unit.
+        if best is not None and shape is not None:
+            fitting = candidates.rooms.on(shape, domain.nodes - passed_over(shape), len(members))
+            if fitting < needed:
+                best, most = (domain, fitting) if fitting > most else (best, most)
+                continue
         answer = _place(ledger, candidates, unit, passed_over, budget, inside=inside, domain=domain.nodes)
         if not isinstance(answer, Refused):
             return answer
-        if best is None or len(answer.placements) > len(best.placements):
-            best = replace(answer, domain=domain)
+        if len(answer.placements) > most:
+            best, most = replace(answer, domain=domain), len(answer.placements)
     if not asked.hard:
         return _place(ledger, candidates, unit, passed_over, budget, inside=inside)
-    return best or _place(ledger, candidates, unit, passed_over, budget, inside=inside, domain=_NOWHERE)
+    if isinstance(best, Refused):
+        return best
+    nodes = best.nodes if best is not None else _NOWHERE
+    answer = _place(ledger, candidates, unit, passed_over, budget, inside=inside, domain=nodes)
+    return replace(answer, domain=best) if isinstance(answer, Refused) else answer
+
+
+def _shape_of_all(candidates: Candidates, unit: Unit) -> Shape | None:
+    """The shape of its members if they are alike, and fit in a domain if its nodes take enough of them one by one."""
+    shapes = {one.shape for one in unit.members}
+    if unit.inner or len(shapes) != 1:
+        return None
+    (shape,) = shapes
+    return shape if candidates.rooms.counts(shape, (one.pod for one in unit.members)) else None
 
 
 def _place(
@@ -350,17 +370,6 @@ def _over_in_all(ledger: Ledger, unit: Unit, budget: Budget | None) -> tuple[Ove
     return budget.lacks({resource: amount * unit.needed for resource, amount in amounts.items()})
 
 
-def room_on(ledger: Ledger, policy: NodePolicy, shape: Shape, name: NodeName, most: int) -> int:
-    """How many pods of *shape*, up to *most*, node *name* takes now, one after the other."""
-    with ledger.trial():
-        for count in range(most):
-            placement = placed_on(ledger, policy, _probe(count), shape, name)
-            if placement is None:
-                return count
-            ledger.reserve(placement)
-    return most
-
-
 def put(ledger: Ledger, policy: NodePolicy, refused: Refused) -> None:
     """Promise in *ledger*, a fork, the places that were found, as far as their nodes still have them."""
     members = {one.pod.uid: one for one in refused.unit.members}
@@ -369,10 +378,6 @@ def put(ledger: Ledger, policy: NodePolicy, refused: Refused) -> None:
         again = placed_on(ledger, policy, member.pod, member.shape, placement.node)
         if again is not None:
             ledger.reserve(again)
-
-
-def _probe(number: int) -> Pod:
-    return Pod(uid=PodUid(f"probe-{number}"), namespace="", name="probe")
 
 
 class _Inside:

@@ -3,8 +3,9 @@
 N nodes x 8 cards, each used by a pod or two, but for as many as the gang has members: each member wants all cards of
 its node, whole. To have it refused, one of those nodes is used too: all members but one fit. Before every gang pods of
 other shapes come and go, so that there is something to catch up with. --kinds makes the members differ, so that more
-orders are tried; --domains has the gang lie in one domain, which is that of the empty nodes. Seeded: the same gangs are
-asked of the same cluster every time.
+orders are tried; --domains has the gang lie in one domain, which is that of the empty nodes; with --empty all nodes
+are empty, in domains of one size that are too small, and nothing is placed. Seeded: the same gangs are asked of the
+same cluster every time.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import gc
 import random
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -43,13 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--kinds", type=int, default=1, help="shapes that the members are of, in turn (default 1)")
     parser.add_argument("--domains", type=int, default=0, help="domains of nodes, the largest of the empty (default 0)")
+    parser.add_argument("--empty", action="store_true", help="all nodes are empty, and no domain takes a gang")
     parser.add_argument("--policy", choices=("binpack", "spread"), default="binpack")
     parser.add_argument("--rounds", type=int, default=100, help="gangs placed, and as many refused (default 100)")
     parser.add_argument("--seed", type=int, default=1)
 
 
 def run(args: argparse.Namespace) -> Iterator[Result]:
-    """Measure and yield p50_ms, p99_ms, cpu_ms (of half of them less), the same of refusals, first_ms, peak_rss_mib."""
+    """Measure and yield p50_ms, p99_ms, first_ms, cpu_ms (of half of them less), the same of refusals, peak_rss_mib."""
     rig = _Rig(args)
     gc.set_threshold(20_000, 10, 1000)  # as the controller does
     placed: list[float] = []
@@ -59,18 +62,19 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     gc.collect()
     gc.freeze()
     for number in range(args.rounds):
+        if not args.empty:
+            rig.churn()
+            gang = rig.gang(f"fits-{number}")
+            start, start_cpu = time.perf_counter(), time.process_time()
+            answer = place(rig.ledger, rig.candidates, gang)
+            placed.append((time.perf_counter() - start) * 1e3)
+            placed_cpu.append((time.process_time() - start_cpu) * 1e3)
+            if isinstance(answer, Refused):
+                raise TypeError(f"{answer.fitting} of {args.members} members fit")
+            for one in answer:
+                rig.ledger.release(one.pod)
         rig.churn()
-        gang = rig.gang(f"fits-{number}")
-        start, start_cpu = time.perf_counter(), time.process_time()
-        answer = place(rig.ledger, rig.candidates, gang)
-        placed.append((time.perf_counter() - start) * 1e3)
-        placed_cpu.append((time.process_time() - start_cpu) * 1e3)
-        if isinstance(answer, Refused):
-            raise TypeError(f"{answer.fitting} of {args.members} members fit")
-        for one in answer:
-            rig.ledger.release(one.pod)
-        rig.churn()
-        with rig.one_node_less():
+        with nullcontext() if args.empty else rig.one_node_less():
             gang = rig.gang(f"waits-{number}")
             start, start_cpu = time.perf_counter(), time.process_time()
             answer = place(rig.ledger, rig.candidates, gang)
@@ -78,18 +82,22 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
             refused_cpu.append((time.process_time() - start_cpu) * 1e3)
         if not isinstance(answer, Refused):
             raise TypeError("all members fit on too few nodes")
-    params = {key: getattr(args, key) for key in ("nodes", "members", "kinds", "domains", "policy", "rounds")}
-    for metric, value, unit in (
-        ("p50_ms", round(quantile(sorted(placed), 0.5), 2), "ms"),
-        ("p99_ms", round(quantile(sorted(placed), 0.99), 2), "ms"),
-        ("first_ms", round(placed[0], 2), "ms"),
-        ("refused_p50_ms", round(quantile(sorted(refused), 0.5), 2), "ms"),
-        ("refused_p99_ms", round(quantile(sorted(refused), 0.99), 2), "ms"),
-        ("cpu_ms", round(quantile(sorted(placed_cpu), 0.5), 2), "ms"),
-        ("refused_cpu_ms", round(quantile(sorted(refused_cpu), 0.5), 2), "ms"),
-        ("peak_rss_mib", peak_rss_mib(), "MiB"),
-    ):
-        yield Result(metric=metric, value=value, unit=unit, params=params)
+    options = ("nodes", "members", "kinds", "domains", "empty", "policy", "rounds")
+    params = {key: getattr(args, key) for key in options}
+    for kind, times, cpu in (("", placed, placed_cpu), ("refused_", refused, refused_cpu)):
+        figures = (
+            {}
+            if not times
+            else {
+                "p50_ms": quantile(sorted(times), 0.5),
+                "p99_ms": quantile(sorted(times), 0.99),
+                "first_ms": times[0],
+                "cpu_ms": quantile(sorted(cpu), 0.5),
+            }
+        )
+        for metric, value in figures.items():
+            yield Result(metric=kind + metric, value=round(value, 2), unit="ms", params=params)
+    yield Result(metric="peak_rss_mib", value=peak_rss_mib(), unit="MiB", params=params)
 
 
 class _Rig:
@@ -109,7 +117,8 @@ class _Rig:
         }
         for number in range(args.nodes):
             node = fleet.node(number)
-            domain = 0 if node.name in self._empty or not args.domains else 1 + number % (args.domains - 1)
+            is_apart = node.name not in self._empty and bool(args.domains)
+            domain = number % args.domains if args.empty else 1 + number % (args.domains - 1) if is_apart else 0
             self.ledger.set_node(replace(node, labels={**node.labels, _DOMAIN: str(domain)}))
         args.selective = False
         pods = [fleet.pod(number, args, self._chance) for number in range(100)]
@@ -117,7 +126,7 @@ class _Rig:
         self._running: Final[list[PodUid]] = []
         self._made = 0
         bare = [name for name in self.ledger.states if name not in self._empty]
-        for at, name in enumerate(bare):
+        for at, name in enumerate(() if args.empty else bare):
             for _ in range(1 + (at % 3 == 0)):
                 self._running.append(self.use(name))
 

@@ -15,10 +15,11 @@ from core.hyper_nodes import HyperNode, Members
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import try_decide
+from core.placing.decide import placed_on, try_decide
 from core.placing.domains import HyperNodes, LabelTiers, Near, by_label, near
 from core.placing.gang import Inner, Member, Refused, Unit, place
 from core.placing.minimums import Minimum, of_tasks
+from core.placing.rooms import Rooms
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape
 from core.settings import Policy, Settings
@@ -357,6 +358,59 @@ def domains_of(spots):
         for one in dict.fromkeys(of)
         if one
     ]
+
+
+class Trying(Rooms):
+    """Counts nothing, so that each domain is tried."""
+
+    def counts(self, shape, pods):
+        return False
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=2), min_size=2, max_size=6),
+    st.lists(st.sampled_from("abc"), min_size=6, max_size=6),
+    alone, st.integers(1, 5), st.lists(st.tuples(st.integers(0, 5), st.integers(1, 8)), max_size=3), policies,
+)  # fmt: skip
+def test_a_domain_that_is_only_counted_is_answered_as_one_that_is_tried(used, racks, what, count, later, policy):
+    def asked(number):
+        members = tuple(member(f"{number}-{at}", what) for at in range(count))
+        return Unit(members=members, minimum=Minimum(members=count), topology=by_label("rack"))
+
+    rule = NodePolicy(policy, 1)
+    ledger = ledger_of(used, racks)
+    counting = Candidates(ledger, rule)
+    for number, (at, memory) in enumerate([*later, (0, 8)]):
+        trying = Candidates(ledger, rule)
+        trying.rooms = Trying(ledger, rule)
+        unit = asked(number)
+        with ledger.trial():
+            expected = place(ledger, trying, unit)
+        with ledger.trial():
+            assert place(ledger, counting, unit) == expected
+        placement = placed_on(
+            ledger, rule, (one := member(number, (memory, 0, 1, 0))).pod, one.shape, NodeName(f"n{at}")
+        )
+        if placement is not None:
+            ledger.reserve(placement)
+
+
+def test_a_gang_that_is_refused_again_costs_what_changed_and_not_all_domains():
+    racks = [f"r{at // 2}" for at in range(80)]
+    ledger = ledger_of([[0]] * 80, racks)
+    candidates = Candidates(ledger, NodePolicy(Policy.BINPACK, 1))
+    unit = Unit(
+        members=tuple(member(at, (8, 0, 1, 0)) for at in range(3)),
+        minimum=Minimum(members=3),
+        topology=by_label("rack"),
+    )
+    answer = place(ledger, candidates, unit)
+    assert isinstance(answer, Refused)
+    assert answer.fitting == 2
+    before = ledger.cursor
+    assert place(ledger, candidates, unit) == answer
+    assert ledger.cursor - before <= 4
 
 
 def hyper_nodes_of(spots):
