@@ -15,14 +15,16 @@ from typing import Any, Final
 
 from core import hami_lock, names
 from core.dialects.hami import keys, mig, register, requests, usage
-from core.dialects.hami.cards import Card, cards_of
+from core.dialects.hami.cards import cards_of
 from core.dialects.hami.dialect import Hami
-from core.dialects.hami.requests import Request
 from core.errors import InvalidRequestError
 from core.model import Container, NodeName, Pod
 from core.port.handoff import Stamp
 from core.selection import CardSelection, decode_types
 from core.settings import Policy
+from core.sharing import order
+from core.sharing.card import Card
+from core.sharing.request import Request
 from core.tables import HamiTable, Tables
 from core.units import MAX_INT32
 from core.wire.entries import Entry, Unread
@@ -178,8 +180,8 @@ def _is_refusable(pod: Pod, table: HamiTable) -> bool:
                 return True
     words = (
         (keys.MODE, keys.MODES),
-        (keys.CARD_POLICY, keys.CARD_POLICIES),
-        (keys.NODE_POLICY, keys.NODE_POLICIES),
+        (keys.CARD_POLICY, order.CARD_WORDS),
+        (keys.NODE_POLICY, order.NODE_WORDS),
     )
     for key, known in words:
         items = [item.strip() for item in pod.annotations.get(key, "").split(",")]
@@ -222,7 +224,7 @@ def check_place(record: Record) -> None:
 def _with_policy(found: Mapping[str, Any], word: str) -> tuple[Pod, Policy]:
     """(the pod, with a policy of HAMi's scheduler that is none of our settings' on it; the policy of the settings)."""
     pod = pod_of(found)
-    if word in (keys.BINPACK, keys.SPREAD):
+    if word in (order.BINPACK, order.SPREAD):
         return pod, Policy(word)
     annotations = dict(found["metadata"].get("annotations", {}))
     if not annotations.get(keys.CARD_POLICY):
@@ -327,7 +329,7 @@ class _Answered:
         ):
             return True
         asks = self.asked.asks if self.asked is not None else ()
-        whole = any(ask.percent == 100 for ask in asks) and any(card.fixed.mode == keys.MIG for card in self.cards)
+        whole = any(ask.percent == 100 for ask in asks) and any(card.fixed.kind.mode == keys.MIG for card in self.cards)
         return whole or self._has_old_ids() or any(self._is_part_of_a_word(card) for card in self.cards)
 
     def _has_old_ids(self) -> bool:
@@ -476,7 +478,10 @@ def check_reservations(record: Record) -> None:
         demand(found is None, "reservations that upstream refuses are read")
         return
     demand(found is not None, "reservations that upstream reads are refused")
-    ours = [(at, device, one.uuid, one.profile, *one.slice) for (at, device), one in (found or {}).items()]
+    ours = [
+        (at, device, one.uuid, one.profile, one.slice.start, one.slice.size)
+        for (at, device), one in (found or {}).items()
+    ]
     wanted = [(one["containerIndex"], *_place_of(one)) for one in record.output["reservations"] or ()]
     same("reservations", ours, [(c, d, u, p, s, n) for c, d, u, p, s, n in wanted])
 

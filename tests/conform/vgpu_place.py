@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from core import names
-from core.dialects.vgpu import keys, mig
-from core.dialects.vgpu.cards import Card
+from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.requests import Request, readable_request
-from core.dialects.vgpu.usage import Assignment
+from core.dialects.vgpu.requests import readable_request
 from core.model import NodeName, Phase
 from core.placing.score import rounded
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.settings import Policy
+from core.sharing.account import Assignment
+from core.sharing.card import Card
+from core.sharing.request import Request
+from core.sharing.slices import UNKNOWN, conflicting
 from core.units import MAX_INT32
 from tests.conform.records import Record, defects_of, demand, node_of, pod_of, same, same_score
 from tests.conform.vgpu_cards import IDS, entries_of, plain_cards
@@ -86,7 +88,8 @@ def check_exclusive(record: Record) -> None:
     if "S10" not in record.defects and record.policy is not Policy.SPREAD:
         same_score(answer.placed.score, out["score"])
     if isinstance(answer.request, Request):
-        same("matched rules", list(answer.request.rules), out["matched_rules"])
+        rules = [int(one.removeprefix("rule ")) for one in answer.request.marks if one.startswith("rule ")]
+        same("matched rules", rules, out["matched_rules"])
 
 
 def check_sequence(record: Record) -> None:
@@ -225,7 +228,7 @@ def _same_usage(what: str, record: Record, pods: Sequence[Mapping[str, Any]], ex
     if expected is None:
         return
     cards = _used_cards(record, record.input["node"], pods)
-    if cards is None or any(map(_repeats, pods)) or any(card.unread or ("", -1) in card.slices for card in cards):
+    if cards is None or any(map(_repeats, pods)) or any(card.unread or UNKNOWN in card.slices for card in cards):
         return
     ours = [
         {
@@ -258,7 +261,7 @@ def _untold(case: Case, answer: Answer) -> bool:
         return True
     if any(ask["percent"] and card.memory * ask["percent"] < 100 for ask in asks for card in cards):
         return True
-    return any(card.unread or mig.conflicting(card.slices) for card in answer.cards)
+    return any(card.unread or conflicting(card.slices) for card in answer.cards)
 
 
 def _needs_completion(record: Record, pod: Mapping[str, Any]) -> bool:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.dialects.vgpu import keys
-from core.dialects.vgpu.cards import Card
-from core.dialects.vgpu.requests import Request
-from core.dialects.vgpu.usage import Assignment
 from core.port.cards import Placed
 from core.settings import Policy
+from core.sharing.account import Assignment
+from core.sharing.card import Card
+from core.sharing.request import Request
 from tests.conform.records import Record, demand, same, same_score
 from tests.conform.vgpu_cards import IDS, PlainCard, count, entries_of, free_slice, plain_cards, sizes
 from tests.conform.vgpu_wire import expected_asks, type_wanted

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from core.dialects.vgpu import keys, mig
-from core.dialects.vgpu.cards import Card, cards_of
+from core.dialects.vgpu.cards import cards_of
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.pod_devices import Assigned, decode_pod_devices, encode_pod_devices, readable
-from core.dialects.vgpu.requests import Request, readable_request
+from core.dialects.vgpu.requests import readable_request
 from core.errors import InvalidRequestError
 from core.model import Container, Pod, PodUid
 from core.names import NO_USE_GPU_TYPE, USE_GPU_TYPE, VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Reason, Violation
 from core.selection import type_words
+from core.sharing.card import Card
+from core.sharing.request import Request
+from core.sharing.slices import profile_at
 from core.tables import VgpuTable
 from core.units import MAX_INT32, parse_amount
 from core.wire.vgpu_register import Record as RegisterRecord
@@ -69,12 +72,13 @@ def _same_cards(record: Record, records: tuple[RegisterRecord, ...], expected: A
     short = any(one.healthy is None for one in records)
     if expected is None and short:
         # Upstream drops nodes with records of five fields; a new controller takes them (nvidia 7.4).
-        demand(all(c.fixed.mode == keys.HAMI_CORE for c in _known_short(cards, records)), "five fields are hami-core")
+        modes = {card.fixed.kind.mode for card in _known_short(cards, records)}
+        demand(modes <= {keys.HAMI_CORE}, "five fields are hami-core")
         return
     demand(expected is not None, "a register is taken that upstream rejects")
     # The node's mode is that of its last record, and mig only where the geometry is known.
     last = cards[-1].fixed if cards else None
-    in_mig = last is not None and last.mode == keys.MIG and bool(last.layout)
+    in_mig = last is not None and last.kind.mode == keys.MIG and bool(last.kind.layout)
     if "S7" in record.defects:
         _one_mode(cards)
     else:
@@ -95,7 +99,7 @@ def _same_cards(record: Record, records: tuple[RegisterRecord, ...], expected: A
         compared = [key for key in ours if not (outside and key in ("count", "memory"))]
         same(f"card {one.position}", {k: ours[k] for k in compared}, {k: want[k] for k in compared})
         if in_mig and "S7" not in record.defects:
-            same("groups", [group.name for group in card.fixed.layout], want.get("mig_groups", []))
+            same("groups", [group.name for group in card.fixed.kind.layout], want.get("mig_groups", []))
 
 
 def _known_short(cards: tuple[Card, ...], records: tuple[RegisterRecord, ...]) -> list[Card]:
@@ -103,7 +107,7 @@ def _known_short(cards: tuple[Card, ...], records: tuple[RegisterRecord, ...]) -
 
 
 def _one_mode(cards: tuple[Card, ...]) -> None:
-    usable = {card.fixed.mode == keys.MIG for card in cards if card.fixed.fault is None}
+    usable = {card.fixed.kind.mode == keys.MIG for card in cards if card.fixed.fault is None}
     demand(len(usable) <= 1, "S7: cards of both modes are usable on one node")
 
 
@@ -131,13 +135,14 @@ def check_mig_id(record: Record) -> None:
     if "error" in expected and named is None:
         return
     layout = mig.layout_of(record.input["card_type"], record.tables.vgpu)
-    profile = mig.profile_at(layout, named.group, named.position) if named is not None else None
+    profile = profile_at(layout, named[1]) if named is not None else None
     if "error" in expected or expected.get("profile_index", -1) == -1:
         demand(profile is None, f"{record.input['value']} names a slice that does not exist")
         return
     if named is None or profile is None:
         raise MismatchError(f"{record.input['value']} is not understood")
-    ours = {"group": named.group, "position": named.position, "slot": named.position - profile.first}
+    found = named[1]
+    ours = {"group": found.group, "position": found.start, "slot": profile.places.index(found)}
     same("slice", ours, {key: expected[key] for key in ours if key in expected})
     same("profile", profile.name, expected["profile"])
     same("slice_mem", profile.memory_mib, expected["slice_mem"])

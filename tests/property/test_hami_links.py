@@ -7,11 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.dialects.hami import fit
 from core.dialects.hami.dialect import DIALECT
-from core.dialects.hami.orders import linked
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Policy
+from core.sharing.order import linked
 from core.tables import Tables
 from tests.property.test_hostile_cpu import MOST_S, cpu_s
 
@@ -72,6 +71,6 @@ def test_a_pod_of_many_containers_that_asks_for_links_is_judged_within_5_ms():
         annotations={"hami.io/gpu-scheduler-policy": "topology-aware"},
     )
     request = PORT.request(pod, TABLES)
-    assert fit.place(there, request._replace(asks=request.asks[:1]), Policy.BINPACK) is not None
-    assert fit.place(there, request, Policy.BINPACK) is None
-    assert cpu_s(lambda: fit.place(there, request, Policy.BINPACK)) < MOST_S
+    assert PORT.place(there, request._replace(asks=request.asks[:1]), Policy.BINPACK) is not None
+    assert PORT.place(there, request, Policy.BINPACK) is None
+    assert cpu_s(lambda: PORT.place(there, request, Policy.BINPACK)) < MOST_S

@@ -1,9 +1,8 @@
-"""The cards of a node that HAMi's plugin serves, and what is in use on them."""
+"""The cards of a node as HAMi's plugin registers them."""
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from core.dialects.hami import another, keys, mig
 from core.dialects.hami.register import Record, decode_links, decode_register
@@ -11,8 +10,9 @@ from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.selection import Words, type_words
+from core.selection import type_words
 from core.settings import DialectName
+from core.sharing.card import HAMI_CORE, MIG, Card, Fixed, Kind, shared
 from core.tables import HamiTable, Tables
 from core.units import is_text, parse_amount
 
@@ -25,55 +25,6 @@ _LOST: Final = (
 )
 # A register says it before every type, and text registers before that again.
 _PREFIX: Final = "NVIDIA-"
-
-
-class Kind(NamedTuple):
-    """What cards have in common that answer alike: mode, type, MiB, cores in percent, and MIG's profiles."""
-
-    mode: str
-    type: str
-    memory: int
-    cores: int
-    profiles: mig.Profiles
-
-
-class Fixed(NamedTuple):
-    """All of a card that does not change as it fills.
-
-    position: NVML's index. slots: how many shares it may hold. memory in MiB, cores in percent of one card, as the
-    plugin scaled them. untold: the register names no mode. fault: why the card takes nothing, None if it does; problem:
-    the same for people, or what else they should know. links: scores of its links to other cards, by their uuids.
-    """
-
-    uuid: str
-    position: int
-    slots: int
-    memory: int
-    cores: int
-    numa: int
-    mode: str
-    untold: bool
-    words: Words
-    profiles: mig.Profiles
-    kind: Kind
-    fault: Reason | None
-    problem: str
-    links: tuple[tuple[str, int], ...] = ()
-
-
-class Card(NamedTuple):
-    """One card and what is in use on it.
-
-    slices: MIG instances in use, sorted, so that the order of takes leaves no trace. unread: entries that name this
-    card but do not say what they take of it; while there are any it takes nothing new.
-    """
-
-    fixed: Fixed
-    used_slots: int = 0
-    used_memory: int = 0
-    used_cores: int = 0
-    slices: tuple[mig.Slice, ...] = ()
-    unread: int = 0
 
 
 def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
@@ -144,8 +95,16 @@ def cards_of(records: tuple[Record, ...], links: str = "", cordoned: frozenset[s
 
 
 def _fixed(record: Record, cordoned: bool, repeated: bool, links: Mapping[str, int]) -> Fixed:
-    mode = record.mode or keys.HAMI_CORE
-    profiles = mig.in_order(record.profiles) if mode == keys.MIG else ()
+    mode = record.mode or HAMI_CORE
+    kind = Kind(
+        mode=mode,
+        # A register that names no mode is older than the choice of one.
+        serves=(mode,) if record.mode else (),
+        type=record.type,
+        memory=record.memory_mib,
+        cores=record.cores,
+        layout=mig.layout_of(record.profiles) if mode == MIG else (),
+    )
     fault, problem = _fault(record, cordoned, repeated)
     return Fixed(
         uuid=record.uuid,
@@ -153,22 +112,14 @@ def _fixed(record: Record, cordoned: bool, repeated: bool, links: Mapping[str, i
         slots=record.slots,
         memory=record.memory_mib,
         cores=record.cores,
-        numa=record.numa,
-        mode=mode,
-        untold=not record.mode,
         words=type_words(record.type),
-        profiles=profiles,
-        kind=_shared(Kind(mode, record.type, record.memory_mib, record.cores, profiles)),
+        label=_label(record.type),
+        kind=shared(kind),
         fault=fault,
         problem=problem,
+        numa=record.numa,
         links=tuple(sorted(links.items())),
     )
-
-
-@lru_cache(maxsize=1 << 10)
-def _shared(kind: Kind) -> Kind:
-    """One value for all cards of a kind, which are compared at every change of their node."""
-    return kind
 
 
 def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | None, str]:
@@ -183,7 +134,7 @@ def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | Non
     if record.memory_mib <= 0 or record.cores <= 0:
         # The plugin hands out 0 MiB as no limit at all (hami 1.8).
         return Reason.UNUSABLE, f"its register has {record.memory_mib} MiB and {record.cores} % cores"
-    if record.mode == keys.MIG and not record.profiles:
+    if record.mode == MIG and not record.profiles:
         return (
             Reason.UNUSABLE,
             "MIG of this version of HAMi's plugin is not supported; v2.10 or later registers profiles",
@@ -194,24 +145,14 @@ def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | Non
         return Reason.CORDONED, f"annotation {keys.CORDON} of its node names it"
     if record.mode and record.mode not in keys.MODES:
         # Every word but mig changes nothing in the plugin (hami 1.7).
-        return None, f"mode {quoted(record.mode)} is unknown and shared as {keys.HAMI_CORE} is"
+        return None, f"mode {quoted(record.mode)} is unknown and shared as {HAMI_CORE} is"
     return None, ""
 
 
-def at_best(card: Card, at: int) -> Card:
-    """*card*, the one at *at*, well and in service, named as cards like it on other nodes are."""
-    if card.fixed.fault is Reason.UNUSABLE:
-        return card
-    fixed = card.fixed._replace(uuid=f"card {at}", position=at, links=(), fault=None, problem="")
-    return card._replace(fixed=fixed)
-
-
-def label_of(fixed: Fixed) -> str:
-    """The card's type for people."""
-    label = fixed.kind.type
-    while label.startswith(_PREFIX):
-        label = label.removeprefix(_PREFIX)
-    return label.removeprefix(f"{keys.NVIDIA} ")
+def _label(text: str) -> str:
+    while text.startswith(_PREFIX):
+        text = text.removeprefix(_PREFIX)
+    return text.removeprefix(f"{keys.NVIDIA} ")
 
 
 def _allocatable(node: Node, resource: str) -> int:

@@ -1,61 +1,56 @@
 """HAMi's protocol for NVIDIA cards behind the port; each question is answered in a file of its own."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from core import hami_lock
-from core.dialects.hami import another, fit, handoff, keys, register, requests, series, usage, warnings
+from core.dialects.hami import another, handoff, keys, register, requests, series, usage, warnings
 from core.dialects.hami import cards as _cards
-from core.dialects.hami.cards import Card
-from core.dialects.hami.requests import Request
-from core.dialects.hami.usage import Assignment
+from core.dialects.hami.rules import HamiRules
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Series, Tally, Want, Wording
+from core.port.cards import CardWish, Held, Offer, Series, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
     Counting,
     Exposing,
     Furnishing,
-    Identifying,
     Lasting,
     Marking,
     Metering,
-    Packing,
-    PackingByCard,
     Reading,
     Registering,
-    Typical,
     Worded,
 )
-from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.refusals import Complaint, Violation
 from core.port.spec import CardLists, DialectSpec
-from core.roles import HamiLocking, HealingByFault, worded_share
-from core.settings import DialectName, Policy
+from core.roles import HamiLocking, worded_share
+from core.settings import DialectName
+from core.sharing.account import Assignment
+from core.sharing.card import Card
+from core.sharing.dialect import SharedCards
+from core.sharing.request import Request
 from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 
 class Hami(
+    SharedCards,
     HamiLocking,
     Marking,
     Registering,
     Lasting,
-    Identifying[Card],
     Counting,
     Furnishing[Request],
     Reading[Request],
-    HealingByFault[Card],
-    Typical[Card],
     Metering[Card, Assignment],
     Exposing[Card, Assignment],
-    Packing[Card, Request],
-    PackingByCard[Card, Request, Assignment],
     Worded,
 ):
     """`Dialect` and `Locking` of core.port for NVIDIA cards handed over by HAMi's device plugin."""
 
     name: DialectName = _cards.NAME
+    rules = HamiRules()
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """Every resource name by which a container can ask for shares."""
@@ -114,10 +109,6 @@ class Hami(
         """The cards that *node* registers; None without a register."""
         return _cards.offer(node, tables)
 
-    def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        """The UUIDs, which NVIDIA gives to one card each."""
-        return tuple(card.fixed.uuid for card in cards)
-
     def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing, or if NVIDIA's own plugin is meant; violations if it may not ask so."""
         return requests.request(pod, tables)
@@ -125,80 +116,6 @@ class Hami(
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
-
-    def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """*cards* if all were well and in service, named by their places."""
-        return tuple(_cards.at_best(card, at) for at, card in enumerate(cards))
-
-    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
-        """The cards that *request* gets under *policy*, or None."""
-        return fit.place(cards, request, policy)
-
-    def shortfalls(self, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
-        """Why `place` answers None, card by card with numbers."""
-        return fit.shortfalls(cards, request)
-
-    def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
-        """*request*, no container asking for more than *amount* of what *reason* counts."""
-        return fit.relaxed(cards, request, reason, amount)
-
-    def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-        """The cards after *assignment* is in use on them."""
-        return usage.take(cards, assignment)
-
-    def give_back(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-        """The cards after *assignment* is given back."""
-        return usage.give_back(cards, assignment)
-
-    def room(self, cards: Sequence[Card]) -> NodeRoom:
-        """What bounds need to know of a node's cards."""
-        return usage.room(cards)
-
-    def width(self, request: Request) -> int:
-        """How many rooms of one node *request* needs at once."""
-        return fit.width(request)
-
-    def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
-        """What *request* asks of cards of *kind*; None if such a card can never serve it."""
-        del policy
-        return fit.want(request, kind)
-
-    def bounded(self, request: Request, policy: Policy) -> bool:
-        """Whether `want` bounds the score by free amounts."""
-        return fit.bounded(request, policy)
-
-    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
-        """With `bounded` False: the score of a node with *idle* idle cards."""
-        return fit.idle_score(request, idle, policy)
-
-    def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
-        """What is left of each card to be sold."""
-        return usage.holes(cards)
-
-    def packs(self, request: Request) -> bool:
-        """Unless the pod says how nodes compare."""
-        return not request.order.nodes
-
-    def by_card(self, request: Request) -> bool:
-        """Where one container asks for one card, and the pod does not say how cards compare."""
-        order = request.order
-        return len(request.asks) == 1 and request.asks[0].number == 1 and not (order.policies or order.bound)
-
-    def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
-        """What would be left of the card at *slot*."""
-        return fit.left(cards[slot], request)
-
-    def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
-        """What *request* gets of the card at *slot*."""
-        return fit.alone(cards, request, slot)
-
-    def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        """The cards that hold more than they have, each as a sentence with numbers."""
-        return usage.overcommitted(cards)
-
-    def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
-        """Every card with how much of it is in use, for people."""
-        return usage.tally(cards)
 
     def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
         """Memory, cores and percent of the healthy cards."""
@@ -235,11 +152,6 @@ class Hami(
         """*pod* as the plugin sees it; None if it never serves it."""
         del tables
         return hami_lock.in_flight(pod) if keys.TO_ALLOCATE in pod.annotations else None
-
-    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
-        """What each entry holds of its card, for people."""
-        del cards
-        return usage.described(assignment)
 
     def card_series(self) -> tuple[Series, ...]:
         """Those of HAMi's scheduler."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from core import hami_lock
 from core.dialects.hami import keys
-from core.dialects.hami.usage import Assignment, reservations_text, wire_text
+from core.dialects.hami.usage import reservations_text, wire_text
 from core.port.handoff import Stamp
+from core.sharing.account import Assignment
 
 
 def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:

@@ -36,14 +36,6 @@ MIG: Final = "mig"
 MPS: Final = "mps"
 MODES: Final[tuple[str, ...]] = (HAMI_CORE, MIG, MPS)
 
-BINPACK: Final = "binpack"
-SPREAD: Final = "spread"
-MUTEX: Final = "mutex"
-NUMA: Final = "numa"
-TOPOLOGY: Final = "topology-aware"
-CARD_POLICIES: Final[tuple[str, ...]] = (BINPACK, SPREAD, MUTEX, NUMA, TOPOLOGY)
-NODE_POLICIES: Final[tuple[str, ...]] = (BINPACK, SPREAD)
-
 NVIDIA: Final = "NVIDIA"
 SCHEDULER: Final = "hami-scheduler"
 # NVIDIA's own plugin sells whole cards by this name.

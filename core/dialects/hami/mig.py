@@ -1,4 +1,4 @@
-"""MIG instances as the register lists them: which one a share gets, and what reservations say.
+"""MIG instances as the register lists them, and what reservations say.
 
 Source: protocol reference, hami 1.9 and 4.7, with HN-7 done as it says.
 """
@@ -7,24 +7,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from core.dialects.hami.register import Profile
+from core.dialects.hami import register
 from core.names import MAX_POD_ANNOTATION_BYTES
+from core.sharing.slices import Group, Layout, Profile, Slice
 from core.units import is_text
-
-# A place on a card, as (start, size) in slices.
-Slice = tuple[int, int]
-Profiles = tuple[Profile, ...]
 
 # Profiles of one slice, and of half a card, are placed from the end.
 _FROM_THE_END: Final = ("1g.", "3g.")
 _MAX_SLICES: Final = 64
-
-
-class Chosen(NamedTuple):
-    """The instance that a share gets."""
-
-    profile: Profile
-    slice: Slice
 
 
 class Reservation(NamedTuple):
@@ -38,64 +28,17 @@ class Reservation(NamedTuple):
 Reservations = Mapping[tuple[int, int], Reservation]
 
 
-def in_order(profiles: Iterable[Profile]) -> Profiles:
-    """*profiles* from the smallest, with their places in the order in which they are tried."""
+def layout_of(profiles: Iterable[register.Profile]) -> Layout:
+    """Return *profiles* from the smallest, with their places in the order in which they are tried."""
     ascending = sorted(profiles, key=lambda one: (one.memory_mib, one.slices))
-    return tuple(
-        one._replace(placements=tuple(sorted(one.placements, reverse=one.name.startswith(_FROM_THE_END))))
-        for one in ascending
+    return (Group("", tuple([_profile(one) for one in ascending])),) if ascending else ()
+
+
+def _profile(one: register.Profile) -> Profile:
+    places = sorted(one.placements, reverse=one.name.startswith(_FROM_THE_END))
+    return Profile(
+        one.name, one.memory_mib, one.memory_mib, tuple([Slice("", start, size) for start, size in places]), one.cores
     )
-
-
-def choose(profiles: Profiles, used: tuple[Slice, ...], memory_mib: int) -> Chosen | None:
-    """The smallest instance of *memory_mib* or more that has a place beside those *used*; None if there is none."""
-    for profile in profiles:
-        if profile.memory_mib >= memory_mib:
-            for place in profile.placements:
-                if not overlaps(place, used):
-                    return Chosen(profile, place)
-    return None
-
-
-def overlaps(place: Slice, used: Iterable[Slice]) -> bool:
-    """Whether *place* has a slice in common with any of *used*."""
-    start, size = place
-    return any(start < other + length and other < start + size for other, length in used)
-
-
-def conflicting(used: tuple[Slice, ...]) -> bool:
-    """Whether any two of *used*, which are sorted, have a slice in common."""
-    end = 0
-    for start, size in used:
-        if start < end:
-            return True
-        end = start + size
-    return False
-
-
-def largest_mib(profiles: Profiles) -> int:
-    """The memory of the largest instance; 0 without any."""
-    return max((one.memory_mib for one in profiles), default=0)
-
-
-def largest_free_mib(profiles: Profiles, used: tuple[Slice, ...]) -> int:
-    """The memory of the largest instance that has a place beside those *used*; 0 if none has."""
-    return max(
-        (one.memory_mib for one in profiles if any(not overlaps(place, used) for place in one.placements)), default=0
-    )
-
-
-def most(profiles: Profiles, used: tuple[Slice, ...]) -> int:
-    """How many instances have a place beside each other and those *used*, at most."""
-    if conflicting(used):
-        return 0
-    places = {place for one in profiles for place in one.placements}
-    found = end = 0
-    # Who ends first leaves most to those that come behind.
-    for start, size in sorted(places, key=lambda place: (place[0] + place[1], -place[0])):
-        if start >= end and not overlaps((start, size), used):
-            found, end = found + 1, start + size
-    return found
 
 
 def decode_reservations(text: str) -> Reservations | None:
@@ -135,7 +78,7 @@ def _entry(one: Any) -> tuple[tuple[int, int], Reservation] | None:
         return None
     if len({key in one for key in _RUNTIME}) != 1:
         return None
-    return (container, device), Reservation(uuid, profile, (start, size))
+    return (container, device), Reservation(uuid, profile, Slice("", start, size))
 
 
 def _whole(value: object) -> int:

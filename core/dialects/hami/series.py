@@ -6,9 +6,9 @@ What is called a ratio is percent.
 from collections.abc import Iterator
 from typing import Final
 
-from core.dialects.hami.cards import Card
-from core.dialects.hami.usage import Assignment
 from core.port.cards import Series
+from core.sharing.account import Assignment
+from core.sharing.card import Card
 
 _PREFIX: Final = "hami_gpu_"
 _LABELS: Final = ("device_uuid", "node")
@@ -37,4 +37,4 @@ def of_card(card: Card) -> tuple[str, tuple[int, ...]]:
 
 def of_pod(assignment: Assignment) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The UUID of every entry's card, and the entry's figures as `OF_PODS` has them."""
-    return ((entry.uuid, (entry.memory_mib * _MIB, entry.cores)) for entry in assignment.entries)
+    return ((entry.uuid, (entry.memory * _MIB, entry.cores)) for entry in assignment.entries)

@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from core.dialects.vgpu import keys
-from core.dialects.vgpu.requests import Request
 from core.port.optional import CardStock
 from core.selection import type_words
+from core.sharing.request import Request
 from core.tables import MigModel, VgpuTable
 from core.warnings import AdmissionWarning
 
@@ -34,8 +34,8 @@ def slices(request: Request, table: VgpuTable, stock: CardStock[Request] | None)
     """
     why = "mode mig gives whole slices only"
     there = stock.types() if stock is not None else None
-    grants = larger_slices(request._replace(mode=request.mode or keys.MIG), table, there)
-    if grants and not request.mode:
+    grants = larger_slices(request._replace(modes=request.modes or (keys.MIG,)), table, there)
+    if grants and not request.modes:
         if not _is_for_mig(request, stock):
             return
         why = "only cards in mode mig can take it here, and these give whole slices"
@@ -50,8 +50,8 @@ def _is_for_mig(request: Request, stock: CardStock[Request] | None) -> bool:
     if stock is None:
         return False
     # Who asks for hami-core gets cards in mode mps as well, so that no third mode is left.
-    others = stock.takes(request._replace(mode=keys.HAMI_CORE))
-    return others is False and stock.takes(request._replace(mode=keys.MIG)) is True
+    others = stock.takes(request._replace(modes=(keys.HAMI_CORE,)))
+    return others is False and stock.takes(request._replace(modes=(keys.MIG,))) is True
 
 
 def larger_slices(request: Request, table: VgpuTable, there: Collection[str] | None = None) -> tuple[Grant, ...]:
@@ -60,7 +60,7 @@ def larger_slices(request: Request, table: VgpuTable, there: Collection[str] | N
     Only for pods of mode mig; one entry per profile and wanted figure, smallest slice first. A percentage depends on
     the card and is left out. *there* are the types of the cluster's cards, None where they are not known.
     """
-    if request.mode != keys.MIG:
+    if request.modes != (keys.MIG,):
         return ()
     factor = max(table.memory_factor, 1)
     found: dict[tuple[int, str], Grant] = {}

@@ -5,15 +5,13 @@ from dataclasses import replace
 from typing import Final
 
 from core import names
-from core.dialects.vgpu import advice, fit, handoff, keys, requests, series, usage, warnings
+from core.dialects.vgpu import advice, handoff, keys, requests, series, usage, warnings
 from core.dialects.vgpu import cards as _cards
 from core.dialects.vgpu import scale as _scale
-from core.dialects.vgpu.cards import Card
-from core.dialects.vgpu.requests import Request
+from core.dialects.vgpu.rules import VgpuRules
 from core.dialects.vgpu.scale import Scale
-from core.dialects.vgpu.usage import Assignment
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Series, Tally, Want, Wording
+from core.port.cards import CardWish, Held, Offer, Series, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
     Advising,
@@ -22,46 +20,43 @@ from core.port.optional import (
     Choosing,
     Counting,
     Exposing,
-    Identifying,
     Marking,
     Metering,
-    Packing,
-    PackingByCard,
     Reading,
     Rotating,
     Scaled,
-    Typical,
     Worded,
 )
-from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.refusals import Complaint, Violation
 from core.port.spec import CardLists, DialectSpec, Modes
-from core.roles import HealingByFault, worded_share
-from core.settings import DialectName, Policy
+from core.roles import worded_share
+from core.settings import DialectName
+from core.sharing.account import Assignment
+from core.sharing.card import Card
+from core.sharing.dialect import SharedCards
+from core.sharing.request import Request
 from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 
 class Vgpu(
+    SharedCards,
     Rotating,
     Beating,
     Marking,
     Scaled[Card, Assignment, Scale],
     Choosing[Card, Request, Assignment],
-    Identifying[Card],
     Counting,
     Reading[Request],
     Advising[Request],
     Exposing[Card, Assignment],
-    HealingByFault[Card],
-    Typical[Card],
     Metering[Card, Assignment],
-    Packing[Card, Request],
-    PackingByCard[Card, Request, Assignment],
     Worded,
 ):
     """`Dialect` of core.port for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 
     name: DialectName = DialectName("vgpu")
+    rules = VgpuRules()
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """Every resource name by which a container can ask for shares."""
@@ -97,10 +92,6 @@ class Vgpu(
     def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         """The cards that *node* registers; None without a register, a complaint if it cannot be used."""
         return _cards.offer(node, tables)
-
-    def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        """The UUIDs, which NVIDIA gives to one card each."""
-        return tuple(card.fixed.uuid for card in cards)
 
     def preferences(self, tables: Tables) -> frozenset[str]:
         """Which cards, in which mode, and how far apart."""
@@ -139,75 +130,6 @@ class Vgpu(
     def scale_read(self, pod: Pod, assignment: Assignment, now: Scale) -> Scale | None:
         """The scale that bound *pod* tells of, *now* if it says the same of the pod's cards."""
         return _scale.read(pod, assignment, now)
-
-    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """*cards* if all were well, and their order were known to stay."""
-        return tuple([_cards.ordered(card) for card in super().healed(cards)])
-
-    def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """*cards* if all were well, named by their positions."""
-        return tuple(_cards.unnamed(card) for card in self.healed(cards))
-
-    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
-        """The cards that *request* gets under *policy*, or None."""
-        return fit.place(cards, request, policy)
-
-    def shortfalls(self, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
-        """Why `place` answers None, card by card with numbers."""
-        return fit.shortfalls(cards, request)
-
-    def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
-        """*request*, no container asking for more than *amount* of what *reason* counts."""
-        return fit.relaxed(cards, request, reason, amount)
-
-    def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-        """The cards after *assignment* is in use on them."""
-        return usage.take(cards, assignment)
-
-    def give_back(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-        """The cards after *assignment* is given back."""
-        return usage.give_back(cards, assignment)
-
-    def room(self, cards: Sequence[Card]) -> NodeRoom:
-        """What bounds need to know of a node's cards."""
-        return usage.room(cards)
-
-    def width(self, request: Request) -> int:
-        """How many different cards of one node *request* needs at once."""
-        return fit.width(request)
-
-    def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
-        """What *request* asks of cards of *kind*; None if such a card can never serve it."""
-        del policy
-        return fit.want(request, kind)
-
-    def bounded(self, request: Request, policy: Policy) -> bool:
-        """Whether `want` bounds the score by free amounts."""
-        return fit.bounded(request, policy)
-
-    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
-        """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
-        return fit.idle_score(request, idle, policy)
-
-    def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
-        """What is left of each card to be sold."""
-        return usage.holes(cards)
-
-    def by_card(self, request: Request) -> bool:
-        """Where one container asks for one card."""
-        return len(request.asks) == 1 and request.asks[0].number == 1
-
-    def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
-        """What would be left of the card at *slot*."""
-        return fit.left(cards[slot], request)
-
-    def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
-        """What *request* gets of the card at *slot*."""
-        return fit.alone(cards, request, slot)
-
-    def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        """The cards that hold more than they have, each as a sentence with numbers."""
-        return usage.overcommitted(cards)
 
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         """What the Binding must carry."""
@@ -248,10 +170,6 @@ class Vgpu(
         """The time that the plugin writes when it is done: the smallest is served, whatever else the pod says."""
         return handoff.retirement(pod)
 
-    def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
-        """Every card with how much of it is in use, for people."""
-        return usage.tally(cards)
-
     def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
         """Memory, cores and percent of the healthy cards."""
         table = tables.vgpu
@@ -275,10 +193,6 @@ class Vgpu(
         """Memory and cores."""
         return tables.vgpu.memory_resource, tables.vgpu.cores_resource
 
-    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
-        """What each entry holds of its card, for people."""
-        return usage.described(assignment, cards)
-
     def advice(self, request: Request, tables: Tables, stock: CardStock[Request] | None) -> Iterator[AdmissionWarning]:
         """That MIG gives whole slices."""
         return advice.slices(request, tables.vgpu, stock)
@@ -301,11 +215,11 @@ class Vgpu(
 
     def ways(self, request: Request) -> tuple[tuple[str, Request], ...]:
         """The modes, for a request that names none."""
-        return () if request.mode else tuple((mode, request._replace(mode=mode)) for mode in keys.MODES)
+        return () if request.modes else tuple((mode, request._replace(modes=(mode,))) for mode in keys.MODES)
 
     def way(self, assignment: Assignment, cards: Sequence[Card]) -> str:
         """The mode of the first card."""
-        modes = {card.fixed.uuid: card.fixed.mode for card in cards}
+        modes = {card.fixed.uuid: card.fixed.kind.mode for card in cards}
         return next((modes[entry.uuid] for entry in assignment.entries if entry.uuid in modes), "")
 
 

@@ -12,11 +12,12 @@ from typing import Final
 
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.pod_devices import devices_left, encode_pod_devices
-from core.dialects.vgpu.requests import Request
-from core.dialects.vgpu.usage import Assignment, segments_of
+from core.dialects.vgpu.usage import segments_of
 from core.model import Pod
 from core.names import MAX_POD_ANNOTATION_BYTES, SEGMENT_QUEUE
 from core.port.handoff import InFlight, Progress, Stamp
+from core.sharing.account import Assignment
+from core.sharing.request import Request
 
 # The plugin writes 2^64-1 when it is done; nothing that large is a time.
 _TIMES_END: Final = 2**62

@@ -3,48 +3,17 @@
 Source: protocol reference, nvidia 3.1, 3.7 to 3.10, with the defects S19 to S25 done as they say.
 """
 
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
 
-from core import names, selection
+from core import names
 from core.dialects.vgpu import keys
+from core.dialects.vgpu.rules import marks_of
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.refusals import Violation
-from core.selection import ANY_CARD, CardSelection
+from core.sharing.request import Ask, Figures, Request, check_words, selection_of
 from core.tables import Tables, VgpuTable
-from core.units import MAX_INT32, parse_count, parse_memory
-
-_Read = TypeVar("_Read")
-
-
-class Ask(NamedTuple):
-    """One container's request: *number* different cards, and of each of them the same share.
-
-    container: its position in the pod. percent: of a card's memory, 0 = *memory* counts (in register units).
-    """
-
-    container: int
-    number: int
-    memory: int
-    percent: int
-    cores: int
-
-
-class Request(NamedTuple):
-    """All that a pod asks of the cards of one node.
-
-    mode: "" for any. group: the pod group whose members' cards are refused, "" for none; rules: the exclusive rules
-    that the pod matches, by index.
-    """
-
-    asks: tuple[Ask, ...]
-    selection: CardSelection = ANY_CARD
-    mode: str = ""
-    group: str = ""
-    rules: tuple[int, ...] = ()
+from core.units import parse_count, parse_memory
 
 
 def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
@@ -60,21 +29,23 @@ def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | No
 
 
 def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
-    """What *pod* asks, its containers as many as they are; None if nothing, violations if it cannot be read."""
-    asks, violations = asks_of(pod, tables.vgpu)
+    """Return what *pod* asks, however many its containers; None if nothing, violations if it cannot be read."""
+    violations: list[Violation] = []
+    asks = asks_of(pod, tables.vgpu, violations)
     if not asks and not violations:
         return None
-    wish, wrong = _selection(pod.annotations)
-    violations += wrong
-    mode = pod.annotations.get(keys.MODE, "").strip() and pod.annotations[keys.MODE]
-    if mode and mode not in keys.MODES:
-        violations += (_unknown_mode(mode),)
+    annotations = pod.annotations
+    wish = selection_of(annotations, keys.USE_UUID, keys.NO_USE_UUID, violations)
+    mode = annotations.get(keys.MODE, "")
+    modes = (mode,) if mode.strip() else ()
+    check_words(keys.MODE, modes, keys.MODES, violations)
     if wish.indices:
         violations += _too_few(pod, wish.indices, asks, tables.vgpu)
     if violations:
-        return violations
-    spread = pod.annotations.get(keys.GROUP_POLICY) == keys.SPREAD_GROUP
-    return Request(asks, wish, mode, group_of(pod) if spread else "", matched_rules(pod, tables))
+        return tuple(violations)
+    # Other groups do not matter: pods that differ by their group alone have one shape.
+    group = group_of(pod) if annotations.get(keys.GROUP_POLICY) == keys.SPREAD_GROUP else ""
+    return Request(asks, asks[-1].container + 1, wish, modes, marks=marks_of(group, matched_rules(pod, tables)))
 
 
 def _too_few(pod: AnyPod, wished: frozenset[int], asks: tuple[Ask, ...], table: VgpuTable) -> tuple[Violation, ...]:
@@ -89,13 +60,6 @@ def _too_few(pod: AnyPod, wished: frozenset[int], asks: tuple[Ask, ...], table: 
             remedy=f"name at least as many cards as {table.number_resource} asks for ({wanted})",
         ),
     )
-
-
-def _unknown_mode(word: str) -> Violation:
-    close = get_close_matches(word[:32], keys.MODES, n=1, cutoff=0.5)
-    hint = f"did you mean {quoted(close[0])}? " if close else ""
-    remedy = f"{hint}write one of {', '.join(keys.MODES)}, or leave it out to let the scheduler choose"
-    return Violation(code="CS104", field=f"annotation {keys.MODE}", found=quoted(word), remedy=remedy)
 
 
 def group_of(pod: AnyPod) -> str:
@@ -115,123 +79,39 @@ def matched_rules(pod: AnyPod, tables: Tables) -> tuple[int, ...]:
     return tuple(index for index, rule in enumerate(rules) if rule.labels and rule.matches(pod.labels))
 
 
-def asks_of(pod: AnyPod, table: VgpuTable) -> tuple[tuple[Ask, ...], tuple[Violation, ...]]:
-    """(what the containers ask, what is wrong with their figures); init containers are not looked at.
+def asks_of(pod: AnyPod, table: VgpuTable, violations: list[Violation]) -> tuple[Ask, ...]:
+    """Return what the containers ask, and add what is wrong with their figures; init containers do not count.
 
-    A container that gives memory, cores or a percentage without a number asks for one card (S25); number 0 asks
-    for nothing (S21).
+    A container with memory, cores or a percentage but no number asks for one card (S25); number 0 asks for nothing
+    (S21).
     """
-    asks: list[Ask] = []
-    violations: list[Violation] = []
-    as_memory = partial(parse_memory, mib_per_unit=table.memory_factor)
+    found: list[Ask] = []
     for position, container in enumerate(pod.containers):
         if not _mentions(container, table):
             continue
-        figures = _Figures(container)
-        number = figures.read(table.number_resource, "CS101")
-        memory = figures.read(table.memory_resource, "CS101", parse=as_memory)
-        percent = (
-            figures.read(table.percentage_resource, "CS102", minimum=1, maximum=100)
-            if table.percentage_resource
-            else None
-        )
-        cores = figures.read(table.cores_resource, "CS103", maximum=100)
-        if number == 0:
-            continue
-        violations += figures.violations
-        if not percent and not memory:
-            percent = 100
-        # The percentage wins over the memory where both are given, as upstream has it.
-        asks.append(
-            Ask(position, 1 if number is None else number, 0 if percent else memory or 0, percent or 0, cores or 0)
-        )
-    return tuple(asks), tuple(violations)
+        wrong: list[Violation] = []
+        ask = _ask(Figures(container, "container", wrong), position, table)
+        if ask.number:
+            violations += wrong
+            found.append(ask)
+    return tuple(found)
 
 
-class _Figures:
-    """Reads one container's figures, limits before requests, and keeps what is wrong with them."""
-
-    def __init__(self, container: Container) -> None:
-        self._container = container
-        self.violations: list[Violation] = []
-
-    def read(
-        self,
-        resource: str,
-        code: str,
-        minimum: int = 0,
-        maximum: int = MAX_INT32,
-        parse: Callable[[str, str, int], int] = parse_count,
-    ) -> int | None:
-        text = self._container.limits.get(resource)
-        place = "limit"
-        if text is None:
-            text = self._container.requests.get(resource)
-            place = "request"
-        if text is None:
-            return None
-        try:
-            value = parse(text, "", maximum)
-        except InvalidRequestError as error:
-            self._wrong(code, f"{place} {resource}", text, error.remedy)
-            return minimum or 1
-        if value < minimum:
-            self._wrong(code, f"{place} {resource}", text, f"write a whole number from {minimum} to {maximum}")
-            return minimum
-        return value
-
-    def _wrong(self, code: str, place: str, text: str, remedy: str) -> None:
-        field = f'container "{self._container.name}": {place}'
-        self.violations.append(Violation(code=code, field=field, found=quoted(text), remedy=remedy))
+def _ask(figures: Figures, position: int, table: VgpuTable) -> Ask:
+    number = figures.read(table.number_resource, "CS101")
+    as_memory = partial(parse_memory, mib_per_unit=table.memory_factor)
+    memory = figures.read(table.memory_resource, "CS101", parse=as_memory) or 0
+    percent = figures.read(table.percentage_resource, "CS102", 1, 100) or 0 if table.percentage_resource else 0
+    cores = figures.read(table.cores_resource, "CS103", maximum=100) or 0
+    if not percent and not memory:
+        percent = 100
+    # The percentage overrides the memory if both are given, as upstream has it.
+    return Ask(position, 1 if number is None else number, 0 if percent else memory, percent, cores)
 
 
 def _mentions(container: Container, table: VgpuTable) -> bool:
     resources = table.resources
     return not (resources.isdisjoint(container.limits) and resources.isdisjoint(container.requests))
-
-
-def _selection(annotations: Mapping[str, str]) -> tuple[CardSelection, tuple[Violation, ...]]:
-    if _SELECTING.isdisjoint(annotations):
-        return ANY_CARD, ()
-    wrong: list[Violation] = []
-    empty: frozenset[str] = frozenset()
-    no_types: frozenset[selection.TypePattern] = frozenset()
-    no_use_uuids = _read(annotations, keys.NO_USE_UUID, selection.decode_items, empty, wrong)
-    avoided = _read(annotations, names.AVOIDED_CARDS, selection.avoided, (empty, frozenset[int]()), wrong)
-    found = CardSelection(
-        use_types=_read(annotations, names.USE_GPU_TYPE, selection.decode_types, no_types, wrong),
-        no_use_types=_read(annotations, names.NO_USE_GPU_TYPE, selection.decode_types, no_types, wrong),
-        use_uuids=_read(annotations, keys.USE_UUID, selection.decode_items, empty, wrong),
-        no_use_uuids=no_use_uuids | avoided[0] if avoided[0] else no_use_uuids,
-        indices=_read(annotations, names.WISHED_INDICES, selection.decode_indices, frozenset[int](), wrong),
-        avoided_indices=avoided[1],
-    )
-    return (ANY_CARD if found == ANY_CARD else found), tuple(wrong)
-
-
-_SELECTING: Final = frozenset(
-    {
-        keys.USE_UUID,
-        keys.NO_USE_UUID,
-        names.USE_GPU_TYPE,
-        names.NO_USE_GPU_TYPE,
-        names.WISHED_INDICES,
-        names.AVOIDED_CARDS,
-    }
-)
-
-
-def _read(
-    annotations: Mapping[str, str], key: str, decode: Callable[[str, str], _Read], absent: _Read, wrong: list[Violation]
-) -> _Read:
-    text = annotations.get(key)
-    if text is None:
-        return absent
-    try:
-        return decode(text, f"annotation {key}")
-    except InvalidRequestError as error:
-        wrong.append(Violation(code="CS105", field=error.field, found=error.found, remedy=error.remedy))
-        return absent
 
 
 def _unservable(pod: AnyPod, table: VgpuTable) -> tuple[Violation, ...]:

@@ -7,11 +7,12 @@ their amounts as they are. Of cards in mode mig slices count, whatever the unit.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from core.dialects.vgpu.cards import Card, cards_of
-from core.dialects.vgpu.usage import Assignment
+from core.dialects.vgpu.cards import cards_of
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
 from core.names import MAX_POD_ANNOTATION_BYTES, MEMORY_UNIT, VGPU_REGISTER
+from core.sharing.account import Assignment
+from core.sharing.card import Card
 from core.tables import Tables
 from core.units import MAX_INT32
 from core.wire.vgpu_register import decode_register
@@ -32,7 +33,7 @@ def of_node(node: Node | None, cards: Sequence[Card], tables: Tables) -> Scale:
     """What amounts mean on *node*, by its register also where its plugin is away and it offers no *cards*."""
     if not cards and node is not None:
         cards = _registered(node, tables)
-    known = {card.fixed.uuid: card.fixed.memory for card in cards if not card.fixed.layout}
+    known = {card.fixed.uuid: card.fixed.memory for card in cards if not card.fixed.kind.layout}
     return Scale(max(tables.vgpu.memory_factor, 1), known)
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from core.dialects.vgpu.cards import Card
-from core.dialects.vgpu.usage import Assignment
 from core.port.cards import Series
+from core.sharing.account import Assignment
+from core.sharing.card import Card
 
 _PREFIX: Final = "volcano_vgpu_device_"
 OF_CARDS: Final = (

@@ -1,75 +1,41 @@
-"""Assignments: what they say on the wire, what they take of cards, and what is left.
+"""Assignments on the wire: what a pod holds, and what a Binding says.
 
-Source: protocol reference, nvidia 4.2; every entry counts (S2), MIG slices count by their size (3.6).
+Source: protocol reference, nvidia 1.10, 3.6; every entry counts (S2), MIG slices count by their size.
 """
 
-from bisect import insort
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
 
 from core.dialects.vgpu import keys, mig
-from core.dialects.vgpu.cards import Card, Kind, Sliced
-from core.dialects.vgpu.pod_devices import (
-    NVIDIA,
-    Assigned,
-    Unreadable,
-    decode_pod_devices,
-    encode_pod_devices,
-)
+from core.dialects.vgpu.pod_devices import NVIDIA, Assigned, Unreadable, decode_pod_devices
 from core.dialects.vgpu.requests import group_of, matched_rules
+from core.dialects.vgpu.rules import marks_of, without_group
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Tally
-from core.port.refusals import Reason
+from core.port.cards import Held
+from core.sharing.account import Assignment, Entry, assigned
+from core.sharing.card import MIG, Card
+from core.sharing.slices import UNKNOWN, card_id, profile_at
 from core.tables import Tables
-
-# What a card keeps sorted: groups, rules, slices.
-_Item = TypeVar("_Item", str, int, mig.Slice)
-
-
-class Entry(NamedTuple):
-    """One share of one card.
-
-    slot: where the card stood in the node's cards, a hint only. memory is what the wire says, charge what the card
-    loses, both in register units. slice: the MIG slice, None without. readable: False takes the whole card.
-    """
-
-    slot: int
-    uuid: str
-    container: int
-    memory: int
-    cores: int
-    charge: int
-    slice: mig.Slice | None = None
-    readable: bool = True
-
-
-class Assignment(NamedTuple):
-    """What one pod holds on one node: entries by container and register index; group and rules as others see them."""
-
-    entries: tuple[Entry, ...]
-    group: str = ""
-    rules: tuple[int, ...] = ()
 
 
 def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
-    """What bound *pod* holds by its annotations, whoever bound it; None if they name no card.
+    """Return what bound *pod* holds by its annotations, whichever scheduler bound it; None if they name no card.
 
-    An entry that cannot be read takes the whole card it names. One that names no card of the node counts nowhere,
-    if it can be read (the card is gone); if not, the node is closed, for it may mean any card.
+    An unreadable entry takes the whole card that it names. If it names no card of the node, the node is closed, because
+    it may mean any card. A readable entry for a card that is gone does not count.
     """
     text = pod.annotations.get(keys.IDS)
     if text is None:
         return None
-    group, rules = group_of(pod), matched_rules(pod, tables)
     try:
         segments = decode_pod_devices(text)
     except InvalidRequestError as error:
-        return Held(assignment=Assignment((), group, rules), closes=f"pod {pod.key}: {error}")
+        return Held(assignment=Assignment(0, (), ()), closes=f"pod {pod.key}: {error}")
     if not any(segments):
         return None
     slots = {card.fixed.uuid: slot for slot, card in reversed(tuple(enumerate(cards)))}
     entries: list[Entry] = []
+    unread: list[tuple[int, str]] = []
     closes = ""
     for container, segment in enumerate(segments):
         for one in segment:
@@ -78,194 +44,36 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
             if isinstance(one, Assigned):
                 entries.append(_entry(one, uuid, slot, container, cards))
             elif slot >= 0:
-                entries.append(Entry(slot, uuid, container, 0, 0, 0, None, readable=False))
+                unread.append((slot, uuid))
             elif cards:
                 closes = closes or _closes(pod, one)
-    return Held(assignment=Assignment(tuple(entries), group, rules), closes=closes)
-
-
-def wire_text(assignment: Assignment) -> str:
-    """The value of ``vgpu-ids-new``."""
-    return encode_pod_devices(segments_of(assignment))
+    marks = marks_of(group_of(pod), matched_rules(pod, tables))
+    found = assigned(len(segments), entries, marks=marks, unread=unread)
+    charges = [
+        one if one.memory or one.cores else one._replace(marks=without_group(one.marks)) for one in found.charges
+    ]
+    return Held(assignment=found._replace(charges=tuple(charges)), closes=closes)
 
 
 def segments_of(assignment: Assignment) -> list[list[Assigned]]:
-    """What is assigned, one segment per container up to the last with a card (S24)."""
-    last = max((entry.container for entry in assignment.entries), default=-1)
-    segments: list[list[Assigned]] = [[] for _ in range(last + 1)]
-    for entry in assignment.entries:
-        segments[entry.container].append(Assigned(_card_id(entry), NVIDIA, entry.memory, entry.cores))
+    """Return what is assigned, one segment for each container up to the last with a card (S24)."""
+    segments: list[list[Assigned]] = [[] for _ in range(assignment.segments)]
+    for one in assignment.entries:
+        segments[one.container].append(Assigned(card_id(one.uuid, one.slice), NVIDIA, one.memory, one.cores))
     return segments
 
 
-def take(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-    """The cards after *assignment* is in use on them; entries of cards that are gone count nowhere."""
-    after = list(cards)
-    group, new_rules = assignment.group, assignment.rules
-    for entry in assignment.entries:
-        slot = _slot(after, entry)
-        if slot < 0:
-            continue
-        fixed, used_slots, used_memory, used_cores, groups, rules, slices, unread = after[slot]
-        if not entry.readable:
-            after[slot] = Card(fixed, used_slots, used_memory, used_cores, groups, rules, slices, unread + 1)
-            continue
-        if group and (entry.charge or entry.cores):
-            groups = _with(groups, group)
-        for rule in new_rules:
-            rules = _with(rules, rule)
-        if entry.slice is not None:
-            slices = _with(slices, entry.slice)
-        after[slot] = Card(
-            fixed,
-            used_slots + 1,
-            used_memory + entry.charge,
-            used_cores + entry.cores,
-            groups,
-            rules,
-            slices,
-            unread,
-        )
-    return tuple(after)
-
-
-def give_back(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-    """The cards after *assignment* is given back; undoes `take` exactly."""
-    after = list(cards)
-    group, old_rules = assignment.group, assignment.rules
-    for entry in assignment.entries:
-        slot = _slot(after, entry)
-        if slot < 0:
-            continue
-        fixed, used_slots, used_memory, used_cores, groups, rules, slices, unread = after[slot]
-        if not entry.readable:
-            after[slot] = Card(fixed, used_slots, used_memory, used_cores, groups, rules, slices, unread - 1)
-            continue
-        if group and (entry.charge or entry.cores):
-            groups = _without(groups, group)
-        for rule in old_rules:
-            rules = _without(rules, rule)
-        if entry.slice is not None:
-            slices = _without(slices, entry.slice)
-        after[slot] = Card(
-            fixed,
-            used_slots - 1,
-            used_memory - entry.charge,
-            used_cores - entry.cores,
-            groups,
-            rules,
-            slices,
-            unread,
-        )
-    return tuple(after)
-
-
-def room(cards: Sequence[Card]) -> NodeRoom:
-    """What bounds need: cards that can take nothing more have no room."""
-    idle = used = total = 0
-    kinds: list[Kind] = []
-    frees: list[int] = []
-    spares: list[int] = []
-    narrow: list[Sliced | Kind] | None = None
-    for card in cards:
-        fixed, used_memory = card.fixed, card.used_memory
-        kind, layout = fixed.kind, fixed.layout
-        used += used_memory
-        total += fixed.memory
-        if fixed.fault is not None or card.unread:
-            continue
-        if not card.used_slots:
-            idle += 1
-        if card.used_slots >= fixed.slots or card.used_cores >= 100 or (card.slices and mig.conflicting(card.slices)):
-            continue
-        free = fixed.memory - used_memory
-        if kind.slack:
-            free = max(free, mig.largest_free(layout, card.slices))
-        if free > 0:
-            if layout:
-                # What a share takes of a MIG card depends on the slices in use, not on what is free.
-                narrow = list(kinds) if narrow is None else narrow
-                narrow.append(Sliced(kind, mig.canonical(layout, card.slices), used_memory, free))
-            elif narrow is not None:
-                narrow.append(kind)
-            kinds.append(kind)
-            frees.append(free)
-            spares.append(100 - card.used_cores)
-    return NodeRoom(idle, used * 1_000_000 // total if total else 0, kinds, frees, spares, narrow)
-
-
-def holes(cards: Sequence[Card]) -> tuple[Hole, ...]:
-    """What is left of each card to be sold, its cores beside its memory; nothing of one that has no share left."""
-    found: list[Hole] = []
-    for fixed, used_slots, used_memory, used_cores, _, _, slices, unread in cards:
-        is_open = fixed.fault is None and not unread and used_slots < fixed.slots
-        if slices and mig.conflicting(slices):
-            is_open = False
-        free = fixed.memory - used_memory if is_open else 0
-        found.append(Hole(fixed.kind, free, fixed.memory, 100 - used_cores))
-    return tuple(found)
-
-
-def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:
-    """The cards that hold more than they have, in numbers."""
-    found: list[str] = []
-    for fixed, used_slots, used_memory, used_cores, _, _, slices, _ in cards:
-        factor = fixed.kind.factor
-        # Slices may be larger together than what a driver reports of their card: of a cut card they alone count.
-        if used_memory > fixed.memory and not slices and fixed.fault is not Reason.UNUSABLE:
-            found.append(f"{fixed.uuid} holds {used_memory * factor} MiB of {fixed.memory * factor} MiB")
-        if used_cores > 100:
-            found.append(f"{fixed.uuid} holds {used_cores} % of its cores")
-        if used_slots > fixed.slots and fixed.fault is not Reason.UNUSABLE:
-            found.append(f"{fixed.uuid} holds {used_slots} shares of {fixed.slots}")
-        if slices and mig.conflicting(slices):
-            shown = ", ".join(f"{group or 'unknown'}-{position}" for group, position in slices)
-            found.append(f"{fixed.uuid} holds MIG slices that cannot exist together: {shown}")
-    return tuple(found)
-
-
-def tally(cards: Sequence[Card]) -> tuple[Tally, ...]:
-    """Every card with its memory in use in MiB, for people."""
-    return tuple(
-        Tally(
-            card=card.fixed.uuid,
-            label=card.fixed.kind.type.removeprefix("NVIDIA-"),
-            used=card.used_memory * card.fixed.kind.factor,
-            total=card.fixed.memory * card.fixed.kind.factor,
-            unit="MiB",
-            cores_pct=None if card.fixed.mode == keys.MIG else card.used_cores,
-            note=card.fixed.problem or ("" if card.fixed.mode == keys.HAMI_CORE else card.fixed.mode),
-            mode=card.fixed.mode,
-            healthy=card.fixed.fault is None,
-        )
-        for card in cards
-    )
-
-
-def described(assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
-    """What each entry holds of its card, for people."""
-    kinds = {card.fixed.uuid: card.fixed.kind for card in cards}
-    return tuple(_described(entry, kinds.get(entry.uuid)) for entry in assignment.entries)
-
-
-def _described(entry: Entry, kind: Kind | None) -> CardShare:
-    if not entry.readable:
-        return CardShare(_card_id(entry), "an entry that cannot be read: the whole card", of=entry.uuid)
-    amount = entry.charge * kind.factor if kind is not None else None
-    return CardShare(_card_id(entry), _share(entry, kind), amount, None if entry.slice else entry.cores, entry.uuid)
-
-
 def _entry(one: Assigned, uuid: str, slot: int, container: int, cards: Sequence[Card]) -> Entry:
-    if slot < 0 or cards[slot].fixed.mode != keys.MIG:
-        # A slice on a card that is not cut any more, or not yet again: it takes what it says, and nothing joins it.
-        cut = mig.UNKNOWN if slot >= 0 and uuid != one.card_id else None
+    if slot < 0 or cards[slot].fixed.kind.mode != MIG:
+        # A slice of a card that is not cut any more, or not yet again: it takes what it says, and nothing joins it.
+        cut = UNKNOWN if slot >= 0 and uuid != one.card_id else None
         return Entry(slot, uuid, container, one.memory, one.cores, one.memory, cut)
-    # On a MIG card only a slice that the layouts know can be counted; all else closes the card (S32).
+    # On a MIG card only slices of its layouts can be counted; all else closes the card (S32).
     named = mig.decode_slice_id(one.card_id)
-    charge = mig.charge_of(cards[slot].fixed.layout, named.group, named.position) if named else None
-    if named is None or charge is None:
-        return Entry(slot, uuid, container, one.memory, one.cores, one.memory, mig.UNKNOWN)
-    return Entry(slot, uuid, container, one.memory, one.cores, charge, (named.group, named.position))
+    profile = profile_at(cards[slot].fixed.kind.layout, named[1]) if named is not None else None
+    if named is None or profile is None:
+        return Entry(slot, uuid, container, one.memory, one.cores, one.memory, UNKNOWN)
+    return Entry(slot, uuid, container, one.memory, one.cores, profile.charge, named[1], profile.name)
 
 
 def _closes(pod: Pod, one: Unreadable) -> str:
@@ -273,39 +81,3 @@ def _closes(pod: Pod, one: Unreadable) -> str:
         f"pod {pod.key}: annotation {keys.IDS} holds '{one.text[:64]}', which cannot be read and names no card "
         "of the node; delete the pod"
     )
-
-
-def _slot(cards: list[Card], entry: Entry) -> int:
-    slot = entry.slot
-    if 0 <= slot < len(cards) and cards[slot].fixed.uuid == entry.uuid:
-        return slot
-    return next((slot for slot, card in enumerate(cards) if card.fixed.uuid == entry.uuid), -1)
-
-
-def _with(items: tuple[_Item, ...], item: _Item) -> tuple[_Item, ...]:
-    if not items:
-        return (item,)
-    grown = list(items)
-    insort(grown, item)
-    return tuple(grown)
-
-
-def _without(items: tuple[_Item, ...], item: _Item) -> tuple[_Item, ...]:
-    shrunk = list(items)
-    shrunk.remove(item)
-    return tuple(shrunk)
-
-
-def _card_id(entry: Entry) -> str:
-    if entry.slice is None or entry.slice == mig.UNKNOWN:
-        return entry.uuid
-    return mig.encode_slice_id(entry.uuid, entry.slice)
-
-
-def _share(entry: Entry, kind: Kind | None) -> str:
-    factor = kind.factor if kind is not None else 1
-    share = f"{entry.memory * factor} MiB"
-    if entry.slice is not None and entry.slice != mig.UNKNOWN:
-        profile = mig.profile_at(kind.layout, *entry.slice) if kind is not None else None
-        share += f" in a slice of {entry.charge * factor} MiB" + (f" ({profile.name})" if profile is not None else "")
-    return f"{share}, {entry.cores} % cores" if entry.cores else share

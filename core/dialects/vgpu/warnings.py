@@ -6,8 +6,8 @@ Source: protocol reference, nvidia 1.9, 3.1, 3.7, 3.9.
 from collections.abc import Iterator
 
 from core.dialects.vgpu import keys
-from core.dialects.vgpu.requests import Request
 from core.model import AnyPod, Container
+from core.sharing.request import Request
 from core.tables import VgpuTable
 from core.warnings import AdmissionWarning, all_memory, another_effect, limit_of, little_memory, no_effect
 
@@ -33,7 +33,7 @@ def _shares(one: Container, request: Request, table: VgpuTable) -> Iterator[Admi
     else:
         yield from little_memory(one, table.memory_resource, table.memory_factor)
     cores = one.amount(table.cores_resource)
-    if cores not in (None, "0") and request.mode == keys.MIG:
+    if cores not in (None, "0") and request.modes == (keys.MIG,):
         what = "it limits no cores, because in mode mig a slice brings its own: it only keeps other pods away"
         takes_all = f"; without {table.memory_resource} it takes all memory of a card"
         remedy = "leave it out" + (takes_all if memory is None and percent is None else "")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.dialect import Vgpu
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.port.cards import Offer
+from core.sharing.card import Card
 from core.tables import MigGroup, MigModel, MigProfile, Tables, VgpuTable
 
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"

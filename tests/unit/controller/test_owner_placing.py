@@ -5,12 +5,12 @@ import pytest
 
 from controller.actions import Bind
 from core.catalog import standard_catalog
-from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.dialect import Vgpu
 from core.errors import InvariantError, NodeInvariantError
 from core.explaining.refusal import refusal_on
 from core.model import NodeConstraints, NodeName, Phase, Toleration
 from core.settings import DialectName, Policy, Settings
+from core.sharing.card import Card
 from tests.support.devices.catalogs import catalog_of
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, on, pod
 

@@ -364,9 +364,9 @@ def test_what_one_node_cannot_keep_is_told_of_that_node():
     ledger = ledger_of(gpus(VGPU, **REGISTER))
     found = placed(ledger, SHARE)
     assert found is not None
-    large = found.assignment.entries[0]._replace(memory=20000, charge=20000)
+    large = found.assignment.charges[0]._replace(memory=20000)
     with pytest.raises(NodeInvariantError, match="GPU-0 holds 20000 MiB of 16000 MiB") as caught:
-        ledger.reserve(replace(found, assignment=found.assignment._replace(entries=(large,))))
+        ledger.reserve(replace(found, assignment=found.assignment._replace(charges=(large,))))
     assert caught.value.node == NAME
     with pytest.raises(InvariantError) as general:
         ledger.reserve(replace(found, node=NodeName("ghost")))

@@ -14,13 +14,13 @@ from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.dialects.hami import keys
 from core.dialects.hami.dialect import DIALECT
-from core.dialects.hami.requests import Request
 from core.holding import Reader
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.cards import Offer, Placed
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Policy, Settings
+from core.sharing.request import Request
 from core.tables import HamiTable, Tables
 from sandbox.players import hami_instances
 from tests.support.devices.reviewed import reviewed
@@ -120,7 +120,7 @@ def test_a_card_that_is_cut_has_as_many_rooms_as_instances_beside_those_in_use()
     cut = PORT.offer(node(card("GPU-0", mode="mig", migProfiles=PROFILES)), TABLES).cards
     assert len(PORT.room(cut).free) == 7
     large = place(ask(1, memory=19000)).assignment
-    assert large.entries[0].slice == (4, 4)
+    assert large.entries[0].slice == ("", 4, 4)
     cut = PORT.take(cut, large)
     assert len(PORT.room(cut).free) == 4
     assert place(ask(5, memory=4000)) is None
@@ -298,7 +298,7 @@ def test_instances_of_a_pod_that_is_leaving_are_counted_until_it_is_gone():
     }
     found = pod(ask(memory=19968), annotations=annotations, node_name="n", deleting=True)
     (after,) = PORT.take(cards, PORT.held(found, cards, TABLES).assignment)
-    assert after.slices == ((4, 4),)
+    assert after.slices == (("", 4, 4),)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import pytest
 from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.usage import Assignment, Entry
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import SEGMENT_QUEUE
 from core.port.handoff import Progress, Stamp
+from core.sharing.account import Entry, assigned
 from core.tables import Tables
 from sandbox.players import vgpu_protocol as plugin
 
@@ -25,7 +25,7 @@ def entry(container, uuid="GPU-v0", memory=1000):
 
 
 # Containers 0, 2 and 3 have cards, the second of them two.
-THREE = Assignment((entry(0), entry(2, memory=2), entry(2, "GPU-v1", 2), entry(3, memory=3)))
+THREE = assigned(4, (entry(0), entry(2, memory=2), entry(2, "GPU-v1", 2), entry(3, memory=3)))
 
 
 def bound(assignment):
@@ -56,7 +56,7 @@ def test_a_binding_shows_the_first_container_and_keeps_the_others_back():
 
 
 def test_a_pod_of_one_container_keeps_nothing_back():
-    found = bound(Assignment((entry(1),)))
+    found = bound(assigned(2, [entry(1)]))
     assert found[LEFT] == found[keys.IDS] == ";GPU-v0,NVIDIA,1000,10:"
     assert SEGMENT_QUEUE not in found
 

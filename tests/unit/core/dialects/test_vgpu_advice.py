@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.dialects.vgpu.advice import larger_slices
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.requests import Request
+from core.sharing.request import Request
 from tests.support.devices.cards import TABLES, container, pod
 
 MIG = {"volcano.sh/vgpu-mode": "mig"}

@@ -6,13 +6,14 @@ import pytest
 
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.requests import Request, readable_request
+from core.dialects.vgpu.requests import readable_request
 from core.model import Container, Node, NodeName, PodUid
 from core.names import VGPU_REGISTER
 from core.port.cards import CardShare, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.settings import Policy
+from core.sharing.request import Request
 from core.tables import ExclusiveRule, Tables, VgpuTable
 from tests.support.devices.cards import A100, TABLES, bound, container, offered, pod, record, vgpu_node
 
@@ -151,8 +152,8 @@ def test_init_containers_with_cards_are_refused():
 
 def test_a_mode_is_one_of_three_words_or_left_to_the_scheduler():
     assert codes(container(number=1), annotations={keys.MODE: "hami-cor"}) == ["CS104"]
-    assert wish(**{keys.MODE: " "}).mode == ""
-    assert wish(**{keys.MODE: "mps"}).mode == "mps"
+    assert wish(**{keys.MODE: " "}).modes == ()
+    assert wish(**{keys.MODE: "mps"}).modes == ("mps",)
 
 
 def test_every_mistake_is_told_not_only_the_first():
@@ -299,7 +300,7 @@ def test_overcommitted_cards_are_told_in_numbers():
     (card,) = hold(offered(record("GPU-a", slots=1)), bound("GPU-a,NVIDIA,40000,60:;GPU-a,NVIDIA,1,60:"))
     assert VGPU.overcommitted((card,)) == (
         "GPU-a holds 40001 MiB of 32768 MiB",
-        "GPU-a holds 120 % of its cores",
+        "GPU-a holds 120 % of its 100 % cores",
         "GPU-a holds 2 shares of 1",
     )
 

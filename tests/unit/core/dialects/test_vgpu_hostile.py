@@ -3,11 +3,12 @@
 import pytest
 
 from core.dialects.vgpu import keys
-from core.dialects.vgpu.cards import Card, offer
+from core.dialects.vgpu.cards import offer
 from core.model import Node, NodeName
 from core.names import VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
+from core.sharing.card import Card
 from core.tables import Tables
 
 HAVE = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
@@ -22,14 +23,14 @@ def offered(register: str) -> Offer[Card]:
 @pytest.mark.parametrize("mode", ["exclusive", "MIG", "", "hami-core "])
 def test_an_unknown_mode_is_taken_for_hami_core_as_plugin_and_scheduler_do_and_said(mode):
     (card,) = offered(f"GPU-a,10,1000,NVIDIA-T4,true,{mode}:").cards
-    assert (card.fixed.mode, card.fixed.fault) == (keys.HAMI_CORE, None)
+    assert (card.fixed.kind.mode, card.fixed.fault) == (keys.HAMI_CORE, None)
     assert card.fixed.problem == f"mode '{mode}' is unknown and taken for hami-core"
 
 
 @pytest.mark.parametrize("mode", keys.MODES[::2])
 def test_a_known_mode_needs_no_word(mode):
     (card,) = offered(f"GPU-a,10,1000,NVIDIA-T4,true,{mode}:").cards
-    assert (card.fixed.mode, card.fixed.problem) == (mode, "")
+    assert (card.fixed.kind.mode, card.fixed.problem) == (mode, "")
 
 
 def test_what_is_said_of_a_card_is_short_and_printable_whatever_its_register_says():

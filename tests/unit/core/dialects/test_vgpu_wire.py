@@ -11,6 +11,7 @@ from core.dialects.vgpu.pod_devices import (
     readable,
 )
 from core.errors import InvalidRequestError
+from core.sharing.slices import Slice, card_id, choose, profile_at
 from core.tables import VgpuTable
 from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import A100, A100_LAYOUTS, record
@@ -64,7 +65,7 @@ def test_devices_left_are_counted_as_the_plugin_counts_them():
 
 
 def test_slice_ids_go_round():
-    assert mig.decode_slice_id(mig.encode_slice_id("GPU-a", ("group2", 3))) == mig.SliceId("GPU-a", "group2", 3)
+    assert mig.decode_slice_id(card_id("GPU-a", Slice("group2", 3))) == ("GPU-a", Slice("group2", 3))
 
 
 @pytest.mark.parametrize(
@@ -76,21 +77,22 @@ def test_a_text_that_is_no_slice_id_is_none(text):
 
 def test_positions_follow_the_declared_order_of_profiles():
     layout = mig.layout_of(A100, VgpuTable(geometries=(A100_LAYOUTS,)))
-    assert mig.charge_of(layout, "group2", 0) == 10240
-    assert mig.charge_of(layout, "group2", 3) == 5120
-    assert mig.charge_of(layout, "group2", 4) is None
-    assert mig.charge_of(layout, "group9", 0) is None
-    assert mig.charge_of(layout, "group1", -1) is None
+    found = [profile_at(layout, Slice("group2", at)) for at in range(5)]
+    assert [one.charge if one else None for one in found] == [10240, 10240, 10240, 5120, None]
+    assert profile_at(layout, Slice("group9", 0)) is None
+    assert profile_at(layout, Slice("group1", -1)) is None
 
 
 def test_a_slice_is_charged_in_the_registers_unit():
     layout = mig.layout_of(A100, VgpuTable(memory_factor=2, geometries=(A100_LAYOUTS,)))
-    assert mig.charge_of(layout, "group2", 0) == 5120
+    profile = profile_at(layout, Slice("group2", 0))
+    assert profile is not None
+    assert profile.charge == 5120
 
 
 def test_an_empty_card_takes_the_first_layout_that_fits_and_a_used_one_keeps_its_own():
     layout = mig.layout_of(A100, VgpuTable(geometries=(A100_LAYOUTS,)))
-    assert mig.choose(layout, (), 8000) == mig.Chosen(("group2", 0), 10240)
-    assert mig.choose(layout, (("group2", 0),), 4000) == mig.Chosen(("group2", 3), 5120)
-    assert mig.choose(layout, (("group2", 0), ("group2", 3)), 4000) == mig.Chosen(("group2", 1), 10240)
-    assert mig.choose(layout, (("group1", 0),), 8000) is None
+    first, second, last = (Slice("group2", at) for at in (0, 1, 3))
+    found = [choose(layout, used, size) for used, size in (((), 8000), ((first,), 4000), ((first, last), 4000))]
+    assert [one.slice if one else None for one in found] == [first, last, second]
+    assert choose(layout, (Slice("group1", 0),), 8000) is None

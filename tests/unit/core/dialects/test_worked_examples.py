@@ -10,12 +10,13 @@ from core.dialects.gpushare import grammar
 from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.gpushare.number import GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.requests import Request, readable_request
+from core.dialects.vgpu.requests import readable_request
 from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint
 from core.settings import Policy
+from core.sharing.request import Request
 from core.tables import ExclusiveRule, Tables
 from core.wire.device_config import decode_device_config
 from core.wire.nodes import node_from_object

@@ -1,82 +1,99 @@
-"""In which order the cards of a node are visited.
+"""In which order the cards of a node are tried, and which of them are linked best.
 
-Source: protocol reference, hami 4.4, with HN-8 done as it says: ties go to the highest index.
+Source: protocol reference, hami 4.4, with HN-8: the highest index wins ties.
 """
 
 from collections.abc import Callable, Sequence
 from math import comb
 from typing import Final, NamedTuple
 
-from core.dialects.hami import keys
-from core.dialects.hami.cards import Card
-from core.dialects.hami.requests import Order, Weights
 from core.settings import Policy
+from core.sharing.card import Card
+from core.sharing.request import Order, Weights
 
-# A card as it is compared: lower comes first.
+# The words by which a pod orders cards.
+BINPACK: Final = "binpack"
+SPREAD: Final = "spread"
+MUTEX: Final = "mutex"
+NUMA: Final = "numa"
+TOPOLOGY: Final = "topology-aware"
+CARD_WORDS: Final[tuple[str, ...]] = (BINPACK, SPREAD, MUTEX, NUMA, TOPOLOGY)
+# The words by which a pod orders nodes.
+NODE_WORDS: Final[tuple[str, ...]] = (BINPACK, SPREAD)
+
+# A card as it is compared: lower comes first, and of equal ones the card that stands first.
 Rank = tuple[float, ...]
 Ranking = Callable[[int, Card], Rank]
-_BY_SETTINGS: Final = {
-    Policy.BINPACK: (keys.BINPACK,),
-    Policy.SPREAD: (keys.SPREAD,),
-    Policy.INDEX: (keys.SPREAD,),
-}
-_SCORING: Final = (keys.BINPACK, keys.SPREAD, keys.NUMA)
+_BY_SETTINGS: Final = {Policy.BINPACK: (BINPACK,), Policy.SPREAD: (SPREAD,), Policy.INDEX: (SPREAD,)}
+_SCORING: Final = (BINPACK, SPREAD, NUMA)
+
+
+def is_exclusive(order: Order) -> bool:
+    """Return whether only idle cards are accepted."""
+    return MUTEX in order.policies
+
+
+def is_linked(order: Order) -> bool:
+    """Return whether cards are chosen by their links."""
+    return TOPOLOGY in order.policies
 
 
 def policies_of(order: Order, policy: Policy) -> tuple[str, ...]:
-    """The pod's policies, or those of the settings where it has none."""
+    """Return the pod's policies, or those of the settings if it has none."""
     return order.policies or _BY_SETTINGS[policy]
 
 
 def ranking(order: Order, policy: Policy) -> Ranking:
-    """How cards compare for a pod with *order* under *policy* of the settings."""
+    """Return how cards compare for a pod with *order* under *policy* of the settings."""
     policies = policies_of(order, policy)
     weights = order.weights
     first = policies[0]
-    if len(policies) > 1 or first == keys.NUMA:
-        named = [one for one in policies if one in _SCORING] or [keys.SPREAD]
+    if len(policies) > 1 or first == NUMA:
+        named = [one for one in policies if one in _SCORING] or [SPREAD]
         if order.bound:
-            named.insert(0, keys.NUMA)
+            named.insert(0, NUMA)
         return lambda slot, card: (*(_part(one, card, weights) for one in named), -slot)
     if order.bound:
-        if first == keys.BINPACK:
+        if first == BINPACK:
             return lambda slot, card: (card.fixed.numa, -score(card, weights), -slot)
         return lambda slot, card: (-card.fixed.numa, score(card, weights), -slot)
-    if first == keys.BINPACK:
+    if first == BINPACK:
         return lambda slot, card: (-score(card, weights), -card.fixed.numa, -slot)
-    if first == keys.MUTEX:
+    if first == MUTEX:
         return lambda slot, card: (card.used_slots, -card.fixed.numa, -slot)
     return lambda slot, card: (score(card, weights), -card.fixed.numa, -slot)
 
 
 def _part(policy: str, card: Card, weights: Weights) -> float:
-    if policy == keys.NUMA:
+    if policy == NUMA:
         return -card.fixed.numa
-    return score(card, weights) if policy == keys.SPREAD else -score(card, weights)
+    return score(card, weights) if policy == SPREAD else -score(card, weights)
 
 
 def score(card: Card, weights: Weights) -> float:
-    """How full *card* is, before the pod is on it (HN-9)."""
-    fixed, slots, memory, cores, _, _ = card
+    """Return how full *card* is, before the pod is on it (HN-9)."""
+    fixed = card.fixed
     if not fixed.slots:
         return 0.0
     return (
-        weights.slot * slots / fixed.slots + weights.core * cores / fixed.cores + weights.memory * memory / fixed.memory
+        weights.slot * card.used_slots / fixed.slots
+        + weights.core * card.used_cores / fixed.cores
+        + weights.memory * card.used_memory / fixed.memory
     )
 
 
 class Linked(NamedTuple):
-    """Cards in the order in which they were visited, and how good their links are."""
+    """Cards in the order in which they are tried, and how good their links are."""
 
     slots: list[int]
     quality: int
 
 
 def linked(cards: Sequence[Card], slots: Sequence[int], number: int, asks: int = 1) -> Linked:
-    """*number* of *slots*, which are in order: those that are linked best; one alone is that which is linked least.
+    """Return the *number* of *slots*, which are in order, that are linked best; a single one is linked least.
 
-    Source: protocol reference, hami 4.6. Where all combinations are too many, each next card is the best one (HN-14):
-    a request of several *asks* has no more of them than one.
+    If there are too many combinations, each next card is the best one (HN-14); the limit is for all *asks* together.
+    Source: protocol reference, hami 4.6.
     """
     names = [cards[slot].fixed.uuid for slot in slots]
     rows = [[links.get(name, 0) for name in names] for links in [dict(cards[slot].fixed.links) for slot in slots]]
@@ -95,11 +112,11 @@ _Rows = Sequence[Sequence[int]]
 
 
 def _best(rows: _Rows, number: int) -> tuple[tuple[int, ...], int]:
-    """The first of the combinations of *number* that are linked best, and how well."""
+    """Return the first of the best linked combinations of *number*, and how well it is linked."""
     count = len(rows)
     best: tuple[int, ...] = ()
     most = -1
-    # Of each beginning: how well it is linked, and each card to it.
+    # For each beginning of a combination: how well it is linked, and each card to it.
     left: list[tuple[tuple[int, ...], int, Sequence[int]]] = [((), 0, (0,) * count)]
     while left:
         chosen, total, to_each = left.pop()
@@ -110,7 +127,7 @@ def _best(rows: _Rows, number: int) -> tuple[tuple[int, ...], int]:
             if total + link > most:
                 best, most = (*chosen, to_each.index(link, first)), total + link
             continue
-        # The last that is put on is the first that is taken off.
+        # The last one pushed is popped first.
         for at in range(count - missing, first - 1, -1):
             row = rows[at]
             left.append(((*chosen, at), total + to_each[at], [a + b for a, b in zip(to_each, row, strict=True)]))
@@ -118,7 +135,7 @@ def _best(rows: _Rows, number: int) -> tuple[tuple[int, ...], int]:
 
 
 def _greedy(rows: _Rows, number: int) -> tuple[tuple[int, ...], int]:
-    """The first card, and each next one that is linked best to those before it."""
+    """Return the first card, and each next one that is linked best to those before it."""
     chosen, total = [0], 0
     to_each = list(rows[0])
     left = list(range(1, len(rows)))

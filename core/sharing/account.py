@@ -1,0 +1,312 @@
+"""What pods hold of shared cards: what is written of it, what the cards lose to it, and what people see of it."""
+
+from bisect import insort
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, TypeVar
+
+from core.port.cards import CardShare, Tally
+from core.port.refusals import Reason
+from core.sharing import slices as _slices
+from core.sharing.card import HAMI_CORE, MIG, Card
+from core.sharing.slices import UNKNOWN, Slice
+
+_Item = TypeVar("_Item", str, Slice)
+
+
+class Entry(NamedTuple):
+    """One container's share of one card.
+
+    slot: where the card was in the node's cards, a hint only. memory: as written, charge: what the card loses, both in
+    register units. slice, profile: of MIG, None and "" without.
+    """
+
+    slot: int
+    uuid: str
+    container: int
+    memory: int
+    cores: int
+    charge: int
+    slice: Slice | None = None
+    profile: str = ""
+
+
+class Charge(NamedTuple):
+    """What one card loses to a pod at its peak.
+
+    slot: as in `Entry`. marks: as in `Card`. unread: entries that do not say what they take.
+    """
+
+    slot: int
+    uuid: str
+    slots: int
+    memory: int
+    cores: int
+    slices: tuple[Slice, ...] = ()
+    marks: tuple[str, ...] = ()
+    unread: int = 0
+
+
+class Assignment(NamedTuple):
+    """What one pod holds on one node: entries by container, charges by card; segments: containers on the wire."""
+
+    segments: int
+    entries: tuple[Entry, ...]
+    charges: tuple[Charge, ...]
+
+
+class _Use:
+    """What containers that run together take of one card."""
+
+    __slots__ = ("cores", "memory", "slots")
+
+    def __init__(self) -> None:
+        self.slots = 0
+        self.memory = 0
+        self.cores = 0
+
+    def add(self, entry: Entry, times: int) -> None:
+        self.slots += times
+        self.memory += times * entry.charge
+        self.cores += times * entry.cores
+
+    def rise(self, other: "_Use") -> None:
+        """Become at least *other*."""
+        self.slots = max(self.slots, other.slots)
+        self.memory = max(self.memory, other.memory)
+        self.cores = max(self.cores, other.cores)
+
+
+def assigned(
+    segments: int,
+    entries: Sequence[Entry],
+    ending: Collection[int] = (),
+    marks: tuple[str, ...] = (),
+    unread: Sequence[tuple[int, str]] = (),
+    *,
+    is_started: bool = False,
+) -> Assignment:
+    """Return the assignment of *entries*, with what cards lose to it.
+
+    Args:
+        segments: how many containers are written.
+        entries: the shares, by container.
+        ending: the containers that end before the others start.
+        marks: what the pod carries to each card on which it has a share.
+        unread: (slot, uuid) of the card of each entry that does not say what it takes.
+        is_started: those that end have ended.
+    """
+    if not (ending or unread) and len({one.uuid for one in entries}) == len(entries):
+        each = [
+            Charge(one.slot, one.uuid, 1, one.charge, one.cores, () if one.slice is None else (one.slice,), marks)
+            for one in entries
+        ]
+        return Assignment(segments, tuple(entries), tuple(sorted(each)))
+    slots: dict[str, int] = {uuid: slot for slot, uuid in unread}
+    peaks: dict[str, _Use] = {uuid: _Use() for _, uuid in unread}
+    running: dict[str, _Use] = {}
+    # Sidecars stay; an init container runs beside those before it; all others run beside them.
+    for one in entries:
+        uuid = one.uuid
+        slots[uuid] = one.slot
+        now = running.setdefault(uuid, _Use())
+        ends = one.container in ending
+        if not (ends and is_started):
+            now.add(one, 1)
+        peaks.setdefault(uuid, _Use()).rise(now)
+        if ends and not is_started:
+            now.add(one, -1)
+    names = [uuid for _, uuid in unread]
+    cut = _slices_of(entries, ending)
+    charges = [
+        Charge(
+            slots[uuid],
+            uuid,
+            use.slots,
+            use.memory,
+            use.cores,
+            tuple(sorted(cut.get(uuid, ()))),
+            marks if use.slots else (),
+            names.count(uuid),
+        )
+        for uuid, use in peaks.items()
+    ]
+    return Assignment(segments, tuple(entries), tuple(sorted(charges)))
+
+
+def _slices_of(entries: Sequence[Entry], ending: Collection[int]) -> dict[str, list[Slice]]:
+    """Return the slices of each card; an init container can use one of another container (HN-21)."""
+    found: dict[str, list[Slice]] = {}
+    for one in entries:
+        if one.slice is not None and one.container not in ending:
+            found.setdefault(one.uuid, []).append(one.slice)
+    for one in entries:
+        if one.slice is not None and one.container in ending:
+            taken = found.setdefault(one.uuid, [])
+            if one.slice not in taken:
+                taken.append(one.slice)
+    return found
+
+
+def take(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
+    """Return the cards with *assignment* in use; cards that are gone do not count."""
+    after = list(cards)
+    for charge in assignment.charges:
+        slot = _slot(after, charge)
+        if slot >= 0:
+            card = after[slot]
+            after[slot] = Card(
+                card.fixed,
+                card.used_slots + charge.slots,
+                card.used_memory + charge.memory,
+                card.used_cores + charge.cores,
+                _with(card.slices, charge.slices) if charge.slices else card.slices,
+                _with(card.marks, charge.marks) if charge.marks else card.marks,
+                card.unread + charge.unread,
+            )
+    return tuple(after)
+
+
+def give_back(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
+    """Return the cards without *assignment*; undoes `take` exactly."""
+    after = list(cards)
+    for charge in assignment.charges:
+        slot = _slot(after, charge)
+        if slot >= 0:
+            card = after[slot]
+            after[slot] = Card(
+                card.fixed,
+                card.used_slots - charge.slots,
+                card.used_memory - charge.memory,
+                card.used_cores - charge.cores,
+                _without(card.slices, charge.slices) if charge.slices else card.slices,
+                _without(card.marks, charge.marks) if charge.marks else card.marks,
+                card.unread - charge.unread,
+            )
+    return tuple(after)
+
+
+def with_slices(cards: tuple[Card, ...], entries: Sequence[Entry]) -> tuple[Card, ...]:
+    """Return *cards* with the slices of *entries* made on them, and nothing else in use."""
+    after = list(cards)
+    for one in entries:
+        if one.slice is not None:
+            after[one.slot] = cut(after[one.slot], one.slice)
+    return tuple(after)
+
+
+def cut(card: Card, taken: Slice) -> Card:
+    """Return *card* with one more slice."""
+    return card._replace(slices=_with(card.slices, (taken,)))
+
+
+def _slot(cards: list[Card], charge: Charge) -> int:
+    slot = charge.slot
+    if 0 <= slot < len(cards) and cards[slot].fixed.uuid == charge.uuid:
+        return slot
+    return next((slot for slot, card in enumerate(cards) if card.fixed.uuid == charge.uuid), -1)
+
+
+def _with(items: tuple[_Item, ...], more: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    if not items:
+        return more
+    grown = list(items)
+    for item in more:
+        insort(grown, item)
+    return tuple(grown)
+
+
+def _without(items: tuple[_Item, ...], fewer: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    left = list(items)
+    for item in fewer:
+        left.remove(item)
+    return tuple(left)
+
+
+def fullness(cards: Sequence[Card], entries: Sequence[Entry]) -> float:
+    """Return the sum of how full the cards are after *entries*, in percent; as `Want` bounds it, to the last bit."""
+    if len(entries) == 1:
+        card = cards[entries[0].slot]
+        return 100.0 * (card.used_memory + entries[0].charge) / card.fixed.memory
+    used = 0
+    shares: list[float] = []
+    totals: list[int] = []
+    more: dict[int, int] = {}
+    for one in entries:
+        card = cards[one.slot]
+        more[one.slot] = more.get(one.slot, 0) + one.charge
+        after, total = card.used_memory + more[one.slot], card.fixed.memory
+        used += after
+        shares.append(100.0 * after / total)
+        totals.append(total)
+    return 100.0 * used / totals[0] if len(set(totals)) == 1 else sum(shares)
+
+
+def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:
+    """Return the cards that hold more than they have, each as a sentence with numbers."""
+    found: list[str] = []
+    for card in cards:
+        fixed, kind = card.fixed, card.fixed.kind
+        is_usable = fixed.fault is not Reason.UNUSABLE
+        # The slices of a card that is cut can exceed its memory together: they alone count.
+        if card.used_memory > fixed.memory and is_usable and not (card.slices or kind.layout):
+            found.append(f"{fixed.uuid} holds {card.used_memory * kind.factor} MiB of {fixed.memory * kind.factor} MiB")
+        if card.used_cores > fixed.cores and is_usable and not _slices.have_cores(kind.layout):
+            found.append(f"{fixed.uuid} holds {card.used_cores} % of its {fixed.cores} % cores")
+        if card.used_slots > fixed.slots and is_usable:
+            found.append(f"{fixed.uuid} holds {card.used_slots} shares of {fixed.slots}")
+        if _slices.conflicting(card.slices):
+            shown = ", ".join([_slices.shown(one) for one in card.slices])
+            found.append(f"{fixed.uuid} holds MIG slices that cannot exist together: {shown}")
+    return tuple(found)
+
+
+def tally(cards: Sequence[Card]) -> tuple[Tally, ...]:
+    """Return every card with its memory in use in MiB, for people."""
+    return tuple([_tallied(card) for card in cards])
+
+
+def _tallied(card: Card) -> Tally:
+    fixed, kind = card.fixed, card.fixed.kind
+    return Tally(
+        card=fixed.uuid,
+        label=fixed.label,
+        used=card.used_memory * kind.factor,
+        total=fixed.memory * kind.factor,
+        unit="MiB",
+        cores_pct=None if kind.mode == MIG else card.used_cores,
+        note=fixed.problem or ("" if kind.mode == HAMI_CORE else kind.mode),
+        mode=kind.mode,
+        healthy=fixed.fault is None,
+    )
+
+
+def described(assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
+    """Return what *assignment* holds of each card, for people."""
+    factors = {card.fixed.uuid: card.fixed.kind.factor for card in cards}
+    shares = [_described(one, factors.get(one.uuid)) for one in assignment.entries]
+    shares += [
+        CardShare(one.uuid, "an entry that does not say what it takes: the whole card", of=one.uuid)
+        for one in assignment.charges
+        if one.unread
+    ]
+    return tuple(shares)
+
+
+def _described(entry: Entry, factor: int | None) -> CardShare:
+    amount = entry.charge * factor if factor is not None else None
+    return CardShare(
+        _slices.card_id(entry.uuid, entry.slice),
+        _share(entry, factor or 1),
+        amount,
+        None if entry.slice is not None else entry.cores,
+        entry.uuid,
+    )
+
+
+def _share(entry: Entry, factor: int) -> str:
+    share = f"{entry.memory * factor} MiB"
+    if entry.slice is not None and entry.slice != UNKNOWN:
+        if entry.charge == entry.memory and entry.profile:
+            return f"{share} as {entry.profile} at {entry.slice.start}"
+        share += f" in a slice of {entry.charge * factor} MiB" + (f" ({entry.profile})" if entry.profile else "")
+    return f"{share}, {entry.cores} % cores" if entry.cores else share

@@ -1,0 +1,146 @@
+"""What limits the score of a node: its free amounts, what a request needs of them, and what is left of its cards."""
+
+from collections.abc import Hashable, Sequence
+
+from core.port.cards import Hole, NodeRoom, Want
+from core.selection import ANY_CARD, type_words
+from core.settings import Policy
+from core.sharing import order, slices
+from core.sharing.card import Card, Kind, Sliced
+from core.sharing.request import EVEN, Ask, Request
+from core.sharing.rules import Rules
+
+
+def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
+    """Return the summary of a node's cards; those that can take nothing more have no room.
+
+    A card that is cut has room once for each slice that one container can get of it.
+    """
+    idle = used = total = 0
+    kinds: list[Kind] = []
+    frees: list[int] = []
+    spares: list[int] = []
+    narrow: list[Sliced | Kind] | None = None
+    for card in cards:
+        fixed, used_slots, used_memory = card.fixed, card.used_slots, card.used_memory
+        used += used_memory
+        total += fixed.memory
+        if fixed.fault is not None or card.unread:
+            continue
+        if not used_slots:
+            idle += 1
+        # If all cores are promised nothing is left, also for those that ask for none.
+        spare = fixed.cores - card.used_cores
+        if used_slots >= fixed.slots or spare <= 0:
+            continue
+        kind, free = fixed.kind, fixed.memory - used_memory
+        times = 1
+        if kind.layout:
+            free, times = _free_slices(rules, card)
+            if times and not rules.several:
+                # What a share takes of such a card depends on the slices in use, not on what is free.
+                narrow = list(kinds) if narrow is None else narrow
+                narrow.append(Sliced(kind, slices.canonical(kind.layout, card.slices), used_memory, free))
+        elif narrow is not None and free > 0:
+            narrow.append(kind)
+        if free > 0 and times:
+            kinds.append(kind)
+            frees.append(free)
+            spares.append(spare)
+        for _ in range(times - 1):
+            kinds.append(kind)
+            frees.append(free)
+            spares.append(spare)
+    return NodeRoom(idle, used * 1_000_000 // total if total else 0, kinds, frees, spares, narrow)
+
+
+def _free_slices(rules: Rules, card: Card) -> tuple[int, int]:
+    """Return (the memory for one more slice of *card*, which is cut; how many slices one container can get of it)."""
+    fixed, layout, taken = card.fixed, card.fixed.kind.layout, card.slices
+    free = fixed.memory - card.used_memory
+    if fixed.kind.slack:
+        largest = slices.largest_free(layout, taken)
+        free = max(free, largest.charge if largest is not None else 0)
+    if free <= 0 or slices.conflicting(taken):
+        return 0, 0
+    return free, min(fixed.slots - card.used_slots, slices.most(layout, taken)) if rules.several else 1
+
+
+def holes(cards: Sequence[Card]) -> tuple[Hole, ...]:
+    """Return what is left of each card, its cores beside its memory; nothing of one that has no share left."""
+    return tuple([_hole(card) for card in cards])
+
+
+def _hole(card: Card) -> Hole:
+    fixed, kind = card.fixed, card.fixed.kind
+    is_open = fixed.fault is None and not card.unread and card.used_slots < fixed.slots
+    if card.slices and slices.conflicting(card.slices):
+        is_open = False
+    free = fixed.memory - card.used_memory if is_open else 0
+    rounded = bool(kind.layout) and slices.have_cores(kind.layout)
+    spare_pct = 100 if rounded else (fixed.cores - card.used_cores) * 100 // max(fixed.cores, 1)
+    return Hole(kind, free, fixed.memory, spare_pct)
+
+
+def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
+    """Return what *request* needs of cards of *kind*; None if such a card can never serve it."""
+    if isinstance(kind, Sliced):
+        return _want_of_sliced(rules, request, kind)
+    if not isinstance(kind, Kind) or not kind.serves_any(request.modes):
+        return None
+    if request.selection is not ANY_CARD and not request.selection.accepts_type(type_words(kind.type)):
+        return None
+    needs = [part(ask, kind, kind.memory) for ask in request.asks]
+    # Such a card may be for the smallest of the containers alone.
+    least = min(needs)
+    if least > kind.memory + kind.slack:
+        return None
+    spare = min([ask.cores for ask in request.asks])
+    asked = sum([ask.number for ask in request.asks])
+    charge, times = max(needs), asked
+    if kind.layout:
+        sizes = slices.charges(kind.layout, least * kind.factor)
+        if not sizes:
+            return None
+        # The slice may be larger than the request, and what is free of the card reported higher, see `room`.
+        charge = max(sizes) + kind.slack
+        if rules.several:
+            # Each slice of one card counts those before it as in use.
+            times = asked * (asked + 1) // 2
+    return Want(least, spare, asked * kind.memory + times * charge, kind.memory)
+
+
+def _want_of_sliced(rules: Rules, request: Request, sliced: Sliced) -> Want | None:
+    """Return the same for MIG cards with known slices: they have one score, that of the slice that they give."""
+    kind = sliced.kind
+    rough = want(rules, request, kind)
+    if rough is None or len(request.asks) > 1:
+        return rough
+    chosen = slices.choose(kind.layout, sliced.slices, rough.free * kind.factor)
+    if chosen is None or rough.free > sliced.free:
+        return None
+    after = sliced.used + sliced.free + chosen.profile.charge
+    return Want(sliced.free, rough.spare, request.asks[0].number * after, kind.memory)
+
+
+def part(ask: Ask, kind: Kind, memory: int) -> int:
+    """Return what *ask* takes of a card with *memory*, in register units; a percentage is never nothing.
+
+    All of a card that is cut is its largest slice, if that is smaller than the card (nvidia S9, hami HN-7).
+    """
+    if not ask.percent:
+        return ask.memory
+    if ask.percent == 100 and kind.layout:
+        return min(memory, slices.largest_mib(kind.layout) // kind.factor)
+    return memory * ask.percent // 100 or 1
+
+
+def bounded(request: Request, policy: Policy) -> bool:
+    """Return whether free amounts bound the score: one container asks, and the fullest card is wanted."""
+    wanted = request.order
+    return (
+        (wanted.nodes or str(policy)) == order.BINPACK
+        and order.policies_of(wanted, policy) == (order.BINPACK,)
+        and wanted.weights == EVEN
+        and len(request.asks) == 1
+    )

@@ -1,0 +1,118 @@
+"""Shared cards: what of a card is fixed, and what is in use on it."""
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from core.port.refusals import PASSING, Reason
+from core.selection import Words
+from core.sharing.slices import Layout, Slice
+
+# Sharing modes: the library in the container limits it; the card is cut into MIG instances.
+HAMI_CORE: Final = "hami-core"
+MIG: Final = "mig"
+
+
+class Kind(NamedTuple):
+    """What cards have in common that answer requests alike.
+
+    mode: the sharing mode; serves: the words for a mode that these cards serve, () for any. type: as registered.
+    memory: in register units of *factor* MiB. cores: percent. slack: by how much the slices of a layout exceed the
+    memory, 0 if they do not.
+    """
+
+    mode: str
+    serves: tuple[str, ...]
+    type: str
+    memory: int
+    cores: int = 100
+    factor: int = 1
+    layout: Layout = ()
+    slack: int = 0
+
+    def __hash__(self) -> int:
+        """Return a hash without the layouts, which are large and follow from the type."""
+        return hash((self.mode, self.serves, self.type, self.memory, self.cores))
+
+    def serves_any(self, modes: tuple[str, ...]) -> bool:
+        """Return whether cards of this kind serve one of *modes*; () are all."""
+        return not modes or not self.serves or any(mode in self.serves for mode in modes)
+
+
+class Sliced(NamedTuple):
+    """MIG cards of one kind that give one more share the same slice: memory used and free, slices as `canonical`."""
+
+    kind: Kind
+    slices: tuple[Slice, ...]
+    used: int
+    free: int
+
+
+class Fixed(NamedTuple):
+    """Everything about a card that does not change while it fills.
+
+    position: its index for users and in assignments. slots: how many shares it can hold. memory: in register units of
+    the kind's factor. cores: percent of one card. label: its type for people. fault: why it accepts nothing, None if it
+    does; problem: the same for people, or what else they should know. ordered: whether *position* will mean the same
+    card later. numa: its NUMA node. links: scores of its links to other cards, by their uuids.
+    """
+
+    uuid: str
+    position: int
+    slots: int
+    memory: int
+    cores: int
+    words: Words
+    label: str
+    kind: Kind
+    fault: Reason | None = None
+    problem: str = ""
+    ordered: bool = True
+    numa: int = 0
+    links: tuple[tuple[str, int], ...] = ()
+
+
+class Card(NamedTuple):
+    """One card and what is in use on it.
+
+    slices: MIG slices in use. marks: what its holders carry that may keep other pods away, once per holder. Both are
+    sorted, so the order of takes leaves no trace. unread: entries that name this card but do not say how much of it
+    they take; with any, it accepts nothing new.
+    """
+
+    fixed: Fixed
+    used_slots: int = 0
+    used_memory: int = 0
+    used_cores: int = 0
+    slices: tuple[Slice, ...] = ()
+    marks: tuple[str, ...] = ()
+    unread: int = 0
+
+
+@lru_cache(maxsize=1 << 10)
+def shared(kind: Kind) -> Kind:
+    """Return one value for all cards of a kind, because kinds are compared at every change of a node."""
+    return kind
+
+
+def with_fault(card: Card, fault: Reason | None, problem: str) -> Card:
+    """Return *card* with another fault."""
+    return card._replace(fixed=card.fixed._replace(fault=fault, problem=problem))
+
+
+def healed(card: Card) -> Card:
+    """Return *card* as if it were healthy, and the order of the node's cards known, unless it cannot recover."""
+    found = with_fault(card, None, "") if card.fixed.fault in PASSING else card
+    return found if found.fixed.ordered else found._replace(fixed=found.fixed._replace(ordered=True))
+
+
+def at_best(card: Card) -> Card:
+    """Return *card* healthy and in service, named as cards like it on other nodes are.
+
+    A card that cannot be used keeps its id, which may be why.
+    """
+    found = healed(card)
+    if found.fixed.fault is Reason.UNUSABLE:
+        return found
+    if found.fixed.fault is Reason.CORDONED:
+        found = with_fault(found, None, "")
+    return found._replace(fixed=found.fixed._replace(uuid=f"card {found.fixed.position}", links=()))

@@ -1,0 +1,363 @@
+"""Which cards of a node a request gets, and why it gets none: the one order of rules for all shared cards.
+
+Source: protocol reference, nvidia 3.3 to 3.6, 3.13; hami 4.3 to 4.8.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from core.port.cards import Hole, Placed
+from core.port.refusals import Reason, Shortfall
+from core.selection import ANY_CARD
+from core.settings import CARD_POLICIES, Policy
+from core.sharing import account, bounds, order, slices
+from core.sharing.account import Assignment, Entry
+from core.sharing.card import Card
+from core.sharing.order import Linked, Rank, Ranking
+from core.sharing.request import ANY_ORDER, Ask, Request
+from core.sharing.rules import Rules
+
+_NO_ENDING: Final[frozenset[int]] = frozenset()
+
+
+class _Pick(NamedTuple):
+    """One container's shares; lent: they are slices of another container."""
+
+    ask: Ask
+    entries: list[Entry]
+    lent: bool = False
+
+
+class _Stuck(NamedTuple):
+    """The first container that finds no cards, and the cards as it found them."""
+
+    ask: Ask
+    cards: Sequence[Card]
+
+
+def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
+    """Return the cards that *request* gets under *policy*, or None; all containers or none."""
+    picks = _picks(rules, cards, request, policy)
+    if isinstance(picks, _Stuck):
+        return None
+    entries = picks[0].entries
+    if len(picks) > 1:
+        entries = [one for pick in sorted(picks, key=_container_of) for one in pick.entries]
+    assignment = account.assigned(request.segments, entries, _ending(request), request.marks)
+    if bounds.bounded(request, policy):
+        return Placed(assignment, account.fullness(cards, entries))
+    return Placed(assignment, rules.score(cards, entries, request, policy))
+
+
+def _container_of(pick: _Pick) -> int:
+    return pick.ask.container
+
+
+def _ending(request: Request) -> frozenset[int]:
+    # A single container has the same peak whether it ends or not.
+    return frozenset([ask.container for ask in request.asks if ask.initial]) if len(request.asks) > 1 else _NO_ENDING
+
+
+def left(rules: Rules, card: Card, request: Request) -> Hole | None:
+    """Return what is left of *card* after *request*, which is for one card; None if the card does not take it."""
+    ask = request.asks[0]
+    if refusal(rules, card, ask, request) is not None:
+        return None
+    # Whatever the card's place, it is the only one here.
+    taken = account.assigned(0, [_entry(0, card, ask)])
+    return bounds.holes(account.take((card,), taken))[0]
+
+
+def alone(cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+    """Return what *request*, which is for one card, gets of the card at *slot*, which takes it."""
+    entry = _entry(slot, cards[slot], request.asks[0])
+    assignment = account.assigned(request.segments, [entry], _ending(request), request.marks)
+    return Placed(assignment, account.fullness(cards, [entry]))
+
+
+def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy) -> list[_Pick] | _Stuck:
+    """Return cards for all containers: those that run together side by side, each that ends beside earlier sidecars.
+
+    Slices are made one after the other and stay, so the slices of all containers are side by side; an init container
+    uses those of another container that asks for the same (HN-21).
+    """
+    rank = rules.ranking(request.order, policy)
+    if len(request.asks) == 1:
+        ask = request.asks[0]
+        entries = _pick(rules, cards, ask, request, rank)
+        return _Stuck(ask, cards) if entries is None else [_Pick(ask, entries)]
+    picks: list[_Pick] = []
+    filled = tuple(cards)
+    for ask in request.asks:
+        lent = _lent(picks, ask) if ask.initial else None
+        if lent is not None:
+            picks.append(_Pick(ask, lent, lent=True))
+            continue
+        seen = _during_start(filled, _beside(cards, picks, ask)) if ask.initial else filled
+        entries = _pick(rules, seen, ask, request, rank)
+        if entries is None:
+            return _Stuck(ask, seen)
+        picks.append(_Pick(ask, entries))
+        if ask.initial:
+            filled = account.with_slices(filled, entries)
+        else:
+            # Without its marks: a pod does not keep itself from its own cards.
+            filled = account.take(filled, account.assigned(0, entries))
+    return picks
+
+
+def _beside(cards: Sequence[Card], picks: Sequence[_Pick], ask: Ask) -> tuple[Card, ...]:
+    """Return *cards* with the shares of the sidecars that run when the init container of *ask* runs."""
+    running = [one for pick in picks if _outlasts(pick.ask, ask) for one in pick.entries]
+    return account.take(tuple(cards), account.assigned(0, running))
+
+
+def _outlasts(other: Ask, ask: Ask) -> bool:
+    """Return whether *other* runs beside the init container of *ask*: an earlier sidecar."""
+    return other.sidecar and other.container < ask.container
+
+
+def _during_start(filled: Sequence[Card], beside: Sequence[Card]) -> tuple[Card, ...]:
+    """Return the cards as an init container finds them: the slices of all containers are made, or still to be made."""
+    return tuple(
+        [one._replace(slices=later.slices) if later.slices else one for later, one in zip(filled, beside, strict=True)]
+    )
+
+
+def _lent(picks: Sequence[_Pick], ask: Ask) -> list[Entry] | None:
+    for pick in picks:
+        # A container with lent slices has them from another one, which is in *picks* too.
+        if pick.lent or _outlasts(pick.ask, ask) or not _asks_alike(pick.ask, ask):
+            continue
+        if all(one.slice is not None for one in pick.entries):
+            return [one._replace(container=ask.container) for one in pick.entries]
+    return None
+
+
+def _asks_alike(one: Ask, other: Ask) -> bool:
+    return one._replace(container=0, initial=False, sidecar=False) == other._replace(
+        container=0, initial=False, sidecar=False
+    )
+
+
+def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank: Ranking) -> list[Entry] | None:
+    if ask.number == 1 and (request.order is ANY_ORDER or not order.is_linked(request.order)):
+        return _best(rules, cards, ask, request, rank)
+    fitting = [
+        (rank(slot, card), slot)
+        for slot, card in enumerate(cards)
+        if not _is_short(card, ask) and refusal(rules, card, ask, request) is None
+    ]
+    fitting.sort()
+    groups = _groups(cards, [slot for _, slot in fitting], bound=request.order.bound)
+    # Cards of a node that is cut are not chosen by their links (HN-14).
+    if order.is_linked(request.order) and not any(card.fixed.kind.layout for card in cards):
+        groups = _best_linked(cards, groups, ask, request)
+    for group in groups:
+        entries = _collected(rules, cards, group, ask, request)
+        if entries is not None:
+            return entries
+    return None
+
+
+def _is_short(card: Card, ask: Ask) -> bool:
+    return card.fixed.memory - card.used_memory < ask.memory and not card.fixed.kind.slack
+
+
+def _best(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank: Ranking) -> list[Entry] | None:
+    """Return the share of the first of the cards that take *ask*, which is for one card."""
+    need, chosen = ask.memory, -1
+    least: Rank = ()
+    for slot, card in enumerate(cards):
+        # The commonest obstacle first, as in `_is_short` but without a call: here decisions spend their time.
+        if card.fixed.memory - card.used_memory < need and not card.fixed.kind.slack:
+            continue
+        ranked = rank(slot, card)
+        if (chosen < 0 or ranked < least) and refusal(rules, card, ask, request) is None:
+            least, chosen = ranked, slot
+    return [_entry(chosen, cards[chosen], ask)] if chosen >= 0 else None
+
+
+def _groups(cards: Sequence[Card], slots: list[int], *, bound: bool) -> list[list[int]]:
+    """Return all *slots*, or those of each NUMA node by themselves, in the order in which they are tried."""
+    if not bound:
+        return [slots]
+    return [list(group) for _, group in groupby(slots, key=lambda slot: cards[slot].fixed.numa)]
+
+
+def _best_linked(cards: Sequence[Card], groups: Iterable[list[int]], ask: Ask, request: Request) -> list[list[int]]:
+    best: Linked | None = None
+    for group in groups:
+        if len(group) >= ask.number:
+            found = order.linked(cards, group, ask.number, len(request.asks))
+            if best is None or found.quality > best.quality:
+                best = found
+    return [] if best is None else [best.slots]
+
+
+def _collected(
+    rules: Rules, cards: Sequence[Card], slots: Sequence[int], ask: Ask, request: Request
+) -> list[Entry] | None:
+    """Return the first shares of *slots*; a card that is cut may give several, one for each slice that it has left."""
+    chosen: list[Entry] = []
+    for slot in slots:
+        card = cards[slot]
+        entry = _entry(slot, card, ask)
+        chosen.append(entry)
+        shares = card.fixed.slots - card.used_slots
+        while rules.several and entry.slice is not None and len(chosen) < ask.number and shares > 1:
+            # The places of several slices say what they can take together, not their memory and cores.
+            card, shares = account.cut(card, entry.slice), shares - 1
+            if refusal(rules, card, ask, request) is not None:
+                break
+            entry = _entry(slot, card, ask)
+            chosen.append(entry)
+        if len(chosen) == ask.number:
+            return sorted(chosen) if rules.by_position else chosen
+    return None
+
+
+def _entry(slot: int, card: Card, ask: Ask) -> Entry:
+    fixed, kind = card.fixed, card.fixed.kind
+    need = wanted(ask, card)
+    if kind.layout:
+        chosen = slices.choose(kind.layout, card.slices, need * kind.factor)
+        if chosen is not None:
+            profile = chosen.profile
+            memory, cores = (need, ask.cores) if profile.cores is None else (profile.memory_mib, profile.cores)
+            return Entry(slot, fixed.uuid, ask.container, memory, cores, profile.charge, chosen.slice, profile.name)
+    return Entry(slot, fixed.uuid, ask.container, need, ask.cores, need)
+
+
+def wanted(ask: Ask, card: Card) -> int:
+    """Return what *ask* takes of *card*, in register units."""
+    return bounds.part(ask, card.fixed.kind, card.fixed.memory) if ask.percent else ask.memory
+
+
+def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | None:
+    """Return why *card* cannot take *ask*; None if it can."""
+    fixed, kind = card.fixed, card.fixed.kind
+    if fixed.fault is not None:
+        return fixed.fault
+    if card.unread:
+        return Reason.UNUSABLE
+    if request.modes and not kind.serves_any(request.modes):
+        return Reason.MODE
+    selection = request.selection
+    if selection is not ANY_CARD:
+        if selection.indices and not fixed.ordered:
+            return Reason.UNORDERED
+        refused = selection.accepts(fixed.words, fixed.uuid, fixed.position)
+        if refused is not None:
+            return refused
+    used_slots, used_cores = card.used_slots, card.used_cores
+    if used_slots >= fixed.slots:
+        return Reason.SLOTS
+    if used_slots and request.order is not ANY_ORDER and order.is_exclusive(request.order):
+        return Reason.BUSY
+    if request.marks and card.marks:
+        refused = rules.refuse(card, request)
+        if refused is not None:
+            return refused
+    need = ask.memory if not ask.percent else wanted(ask, card)
+    # The slices of a card can exceed together what its driver reports: then they alone decide.
+    if fixed.memory - card.used_memory < need and not (kind.slack and _has_slice(card, need)):
+        return Reason.LAYOUT if card.slices else Reason.MEMORY
+    cores, total = ask.cores, fixed.cores
+    if total - used_cores < cores:
+        return Reason.CORES
+    if used_slots and cores == total == 100:
+        return Reason.EXCLUSIVE
+    if not cores and used_cores == total:
+        return Reason.PROMISED
+    if card.slices and slices.conflicting(card.slices):
+        return Reason.UNUSABLE
+    if kind.layout and slices.choose(kind.layout, card.slices, need * kind.factor) is None:
+        return Reason.LAYOUT
+    return None
+
+
+def _has_slice(card: Card, need: int) -> bool:
+    if card.slices and slices.conflicting(card.slices):
+        return False
+    kind = card.fixed.kind
+    return slices.choose(kind.layout, card.slices, need * kind.factor) is not None
+
+
+def shortfalls(rules: Rules, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
+    """Return why `place` returns None: each card that refuses the first container without cards, in numbers."""
+    # The cards of the first containers depend on the policy, and so does what is left for the next ones.
+    for policy in CARD_POLICIES:
+        picks = _picks(rules, cards, request, policy)
+        if isinstance(picks, _Stuck):
+            return _shortfalls(rules, picks, request)
+    return ()
+
+
+def _shortfalls(rules: Rules, stuck: _Stuck, request: Request) -> tuple[Shortfall, ...]:
+    found: list[Shortfall] = []
+    fitting: dict[int, int] = {}
+    for card in stuck.cards:
+        reason = refusal(rules, card, stuck.ask, request)
+        if reason is None:
+            group = card.fixed.numa if request.order.bound else 0
+            fitting[group] = fitting.get(group, 0) + 1
+        else:
+            found.append(_shortfall(rules, card, stuck.ask, request, reason))
+    if fitting or not found:
+        # Some cards fit, but not as many as one container wants.
+        where = "of one NUMA node" if request.order.bound else ""
+        most = max(fitting.values(), default=0)
+        found.insert(0, Shortfall("", Reason.CARD_COUNT, stuck.ask.number, most, "cards", where))
+    return tuple(found)
+
+
+def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall:
+    fixed, kind = card.fixed, card.fixed.kind
+    uuid, factor = fixed.uuid, kind.factor
+    spare = max(fixed.cores - card.used_cores, 0)
+    match reason:
+        case Reason.MEMORY:
+            free = max(fixed.memory - card.used_memory, 0) * factor
+            # A card that is cut gives only whole slices.
+            free = min(free, slices.largest_free_mib(kind.layout, card.slices)) if kind.layout else free
+            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, "MiB", mib_per_unit=factor)
+        case Reason.LAYOUT:
+            free = slices.largest_free_mib(kind.layout, card.slices)
+            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, "MiB", _laid_out(card), factor)
+        case Reason.CORES:
+            return Shortfall(uuid, reason, ask.cores, spare, "%")
+        case Reason.EXCLUSIVE:
+            return Shortfall(uuid, reason, ask.cores, spare, "%", "needs a card of its own")
+        case Reason.PROMISED:
+            return Shortfall(uuid, reason, detail="all of its cores are promised to the pods there")
+        case Reason.BUSY:
+            return Shortfall(uuid, reason, detail="the pod wants a card that nobody uses")
+        case Reason.SLOTS:
+            return Shortfall(uuid, reason, 1, max(fixed.slots - card.used_slots, 0), "shares")
+        case Reason.MODE:
+            wish = " or ".join(request.modes)
+            return Shortfall(uuid, reason, detail=fixed.problem or f"wants {wish}, the card is in {kind.mode}")
+        case Reason.TYPE:
+            return Shortfall(uuid, reason, detail=fixed.label)
+        case Reason.INDEX:
+            return Shortfall(uuid, reason, unit="position", detail=f"it is card {fixed.position}")
+        case Reason.UNUSABLE:
+            return Shortfall(uuid, reason, detail=fixed.problem or _unusable(card))
+        case _:
+            return Shortfall(uuid, reason, detail=rules.detail(reason, request) or fixed.problem)
+
+
+def _unusable(card: Card) -> str:
+    if card.unread:
+        return "a pod's assignment names the card but does not say what it takes"
+    return "MIG slices are in use that cannot exist together"
+
+
+def _laid_out(card: Card) -> str:
+    if not card.slices:
+        return "no slice is so large"
+    if card.slices[0].group:
+        return f"the card is laid out as {card.slices[0].group}"
+    return f"slices are at {', '.join([slices.shown(one) for one in card.slices])}"

@@ -1,0 +1,195 @@
+"""What a pod asks of the shared cards of one node."""
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, NamedTuple, TypeVar
+
+from core import names, selection
+from core.errors import InvalidRequestError, quoted
+from core.model import AnyPod, Container
+from core.port.refusals import Reason, Violation
+from core.selection import ANY_CARD, CardSelection
+from core.units import MAX_INT32, parse_count
+
+_Read = TypeVar("_Read")
+
+
+class Ask(NamedTuple):
+    """One container's request: *number* cards, and the same share of each.
+
+    container: its segment in an assignment. memory: in register units; percent: of a card's memory, 0 = *memory*
+    counts. cores: percent of one card. initial: it ends before the containers after it start; sidecar: it starts among
+    those and stays.
+    """
+
+    container: int
+    number: int
+    memory: int
+    percent: int
+    cores: int
+    initial: bool = False
+    sidecar: bool = False
+
+
+class Weights(NamedTuple):
+    """How much the used slots, cores and memory of a card count when cards are compared."""
+
+    slot: int = 1
+    core: int = 1
+    memory: int = 1
+
+
+EVEN: Final = Weights()
+
+
+class Order(NamedTuple):
+    """How the pod wants cards compared.
+
+    policies: the words of `core.sharing.order` in the order of the pod, () if the settings decide. bound: all cards of
+    a container must be of one NUMA node. nodes: the word by which nodes compare, "" if the settings decide.
+    """
+
+    policies: tuple[str, ...] = ()
+    weights: Weights = EVEN
+    bound: bool = False
+    nodes: str = ""
+
+
+ANY_ORDER: Final = Order()
+
+
+class Request(NamedTuple):
+    """Everything that a pod asks of the cards of one node; asks: containers, then sidecars, then init containers.
+
+    segments: how many containers the assignment has. modes: the accepted sharing modes, () for any. marks: what the pod
+    carries to its cards (see `Card`), and may keep away from.
+    """
+
+    asks: tuple[Ask, ...]
+    segments: int
+    selection: CardSelection = ANY_CARD
+    modes: tuple[str, ...] = ()
+    order: Order = ANY_ORDER
+    marks: tuple[str, ...] = ()
+
+
+class Figures:
+    """Reads the figures of one container, limits before requests, and collects what is wrong with them."""
+
+    def __init__(self, container: Container, role: str, violations: list[Violation]) -> None:
+        """Read *container*, which is a "container" or an "init container" by its *role*."""
+        self._container = container
+        self._role = role
+        self._violations = violations
+
+    def read(
+        self,
+        resource: str,
+        code: str,
+        minimum: int = 0,
+        maximum: int = MAX_INT32,
+        parse: Callable[[str, str, int], int] = parse_count,
+    ) -> int | None:
+        """Return the amount of *resource*, from *minimum* to *maximum*; None if it is absent, or wrong (*code*)."""
+        place, text = "limit", self._container.limits.get(resource)
+        if text is None:
+            place, text = "request", self._container.requests.get(resource)
+        if text is None:
+            return None
+        field = f'{self._role} "{self._container.name}": {place} {resource}'
+        try:
+            found = parse(text, field, maximum)
+            remedy = f"write a whole number from {minimum} to {maximum}"
+        except InvalidRequestError as error:
+            found, remedy = minimum - 1, error.remedy
+        if found >= minimum:
+            return found
+        self._violations.append(Violation(code=code, field=field, found=quoted(text), remedy=remedy))
+        return None
+
+
+def asks_of(pod: AnyPod, ask: Callable[[Figures, int], Ask | None], violations: list[Violation]) -> tuple[Ask, ...]:
+    """Return what the containers of *pod* ask by *ask*, which reads the figures of the container at a position."""
+    early: list[Ask] = []
+    sidecars: list[Ask] = []
+    for at, one in enumerate(pod.init_containers):
+        found = ask(Figures(one, "init container", violations), at)
+        if found is not None and one.sidecar:
+            sidecars.append(found._replace(sidecar=True))
+        elif found is not None:
+            early.append(found._replace(initial=True))
+    offset = len(pod.init_containers)
+    asks = [
+        found
+        for at, one in enumerate(pod.containers)
+        if (found := ask(Figures(one, "container", violations), offset + at)) is not None
+    ]
+    return (*asks, *sidecars, *early)
+
+
+def selection_of(annotations: Mapping[str, str], use: str, avoid: str, violations: list[Violation]) -> CardSelection:
+    """Return the cards that *annotations* select; *use*, *avoid*: the keys of lists of wanted and rejected uuids."""
+    if annotations.keys().isdisjoint((use, avoid, *_SELECTING)):
+        return ANY_CARD
+    empty: frozenset[str] = frozenset()
+    no_types: frozenset[selection.TypePattern] = frozenset()
+
+    def read(key: str, decode: Callable[[str, str], _Read], absent: _Read) -> _Read:
+        text = annotations.get(key)
+        try:
+            return absent if text is None else decode(text, f"annotation {key}")
+        except InvalidRequestError as error:
+            violations.append(Violation(code="CS105", field=error.field, found=error.found, remedy=error.remedy))
+            return absent
+
+    avoided = read(names.AVOIDED_CARDS, selection.avoided, (empty, frozenset[int]()))
+    found = CardSelection(
+        use_types=read(names.USE_GPU_TYPE, selection.decode_types, no_types),
+        no_use_types=read(names.NO_USE_GPU_TYPE, selection.decode_types, no_types),
+        use_uuids=read(use, selection.decode_items, empty),
+        no_use_uuids=read(avoid, selection.decode_items, empty) | avoided[0],
+        indices=read(names.WISHED_INDICES, selection.decode_indices, frozenset[int]()),
+        avoided_indices=avoided[1],
+    )
+    return ANY_CARD if found == ANY_CARD else found
+
+
+_SELECTING: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE, names.WISHED_INDICES, names.AVOIDED_CARDS)
+
+
+def check_words(key: str, words: Sequence[str], known: Sequence[str], violations: list[Violation]) -> None:
+    """Add CS104 for the first of *words* of annotation *key* that is not *known*."""
+    for word in words:
+        if word not in known:
+            close = get_close_matches(word[:32], known, n=1, cutoff=0.5)
+            hint = f"did you mean {quoted(close[0])}? " if close else ""
+            remedy = f"{hint}write one of {', '.join(known)}, or leave it out to let the scheduler choose"
+            violations.append(Violation(code="CS104", field=f"annotation {key}", found=quoted(word), remedy=remedy))
+            return
+
+
+def width(request: Request) -> int:
+    """Return how many shares of one node *request* needs at once: those of its largest container."""
+    return max([ask.number for ask in request.asks])
+
+
+def relaxed(request: Request, reason: Reason, amount: int, mib_per_unit: int) -> Request | None:
+    """Return *request* with at most *amount* for each container: cards, percent of cores, or MiB; see `Places`."""
+    match reason:
+        case Reason.MODE:
+            return request._replace(modes=())
+        case Reason.TYPE | Reason.UUID | Reason.INDEX | Reason.UNORDERED:
+            return request._replace(selection=request.selection.without(reason))
+        case Reason.CARD_COUNT:
+            asks = [ask._replace(number=min(ask.number, amount)) for ask in request.asks]
+        case Reason.CORES:
+            asks = [ask._replace(cores=min(ask.cores, amount)) for ask in request.asks]
+        case _:
+            memory = amount // mib_per_unit
+            if not memory:
+                return None
+            asks = [
+                ask._replace(memory=memory, percent=0) if ask.percent or ask.memory > memory else ask
+                for ask in request.asks
+            ]
+    return request._replace(asks=tuple(asks))

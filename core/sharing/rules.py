@@ -1,0 +1,55 @@
+"""What one dialect does differently from the others; each rule has the default of most of them."""
+
+from collections.abc import Sequence
+
+from core.port.refusals import Reason
+from core.settings import Policy
+from core.sharing import order
+from core.sharing.account import Entry
+from core.sharing.card import Card
+from core.sharing.order import Ranking
+from core.sharing.request import Order, Request
+
+
+class Rules:
+    """The rules of a dialect for shared cards.
+
+    Attributes:
+        several: one container can get several slices of one card.
+        by_position: the cards of a container are written by position, whatever their rank.
+    """
+
+    several: bool = False
+    by_position: bool = False
+
+    def refuse(self, card: Card, request: Request) -> Reason | None:
+        """Return why *card* is nothing for *request*, None if it may be; called if both have marks."""
+        del card, request
+        return None
+
+    def detail(self, reason: Reason, request: Request) -> str:
+        """Return for people why `refuse` returned *reason*."""
+        del reason, request
+        return ""
+
+    def ranking(self, wanted: Order, policy: Policy) -> Ranking:
+        """Return how cards compare."""
+        return order.ranking(wanted, policy)
+
+    def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
+        """Return the score of a node of which *request* gets *entries*, if free amounts do not bound it."""
+        del entries
+        idle = sum([not card.used_slots and card.fixed.fault is None and not card.unread for card in cards])
+        return self.idle_score(request, idle, policy)
+
+    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
+        """Return the highest score of a node with *idle* idle cards, if free amounts do not bound it."""
+        asked = sum([ask.number for ask in request.asks])
+        match request.order.nodes or str(policy):
+            case order.SPREAD:
+                return 100.0 * min(idle, asked)
+            case order.BINPACK:
+                # Nodes with as many idle cards by magnitude are equal, and compare by what else is in use.
+                return 100.0 * asked / (1 + idle.bit_length())
+            case _:
+                return 0.0

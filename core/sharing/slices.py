@@ -1,0 +1,189 @@
+"""Layouts of MIG: which slices a card can be cut into, and which slice a share gets.
+
+A layout is a list of groups, of which a card has one at a time. Volcano's plugin has several groups of numbered
+positions; HAMi's has one group of places that may overlap. Source: protocol reference, nvidia 3.6; hami 1.9, 4.7.
+"""
+
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+
+class Slice(NamedTuple):
+    """A slice in use: its group, and the part of the card that it takes there."""
+
+    group: str
+    start: int
+    size: int = 1
+
+
+# An entry of a card that is cut which does not name a slice of its layouts; it sorts first.
+UNKNOWN: Final = Slice("", -1, 0)
+
+
+class Profile(NamedTuple):
+    """One kind of slice: memory_mib of a slice, charge: what the card loses, in register units.
+
+    places: where it can be, in the order in which they are tried. cores: percent of the card's cores that come with the
+    slice, None if it has no figure; then what a pod asks of memory and cores is written, else what the slice has.
+    """
+
+    name: str
+    memory_mib: int
+    charge: int
+    places: tuple[Slice, ...]
+    cores: int | None = None
+
+
+class Group(NamedTuple):
+    """Slices that can be on a card together; profiles in ascending memory."""
+
+    name: str
+    profiles: tuple[Profile, ...]
+
+
+Layout = tuple[Group, ...]
+
+
+class Chosen(NamedTuple):
+    """The slice that a share gets."""
+
+    profile: Profile
+    slice: Slice
+
+
+def choose(layout: Layout, used: tuple[Slice, ...], memory_mib: int) -> Chosen | None:
+    """Return the slice for *memory_mib* on a card with *used*; None if there is none.
+
+    A card with slices keeps their group; an empty card takes the first group in which the request fits.
+    """
+    for group in layout:
+        if used and group.name != used[0].group:
+            continue
+        for profile in group.profiles:
+            if profile.memory_mib >= memory_mib:
+                for place in profile.places:
+                    if is_free(place, used):
+                        return Chosen(profile, place)
+    return None
+
+
+def is_free(place: Slice, used: tuple[Slice, ...]) -> bool:
+    """Return whether *place* overlaps none of *used*, which are of its group."""
+    return not any(place.start < one.start + one.size and one.start < place.start + place.size for one in used)
+
+
+def conflicting(used: tuple[Slice, ...]) -> bool:
+    """Return whether *used*, sorted, cannot be on one card together: an unknown slice, two groups, an overlap."""
+    if not used:
+        return False
+    if used[0].start < 0 or used[0].group != used[-1].group:
+        return True
+    return any(one.start + one.size > other.start for one, other in pairwise(used))
+
+
+def charges(layout: Layout, memory_mib: int) -> list[int]:
+    """Return what a slice for *memory_mib* can take of a card, whatever is in use there."""
+    idle = choose(layout, (), memory_mib)
+    # A group with one place has none left on a card that keeps it.
+    active = [
+        profile.charge
+        for group in layout
+        if sum([len(profile.places) for profile in group.profiles]) > 1
+        for profile in group.profiles
+        if profile.memory_mib >= memory_mib
+    ]
+    return active if idle is None else [idle.profile.charge, *active]
+
+
+def largest_free(layout: Layout, used: tuple[Slice, ...]) -> Profile | None:
+    """Return the largest profile that still has a place beside *used*; None if there is none."""
+    free = [
+        profile
+        for group in layout
+        if not used or group.name == used[0].group
+        for profile in group.profiles
+        if any(is_free(place, used) for place in profile.places)
+    ]
+    return max(free, key=_memory_of, default=None)
+
+
+def _memory_of(profile: Profile) -> int:
+    return profile.memory_mib
+
+
+def largest_free_mib(layout: Layout, used: tuple[Slice, ...]) -> int:
+    """Return the memory of the largest slice that still has a place beside *used*; 0 if there is none."""
+    found = largest_free(layout, used)
+    return found.memory_mib if found is not None else 0
+
+
+def largest_mib(layout: Layout) -> int:
+    """Return the memory of the largest slice; 0 without a layout."""
+    return max([profile.memory_mib for group in layout for profile in group.profiles], default=0)
+
+
+def most_charged(layout: Layout) -> int:
+    """Return what all places of a group take of a card at most, if none of them overlap."""
+    return max(
+        [sum([one.charge * len(one.places) for one in group.profiles]) for group in layout],
+        default=0,
+    )
+
+
+def most(layout: Layout, used: tuple[Slice, ...]) -> int:
+    """Return how many more slices fit beside *used* at most."""
+    if conflicting(used):
+        return 0
+    return max([_most(group, used) for group in layout if not used or group.name == used[0].group], default=0)
+
+
+def _most(group: Group, used: tuple[Slice, ...]) -> int:
+    places = {place for profile in group.profiles for place in profile.places}
+    found = end = 0
+    # The place that ends first leaves most to those behind it.
+    for place in sorted(places, key=_by_end):
+        if place.start >= end and is_free(place, used):
+            found, end = found + 1, place.start + place.size
+    return found
+
+
+def _by_end(place: Slice) -> tuple[int, int]:
+    return place.start + place.size, -place.start
+
+
+def canonical(layout: Layout, used: tuple[Slice, ...]) -> tuple[Slice, ...]:
+    """Return *used* with the first places of every profile instead of those taken; `choose` charges the same."""
+    groups = [group for group in layout if used and group.name == used[0].group]
+    if len(groups) != 1:
+        return used
+    moved: list[Slice] = []
+    for profile in groups[0].profiles:
+        moved += profile.places[: sum([place in used for place in profile.places])]
+    return tuple(moved)
+
+
+def profile_at(layout: Layout, place: Slice) -> Profile | None:
+    """Return the profile with *place*; None if no group has it."""
+    for group in layout:
+        if group.name == place.group:
+            for profile in group.profiles:
+                if place in profile.places:
+                    return profile
+    return None
+
+
+def have_cores(layout: Layout) -> bool:
+    """Return whether slices come with memory and cores of their own, which are rounded: their places alone count."""
+    return any(profile.cores is not None for group in layout for profile in group.profiles)
+
+
+def shown(one: Slice) -> str:
+    """Return a slice in use, for people."""
+    if one == UNKNOWN:
+        return "unknown"
+    return f"{one.group}-{one.start}" if one.group else f"{one.start}+{one.size}"
+
+
+def card_id(uuid: str, taken: Slice | None) -> str:
+    """Return the name of a card or, if its slices have names, of the slice."""
+    return f"{uuid}[{taken.group}-{taken.start}]" if taken is not None and taken.group else uuid
