@@ -51,6 +51,7 @@ class Config:
     trusted: namespaces whose third-party ConfigMaps are trusted.
     last_good: directory of the settings that were in force last, for a start with refused settings.
     keep_in: the ConfigMap that stores them and is mounted there.
+    history_in: the ConfigMap that stores what happened, for the next leader.
     lease: None = no other process can run. timing: of the lease.
     hami_config: HAMi's ConfigMap as NAMESPACE/NAME; "" for the one that the settings name.
     shadow: decide and write nothing; report what would be done. kueue: whether to answer Kueue's admission checks.
@@ -68,6 +69,7 @@ class Config:
     trusted: frozenset[str] = frozenset()
     last_good: str = ""
     keep_in: PodName | None = None
+    history_in: PodName | None = None
     lease: LeaseName | None = None
     timing: Timing = _TIMING
     shadow: bool = False
@@ -103,6 +105,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     trusted = read_namespaces(given.trust_namespaces, _called("--trust-namespaces"), problems)
     hami_config = read_config_map(given.hami_config, _called("--hami-config"), problems)
     keep_in = _pod(given.keep_last_good, problems, "--keep-last-good")
+    history_in = _pod(given.keep_history, problems, "--keep-history")
     lease = _lease(given.lease, problems)
     timing = _timing(given, problems)
     shadow = _switch("--shadow", given.shadow, problems)
@@ -123,6 +126,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         trusted=trusted,
         last_good=given.last_good,
         keep_in=keep_in,
+        history_in=history_in,
         lease=lease,
         timing=timing,
         shadow=shadow,
@@ -165,6 +169,11 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--hami-config", "", "namespace/name of the ConfigMap with HAMi's device-config.yaml; overrides the settings")
     flag("--last-good", "", "directory with the last good settings, used if the current ones are invalid at start")
     flag("--keep-last-good", "", "namespace/name of the ConfigMap that stores the settings in force; default none")
+    flag(
+        "--keep-history",
+        "",
+        "namespace/name of the ConfigMap that stores what happened to pods and cards; default none",
+    )
     flag("--identity", "", "identity in events and the lease; default the host name")
     flag("--lease", LEASE, "namespace/name of the leader election Lease; 'none' only if no other controller can run")
     flag("--lease-duration", f"{_TIMING.duration_s:g}", "seconds that the lease is valid; the same for all replicas")

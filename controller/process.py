@@ -17,6 +17,7 @@ from controller.metrics import Metrics
 from controller.reporting.audit import Audit
 from controller.reporting.callers import Callers
 from controller.reporting.condition import refusal
+from controller.reporting.history import History
 from controller.reporting.onlooker import Onlooker
 from controller.reporting.shadow import Shadow
 from controller.reporting.share_seconds import ShareSeconds
@@ -53,6 +54,7 @@ class Process:
         audit: compares the ledger with the cluster, in a leader.
         shadow: judges waiting pods, in shadow mode.
         share_seconds: accounts the time of cards.
+        history: keeps what happened.
         synced: set once the cluster was listed.
         is_stopping: whether the process starts nothing new.
     """
@@ -89,7 +91,8 @@ class Process:
         self.status_writer: StatusWriter | None = None
         self.audit: Audit | None = None
         self.shadow: Shadow | None = None
-        self.share_seconds: Final = ShareSeconds(lambda: self.owner.ledger)
+        self.share_seconds: Final = ShareSeconds(lambda: self.owner.ledger, self.owner.planner.state.lines.of)
+        self.history: Final = History(self.owner, self.inbox, self.share_seconds, config.history_in)
         self.synced: Final = asyncio.Event()
         self.is_stopping = False
 

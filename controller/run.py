@@ -194,6 +194,7 @@ class Controller:
             books, jobs = owner.planner.state.books, owner.jobs
             group_writes = GroupWrites(owner.groups, calls, inbox, recorder, metrics, books=books, jobs=jobs)
             process.callers = Callers(Calls(transport), config.audience)
+            process.history.calls = calls
             loop = Loop(
                 owner,
                 inbox,
@@ -225,6 +226,7 @@ class Controller:
                         stack.push_async_callback(self._release, lease)
                     tasks.create_task(name.run(lease, WRITE_ENDS_S + 1.0), name=f"the name {name.rival.name}")
                 fetch, list_again = partial(pods_on, transport), process.watches.reflectors["pods"].list_again
+                tasks.create_task(process.history.run(), name="history")
                 audit = process.audit = Audit(owner, inbox, fetch, metrics, list_again=list_again)
                 tasks.create_task(audit.run(), name="audit")
                 if config.kueue:
@@ -281,6 +283,7 @@ class Controller:
         """Learn all earlier writes and those that may still take effect: none, if the last holder ended cleanly."""
         process = self._process
         await process.watches.catch_up(calls)
+        await process.history.take_over()
         if how is not How.NEW:
             await process.inbox.put_and_wait(process.owner.follow)
         if how is not How.RELEASED:

@@ -53,6 +53,8 @@ class Serving:
                 lambda: process.callers,
                 preview=self._preview,
                 explain=self._explain,
+                why=process.history.why,
+                day=process.history.day,
                 audit=lambda: process.audit.report() if process.audit is not None else None,
                 packing=self._packing,
                 held=self._held,

@@ -7,13 +7,13 @@ All values are integers: fractions of a card in millionths and time in ms, so su
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from core import names
 from core.ledger import Ledger
-from core.model import NodeName
+from core.model import NodeName, Pod
 from core.node_state import NodeState
 from core.port.cards import Tally
 from core.settings import DialectName
@@ -34,12 +34,17 @@ class Part(StrEnum):
 
 
 class Payee(NamedTuple):
-    """The owner of a part; namespace and owner are "" for none, owner also if owners are not distinguished."""
+    """The owner of a part, and the type of its cards.
+
+    namespace, owner and queue are "" for none, owner also if owners are not distinguished.
+    """
 
     dialect: DialectName
     part: Part
     namespace: str = ""
     owner: str = ""
+    type: str = ""
+    queue: str = ""
 
 
 Shares = Mapping[Payee, int]
@@ -93,29 +98,28 @@ def is_full(state: NodeState) -> bool:
     return any(state.used.get(one, 0) >= facts.allocatable[one] for one in _NEEDED if one in facts.allocatable)
 
 
-def shares_of(ledger: Ledger, name: NodeName, *, by_owner: bool) -> Shares:
-    """Return the shares of one node's cards, in millionths of a card; they add up to a million for each card."""
+def shares_of(
+    ledger: Ledger, name: NodeName, *, by_owner: bool, queue_of: Callable[[Pod], str] = lambda _: ""
+) -> Shares:
+    """Return the shares of one node's cards, in millionths of a card; they add up to a million for each card.
+
+    queue_of: the queue for which a pod counts.
+    """
     state = ledger.states[name]
     found: Counter[Payee] = Counter()
     for dialect in _sold_by(ledger, name):
         port, cards = ledger.catalog.dialects[dialect], state.offers[dialect]
         closed = takes_none(state, dialect)
         tallies = {one.card: one for one in port.tally(cards)}
-        wishes = _wishes(ledger, name, dialect, tallies, by_owner=by_owner)
-        left = {Part.IDLE: 0, Part.STRANDED: 0}
+        wishes = _wishes(ledger, name, dialect, tallies, by_owner=by_owner, queue_of=queue_of)
         for card, tally in tallies.items():
             size = CARD * (tally.total if tally.mode == "whole" else 1)
             rest = Part.STRANDED if closed or is_sold(tally) else Part.IDLE
-            left[rest] += size
-            of_card = wishes.get(card)
-            if of_card is None:
-                continue
+            of_card = wishes.get(card, {})
             charged = fitted([min(one, size) for one in of_card.values()], size)
             for payee, part in zip(of_card, charged, strict=True):
                 found[payee] += part
-            left[rest] -= sum(charged)
-        for rest, part in left.items():
-            found[Payee(dialect, rest)] += part
+            found[Payee(dialect, rest, type=tally.label)] += size - sum(charged)
     return {payee: part for payee, part in found.items() if part}
 
 
@@ -144,7 +148,13 @@ def _sold_by(ledger: Ledger, name: NodeName) -> Iterator[DialectName]:
 
 
 def _wishes(
-    ledger: Ledger, name: NodeName, dialect: DialectName, tallies: Mapping[str, Tally], *, by_owner: bool
+    ledger: Ledger,
+    name: NodeName,
+    dialect: DialectName,
+    tallies: Mapping[str, Tally],
+    *,
+    by_owner: bool,
+    queue_of: Callable[[Pod], str],
 ) -> Mapping[str, Mapping[Payee, int]]:
     """Return, by card, the millionths that each payee's pods hold: for each pod the larger of memory and cores."""
     port, cards = ledger.catalog.dialects[dialect], ledger.states[name].offers[dialect]
@@ -162,9 +172,11 @@ def _wishes(
                     sums[1] += (share.cores_pct or 0) * _PERCENT
         if not held:
             continue
-        pod = ledger.asked_by(uid) if by_owner else None
-        payee = Payee(dialect, Part.HELD, holding.key.partition("/")[0], pod.owner if pod is not None else "")
+        pod, namespace = ledger.asked_by(uid), holding.key.partition("/")[0]
+        owner = pod.owner if pod is not None and by_owner else ""
+        queue = queue_of(pod) if pod is not None else ""
         for card, both in held.items():
+            payee = Payee(dialect, Part.HELD, namespace, owner, tallies[card].label, queue)
             found.setdefault(card, Counter())[payee] += max(both)
     return found
 

@@ -30,12 +30,13 @@ from controller.metrics import Metrics
 from controller.scheduler_names import VOLCANO
 from core.catalog import Catalog
 from core.groups import GroupKey, group_of
-from core.history.pods import What
+from core.history.pods import Life, What
 from core.model import NodeName, Phase, Pod, PodUid
 from core.port.handoff import Progress
 from core.settings import Settings
 from core.tables import Tables
 from core.uses import Uses
+from core.waiting import code_in
 from core.wire.namespaces import Namespace
 from kube.versions import is_newer
 
@@ -413,6 +414,26 @@ class Owner:
         """This process leads from now on, after another, whose pods may have vanished before they were listed here."""
         self.vanished.hold_nodes(self._clock() if self._listed_s is None else self._listed_s)
         self.vanished.look(self._clock())
+
+    def record(self, lives: Sequence[Life]) -> Iterator[None]:
+        """This process leads from now on: write down what happens. Yields where others may have their turn.
+
+        lives: what the leader before remembered, oldest first; what became of them since is only known in part.
+        """
+        self.recording.begin(lives)
+        for at, life in enumerate(lives):
+            if life.uid not in self._seen and life.events[-1].what is not What.GONE:
+                self.recording.gone(life.uid)
+            elif life.uid in self._on_nodes and all(one.what is not What.BOUND for one in life.events):
+                self.recording.known(life.uid, What.BOUND)
+            if at % SLICE == 0:
+                yield
+        for at, entry in enumerate(list(self.life)):
+            text = entry.pod.scheduled_message
+            if code_in(text):
+                self.recording.note(entry.pod, What.WAITS, text, code_in(text))
+            if at % SLICE == 0:
+                yield
 
     def moved(self, uid: PodUid, base: str, pod: Pod) -> None:
         """The condition of a waiting pod in version *base* was written; this is the pod since then."""

@@ -26,6 +26,9 @@ EXPLAIN: Final = "/v1/explain"
 AUDIT: Final = "/v1/audit"
 PACKING: Final = "/v1/packing"
 HELD: Final = "/v1/held"
+HISTORY: Final = "/v1/history"
+# Followed by namespace and name of the pod, as EXPLAIN.
+HISTORY_OF_PODS: Final = "/v1/history/pods"
 SHADOW: Final = "/v1/shadow"
 # The API server's limit for an object.
 MAX_POD_BYTES: Final = 3 * 2**20
@@ -56,7 +59,7 @@ async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[b
 
 
 class Trusted:
-    """Serves /v1/preview and /v1/explain, and the pages /v1/audit or /v1/shadow, /v1/packing and /v1/held."""
+    """Serves /v1/preview, /v1/explain and /v1/history, and /v1/audit or /v1/shadow, /v1/packing and /v1/held."""
 
     def __init__(
         self,
@@ -64,6 +67,8 @@ class Trusted:
         *,
         preview: Callable[[bytes], Awaitable[dict[str, Any] | None]],
         explain: Callable[[str], Awaitable[dict[str, Any] | None]],
+        why: Callable[[str], Awaitable[dict[str, Any] | None]],
+        day: Callable[[], Awaitable[dict[str, Any] | None]],
         audit: Callable[[], dict[str, Any] | None],
         packing: Callable[[], dict[str, Any] | None],
         held: Callable[[], dict[str, Any] | None],
@@ -75,6 +80,8 @@ class Trusted:
             callers: returns the authorizer; None before there is a connection to the API server.
             preview: returns the answer to a pod's JSON; None while there is none yet.
             explain: returns the answer for a pod by namespace/name; None while there is none yet.
+            why: returns what happened to a pod by namespace/name.
+            day: returns what cards and queues were used for in the last day.
             audit: returns the audit's findings; None if this process does not audit (yet).
             packing: returns what policy pack has learned; None before it has.
             held: returns what force-deleted pods still hold; None while the cluster is unknown.
@@ -82,9 +89,10 @@ class Trusted:
         """
         self._callers = callers
         self._preview = preview
-        self._explain = explain
+        self._of_pod = {EXPLAIN: explain, HISTORY_OF_PODS: why}
         self._previews: Counter[bytes] = Counter()
         self._turn = asyncio.Lock()
+        self._day = day
         self._told = {PACKING: packing, HELD: held} | ({AUDIT: audit} if shadow is None else {SHADOW: shadow})
 
     async def answer(self, call: Call) -> Reply:
@@ -96,12 +104,16 @@ class Trusted:
         if told is not None:
             _expect(call, "GET")
             return await self._answered(call, lambda: _at_once(told))
-        key = call.path.removeprefix(f"{EXPLAIN}/")
-        if key == call.path or not all(key.partition("/")) or key.count("/") > 1:
-            known = f"{PREVIEW}, {EXPLAIN}/NAMESPACE/POD, {' or '.join(self._told)}"
-            raise RefusedCallError(404, f"there is nothing here; ask {known}")
+        if call.path == HISTORY:
+            _expect(call, "GET")
+            return await self._answered(call, self._day)
+        path, *pod = call.path.rsplit("/", 2)
+        of_pod = self._of_pod.get(path) if all(pod) else None
+        if of_pod is None:
+            known = ", ".join([PREVIEW, *(f"{path}/NAMESPACE/POD" for path in self._of_pod), HISTORY])
+            raise RefusedCallError(404, f"there is nothing here; ask {known}, {' or '.join(self._told)}")
         _expect(call, "GET")
-        return await self._answered(call, lambda: self._explain(key))
+        return await self._answered(call, lambda: of_pod("/".join(pod)))
 
     async def _previewed(self, call: Call) -> dict[str, Any] | None:
         # The caller is already authorized; its token identifies it, and only the hash is kept.

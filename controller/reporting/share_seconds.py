@@ -5,13 +5,14 @@ A node is read only when its cards have changed.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-from core.card_time import CardTime, Shares, is_full, shares_of
+from core.card_time import CardTime, Payee, Shares, is_full, shares_of
 from core.errors import escaped
 from core.ledger import Ledger
-from core.model import NodeName
+from core.model import NodeName, Pod
 
 NAME: Final = "cardshare_card_seconds_total"
 TEXT: Final = "Seconds of cards, by holder; together they are the seconds of all cards."
@@ -45,14 +46,17 @@ _NOTHING: Final = _Seen(None, None, False, False, {})
 class ShareSeconds:
     """Accounts the cards of a ledger."""
 
-    def __init__(self, ledger: Callable[[], Ledger]) -> None:
-        """Prepare for the ledger that *ledger* returns, which may change."""
+    def __init__(self, ledger: Callable[[], Ledger], queue_of: Callable[[Pod], str] = lambda _: "") -> None:
+        """Prepare for the ledger that *ledger* returns, which may change; *queue_of*: the queue of a pod."""
         self._ledger: Final = ledger
+        self._queue_of: Final = queue_of
         self._time: Final = CardTime()
         self._seen: Final[dict[NodeName, _Seen]] = {}
         self._due: Final[dict[NodeName, None]] = {}
         self._cursor: tuple[Ledger, int] | None = None
         self._by_owner = False
+        # Whether every node was read since the last pause.
+        self.is_whole = False
 
     async def run(self, counts: Callable[[], bool], by_owner: Callable[[], bool]) -> NoReturn:
         """Follow the ledger while *counts* returns True; *by_owner*: whether owners are accounted separately."""
@@ -82,10 +86,11 @@ class ShareSeconds:
                 if state.offers is seen.offers and why == seen[1:4]:
                     self._seen[name] = seen
                     continue
-                found = _Seen(state.offers, *why, shares_of(ledger, name, by_owner=by_owner))
+                found = _Seen(state.offers, *why, shares_of(ledger, name, by_owner=by_owner, queue_of=self._queue_of))
                 self._seen[name] = found
             self._time.change(seen.shares, found.shares, at_ms)
             yield
+        self.is_whole = True
 
     def _changed(self, ledger: Ledger) -> Sequence[NodeName]:
         known = self._cursor
@@ -100,12 +105,20 @@ class ShareSeconds:
         self._seen.clear()
         self._due.clear()
         self._cursor = None
+        self.is_whole = False
+
+    def sums(self, at_ms: int) -> Mapping[Payee, int]:
+        """Return what each payee held until *at_ms*, in billionths of a card second since this process began."""
+        return self._time.sums(at_ms)
 
     def series(self, at_ms: int) -> Iterator[str]:
         """Yield the series in Prometheus' text format; seconds with nine decimals, which is exact."""
         yield f"# HELP {NAME} {TEXT}\n# TYPE {NAME} counter\n"
-        for payee, total in self._time.sums(at_ms).items():
-            labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in zip(LABELS, payee, strict=True))
+        sums: Counter[tuple[str, ...]] = Counter()
+        for payee, total in self.sums(at_ms).items():
+            sums[payee[: len(LABELS)]] += total
+        for values, total in sums.items():
+            labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in zip(LABELS, values, strict=True))
             yield f"{NAME}{{{labels}}} {total // _BILLION}.{total % _BILLION:09}\n"
 
 

@@ -30,9 +30,9 @@ class Asked:
         self.kubeconfig = str(world.write_admins_kubeconfig())
         ensure(self.certs, Wanted(dns_names=(SERVED_AS,), days=2, ca_days=9), datetime.now(UTC))
 
-    async def start(self):
+    async def start(self, *more):
         flags = ("--preview-listen", f"127.0.0.1:{self.port}", "--cert-dir", str(self.certs))
-        await self.world.controller(*flags)
+        await self.world.controller(*flags, *more)
         self.token = await self.world.token("cardshare-explain", audiences=(AUDIENCE,))
 
         async def served():
@@ -73,6 +73,21 @@ async def asked(rig, nodes=NODES[:1]):
         found = Asked(world)
         await found.start()
         yield world, found
+
+
+async def grant(world, name, urls, account):
+    """Let *account* of namespace default ask for *urls*."""
+    group = "rbac.authorization.k8s.io"
+    rules = [{"nonResourceURLs": urls, "verbs": ["get"]}]
+    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": account}],
+    }
+    await world.apply([role, binding])
 
 
 async def waits(world):
@@ -162,25 +177,7 @@ async def test_explanations_are_for_accounts_that_may_ask_with_tokens_made_for_i
 async def test_the_right_may_be_given_for_one_namespace(rig):
     async with asked(rig) as (world, found):
         token = await world.token("reader", "default", audiences=(AUDIENCE,))
-        group = "rbac.authorization.k8s.io"
-        subject = {"kind": "ServiceAccount", "namespace": "default", "name": "reader"}
-        await world.apply(
-            [
-                {
-                    "apiVersion": f"{group}/v1",
-                    "kind": "ClusterRole",
-                    "metadata": {"name": "explain-default"},
-                    "rules": [{"nonResourceURLs": ["/v1/explain/default/*"], "verbs": ["get"]}],
-                },
-                {
-                    "apiVersion": f"{group}/v1",
-                    "kind": "ClusterRoleBinding",
-                    "metadata": {"name": "explain-default"},
-                    "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "explain-default"},
-                    "subjects": [subject],
-                },
-            ]
-        )
+        await grant(world, "explain-default", ["/v1/explain/default/*"], "reader")
         assert (await found.get("/v1/explain/default/p", token))[0] == 404
         for path in ("/v1/explain/kube-system/p", "/v1/explain/default%2Fp/q/../../kube-system/p"):
             assert (await found.get(path, token))[0] in {403, 404}

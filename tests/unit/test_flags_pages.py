@@ -11,7 +11,7 @@ import yaml
 from cli.web import options as web_options
 from controller import __main__ as controller_main
 from controller import config as controller_config
-from controller.reporting.serve import AUDIT, EXPLAIN, HELD, PACKING, PREVIEW, SHADOW
+from controller.reporting.serve import AUDIT, EXPLAIN, HELD, HISTORY, HISTORY_OF_PODS, PACKING, PREVIEW, SHADOW
 from core.errors import ConfigError
 from tests.support.servers import realapi
 from webhook import options as webhook_options
@@ -107,7 +107,13 @@ def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
 def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_path: Path):
     (flag,), (variable,) = flags_in(row[0]), re.findall(r"`(CARDSHARE_\w+)`", row[1])
     values = {"--listen": ":1", "--preview-listen": ":2", "--pod": "a/b", "--lease": "a/b"}
-    values |= {"--keep-last-good": "a/b", "--hami-config": "a/b", "--shadow": "true", "--log-format": "logfmt"}
+    values |= {
+        "--keep-last-good": "a/b",
+        "--keep-history": "a/b",
+        "--hami-config": "a/b",
+        "--shadow": "true",
+        "--log-format": "logfmt",
+    }
     values |= {"--kueue": "true"}
     values |= {"--lease-duration": "16", "--lease-renew-deadline": "9", "--lease-retry-period": "1"}
     value = values.get(flag, "something")
@@ -117,7 +123,8 @@ def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_pa
 
 
 def test_every_path_of_the_controller_and_every_exit_code_is_told():
-    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, HELD, SHADOW, f"{EXPLAIN}/NAMESPACE/POD"}
+    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, HELD, SHADOW, HISTORY}
+    paths |= {f"{path}/NAMESPACE/POD" for path in (EXPLAIN, HISTORY_OF_PODS)}
     assert set(re.findall(r"`(?:GET|POST) (/[^`]+)`", CONTROLLER)) == paths
     codes = {controller_main._OK, controller_main._BAD_CONFIGURATION, controller_main._WE_ARE_WRONG}
     # 1 is Python's own too, for what nothing caught.

@@ -28,7 +28,7 @@ _FILES: Final = (
 )
 _OBJECTS: Final = (
     r"\bcardshare-(callers|ca|certs-keeper|certs-web|certs|controller-kueue|controller-tls|controller-volcano|controller|explain"
-    r"|last-good|preview|selfsigned|settings|viewer|web-tls|webhook-tls|webhook|web)\b"
+    r"|history|last-good|preview|selfsigned|settings|viewer|web-tls|webhook-tls|webhook|web)\b"
 )
 _LABEL: Final = "    app.kubernetes.io/name: cardshare\n"
 _OTHERS: Final = """\

@@ -20,6 +20,7 @@ EXPECTED_RIGHTS = {
         *(("resource.k8s.io", kind, verb) for kind in DYNAMIC for verb in ("list", "watch")),
         ("", "events", "get"), ("", "events", "create"), ("", "events", "patch"),
         ("", "configmaps", "list"), ("", "configmaps", "watch"), ("", "configmaps", "patch"),
+        ("", "configmaps", "get"),
         ("scheduling.volcano.sh", "podgroups", "list"), ("scheduling.volcano.sh", "podgroups", "watch"),
         ("scheduling.volcano.sh", "queues", "list"), ("scheduling.volcano.sh", "queues", "watch"),
         ("scheduling.k8s.io", "podgroups", "list"), ("scheduling.k8s.io", "podgroups", "watch"),

@@ -5,7 +5,7 @@ import yaml
 
 from controller import config as controller_config
 from controller.documents import places
-from controller.reporting.serve import EXPLAIN, HELD, PREVIEW
+from controller.reporting.serve import EXPLAIN, HELD, HISTORY, HISTORY_OF_PODS, PREVIEW
 from core.catalog import standard_catalog
 from core.configuration import SCHEDULER_MAP, hami_map
 from core.settings import Settings
@@ -34,7 +34,7 @@ def test_previews_are_the_webhooks_and_explanations_their_own_accounts_with_toke
         if "nonResourceURLs" in rule
     ]
     assert sorted(asking) == [
-        ("cardshare-explain", ["get"], [f"{EXPLAIN}/*", HELD]),
+        ("cardshare-explain", ["get"], [f"{EXPLAIN}/*", HELD, HISTORY, f"{HISTORY_OF_PODS}/*"]),
         ("cardshare-webhook", ["post"], [PREVIEW]),
     ]
     (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "token"]

@@ -42,7 +42,16 @@ async def test_previews_of_one_caller_and_of_all_are_bounded_and_worked_on_one_a
 
     nothing: Any = None
     everybody: Any = Everybody()
-    trusted = Trusted(lambda: everybody, preview=preview, explain=explain, audit=nothing, packing=nothing, held=nothing)
+    trusted = Trusted(
+        lambda: everybody,
+        preview=preview,
+        explain=explain,
+        why=explain,
+        day=nothing,
+        audit=nothing,
+        packing=nothing,
+        held=nothing,
+    )
 
     def ask(token: str) -> Any:
         call: Any = Asked(token)

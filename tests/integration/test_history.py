@@ -1,0 +1,96 @@
+"""What happened to a pod, asked of the controller over TLS: by whoever may, and of what the leader before stored."""
+
+import aiohttp
+import pytest
+
+from core.history.minutes import Key, Minute, Sums
+from core.history.pods import Life, PodEvent, What
+from core.model import PodUid
+from core.view.history import time_text
+from core.wire.history import life_line, minute_line, pack, read_lives
+from sandbox.demo.product import NAMESPACE
+from tests.integration.test_explain import AUDIENCE, Asked, grant
+from tests.property.test_history_minutes import finished
+from tests.support.worlds.controller_rig import NODES, PODS, pod, share
+
+STORE = "cardshare-history"
+MINUTE = 28_000_000
+
+
+async def begins(world) -> Asked:
+    """A controller that follows another, which remembered a pod of each of two namespaces, and one minute."""
+    asked_s = MINUTE * 60
+    lives = [
+        Life(PodUid(f"uid-{space}"), f"{space}/old", (PodEvent(What.ASKED, asked_s, asked_s, text="vgpu"),))
+        for space in ("default", "other")
+    ]
+    minute = Minute(MINUTE, {Key("vgpu", "T4", "team"): Sums(promised_ms=60_000)})
+    stored = {
+        "pods": finished(pack(map(life_line, lives), 10_000, asked_s)),
+        "minutes": finished(pack([minute_line(minute)], 10_000, asked_s)),
+    }
+    metadata = {"name": STORE, "namespace": NAMESPACE}
+    await world.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": stored}])
+    found = Asked(world)
+    await found.start("--keep-history", f"{NAMESPACE}/{STORE}")
+    return found
+
+
+def kinds(answer):
+    return [[one["what"] for one in life["events"]] for life in answer["lives"]]
+
+
+async def test_what_happened_is_answered_and_outlives_its_leader(rig):
+    async with rig(nodes=NODES[:1]) as world:
+        found = await begins(world)
+        status, answer = await found.get("/v1/history/pods/default/old")
+        assert (status, kinds(answer), answer["notes"]) == (200, [["asked", "gone"]], [])
+        await world.add(pod("p", share(3000)))
+        await world.phase("p")
+
+        async def served():
+            status, answer = await found.get("/v1/history/pods/default/p")
+            return status == 200 and kinds(answer) == [["asked", "reserved", "sent", "bound", "served"]]
+
+        await world.until(served)
+        _, answer = await found.get("/v1/history/pods/default/p")
+        texts = {one["what"]: one["text"] for one in answer["lives"][0]["events"]}
+        assert texts["sent"].startswith("t4-a: GPU-t4-a-")
+        assert texts["asked"].startswith("volcano.sh/vgpu-number: 1")
+        await world.client.delete(f"{PODS}/p")
+
+        async def gone():
+            return kinds((await found.get("/v1/history/pods/default/p"))[1])[0][-1] == "gone"
+
+        await world.until(gone)
+        status, answer = await found.get("/v1/history")
+        (series,) = [one for one in answer["series"] if one["queue"] == "team"]
+        assert (status, answer["since"], series["promised_ms"][0]) == (200, time_text(MINUTE * 60), 60_000)
+
+        async def stored():
+            held = await world.client.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{STORE}")
+            _, lives = read_lives(held["binaryData"]["pods"])
+            return {life.events[-1].what for life in lives} == {What.GONE}
+
+        await world.until(stored)
+
+
+async def test_one_namespace_is_answered_alone(rig):
+    async with rig(nodes=NODES[:1]) as world:
+        found = await begins(world)
+        token = await world.token("reader", "default", audiences=(AUDIENCE,))
+        assert (await found.get("/v1/history/pods/default/old", token))[0] == 403
+        await grant(world, "history-default", ["/v1/history/pods/default/*"], "reader")
+        found.token = await world.token("reader", "default", audiences=(AUDIENCE,))
+
+        async def granted():
+            return (await found.get("/v1/history/pods/default/old"))[0] == 200
+
+        await world.until(granted)
+        assert "other" not in str(await found.get("/v1/history/pods/default/old"))
+        for path in ("/v1/history/pods/other/old", "/v1/history", "/v1/explain/default/old"):
+            assert (await found.get(path))[0] == 403
+        with pytest.raises(aiohttp.ContentTypeError, match="404"):
+            await found.get("/v1/history/pods/default/..%2Fother/old")
+        assert (await found.get("/v1/history/pods/default/none"))[0] == 404
+        assert (await found.get("/v1/history/pods/default/old", ""))[0] == 401
