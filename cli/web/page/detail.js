@@ -31,6 +31,7 @@ export class Detail {
       const card = this.model.nodes.get(name)?.cards.find((one) => one.id === id);
       if (!card) return [id, element("p", {}, say("nothing"))];
       const rows = card.held_by.map((share) => row(this.link(share.pod, () => this.pod(share.pod)), share.share));
+      if (card.others) rows.push(row(say("others", card.others), ""));
       return [`${name} ${id}`, element("p", {}, describe(card)), rows.length ? table(say("heldBy"), [say("heldBy"), say("used")], rows) : element("p", {}, say("nothing"))];
     });
   }
@@ -69,5 +70,6 @@ export class Detail {
 }
 
 function held(card) {
-  return card.held_by.map((share) => `${share.pod} (${share.share})`).join(", ") || say("nothing");
+  const others = card.others ? [say("others", card.others)] : [];
+  return [...card.held_by.map((share) => `${share.pod} (${share.share})`), ...others].join(", ") || say("nothing");
 }

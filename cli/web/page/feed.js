@@ -12,32 +12,45 @@ document.addEventListener("visibilitychange", () => {
   hidden = new AbortController();
 });
 
-/** The key from the address, which then loses it; kept for a reload of this tab. */
+/**
+ * What goes with each call: a token, "" if a proxy adds it; and the namespace to show to who may see no more, "" for the server's choice.
+ * @typedef {{token: string, namespace: string}} Key
+ */
+
+/** The key from the address, which then loses it; kept for a reload of this tab. @returns {Key} */
 export function takeKey() {
   const key = new URLSearchParams(location.hash.slice(1)).get("key");
   if (key) {
     sessionStorage.setItem("key", key);
     history.replaceState(null, "", location.pathname + location.search);
   }
-  return sessionStorage.getItem("key") ?? "";
+  return { token: sessionStorage.getItem("key") ?? "", namespace: "" };
 }
 
-/** @param {string} path @param {string} key @param {RequestInit} [more]  how to ask, if not by GET */
+/** The server wants a token, or another one. */
+class LoginError extends Error {}
+
+/** @param {string} path @param {Key} key @param {RequestInit} [more]  how to ask, if not by GET */
 export async function ask(path, key, more = {}) {
-  const answer = await fetch(path, { ...more, headers: { Authorization: `Bearer ${key}` } });
-  if (!answer.ok) throw new Error((await answer.text()).trim() || String(answer.status));
-  return answer;
+  const url = new URL(path, location.origin);
+  if (key.namespace && !url.searchParams.has("namespace")) url.searchParams.set("namespace", key.namespace);
+  const answer = await fetch(url, { ...more, headers: key.token ? { Authorization: `Bearer ${key.token}` } : {} });
+  if (answer.ok) return answer;
+  const why = (await answer.text()).trim() || String(answer.status);
+  throw answer.headers.has("WWW-Authenticate") ? new LoginError(why) : new Error(why);
 }
 
 /**
  * Call *onBegin* at each connection, *onUpdate* with each update, and *onState* with why nothing comes, "" while it does.
  * A tab in the background lets its connection go: a browser opens only six to one server, for all tabs together.
- * @param {string} key
+ * *onLogin* gets why a token is wanted, and resolves once *key* has one.
+ * @param {Key} key
  * @param {() => void} onBegin
  * @param {(update: object) => void} onUpdate
  * @param {(why: string) => void} onState
+ * @param {(why: string) => Promise<void>} onLogin
  */
-export async function follow(key, onBegin, onUpdate, onState) {
+export async function follow(key, onBegin, onUpdate, onState, onLogin) {
   for (let failures = 0; ; failures++) {
     await isShown();
     const slow = setTimeout(() => onState(say("slow")), SLOW_MS);
@@ -54,6 +67,13 @@ export async function follow(key, onBegin, onUpdate, onState) {
       onState("ended");
     } catch (problem) {
       if (!signal.aborted) onState(problem instanceof Error ? problem.message : String(problem));
+      clearTimeout(slow);
+      if (problem instanceof LoginError) {
+        await onLogin(problem.message);
+        onState(say("connecting"));
+        failures = -1;
+        continue;
+      }
     }
     clearTimeout(slow);
     if (signal.aborted) {

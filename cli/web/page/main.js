@@ -6,6 +6,7 @@ import { FitForm } from "./fits.js";
 import { NodeGrid } from "./grid.js";
 import { KindList } from "./kinds.js";
 import { Detail } from "./detail.js";
+import { Login } from "./login.js";
 import { MyPods } from "./mine.js";
 import { Model } from "./model.js";
 import { QueueList } from "./queues.js";
@@ -21,6 +22,7 @@ for (const [name, made] of Object.entries(ELEMENTS)) customElements.define(name,
 const key = takeKey();
 const model = new Model();
 const detail = new Detail(document.getElementById("detail"), model, key);
+const login = new Login(document.getElementById("login"), key);
 const parts = [...document.querySelectorAll(Object.keys(ELEMENTS).join(", "))];
 const state = document.getElementById("state");
 const language = document.getElementById("language");
@@ -28,7 +30,7 @@ let lost = say("connecting");
 
 function showState() {
   const why = lost || model.stale;
-  const sees = model.sees && !model.sees.nodes ? say("noCards", model.sees.namespace) : "";
+  const sees = model.sees && !model.sees.nodes ? say(model.sees.namespace ? "noCards" : "noNodes", model.sees.namespace) : "";
   state.textContent = [why ? (why === say("connecting") ? why : say("lost", why)) : say("live"), sees, ...model.notes].filter(Boolean).join(" · ");
   state.classList.toggle("bad", Boolean(why));
 }
@@ -55,5 +57,12 @@ follow(
   (why) => {
     lost = why;
     showState();
+  },
+  (why) => {
+    // The next token may be somebody else's.
+    document.getElementById("detail").close();
+    model.begin();
+    model.changed();
+    return login.ask(why);
   },
 );

@@ -21,6 +21,7 @@ export class Model extends EventTarget {
   /** The next update has everything. */
   begin() {
     this.nodes.clear();
+    Object.assign(this, { kinds: [], waiting: null, queues: null, mine: null, notes: [], sees: null });
   }
 
   /** @param {object} update */
