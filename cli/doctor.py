@@ -12,7 +12,17 @@ import msgspec
 
 from cli.cluster import NODES, PODS
 from cli.configuration import fetch_parts
-from cli.doctor_checks import HAMI_PLUGIN, Facts, LeaseHeld, Report, RunningPod, Webhook, examine
+from cli.doctor_checks import (
+    HAMI_PLUGIN,
+    Facts,
+    LeaseHeld,
+    Report,
+    RunningPod,
+    Webhook,
+    account_of,
+    examine,
+    is_plugin,
+)
 from cli.options import Doctor
 from core.catalog import standard_catalog
 from core.configuration import Decoded, Source, merge
@@ -256,7 +266,7 @@ class _Reader:
             tables=merged.tables,
             ledger=ledger,
             pods=tuple(pod for pod, _ in pods),
-            plugins=tuple(pod for pod in running if self._is_plugin(pod.account)),
+            plugins=tuple(pod for pod in running if is_plugin(pod.account, self._catalog)),
             own=tuple(pod for pod in running if pod.component and pod.key.startswith(f"{namespace}/")),
             notes=merged.notes,
             refused=tuple(f"{one.text.subject}: {problem}" for one in parts.values() for problem in one.problems),
@@ -291,10 +301,6 @@ class _Reader:
             return ("" if await self._calls.subject_access_review(identity, asks) else account), ""
         except ApiForbiddenError as e:
             return "", f"whether {account} may bind pods is not known: {e.message}"
-
-    def _is_plugin(self, account: str) -> bool:
-        known = self._catalog.plugin_accounts
-        return any(account.startswith(one[:-1]) if one.endswith("*") else account == one for one in known)
 
     async def _texts(self, config_map: str) -> Mapping[str, str]:
         namespace, _, name = config_map.partition("/")
@@ -392,7 +398,7 @@ def _pod_twice(text: bytes) -> tuple[Pod, RunningPod]:
     ready, accepted = conditions.get("Ready"), conditions.get(CONFIGURATION_ACCEPTED)
     return decode_pod(text), RunningPod(
         key=f"{meta.namespace or ''}/{meta.name}",
-        account=f"system:serviceaccount:{meta.namespace or ''}:{spec.service_account_name or 'default'}",
+        account=account_of(meta.namespace or "", spec.service_account_name or ""),
         node=spec.node_name or "",
         image=next((one.image or "" for one in spec.containers), ""),
         ready=ready is not None and ready.status == "True",

@@ -4,7 +4,7 @@ docs/operators/doctor.md lists the codes. A code never changes its meaning. `cli
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -227,17 +227,38 @@ class Facts:
 
 def examine(facts: Facts) -> Report:
     """Apply every check to *facts*."""
-    found = [one for check in _CHECKS for one in check(facts)]
+    found = _found(facts, _CHECKS)
     nodes: dict[tuple[str, str], list[str]] = {}
     for pod in facts.plugins:
         nodes.setdefault((pod.account, pod.image), []).append(pod.node)
     return Report(
-        findings=tuple(sorted(found, key=lambda one: (one.code, one.subject, one.text))),
+        findings=found,
         plugins=tuple(
             Plugin(account=account, image=image, nodes=tuple(sorted(on)))
             for (account, image), on in sorted(nodes.items())
         ),
     )
+
+
+def examine_nodes_and_pods(facts: Facts) -> tuple[Finding, ...]:
+    """Apply the checks that need only the nodes, the pods of device plugins, and the pods that are on no node."""
+    return _found(facts, _OF_NODES_AND_PODS)
+
+
+def _found(facts: Facts, checks: Iterable[Callable[[Facts], Iterator[Finding]]]) -> tuple[Finding, ...]:
+    found = [one for check in checks for one in check(facts)]
+    return tuple(sorted(found, key=lambda one: (one.code, one.subject, one.text)))
+
+
+def account_of(namespace: str, service_account: str) -> str:
+    """Return the user name of a pod's account."""
+    return f"system:serviceaccount:{namespace}:{service_account or 'default'}"
+
+
+def is_plugin(account: str, catalog: Catalog) -> bool:
+    """Return whether *account* is that of a device plugin."""
+    known = catalog.plugin_accounts
+    return any(account.startswith(one[:-1]) if one.endswith("*") else account == one for one in known)
 
 
 def _finding(code: str, subject: str, text: str, remedy: str) -> Finding:
@@ -278,7 +299,7 @@ def _cards(facts: Facts) -> Iterator[Finding]:
             yield _finding("CS614", node, f"takes no new pods of {dialect}: {why}", remedy)
     for pod in facts.plugins:
         if not pod.ready:
-            text = f"the device plugin {pod.account} ({pod.image}) is not ready"
+            text = f"the device plugin {pod.key} of {pod.account} is not ready"
             yield _finding("CS615", f"node {pod.node}", text, f"see kubectl describe pod {pod.key}")
 
 
@@ -566,3 +587,4 @@ _CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     _waiting,
     _classes,
 )
+_OF_NODES_AND_PODS: Final = (_cards, _accounts_of_kubelet, _hami_alone, _waiting)

@@ -15,6 +15,7 @@ from cli import watching
 from cli.claims import Keeping, unread
 from cli.cluster import NODES, PODS, Holdings
 from cli.waiting import UNBOUND, is_ours, is_shown
+from cli.web.findings import Examining, Findings
 from cli.web.groups import Groups
 from core.groups import group_of
 from core.images import Images
@@ -64,8 +65,8 @@ class Update:
     """The changes since the reader's last message; the first ones have everything.
 
     nodes: the changed nodes, at most 500. gone: names of removed nodes. totals, kinds: over all nodes.
-    waiting, queues, mine: None if nothing in them changed, queues also if they are not seen. mine: the namespace of the
-    user whose rights the feed has, None for other readers. notes: what could not be read.
+    waiting, queues, mine, findings: None if nothing in them changed, queues and findings also if they are not seen.
+    mine: the namespace of the user whose rights the feed has, None for other readers. notes: what could not be read.
     stale: why the data may be old, "" while all watches run.
     """
 
@@ -78,6 +79,7 @@ class Update:
     waiting: Waiting | None = None
     queues: Queues | None = None
     mine: Mine | None = None
+    findings: Findings | None = None
     notes: tuple[str, ...] = ()
     stale: str = ""
 
@@ -91,6 +93,7 @@ class _Reader:
     has_waiting: bool = True
     has_queues: bool = True
     has_mine: bool = True
+    has_findings: bool = True
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -114,6 +117,7 @@ class Feed:
         self._groups: Final = Groups(transport, sees.namespace, sees.home, self._pods_changed.set)
         self._queues: Queues | None = None
         self._mine: Mine | None = None
+        self._examining: Final = Examining(holdings.ledger.catalog)
         self._has_nodes: Final = asyncio.Event()
         self._stale: Final = {"nodes": "", "waiting": ""}
         self._claims: tuple[str, ...] = ()
@@ -136,6 +140,8 @@ class Feed:
                 tasks.create_task(self._follow_waiting(), name="waiting pods")
                 tasks.create_task(self._groups.run(), name="groups")
                 if self.sees.nodes:
+                    examining = self._examining.run(self.ledger, self._pods.values, partial(self._tell, findings=True))
+                    tasks.create_task(examining, name="findings")
                     await self._follow_nodes()
         finally:
             self._is_over = True
@@ -158,7 +164,7 @@ class Feed:
                 names = sorted(reader.nodes)[:_NODES_MAX]
                 reader.nodes.difference_update(names)
                 update = self._update(reader, names)
-                reader.has_waiting = reader.has_queues = reader.has_mine = False
+                reader.has_waiting = reader.has_queues = reader.has_mine = reader.has_findings = False
                 yield update
                 if reader.nodes:
                     reader.changed.set()
@@ -210,6 +216,7 @@ class Feed:
             waiting=self._waiting_of(sees) if reader.has_waiting else None,
             queues=self._queues_of(sees) if reader.has_queues else None,
             mine=self._mine if reader.has_mine and sees.home == self.sees.home else None,
+            findings=self._examining.found if reader.has_findings and sees.nodes and not is_narrowed else None,
             # Notes and reasons could name objects of other namespaces.
             notes=_NARROWED if is_narrowed else notes,
             stale=_STALE if is_narrowed and stale else stale,
@@ -236,7 +243,13 @@ class Feed:
         return queues_for(self._queues, sees.namespace) if is_narrowed else self._queues
 
     def _tell(
-        self, nodes: Sequence[NodeName] = (), *, waiting: bool = False, queues: bool = False, mine: bool = False
+        self,
+        nodes: Sequence[NodeName] = (),
+        *,
+        waiting: bool = False,
+        queues: bool = False,
+        mine: bool = False,
+        findings: bool = False,
     ) -> None:
         for reader in self._readers:
             if reader.sees.nodes:
@@ -244,6 +257,7 @@ class Feed:
             reader.has_waiting |= waiting
             reader.has_queues |= queues
             reader.has_mine |= mine
+            reader.has_findings |= findings
             reader.changed.set()
 
     def _complain(self, of: str, state: str) -> None:
@@ -315,6 +329,7 @@ class Feed:
         return () if self.sees.nodes else [*self._kept.values()]
 
     def _told(self, uid: PodUid, pod: Pod | None) -> None:
+        self._examining.told(uid, pod)
         if pod is not None and (pod.namespace == self.sees.home or group_of(pod) is not None):
             self._kept[uid] = pod
         elif self._kept.pop(uid, None) is None:
@@ -322,6 +337,7 @@ class Feed:
         self._pods_changed.set()
 
     def _look_at_waiting(self) -> None:
+        self._examining.changed.set()
         ledger, namespace = self._ledger, self.sees.namespace
         shown = [pod for pod in self._pods.values() if waits(pod) and is_shown(pod, ledger)]
         notes: list[str] = []

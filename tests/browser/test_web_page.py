@@ -223,6 +223,17 @@ async def test_own_pods_have_a_first_screen_with_what_is_left_and_what_helps(tmp
         assert await screen.page.evaluate("navigator.clipboard.readText()") == "Ask for at most 100 MiB of memory"
 
 
+async def test_findings_are_shown_with_their_remedy_and_what_is_not_looked_at(tmp_path):
+    async with world(tmp_path) as (_, screen):
+        findings = screen.page.locator("finding-list")
+        await findings.get_by_role("button", name="node broken").wait_for(timeout=LIVE_MS)
+        (row,) = [one for one in await screen.texts("finding-list tbody tr") if "node broken" in one]
+        assert row.startswith("problem CS612 node broken allocatable volcano.sh/vgpu-number: ")
+        assert "kubectl cards doctor" in (await screen.texts("finding-list p"))[-1]
+        await findings.get_by_role("button", name="node broken").click()
+        await screen.page.get_by_role("dialog").get_by_text(re.compile("CS612 problem: ")).wait_for()
+
+
 async def test_it_speaks_chinese_and_remembers_the_choice(tmp_path):
     async with world(tmp_path, locale=CHINESE) as (_, screen):
         assert "等待中的 Pod" in await screen.texts("h2")

@@ -247,6 +247,28 @@ async def test_own_pods_are_what_explain_says_and_follow_the_cluster(rig, capsys
             assert update["mine"]["left"][0]["left"] == 12000
 
 
+async def test_its_findings_are_those_of_doctor_as_far_as_nodes_and_pods_show_them(rig, capsys):
+    pods = "/api/v1/namespaces/kube-system/pods"
+    spec = {
+        "serviceAccountName": "volcano-device-plugin",
+        "nodeName": "t4-a",
+        "containers": [{"name": "c", "image": "i"}],
+    }
+    plugin = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plugin"}, "spec": spec}
+    not_ready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    async with cluster(rig) as (world, kubeconfig):
+        await world.client.create(pods, plugin)
+        async with served(kubeconfig) as page, page.updates() as updates:
+            await until(updates, lambda one: one["findings"])
+            await world.client.patch(f"{pods}/plugin/status", not_ready)
+            update = await until(updates, lambda one: one["findings"] and one["findings"]["count"] == 2)
+        capsys.readouterr()
+        await cards(kubeconfig, "doctor", "-o", "json")
+        told = json.loads(capsys.readouterr().out)["findings"]
+        assert [one["code"] for one in update["findings"]["findings"]] == ["CS612", "CS615"]
+        assert update["findings"]["findings"] == [one for one in told if one["code"] in {"CS612", "CS615"}]
+
+
 async def test_its_queues_are_those_of_the_command_and_follow_the_cluster(rig, capsys):
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)

@@ -2,6 +2,7 @@
 
 import { element, row, table } from "./dom.js";
 import { ask } from "./feed.js";
+import { findingsOf } from "./findings.js";
 import { describe } from "./grid.js";
 import { say } from "./words.js";
 
@@ -21,8 +22,9 @@ export class Detail {
       if (!node) return [name, element("p", {}, say("nothing"))];
       const rows = node.cards.map((card) => row(this.link(card.id, () => this.card(name, card.id)), describe(card), held(card)));
       const warned = node.warnings.map((text) => element("p", { className: "quiet" }, text));
+      const found = findingsOf(this.model.findings, name).map((one) => element("p", {}, `${one.code} ${say(one.level)}: ${one.text}. ${say("change")}: ${one.remedy}`));
       const taints = node.taints.length ? [element("p", { className: "quiet" }, node.taints.join(", "))] : [];
-      return [name, ...taints, ...warned, table(say("cards"), [say("cards"), say("status"), say("heldBy")], rows)];
+      return [name, ...taints, ...warned, ...found, table(say("cards"), [say("cards"), say("status"), say("heldBy")], rows)];
     });
   }
 

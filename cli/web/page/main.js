@@ -2,6 +2,7 @@
 
 import { follow, takeKey } from "./feed.js";
 import { FilterBar } from "./filters.js";
+import { FindingList } from "./findings.js";
 import { FitForm } from "./fits.js";
 import { NodeGrid } from "./grid.js";
 import { KindList } from "./kinds.js";
@@ -14,7 +15,7 @@ import { WaitingList } from "./waiting.js";
 import { currentLanguage, otherLanguage, say } from "./words.js";
 
 const ELEMENTS = {
-  "filter-bar": FilterBar, "my-pods": MyPods, "waiting-list": WaitingList, "node-grid": NodeGrid, "kind-list": KindList,
+  "filter-bar": FilterBar, "my-pods": MyPods, "waiting-list": WaitingList, "finding-list": FindingList, "node-grid": NodeGrid, "kind-list": KindList,
   "queue-list": QueueList, "fit-form": FitForm,
 };
 for (const [name, made] of Object.entries(ELEMENTS)) customElements.define(name, made);

@@ -11,6 +11,7 @@ export class Model extends EventTarget {
     this.waiting = null;
     this.queues = null;
     this.mine = null;
+    this.findings = null;
     this.notes = [];
     this.sees = null;
     this.stale = "";
@@ -35,6 +36,7 @@ export class Model extends EventTarget {
     if (update.waiting) this.waiting = update.waiting;
     if (update.queues) this.queues = update.queues;
     if (update.mine) this.mine = update.mine;
+    if (update.findings) this.findings = update.findings;
     this.changed();
   }
 
