@@ -35,3 +35,10 @@ def test_a_list_of_something_else_is_refused():
 def test_the_chart_is_what_follows_from_the_base():
     for name, text in chart.files().items():
         assert (chart.CHART / name).read_text(encoding="utf-8") == text, "run scripts/manifests"
+
+
+@pytest.mark.parametrize("at", range(len(chart.REPLACED)))
+def test_each_replacement_finds_in_the_base_what_it_replaces(at, monkeypatch):
+    made = chart.files()
+    monkeypatch.setattr(chart, "REPLACED", [*chart.REPLACED[:at], *chart.REPLACED[at + 1 :]])
+    assert chart.files() != made

@@ -95,7 +95,7 @@ def template(text: str, *, labelled: bool = True) -> str:
     assert "{{" not in text
     parts = text.split("\n---\n")
     text = "\n---\n".join(map(_guarded, map(_labelled, parts))) if labelled else text
-    for replaced, by in _REPLACED:
+    for replaced, by in REPLACED:
         text = re.sub(replaced, by, text, flags=re.MULTILINE)
     return f"{text.rstrip()}\n"
 
@@ -153,7 +153,7 @@ def _labelled(document: str) -> str:
     return f"{head}{metadata}{rest}"
 
 
-_REPLACED: Final = (
+REPLACED: Final = (
     # The audience is a word that both sides know, and no object's name.
     (r"audience(:?) cardshare-controller$", r"audience\1 cardshare@controller"),
     ("'system:serviceaccount:cardshare-system:cardshare-controller'", "'{{ include \"cardshare.account\" $ }}'"),
@@ -203,7 +203,7 @@ _REPLACED: Final = (
         r'\1\2\1{{- with $.Values.web.audiences }}\n\1- --audience={{ join "," . }}\n\1{{- end }}\n',
     ),
     (
-        r"^( *)(# Asked only for an API server.*\n)",
+        r"^( *)(# [^\n]*--client-ca and --client-name.*\n)",
         r"\1{{- if $.Values.webhook.clientCa }}\n\1- --client-ca=/etc/cardshare/client-ca/ca.crt\n\1{{- end }}\n"
         r"\1{{- range $.Values.webhook.clientNames }}\n\1- --client-name={{ . }}\n\1{{- end }}\n\1\2",
     ),
@@ -213,7 +213,7 @@ _REPLACED: Final = (
         r"\1  readOnly: true\n\1{{- end }}\n\1\2",
     ),
     (
-        r"^( *)(# Worth nothing elsewhere: .*\n)",
+        r"^( *)((?:# .*\n *)?- name: token\n *projected:\n)",
         r"\1{{- if $.Values.webhook.clientCa }}\n\1- name: client-ca\n\1  configMap:\n"
         rf"\1    name: {NAME}-client-ca\n\1{{{{- end }}}}\n\1\2",
     ),
