@@ -1,8 +1,9 @@
 """Decides which PodGroups may have their pods created: it limits the waiting pods and promises no place. Pure.
 
-A group is admitted if its queue exists and is open, and if its `minResources` fit into the queue's capability and into
-the cluster's capacity. A part of that may be promised twice (`overcommit-factor`). No group blocks another. Source:
-Volcano, actions/enqueue, plugins/overcommit and capacity (groups 4.3), as one rule (groups G10).
+A group is admitted if its queue exists and is open, and if its `minResources` fit into the cluster's capacity, into the
+capability of its queue and of the queues above, and beside what is guaranteed to other queues. A part of the cluster's
+capacity may be promised twice (`overcommit-factor`). No group blocks another. Source: Volcano, actions/enqueue, plugins
+overcommit, proportion and capacity (groups 4.3), as one rule (groups G10).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,8 @@ from typing import Final
 
 from core import names
 from core.explaining.limits import QUOTA_WORDS, shown
-from core.groups import GroupSpec, QueueSpec
+from core.groups import ROOT_QUEUE, GroupSpec, QueueSpec
+from core.placing.queue_tree import QueueTree
 
 FACTOR_PCT: Final = 120
 
@@ -44,8 +46,8 @@ class Room:
 
     total: allocatable of ready nodes. sold: capacity of their cards in resources that no node advertises; computed only
     when a group names one. used: use by their pods; a resource without use is compared with the total alone. waiting:
-    requests of admitted groups beyond what they hold. queued: by queue, what its admitted groups hold or request,
-    whichever is more.
+    requests of admitted groups beyond what they hold. queued: by queue, what the admitted groups of it and of those
+    below it hold or request, whichever is more. tree: how queues stand below each other.
     factor_pct: how much of the cluster may be promised; None = any.
     """
 
@@ -54,15 +56,22 @@ class Room:
     sold: Callable[[], Mapping[str, int]] = dict
     waiting: dict[str, int] = field(default_factory=dict)
     queued: dict[str, dict[str, int]] = field(default_factory=dict)
+    tree: QueueTree = field(default_factory=QueueTree)
     factor_pct: int | None = FACTOR_PCT
 
     def count(self, queue: str, asked: Mapping[str, int], held: Mapping[str, int]) -> None:
         """Count an admitted group of *queue* with its minimum request and its holdings."""
         more = excess(asked, held)
         add(self.waiting, more)
-        sums = self.queued.setdefault(queue, {})
-        add(sums, held)
-        add(sums, more)
+        for name in self.tree.path(queue) or [queue]:
+            sums = self.queued.setdefault(name, {})
+            add(sums, held)
+            add(sums, more)
+
+    def in_total(self, name: str) -> int:
+        """Return how much of resource *name* nodes have."""
+        # Plugins advertise no memory or cores of HAMi's kind, so their cards are counted instead.
+        return self.total.get(name, 0) or (0 if name in names.NATIVE_RESOURCES else self.sold().get(name, 0))
 
 
 def refusal(spec: GroupSpec, queues: Mapping[str, QueueSpec], room: Room, held: Mapping[str, int]) -> str:
@@ -74,7 +83,9 @@ def refusal(spec: GroupSpec, queues: Mapping[str, QueueSpec], room: Room, held: 
     if spec.min_resources is None:
         return ""
     asked = excess(compared(spec.min_resources), held)
-    return _beyond_queue(queue, asked, room.queued.get(queue.name, {})) or _beyond_cluster(asked, room)
+    above = [queues[name] for name in reversed(room.tree.path(queue.name)) if name in queues] or [queue]
+    beyond = (_beyond_capability(one, asked, room.queued.get(one.name, {})) for one in above)
+    return next(filter(None, beyond), "") or _beyond_guarantees(queue.name, asked, room) or _beyond_cluster(asked, room)
 
 
 def queue_problem(name: str, queue: QueueSpec | None) -> str:
@@ -88,14 +99,37 @@ def queue_problem(name: str, queue: QueueSpec | None) -> str:
     return ""
 
 
-def _beyond_queue(queue: QueueSpec, asked: Mapping[str, int], held: Mapping[str, int]) -> str:
-    short = [
-        f"{shown(name, amount)} {name} requested, {shown(name, max(queue.capability[name] - held.get(name, 0), 0))} of "
-        f"{shown(name, queue.capability[name])} left"
+def _beyond_capability(queue: QueueSpec, asked: Mapping[str, int], held: Mapping[str, int]) -> str:
+    short = _short(asked, queue.capability, held)
+    return f"queue {queue.name} has too little capacity: {short}" if short else ""
+
+
+def _beyond_guarantees(queue: str, asked: Mapping[str, int], room: Room) -> str:
+    """Return what *queue*, or one above it, may not hold because it is guaranteed to others; "" if nothing.
+
+    At each level of the tree, a queue may hold what is not guaranteed to the other queues of its parent.
+    """
+    limits = {name: room.in_total(name) for name in room.tree.sums.get(ROOT_QUEUE, {}).keys() & asked.keys()}
+    parent = ROOT_QUEUE
+    for one in room.tree.path(queue):
+        sums, own = room.tree.sums.get(parent, {}), room.tree.guaranteed.get(one, {})
+        limits = {name: max(most - sums.get(name, 0), 0) + own.get(name, 0) for name, most in limits.items()}
+        short = _short(asked, limits, room.queued.get(one, {}))
+        if short:
+            text = f"the rest is guaranteed to other queues: {short} for queue {one}"
+            return f"{text}; ask for less, wait until its groups end, or lower the spec.guarantee of another queue"
+        parent = one
+    return ""
+
+
+def _short(asked: Mapping[str, int], limits: Mapping[str, int], held: Mapping[str, int]) -> str:
+    """Return what of *asked* is too much beside what is *held* already."""
+    return "; ".join(
+        f"{shown(name, amount)} {name} requested, {shown(name, max(limits[name] - held.get(name, 0), 0))} of "
+        f"{shown(name, limits[name])} left"
         for name, amount in sorted(asked.items())
-        if name in queue.capability and held.get(name, 0) + amount > queue.capability[name]
-    ]
-    return f"queue {queue.name} has too little capacity: {'; '.join(short)}" if short else ""
+        if name in limits and held.get(name, 0) + amount > limits[name]
+    )
 
 
 def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
@@ -103,10 +137,8 @@ def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
         return ""
     short = []
     for name, amount in sorted(asked.items()):
-        total = room.total.get(name, 0)
+        total = room.in_total(name)
         if name not in names.NATIVE_RESOURCES:
-            # Plugins advertise no memory or cores of HAMi's kind, so their cards are counted instead.
-            total = total or room.sold().get(name, 0)
             # Free amounts of cards are not counted here; only the total is checked.
             if amount > total:
                 short.append(f"{shown(name, amount)} {name} requested, {shown(name, total)} in total")

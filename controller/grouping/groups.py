@@ -538,7 +538,9 @@ class Groups:
     def _room(
         self, total: Mapping[str, int], used: Mapping[str, int], sold: Callable[[], Mapping[str, int]]
     ) -> admitting.Room:
-        room = admitting.Room(total=total, used=used, sold=sold, factor_pct=self.settings.overcommit_pct)
+        room = admitting.Room(
+            total=total, used=used, sold=sold, tree=self.tree, factor_pct=self.settings.overcommit_pct
+        )
         for key, spec in self._specs.items():
             if self._is_ours(spec) and key not in self.wanting and spec.status.phase is not GroupPhase.COMPLETED:
                 room.count(spec.queue, admitting.compared(spec.min_resources or {}), self._held(key))

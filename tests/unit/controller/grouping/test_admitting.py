@@ -3,6 +3,7 @@ import pytest
 from controller.grouping.admitting import Room, compared, order, refusal
 from core.explaining.limits import shown
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.placing.queue_tree import QueueTree
 
 CPU = 1000
 OPEN = {"q": QueueSpec(name="q", capability={"cpu": 4 * CPU}), "any": QueueSpec(name="any")}
@@ -51,6 +52,42 @@ def test_a_queue_takes_no_more_than_its_capability_and_says_what_is_left():
         why(group(queue="q", resources={"cpu": 1500}), taken)
         == "queue q has too little capacity: 1500m cpu requested, 1 of 4 left"
     )
+
+
+CARDS = "volcano.sh/vgpu-number"
+TREE = {
+    "a": QueueSpec(name="a", guarantee={CARDS: 84}),
+    "p": QueueSpec(name="p", capability={"cpu": 4 * CPU}),
+    "b": QueueSpec(name="b", parent="p", guarantee={CARDS: 1}),
+    "c": QueueSpec(name="c", parent="p"),
+}
+
+
+def tree_room(**fields):
+    return room(total={"cpu": 99 * CPU, CARDS: 88}, tree=QueueTree(TREE.values()), **fields)
+
+
+@pytest.mark.parametrize(
+    ("queue", "asked", "left"), [("a", 87, 87), ("p", 4, 4), ("b", 4, 4), ("c", 3, 3)], ids=["a", "p", "b", "c"]
+)
+def test_what_is_guaranteed_to_other_queues_is_not_promised(queue, asked, left):
+    assert why(group(queue=queue, resources={CARDS: asked}), tree_room(), TREE) == ""
+    text = why(group(queue=queue, resources={CARDS: asked + 1}), tree_room(), TREE)
+    assert f"guaranteed to other queues: {asked + 1} {CARDS} requested, {left} of {left} left for queue" in text
+    assert why(group(queue=queue, resources={CARDS: 999}), tree_room(), TREE) != ""
+
+
+def test_groups_of_all_queues_below_a_queue_count_for_it():
+    taken = tree_room()
+    taken.count("c", {CARDS: 2, "cpu": 3 * CPU}, {})
+    assert why(group(queue="b", resources={CARDS: 2}), taken, TREE) == ""
+    assert "3 volcano.sh/vgpu-number requested, 2 of 4 left for queue p" in why(
+        group(queue="b", resources={CARDS: 3}), taken, TREE
+    )
+    assert why(group(queue="b", resources={"cpu": 2 * CPU}), taken, TREE) == (
+        "queue p has too little capacity: 2 cpu requested, 1 of 4 left"
+    )
+    assert why(group(queue="a", resources={CARDS: 84}), taken, TREE) == ""
 
 
 def test_what_the_capability_does_not_name_is_not_limited():
