@@ -80,7 +80,7 @@ class Figures:
         """Read *container*, which is a "container" or an "init container" by its *role*."""
         self._container = container
         self._role = role
-        self._violations = violations
+        self.violations = violations
 
     def read(
         self,
@@ -91,12 +91,9 @@ class Figures:
         parse: Callable[[str, str, int], int] = parse_count,
     ) -> int | None:
         """Return the amount of *resource*, from *minimum* to *maximum*; None if it is absent, or wrong (*code*)."""
-        place, text = "limit", self._container.limits.get(resource)
-        if text is None:
-            place, text = "request", self._container.requests.get(resource)
+        text, field = self._found(resource)
         if text is None:
             return None
-        field = f'{self._role} "{self._container.name}": {place} {resource}'
         try:
             found = parse(text, field, maximum)
             remedy = f"write a whole number from {minimum} to {maximum}"
@@ -104,27 +101,39 @@ class Figures:
             found, remedy = minimum - 1, error.remedy
         if found >= minimum:
             return found
-        self._violations.append(Violation(code=code, field=field, found=quoted(text), remedy=remedy))
+        self.wrong(code, resource, remedy)
         return None
 
+    def wrong(self, code: str, resource: str, remedy: str) -> None:
+        """Add that the amount of *resource* is wrong."""
+        text, field = self._found(resource)
+        self.violations.append(Violation(code=code, field=field, found=quoted(text or ""), remedy=remedy))
 
-def asks_of(pod: AnyPod, ask: Callable[[Figures, int], Ask | None], violations: list[Violation]) -> tuple[Ask, ...]:
-    """Return what the containers of *pod* ask by *ask*, which reads the figures of the container at a position."""
-    early: list[Ask] = []
-    sidecars: list[Ask] = []
-    for at, one in enumerate(pod.init_containers):
-        found = ask(Figures(one, "init container", violations), at)
-        if found is not None and one.sidecar:
-            sidecars.append(found._replace(sidecar=True))
-        elif found is not None:
-            early.append(found._replace(initial=True))
-    offset = len(pod.init_containers)
-    asks = [
-        found
-        for at, one in enumerate(pod.containers)
-        if (found := ask(Figures(one, "container", violations), offset + at)) is not None
+    def _found(self, resource: str) -> tuple[str | None, str]:
+        place, text = "limit", self._container.limits.get(resource)
+        if text is None:
+            place, text = "request", self._container.requests.get(resource)
+        return text, f'{self._role} "{self._container.name}": {place} {resource}'
+
+
+class Place(NamedTuple):
+    """One container of a pod: its figures, its segment in an assignment, and when it runs, as in `Ask`."""
+
+    figures: Figures
+    container: int
+    initial: bool = False
+    sidecar: bool = False
+
+
+def places_of(pod: AnyPod, violations: list[Violation]) -> list[Place]:
+    """Return the containers of *pod* by segment, init containers first; what is wrong with them is added."""
+    places = [
+        Place(Figures(one, "init container", violations), at, not one.sidecar, one.sidecar)
+        for at, one in enumerate(pod.init_containers)
     ]
-    return (*asks, *sidecars, *early)
+    offset = len(places)
+    places += [Place(Figures(one, "container", violations), offset + at) for at, one in enumerate(pod.containers)]
+    return places
 
 
 def selection_of(annotations: Mapping[str, str], use: str, avoid: str, violations: list[Violation]) -> CardSelection:

@@ -4,10 +4,18 @@ An entry is ``name,type,memory,cores`` followed by a colon. Each dialect defines
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from core.errors import InvalidRequestError
+from core.units import MAX_INT32
+from core.wire.reading import check_length
+
+_SEPARATOR: Final = ";"
+# A pod has no more containers with cards, and hardly one of them has more cards than a node.
+_MAX_DEVICES: Final = 512
 
 
-class Entry(NamedTuple):
+class Written(NamedTuple):
     """One entry, in the terms and units of its writer."""
 
     name: str
@@ -23,7 +31,7 @@ class Unread(NamedTuple):
     text: str
 
 
-def entries(segment: str, most: int) -> Iterator[Entry | Unread]:
+def entries(segment: str, most: int) -> Iterator[Written | Unread]:
     """Yield the entries of one container; their figures are whole numbers up to *most*."""
     for piece in segment.split(":"):
         if piece.strip():
@@ -35,12 +43,32 @@ def text_of(found: Iterable[tuple[str, str, int, int]]) -> str:
     return "".join(f"{name},{kind},{memory},{cores}:" for name, kind, memory, cores in found)
 
 
-def _entry(piece: str, most: int) -> Entry | Unread:
+def decode_segments(text: str, field: str) -> list[list[Written | Unread]]:
+    """Read an assignment of one segment for each container, each closed by a semicolon.
+
+    Raises:
+        InvalidRequestError: longer than an annotation may be, or of more devices than a pod can have.
+    """
+    check_length(text, field)
+    if max(text.count(":"), text.count(_SEPARATOR)) > _MAX_DEVICES:
+        raise InvalidRequestError(field, text, f"no more than {_MAX_DEVICES} devices of one pod are read")
+    pieces = text.split(_SEPARATOR)
+    if not pieces[-1].strip():
+        pieces.pop()
+    return [list(entries(piece, MAX_INT32)) for piece in pieces]
+
+
+def encode_segments(segments: Iterable[Iterable[tuple[str, str, int, int]]]) -> str:
+    """Return the text of an assignment, one segment for each container, empty ones included."""
+    return "".join([text_of(one) + _SEPARATOR for one in segments])
+
+
+def _entry(piece: str, most: int) -> Written | Unread:
     name, *others = piece.split(",")
     if len(others) >= 3:
         memory, cores = _figure(others[1], most), _figure(others[2], most)
         if memory is not None and cores is not None:
-            return Entry(name, others[0], memory, cores)
+            return Written(name, others[0], memory, cores)
     return Unread(name, piece)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from core import hami_lock
 from core.dialects.ascend_hami import cards as chips
-from core.dialects.ascend_hami import devices, keys, register
+from core.dialects.ascend_hami import keys, register
 from core.dialects.ascend_hami.cards import Card
 from core.dialects.ascend_hami.dialect import AscendHami
 from core.dialects.ascend_hami.requests import Request, readable_request
@@ -25,6 +25,7 @@ from core.placing.score import rounded
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.units import MAX_INT32
+from core.wire.entries import Unread, Written, decode_segments, encode_segments
 from tests.conform.ascend_hami_properties import (
     Answer,
     Case,
@@ -83,9 +84,9 @@ def check_node(record: Record) -> None:
 
 def check_pod_decode(record: Record) -> None:
     """``pod-decode``: the segments of an assignment; what cannot be read is no device."""
-    found = devices.decode_devices(record.input["value"], "value")
-    unreadable = [one for segment in found for one in segment if isinstance(one, devices.Unreadable)]
-    readable = [[one for one in segment if isinstance(one, devices.Assigned)] for segment in found if segment]
+    found = decode_segments(record.input["value"], "value")
+    unreadable = [one for segment in found for one in segment if isinstance(one, Unread)]
+    readable = [[one for one in segment if isinstance(one, Written)] for segment in found if segment]
     if "segments_error" in record.output:
         demand(bool(unreadable), "what upstream refuses is read")
         return
@@ -93,7 +94,7 @@ def check_pod_decode(record: Record) -> None:
         demand(all(_odd(one.text) for one in unreadable), "an entry that upstream reads is not read")
         return
     ours = [
-        [{"id": a.uuid, "type": a.type, "mem": a.memory_mib, "cores": a.cores} for a in segment] for segment in readable
+        [{"id": a.name, "type": a.type, "mem": a.memory, "cores": a.cores} for a in segment] for segment in readable
     ]
     same("segments", ours, record.output["nonempty_segments"])
 
@@ -101,10 +102,10 @@ def check_pod_decode(record: Record) -> None:
 def check_pod_encode(record: Record) -> None:
     """``pod-encode``: the text of segments."""
     segments = [
-        [devices.Assigned(one["id"], one["type"], one["mem"], one["cores"]) for one in segment]
+        [Written(one["id"], one["type"], one["mem"], one["cores"]) for one in segment]
         for segment in record.input["segments"]
     ]
-    same("value", devices.encode_devices(segments), record.output["value"])
+    same("value", encode_segments(segments), record.output["value"])
 
 
 def check_trim(record: Record) -> None:

@@ -27,7 +27,7 @@ from core.sharing.card import Card
 from core.sharing.request import Request
 from core.tables import HamiTable, Tables
 from core.units import MAX_INT32
-from core.wire.entries import Entry, Unread
+from core.wire.entries import Unread, Written
 from tests.conform.records import Record, demand, node_of, pod_of, same, tables_of
 
 _DIALECT: Final = Hami()
@@ -413,13 +413,13 @@ def check_pod_decode(record: Record) -> None:
         [
             {"id": one.name, "type": one.type, "mem": one.memory, "cores": one.cores}
             for one in segment
-            if isinstance(one, Entry)
+            if isinstance(one, Written)
         ]
         for segment in segments
         if segment
     ]
     same("segments", ours, [kept for one in out["segments"] if (kept := [each for each in one if each["id"]])])
-    if any(max(one.memory, one.cores) > MAX_INT32 // 2 for s in segments for one in s if isinstance(one, Entry)):
+    if any(max(one.memory, one.cores) > MAX_INT32 // 2 for s in segments for one in s if isinstance(one, Written)):
         # Sums beyond 32 bits wrap upstream.
         return
     if record.defects or "effective" not in out:

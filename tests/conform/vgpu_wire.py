@@ -9,7 +9,7 @@ from typing import Any, Final
 from core.dialects.vgpu import keys, mig
 from core.dialects.vgpu.cards import cards_of
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.pod_devices import Assigned, decode_pod_devices, encode_pod_devices, readable
+from core.dialects.vgpu.pod_devices import decode_pod_devices, encode_pod_devices, readable
 from core.dialects.vgpu.requests import readable_request
 from core.errors import InvalidRequestError
 from core.model import Container, Pod, PodUid
@@ -22,6 +22,7 @@ from core.sharing.request import Request
 from core.sharing.slices import profile_at
 from core.tables import VgpuTable
 from core.units import MAX_INT32, parse_amount
+from core.wire.entries import Written
 from core.wire.vgpu_register import Record as RegisterRecord
 from core.wire.vgpu_register import decode_register
 from sandbox.players import vgpu_protocol as plugin
@@ -114,7 +115,7 @@ def _one_mode(cards: tuple[Card, ...]) -> None:
 def check_pod_decode(record: Record) -> None:
     """``pod-decode``: the entries of an assignment, and the text they are written as."""
     segments = readable(decode_pod_devices(record.input["value"]))
-    ours = [[{"id": a.card_id, "type": a.type, "mem": a.memory, "cores": a.cores} for a in s] for s in segments]
+    ours = [[{"id": a.name, "type": a.type, "mem": a.memory, "cores": a.cores} for a in s] for s in segments]
     same("segments", ours, record.output["segments"])
     same("reencoded", encode_pod_devices(segments), record.output["reencoded"])
 
@@ -122,7 +123,7 @@ def check_pod_decode(record: Record) -> None:
 def check_pod_encode(record: Record) -> None:
     """``pod-encode``: the text of segments."""
     segments = [
-        [Assigned(one["id"], one["type"], one["mem"], one["cores"]) for one in segment]
+        [Written(one["id"], one["type"], one["mem"], one["cores"]) for one in segment]
         for segment in record.input["segments"]
     ]
     same("value", encode_pod_devices(segments), record.output["value"])

@@ -22,7 +22,6 @@ from core.configuration import (
     SETTINGS_KEY,
     hami_map,
 )
-from core.dialects.ascend_hami import devices as ascend_devices
 from core.dialects.ascend_hami import register as ascend_register
 from core.dialects.gpushare import grammar
 from core.dialects.mindcluster import holding
@@ -37,6 +36,7 @@ from core.units import parse_amount, parse_count, parse_milli
 from core.wire import mindcluster, vgpu_register
 from core.wire.config_maps import decode_config_map
 from core.wire.device_config import decode_device_config
+from core.wire.entries import decode_segments
 from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node
 from core.wire.kueue import decode_workload as decode_kueue_workload
 from core.wire.kueue import salvage_workload
@@ -285,7 +285,7 @@ TARGETS: Final[dict[str, Target]] = {
     "vgpu-devices": Target(read=_text(pod_devices.decode_pod_devices), seeds=(_ENTRY,)),
     "mig-slice": Target(read=_text(mig.decode_slice_id), seeds=(b"GPU-1[group1-0]",)),
     "ascend-register": Target(read=_text(lambda text: ascend_register.decode_register(text, "f")), seeds=(_NPUS,)),
-    "ascend-devices": Target(read=_text(lambda text: ascend_devices.decode_devices(text, "f")), seeds=(_ENTRY,)),
+    "ascend-devices": Target(read=_text(lambda text: decode_segments(text, "f")), seeds=(_ENTRY,)),
     "gpu-index": Target(read=_text(grammar.decode_gpu_index), seeds=(b"0,1",)),
     "gpu-unhealthy": Target(read=_text(grammar.decode_unhealthy), seeds=(b"0,1",)),
     "npu-assigned": Target(read=_text(holding.decode_assigned), seeds=(b"0-vir04_3c", b"0,1,2")),

@@ -5,13 +5,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.pod_devices import Assigned, decode_pod_devices, encode_pod_devices
+from core.dialects.vgpu.pod_devices import decode_pod_devices, encode_pod_devices
 from core.errors import InvalidRequestError
+from core.wire.entries import Written
 from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import TABLES, bound
 
 card_ids = st.text(st.characters(exclude_characters=",:;", exclude_categories=["Cs"]), max_size=20)
-entries = st.builds(Assigned, card_ids, card_ids, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+entries = st.builds(Written, card_ids, card_ids, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 
 
 @given(st.lists(st.lists(entries, max_size=3), min_size=1, max_size=4))

@@ -4,7 +4,7 @@ Source: protocol reference, ascend 4.2, 4.3, 4.10, 4.11, with the defects H-3, H
 they say.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,8 +15,9 @@ from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
+from core.sharing.request import Place, places_of
 from core.tables import AscendChip, Tables
-from core.units import MAX_INT32, parse_count, parse_memory, unit_already, with_article
+from core.units import MAX_INT32, parse_memory, unit_already, with_article
 
 # So many dies are on a module, at indices next to each other, where chips are given by modules (ascend 4.6).
 MODULE: Final = 2
@@ -73,8 +74,12 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
     if not chips:
         return None
     soft = is_soft(pod)
-    found = [(chip, *_asks_of(pod, chip, soft=soft)) for chip in chips]
-    found = [one for one in found if one[1] or one[2]]
+    found: list[tuple[AscendChip, list[Ask], list[Violation]]] = []
+    for chip in chips:
+        wrong: list[Violation] = []
+        asks = [ask for place in places_of(pod, wrong) if (ask := _ask(place, chip, soft=soft)) is not None]
+        if asks or wrong:
+            found.append((chip, asks, wrong))
     if not found:
         return None
     violations = [violation for _, _, wrong in found for violation in wrong]
@@ -91,7 +96,10 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
     wish = _selection(pod, chip, violations)
     if violations:
         return tuple(violations)
-    return Request(chip.common_word, asks, len(pod.init_containers) + len(pod.containers), soft, wish, chip.paired)
+    asks.sort(key=lambda ask: (ask.initial, ask.sidecar))
+    return Request(
+        chip.common_word, tuple(asks), len(pod.init_containers) + len(pod.containers), soft, wish, chip.paired
+    )
 
 
 def is_soft(pod: AnyPod) -> bool:
@@ -107,99 +115,46 @@ def _mentioned(pod: AnyPod, chips: Sequence[AscendChip]) -> list[AscendChip]:
     return [c for c in chips if c.resource in names or c.memory_resource in names or c.core_resource in names]
 
 
-def _asks_of(pod: AnyPod, chip: AscendChip, *, soft: bool) -> tuple[tuple[Ask, ...], list[Violation]]:
-    violations: list[Violation] = []
-    early: list[Ask] = []
-    sidecars: list[Ask] = []
-    for position, container in enumerate(pod.init_containers):
-        ask = _ask(_Figures(container, "init container", violations), position, chip, soft=soft)
-        if ask is not None and container.sidecar:
-            sidecars.append(ask._replace(sidecar=True))
-        elif ask is not None:
-            early.append(ask._replace(initial=True))
-    offset = len(pod.init_containers)
-    asks = [
-        ask
-        for position, container in enumerate(pod.containers)
-        if (ask := _ask(_Figures(container, "container", violations), offset + position, chip, soft=soft)) is not None
-    ]
-    return (*asks, *sidecars, *early), violations
-
-
-def _ask(read: "_Figures", position: int, chip: AscendChip, *, soft: bool) -> Ask | None:
-    violations = read.violations
+def _ask(place: Place, chip: AscendChip, *, soft: bool) -> Ask | None:
+    figures = place.figures
+    violations = figures.violations
     before = len(violations)
-    number = read(chip.resource, "CS101")
+    number = figures.read(chip.resource, "CS101")
     factor = chip.memory_factor
-    memory = read(chip.memory_resource, "CS101", MAX_INT32 // factor, partial(parse_memory, mib_per_unit=factor))
+    as_memory = partial(parse_memory, mib_per_unit=factor)
+    memory = figures.read(chip.memory_resource, "CS101", maximum=MAX_INT32 // factor, parse=as_memory)
     memory = memory and memory * factor
-    cores = read(chip.core_resource, "CS103", 100 if soft else MAX_INT32)
+    cores = figures.read(chip.core_resource, "CS103", maximum=100 if soft else MAX_INT32)
     if number is None and memory is None:
         return None
     if number == 0:
         if memory or cores:
-            read.wrong("CS203", chip.resource, f"write {chip.resource}: 1, or leave out its memory and cores as well")
+            figures.wrong(
+                "CS203", chip.resource, f"write {chip.resource}: 1, or leave out its memory and cores as well"
+            )
         return None
     if len(violations) > before:
-        return Ask(position, 1, None, 0)
+        return Ask(place.container, 1, None, 0)
     cut = None
     most = MODULE if chip.paired else 1
     if memory:
         cut = Cut(memory) if soft and memory <= chip.capacity_mib else trim(chip, memory)
         if cut is None:
-            read.wrong(
+            figures.wrong(
                 "CS102",
                 chip.memory_resource,
                 f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; "
                 f"write {chip.capacity_mib // factor} or less",
             )
         elif number and number > most and not soft and cut.template:
-            read.wrong(
+            figures.wrong(
                 "CS207",
                 chip.memory_resource,
                 f"several chips can only be asked for whole: leave the memory out, or write {chip.resource}: {most}",
             )
     if chip.paired and number is not None and number % MODULE:
-        read.wrong("CS207", chip.resource, f"chips come in modules of two: write {number + 1}")
-    return Ask(position, most if number is None else number, cut, cores or 0)
-
-
-class _Figures:
-    """Reads one container's figures, limits before requests, and notes what is wrong with them."""
-
-    def __init__(self, container: Container, role: str, violations: list[Violation]) -> None:
-        self._container = container
-        self._role = role
-        self.violations = violations
-
-    def __call__(
-        self,
-        resource: str,
-        code: str,
-        maximum: int = MAX_INT32,
-        parse: Callable[[str, str, int], int] = parse_count,
-    ) -> int | None:
-        text, place = self._text(resource)
-        if text is None:
-            return None
-        try:
-            return parse(text, self._field(place, resource), maximum)
-        except InvalidRequestError as e:
-            self.violations.append(Violation(code=code, field=e.field, found=e.found, remedy=e.remedy))
-            return None
-
-    def wrong(self, code: str, resource: str, remedy: str) -> None:
-        """Note that what is written of *resource* cannot be asked."""
-        text, place = self._text(resource)
-        field = self._field(place, resource)
-        self.violations.append(Violation(code=code, field=field, found=quoted(text or ""), remedy=remedy))
-
-    def _text(self, resource: str) -> tuple[str | None, str]:
-        text = self._container.limits.get(resource)
-        return (self._container.requests.get(resource), "request") if text is None else (text, "limit")
-
-    def _field(self, place: str, resource: str) -> str:
-        return f'{self._role} "{self._container.name}": {place} {resource}'
+        figures.wrong("CS207", chip.resource, f"chips come in modules of two: write {number + 1}")
+    return Ask(place.container, most if number is None else number, cut, cores or 0, place.initial, place.sidecar)
 
 
 def _selection(pod: AnyPod, chip: AscendChip, violations: list[Violation]) -> CardSelection:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import Card, Cut, Kind, chips_of, cores_total, trim
-from core.dialects.ascend_hami.devices import Assigned, Segment, Unreadable, decode_devices, encode_devices
 from core.dialects.ascend_hami.requests import is_soft
 from core.errors import InvalidRequestError
 from core.model import Pod
 from core.port.cards import CardShare, Held, Hole, NodeRoom, Tally
 from core.port.refusals import Reason
 from core.tables import AscendChip, Tables
+from core.wire.entries import Unread, Written, decode_segments, encode_segments
 
 
 class Entry(NamedTuple):
@@ -85,7 +85,7 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
     count, closes = 0, ""
     for chip, text in found:
         try:
-            segments = decode_devices(text, f"annotation {keys.allocated(chip.common_word)}")
+            segments = decode_segments(text, f"annotation {keys.allocated(chip.common_word)}")
         except InvalidRequestError as e:
             closes = closes or f"pod {pod.key}: {e}"
             continue
@@ -115,23 +115,23 @@ def _unnamed(pod: Pod, words: Collection[str], tables: Tables) -> str:
     return ""
 
 
-def _entries(segments: Sequence[Segment], chip: AscendChip, *, soft: bool) -> list[Entry]:
+def _entries(segments: Sequence[Sequence[Written | Unread]], chip: AscendChip, *, soft: bool) -> list[Entry]:
     return [
-        Entry(container, one.uuid, one.memory_mib, one.cores, _cut(one, chip, soft=soft).template)
+        Entry(container, one.name, one.memory, one.cores, _cut(one, chip, soft=soft).template)
         for container, segment in enumerate(segments)
         for one in segment
-        if isinstance(one, Assigned)
+        if isinstance(one, Written)
     ]
 
 
-def _cut(one: Assigned, chip: AscendChip, *, soft: bool) -> Cut:
+def _cut(one: Written, chip: AscendChip, *, soft: bool) -> Cut:
     """What an entry stands for: the memory that it books, and the template that the plugin was told with it."""
-    cut = None if soft else trim(chip, one.memory_mib)
-    return Cut(one.memory_mib) if cut is None else cut._replace(memory_mib=one.memory_mib)
+    cut = None if soft else trim(chip, one.memory)
+    return Cut(one.memory) if cut is None else cut._replace(memory_mib=one.memory)
 
 
 def _charges(
-    pod: Pod, segments: Sequence[Segment], chip: AscendChip, slots: dict[str, int], *, soft: bool
+    pod: Pod, segments: Sequence[Sequence[Written | Unread]], chip: AscendChip, slots: dict[str, int], *, soft: bool
 ) -> list[Charge]:
     """The peak on every chip: what runs together is added, what runs one after the other is not (ascend 5.4)."""
     initial = _initial(pod, segments)
@@ -149,7 +149,7 @@ def _charges(
     return list(peaks.values())
 
 
-def _initial(pod: Pod, segments: Sequence[Segment]) -> frozenset[int]:
+def _initial(pod: Pod, segments: Sequence[Sequence[Written | Unread]]) -> frozenset[int]:
     """The positions of init containers that end; none where segments do not stand for all containers (VC)."""
     inits = pod.init_containers
     if not inits or len(segments) != len(inits) + len(pod.containers):
@@ -157,11 +157,11 @@ def _initial(pod: Pod, segments: Sequence[Segment]) -> frozenset[int]:
     return frozenset(position for position, one in enumerate(inits) if not one.sidecar)
 
 
-def _one(one: Assigned | Unreadable, chip: AscendChip, slots: dict[str, int], *, soft: bool) -> Charge:
-    slot = slots.get(one.uuid, -1)
-    if isinstance(one, Unreadable):
-        return Charge(slot, one.uuid, 0, 0, 0, 0, 0, 0, 1)
-    return charge_of(slot, one.uuid, _cut(one, chip, soft=soft), one.cores, soft=soft)
+def _one(one: Written | Unread, chip: AscendChip, slots: dict[str, int], *, soft: bool) -> Charge:
+    slot = slots.get(one.name, -1)
+    if isinstance(one, Unread):
+        return Charge(slot, one.name, 0, 0, 0, 0, 0, 0, 1)
+    return charge_of(slot, one.name, _cut(one, chip, soft=soft), one.cores, soft=soft)
 
 
 def _sum(first: Charge | None, second: Charge) -> Charge:
@@ -176,10 +176,10 @@ def _peak(first: Charge | None, second: Charge) -> Charge:
     return Charge(first.slot, first.uuid, *(max(a, b) for a, b in zip(first[2:], second[2:], strict=True)))
 
 
-def _closes(pod: Pod, chip: AscendChip, segments: Sequence[Segment], slots: dict[str, int]) -> str:
+def _closes(pod: Pod, chip: AscendChip, segments: Sequence[Sequence[Written | Unread]], slots: dict[str, int]) -> str:
     for segment in segments:
         for one in segment:
-            if isinstance(one, Unreadable) and one.uuid not in slots:
+            if isinstance(one, Unread) and one.name not in slots:
                 return (
                     f"pod {pod.key}: annotation {keys.allocated(chip.common_word)} holds '{one.text[:64]}', which "
                     "cannot be read and names no device of the node; delete the pod"
@@ -190,10 +190,10 @@ def _closes(pod: Pod, chip: AscendChip, segments: Sequence[Segment], slots: dict
 def wire_text(assignment: Assignment) -> str:
     """The value of both device annotations: one segment per container, empty ones included (ascend 4.7)."""
     word, count = assignment.word, assignment.segments
-    segments: list[list[Assigned]] = [[] for _ in range(count)]
+    segments: list[list[Written]] = [[] for _ in range(count)]
     for container, uuid, memory, cores, _ in assignment.entries:
-        segments[container].append(Assigned(uuid, word, memory, cores))
-    return encode_devices(segments)
+        segments[container].append(Written(uuid, word, memory, cores))
+    return encode_segments(segments)
 
 
 def take(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:

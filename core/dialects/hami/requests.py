@@ -16,12 +16,12 @@ from core.sharing.request import (
     ANY_ORDER,
     EVEN,
     Ask,
-    Figures,
     Order,
+    Place,
     Request,
     Weights,
-    asks_of,
     check_words,
+    places_of,
     selection_of,
 )
 from core.tables import HamiTable, Tables
@@ -63,13 +63,13 @@ def _means_hami(pod: AnyPod, table: HamiTable) -> bool:
 def readable_request(pod: AnyPod, table: HamiTable) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, as upstream's scheduler reads it; None if nothing, violations if it cannot be placed."""
     violations: list[Violation] = []
-    asks = asks_of(pod, lambda figures, at: _ask(figures, at, table), violations)
+    asks = [ask for place in places_of(pod, violations) if (ask := _ask(place, table)) is not None]
     if not asks and not violations:
         return None
     modes = _words(pod, keys.MODE)
     check_words(keys.MODE, modes, keys.MODES, violations)
     found = Request(
-        asks=asks,
+        asks=tuple(sorted(asks, key=lambda ask: (ask.initial, ask.sidecar))),
         segments=len(pod.init_containers) + len(pod.containers),
         selection=selection_of(pod.annotations, keys.USE_UUID, keys.NO_USE_UUID, violations),
         modes=modes,
@@ -78,7 +78,8 @@ def readable_request(pod: AnyPod, table: HamiTable) -> Request | tuple[Violation
     return tuple(violations) if violations else found
 
 
-def _ask(figures: Figures, position: int, table: HamiTable) -> Ask | None:
+def _ask(place: Place, table: HamiTable) -> Ask | None:
+    figures = place.figures
     number = figures.read(table.count_resource, "CS101")
     if not number:
         return None
@@ -90,7 +91,9 @@ def _ask(figures: Figures, position: int, table: HamiTable) -> Ask | None:
     cores = figures.read(table.cores_resource, "CS103", maximum=100)
     if not memory and not percent:
         memory, percent = table.default_memory, 0 if table.default_memory else 100
-    return Ask(position, number, memory, 0 if memory else percent, table.default_cores if cores is None else cores)
+    if cores is None:
+        cores = table.default_cores
+    return Ask(place.container, number, memory, 0 if memory else percent, cores, place.initial, place.sidecar)
 
 
 def _words(pod: AnyPod, key: str) -> tuple[str, ...]:

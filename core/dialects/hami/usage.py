@@ -15,14 +15,10 @@ from core.port.cards import Held
 from core.sharing.account import Assignment, Entry, assigned
 from core.sharing.card import MIG, Card
 from core.tables import HamiTable, Tables
-from core.units import MAX_INT32
-from core.wire.entries import Entry as Written
-from core.wire.entries import Unread, entries, text_of
-from core.wire.reading import check_length
+from core.wire import entries
+from core.wire.entries import Unread, Written
 
 _SEPARATOR: Final = ";"
-# A pod has no more containers with cards, and hardly one of them more cards than a node has.
-_MAX_DEVICES: Final = 512
 
 
 def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
@@ -82,19 +78,15 @@ def _names_others(reserved: mig.Reservations | None, slots: Mapping[str, int]) -
 
 
 def decode_segments(text: str, field: str) -> list[list[Written | Unread]]:
-    """Read an assignment, one segment per container; padding without a name is dropped, the rest stays.
+    """Read an assignment; padding without a name is dropped, the rest stays.
 
     Raises:
-        InvalidRequestError: longer than an annotation may be, or of more devices than a pod can have.
+        InvalidRequestError: as `entries.decode_segments`.
     """
-    check_length(text, field)
-    if max(text.count(":"), text.count(_SEPARATOR)) > _MAX_DEVICES:
-        raise InvalidRequestError(field, text, f"no more than {_MAX_DEVICES} devices of one pod are read")
-    pieces = text.split(_SEPARATOR)
-    if not pieces[-1].strip():
-        pieces.pop()
-    # Upstream passes over what has no comma, and up to v2.5 wrote ``,,0,0`` for containers without a card.
-    return [[one for one in entries(piece, MAX_INT32) if one.name and _has_fields(one)] for piece in pieces]
+    # Upstream skips what has no comma, and up to v2.5 wrote ``,,0,0`` for containers without a card.
+    return [
+        [one for one in segment if one.name and _has_fields(one)] for segment in entries.decode_segments(text, field)
+    ]
 
 
 def _has_fields(one: Written | Unread) -> bool:
@@ -123,10 +115,10 @@ def _places(pod: Pod, segments: Sequence[Sequence[object]], table: HamiTable) ->
 
 def wire_text(assignment: Assignment) -> str:
     """Return the value of both device annotations: one segment for each container, empty ones included (hami 2.5)."""
-    segments: list[list[tuple[str, str, int, int]]] = [[] for _ in range(assignment.segments)]
+    segments: list[list[Written]] = [[] for _ in range(assignment.segments)]
     for one in assignment.entries:
-        segments[one.container].append((one.uuid, keys.NVIDIA, one.memory, one.cores))
-    return "".join(text_of(one) + _SEPARATOR for one in segments)
+        segments[one.container].append(Written(one.uuid, keys.NVIDIA, one.memory, one.cores))
+    return entries.encode_segments(segments)
 
 
 def reservations_text(assignment: Assignment) -> str:

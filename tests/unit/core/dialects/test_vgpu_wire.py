@@ -4,8 +4,6 @@ import pytest
 
 from core.dialects.vgpu import mig
 from core.dialects.vgpu.pod_devices import (
-    Assigned,
-    Unreadable,
     decode_pod_devices,
     devices_left,
     readable,
@@ -13,6 +11,7 @@ from core.dialects.vgpu.pod_devices import (
 from core.errors import InvalidRequestError
 from core.sharing.slices import Slice, card_id, choose, profile_at
 from core.tables import VgpuTable
+from core.wire.entries import Unread, Written
 from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import A100, A100_LAYOUTS, record
 
@@ -55,8 +54,8 @@ def test_a_register_that_is_none_is_a_typed_error(text):
 
 def test_what_cannot_be_read_is_kept_as_unreadable():
     (segment,) = decode_pod_devices("GPU-a,NVIDIA,1:GPU-b,NVIDIA,1,1:")
-    assert segment == (Unreadable("GPU-a", "GPU-a,NVIDIA,1"), Assigned("GPU-b", "NVIDIA", 1, 1))
-    assert readable((segment,)) == ((Assigned("GPU-b", "NVIDIA", 1, 1),),)
+    assert segment == (Unread("GPU-a", "GPU-a,NVIDIA,1"), Written("GPU-b", "NVIDIA", 1, 1))
+    assert readable((segment,)) == ((Written("GPU-b", "NVIDIA", 1, 1),),)
 
 
 def test_devices_left_are_counted_as_the_plugin_counts_them():
