@@ -245,16 +245,18 @@ def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:
     """Return the cards that hold more than they have, each as a sentence with numbers."""
     found: list[str] = []
     for card in cards:
-        fixed, kind = card.fixed, card.fixed.kind
-        is_usable = fixed.fault is not Reason.UNUSABLE
+        fixed = card.fixed
+        if fixed.fault is Reason.UNUSABLE:
+            continue
         # The slices of a card that is cut can exceed its memory together: they alone count.
-        if card.used_memory > fixed.memory and is_usable and not (card.slices or kind.layout):
-            found.append(f"{fixed.uuid} holds {card.used_memory * kind.factor} MiB of {fixed.memory * kind.factor} MiB")
-        if card.used_cores > fixed.cores and is_usable and not _slices.have_cores(kind.layout):
+        if card.used_memory > fixed.memory and not (card.slices or fixed.kind.layout):
+            factor = fixed.kind.factor
+            found.append(f"{fixed.uuid} holds {card.used_memory * factor} MiB of {fixed.memory * factor} MiB")
+        if card.used_cores > fixed.cores and not _slices.have_cores(fixed.kind.layout):
             found.append(f"{fixed.uuid} holds {card.used_cores} % of its {fixed.cores} % cores")
-        if card.used_slots > fixed.slots and is_usable:
+        if card.used_slots > fixed.slots:
             found.append(f"{fixed.uuid} holds {card.used_slots} shares of {fixed.slots}")
-        if _slices.conflicting(card.slices):
+        if card.slices and _slices.conflicting(card.slices):
             shown = ", ".join([_slices.shown(one) for one in card.slices])
             found.append(f"{fixed.uuid} holds MIG slices that cannot exist together: {shown}")
     return tuple(found)
