@@ -195,14 +195,18 @@ class QueueSpec:
 
 
 def group_of(pod: Pod) -> GroupKey | None:
-    """Return the group of *pod*: Volcano's first, then Kubernetes' own, then Coscheduling's."""
+    """Return the group of *pod*: Volcano's first, then Coscheduling's, then Kubernetes' own.
+
+    Kubernetes' own comes last because people write the others, while the Job controller of Kubernetes 1.37 puts every
+    pod of a Job into a group without a minimum (groups 7).
+    """
     name = pod.annotations.get(MEMBER_OF)
     if name:
         return GroupKey(GroupKind.VOLCANO, pod.namespace, name)
-    if pod.scheduling_group:
-        return GroupKey(GroupKind.NATIVE, pod.namespace, pod.scheduling_group)
     name = pod.labels.get(COSCHEDULING_MEMBER_OF)
-    return GroupKey(GroupKind.COSCHEDULING, pod.namespace, name) if name else None
+    if name:
+        return GroupKey(GroupKind.COSCHEDULING, pod.namespace, name)
+    return GroupKey(GroupKind.NATIVE, pod.namespace, pod.scheduling_group) if pod.scheduling_group else None
 
 
 def task_of(pod: Pod) -> str:

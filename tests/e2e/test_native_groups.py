@@ -1,10 +1,9 @@
 """Groups of Kubernetes' own, on an API server that serves them, behind feature gates, in its version (groups 7)."""
 
-import subprocess
-
 import pytest
 
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
+from tests.support.servers.native_groups import groups_of
 from tests.support.servers.prepared import prepare
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.request_log import write_policy
@@ -13,22 +12,8 @@ from tests.support.worlds.controller_rig import NODES, PODS, share
 from tests.support.worlds.frameworks import CARDS, frameworks, play
 from tests.support.worlds.rig_realapi import real_rig
 
-GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
-# What JobSet's guides switch on beside these.
+# What JobSet's guides switch on beside the gates of groups.
 MORE_GATES = ",TopologyAwareWorkloadScheduling=true,DRAWorkloadResourceClaims=true"
-# Where the groups are and the condition is, by whether Kubernetes is 1.36 or later.
-FIRST, LATER = ("v1alpha2", "PodGroupScheduled"), ("v1beta1", "PodGroupInitiallyScheduled")
-
-
-def version_of(server):
-    """The version of groups that *server* serves, and their condition."""
-    said = subprocess.run([server, "--version"], capture_output=True, text=True, check=True, timeout=30.0).stdout
-    return FIRST if said.startswith("Kubernetes v1.36.") else LATER
-
-
-def gates(version):
-    """What a server is given to serve groups in *version*."""
-    return GATES, f"--runtime-config=scheduling.k8s.io/{version}=true"
 
 
 def group(name, version):
@@ -47,8 +32,7 @@ async def world(tmp_path, tmp_path_factory):
     logs = logs_folder("native-groups", tmp_path_factory)
     logs.mkdir(parents=True, exist_ok=True)
     binaries = binaries_or_skip()
-    version, _ = version_of(binaries.kube_apiserver)
-    arguments = (*write_policy(logs), *gates(version))
+    arguments = (*write_policy(logs), *groups_of(binaries.kube_apiserver).arguments)
     async with RealApi(binaries, logs=logs, apiserver_args=arguments) as api:
         prepared = await prepare(api, tmp_path)
         async with real_rig(prepared, tmp_path, "native-groups", NODES[:1]) as found:
@@ -57,7 +41,7 @@ async def world(tmp_path, tmp_path_factory):
 
 
 async def test_members_wait_for_their_group_and_it_is_told_that_they_have_their_places(world):
-    version, condition = version_of(binaries_or_skip().kube_apiserver)
+    version, condition, *_ = groups_of(binaries_or_skip().kube_apiserver)
     groups = f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups"
     await world.add(member("a", "g"), member("b", "g"))
     assert (await world.get("a"))["spec"]["schedulingGroup"] == {"podGroupName": "g"}
@@ -81,12 +65,12 @@ async def test_members_wait_for_their_group_and_it_is_told_that_they_have_their_
 async def test_what_frameworks_make_of_native_groups_becomes_what_their_page_says(tmp_path, tmp_path_factory):
     logs = logs_folder("native-frameworks", tmp_path_factory)
     binaries = binaries_or_skip()
-    version, _ = version_of(binaries.kube_apiserver)
-    switched, served = gates(version)
-    async with RealApi(binaries, logs=logs, apiserver_args=(switched + MORE_GATES, served)) as api:
+    found = groups_of(binaries.kube_apiserver)
+    arguments = found._replace(gates=found.gates + MORE_GATES).arguments
+    async with RealApi(binaries, logs=logs, apiserver_args=arguments) as api:
         prepared = await prepare(api, tmp_path)
         for framework in frameworks():
             if framework.native:
                 nodes, name = CARDS[framework.cards].nodes(), f"native-{framework.version}"
                 async with real_stage(prepared, tmp_path / name, name, nodes=nodes) as stage:
-                    await play(stage.admin, framework, version)
+                    await play(stage.admin, framework, found.version)

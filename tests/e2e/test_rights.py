@@ -32,6 +32,7 @@ from tests.integration import (
 from tests.support.servers import request_log
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.manifests import Json, Runner, find
+from tests.support.servers.native_groups import groups_of
 from tests.support.servers.prepared import Prepared, prepare
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.stage_prepared import real_stage
@@ -204,8 +205,7 @@ async def test_every_right_is_used_and_nothing_beyond_them(tmp_path: Path, tmp_p
     logs = logs_folder("rights", tmp_path_factory)
     logs.mkdir(parents=True, exist_ok=True)
     binaries = binaries_or_skip()
-    version, _ = test_native_groups.version_of(binaries.kube_apiserver)
-    arguments = (*request_log.write_policy(logs), *test_native_groups.gates(version))
+    arguments = (*request_log.write_policy(logs), *groups_of(binaries.kube_apiserver).arguments)
     async with RealApi(binaries, logs=logs, apiserver_args=arguments) as api:
         prepared = await prepare(api, tmp_path)
         for at, play in enumerate(PLAYED):

@@ -1,6 +1,6 @@
 """Deployments and Jobs as Kubernetes' own controllers make their pods: kube-controller-manager beside the API server.
 
-Feature gates of 1.36 are on with which the Job controller makes groups for Jobs itself (groups 7).
+Feature gates are on with which the Job controller makes groups for Jobs itself (groups 7).
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from sandbox.client import ApiStatusError, PatchKind
 from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import RUN_SECONDS
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
+from tests.support.servers.native_groups import groups_of
 from tests.support.servers.prepared import prepare
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.request_log import write_policy
@@ -24,9 +25,6 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)
 CARDS = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}
 NODES = ({"name": "t4-a", "plugin": CARDS}, {"name": "t4-b", "plugin": CARDS})
 WHOLE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "15360"}
-GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true,WorkloadWithJob=true"
-SERVED = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
-GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 _OURS = ("/apis/apps/v1/namespaces/cardshare-system/deployments", "/apis/batch/v1/namespaces/cardshare-system/jobs")
 
 
@@ -38,14 +36,16 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         pytest.skip("kube-controller-manager not found; name it with KUBE_CONTROLLER_MANAGER")
     logs, folder = logs_folder("workloads", tmp_path_factory), tmp_path_factory.mktemp("workloads")
     logs.mkdir(parents=True, exist_ok=True)
-    async with RealApi(binaries, logs=logs, apiserver_args=(*write_policy(logs), GATES, SERVED)) as api:
+    groups = groups_of(binaries.kube_apiserver)
+    groups = groups._replace(gates=f"{groups.gates},WorkloadWithJob=true")
+    async with RealApi(binaries, logs=logs, apiserver_args=(*write_policy(logs), *groups.arguments)) as api:
         prepared = await prepare(api, folder)
         async with prepared.client() as admin:
             # Its processes run beside the server; pods that are made for them here would wait for ever.
             for path in _OURS:
                 for one in await admin.list(path):
                     await admin.delete(f"{path}/{one['metadata']['name']}")
-        await api.start_controller_manager(GATES)
+        await api.start_controller_manager(groups.gates, more=groups.controllers)
         async with real_stage(prepared, folder, "stage", nodes=NODES) as found:
             yield found
             await end(found)
@@ -67,12 +67,12 @@ def deployment(name, replicas, namespace="default"):
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
-def job(name, parallelism, *, completions=0, namespace="default", indexed=False, **more):
+def job(name, parallelism, *, completions=0, namespace="default", own=None, **more):
     spec = {
         "parallelism": parallelism,
         "completions": completions or parallelism,
         "template": template(name, restartPolicy="Never", **more),
-        **({"completionMode": "Indexed"} if indexed else {}),
+        **(own or {}),
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
@@ -191,14 +191,20 @@ async def test_a_job_whose_pods_name_a_group_starts_whole_or_not_at_all(stage):
 
 async def test_a_job_whose_template_names_a_group_of_kubernetes_own_starts_whole_or_not_at_all(stage):
     policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
-    group = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": policy}
-    await stage.admin.create(GROUPS, group)
+    version = groups_of(binaries_or_skip().kube_apiserver).version
+    groups = f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups"
+    api_version = f"scheduling.k8s.io/{version}"
+    group = {"apiVersion": api_version, "kind": "PodGroup", "metadata": {"name": "g"}, "spec": policy}
+    await stage.admin.create(groups, group)
     await is_gang(stage, job("learns", 3, seconds=0.5, schedulingGroup={"podGroupName": "g"}))
-    await stage.admin.delete(f"{GROUPS}/g")
+    await stage.admin.delete(f"{groups}/g")
 
 
-async def test_an_indexed_job_is_a_gang_by_the_group_that_its_controller_makes(stage):
-    await is_gang(stage, job("learns", 3, seconds=0.5, indexed=True))
+async def test_a_job_is_a_gang_by_the_group_that_its_controller_makes(stage):
+    own = {"completionMode": "Indexed"}
+    if not groups_of(binaries_or_skip().kube_apiserver).is_for_every_indexed_job:
+        own["scheduling"] = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    await is_gang(stage, job("learns", 3, seconds=0.5, own=own))
 
 
 async def is_gang(stage, made):

@@ -25,6 +25,7 @@ import ssl
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -199,16 +200,17 @@ class RealApi:
         """
         return await asyncio.to_thread(self._start_scheduler, requests_per_s)
 
-    async def start_controller_manager(self, *flags: str) -> Child:
+    async def start_controller_manager(self, *flags: str, more: Sequence[str] = ()) -> Child:
         """Start kube-controller-manager as an administrator, which runs workloads, quotas, garbage and namespaces.
 
         What judges nodes is left out: nobody here beats as kubelets do. Ends with the server, or by `stop_child`.
+        more: further controllers.
 
         Raises:
             RealApiUnavailable: there is no kube-controller-manager.
             RuntimeError: it did not become ready.
         """
-        return await asyncio.to_thread(self._start_controller_manager, flags)
+        return await asyncio.to_thread(self._start_controller_manager, flags, more)
 
     async def stop_child(self, child: Child) -> None:
         """End a process that runs beside the server."""
@@ -359,12 +361,12 @@ class RealApi:
         flags = (f"--config={config_file}",)
         return self._start_component("kube-scheduler", self.binaries.kube_scheduler, flags, "/readyz")
 
-    def _start_controller_manager(self, flags: tuple[str, ...]) -> Child:
+    def _start_controller_manager(self, flags: Sequence[str], more: Sequence[str]) -> Child:
         if self.binaries.kube_controller_manager is None:
             raise RealApiUnavailable("kube-controller-manager not found; name it with KUBE_CONTROLLER_MANAGER")
         ours = (
             f"--kubeconfig={self.kubeconfig}",
-            f"--controllers={','.join(_CONTROLLERS)}",
+            f"--controllers={','.join((*_CONTROLLERS, *more))}",
             "--leader-elect=false",
             "--kube-api-qps=500",
             "--kube-api-burst=500",

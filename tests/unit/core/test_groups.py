@@ -13,7 +13,9 @@ def pod(**fields):
 def test_a_pod_is_a_member_of_the_first_group_that_names_it():
     assert group_of(pod()) is None
     assert group_of(pod(labels=COSCHEDULINGS)) == GroupKey(GroupKind.COSCHEDULING, "ml", "c")
-    assert group_of(pod(labels=COSCHEDULINGS, scheduling_group="n")) == GroupKey(GroupKind.NATIVE, "ml", "n")
+    assert group_of(pod(scheduling_group="n")) == GroupKey(GroupKind.NATIVE, "ml", "n")
+    # The Job controller of Kubernetes 1.37 names one for every pod.
+    assert group_of(pod(labels=COSCHEDULINGS, scheduling_group="n")) == GroupKey(GroupKind.COSCHEDULING, "ml", "c")
     assert group_of(pod(scheduling_group="n", annotations=VOLCANOS)) == GroupKey(GroupKind.VOLCANO, "ml", "v")
 
 
