@@ -8,6 +8,7 @@ from typing import Final
 from controller.actions import Target, target_of
 from controller.deciding.lifecycle import UNSETTLED, Entry
 from controller.deciding.room import Room
+from core.groups import GroupKey, group_of
 from core.model import NodeName, PodUid
 
 
@@ -33,6 +34,8 @@ class Nominations:
 
     def __init__(self) -> None:
         self._nominations: Final[dict[PodUid, Nomination]] = {}
+        # The pods in whose names room is made for their groups.
+        self._by_group: Final[dict[GroupKey, PodUid]] = {}
 
     def __len__(self) -> int:
         return len(self._nominations)
@@ -47,16 +50,23 @@ class Nominations:
     def put(self, nomination: Nomination) -> None:
         """From now on room is made so."""
         self._nominations[nomination.uid] = nomination
+        if nomination.key is not None:
+            self._by_group[nomination.key] = nomination.uid
 
     def drop(self, nomination: Nomination) -> None:
         """No room is made any more."""
         self._nominations.pop(nomination.uid, None)
+        if nomination.key is not None:
+            self._by_group.pop(nomination.key, None)
 
     def of(self, entry: Entry) -> Nomination | None:
         """The room that is made for *entry*, or its group."""
-        if not self._nominations:
-            return None
-        return self._nominations.get(entry.pod.uid) or next((one for one in self if one.is_for(entry)), None)
+        found = self._nominations.get(entry.pod.uid)
+        if found is not None or not self._by_group:
+            return found
+        key = group_of(entry.pod)
+        uid = self._by_group.get(key) if key is not None else None
+        return self._nominations[uid] if uid is not None else None
 
     def restore(self, entry: Entry, now_s: float, wait_s: float) -> None:
         """Go on keeping the room of which the pod's own status says that it is being made."""

@@ -40,8 +40,9 @@ LOWER: Final = "of a lower priority"
 OF_QUEUES: Final = "of queues that hold more than they deserve"
 _LOOK_S: Final = 1.0
 _SLICE_S: Final = 0.003
-# Searching takes no more than a twentieth of the time.
+# Searches that find nobody take at most a twentieth of the time; the others, of which each ends with a placed pod, half.
 _REST_PER_WORK: Final = 19.0
+_REST_PER_FOUND: Final = 1.0
 # For whom nobody can leave, and for whom nobody has to, is not searched again at once.
 _NOBODY_S: Final = 60.0
 _NO_NEED_S: Final = 5.0
@@ -49,7 +50,8 @@ _NO_NEED_S: Final = 5.0
 _SPARED_S: Final = 30.0
 # All have left, and this later the pod is refused still.
 _QUIET_S: Final = 5.0
-_NOMINATIONS_MAX: Final = 16
+# As many pods and groups have room made for them at once: victims take up to their grace period to leave.
+_NOMINATIONS_MAX: Final = 256
 # Of pods that ask the same so many are looked at for one that is to be searched for.
 _LOOKED_FOR: Final = 256
 
@@ -100,6 +102,8 @@ class Preempting:
         self._search: _Search | None = None
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
+        # Whether the last search found somebody: then the next one does not wait for the next look.
+        self._goes_on = False
         # What is not searched for again before a time, for pods of a priority and queue.
         self._rests: dict[tuple[Ask, int, str], float] = {}
         self._skipped = 0
@@ -116,16 +120,19 @@ class Preempting:
         """When to look next, monotonic."""
         if self._search is not None:
             return -_NEVER
-        if len(self._nominations) or (self.is_on and self._planner.life.is_refusing):
-            return self._looked_s + _LOOK_S
-        return _NEVER
+        if not len(self._nominations) and not (self.is_on and self._planner.life.is_refusing):
+            return _NEVER
+        look_s = self._looked_s + _LOOK_S
+        return min(look_s, self._rests_until_s) if self._goes_on else look_s
 
     def look(self, now_s: float) -> None:
         """End what is over, and search for whom others are to leave."""
         if self._search is None:
-            self._looked_s = now_s
-            for nomination in self._nominations:
-                self._tend(nomination, now_s)
+            self._goes_on = False
+            if now_s >= self._looked_s + _LOOK_S:
+                self._looked_s = now_s
+                for nomination in self._nominations:
+                    self._tend(nomination, now_s)
         if not self.is_on or self._occupants.budgets is None:
             self._search = None
             return
@@ -236,29 +243,31 @@ class Preempting:
         search.worked_s += self._clock() - started_s
         if is_over:
             self._search = None
-            self._rests_until_s = self._clock() + _REST_PER_WORK * search.worked_s
-            self._answered(search, answer)
+            self._goes_on = self._answered(search, answer)
+            rest = _REST_PER_FOUND if self._goes_on else _REST_PER_WORK
+            self._rests_until_s = max(self._rests_until_s, self._clock() + rest * search.worked_s)
 
-    def _answered(self, search: _Search, answer: Eviction | None) -> None:
-        """Somebody may leave for who was searched for, or nobody."""
+    def _answered(self, search: _Search, answer: Eviction | None) -> bool:
+        """Somebody may leave for who was searched for, or nobody; whether they are asked to."""
         now_s, entry = self._clock(), self._planner.life.get(search.uid)
         if entry is None or entry.stage is not Stage.REFUSED or entry.parked != search.ask:
-            return
+            return False
         who = search.ask, entry.standing.priority, entry.line
         if answer is None:
             # Nodes on which room is made for others are left out, for a while.
             self._rests[who] = now_s + (_NO_NEED_S if len(self._nominations) else _NOBODY_S)
             if len(self._planner.ledger.states) > LOOKED_AT_MAX:
                 self._skipped += LOOKED_AT_MAX
-            return
+            return False
         # Meanwhile others may have come and gone.
         nodes = frozenset(placement.node for placement in answer.placements)
         question = self.question(entry, only=nodes)
         again = ended(question.steps) if answer.victims else None
         if again is None or not again.victims or again.violations > answer.violations:
             self._rests[who] = now_s + _NO_NEED_S
-            return
+            return False
         self._nominate(entry, again, question.takes_back, now_s)
+        return True
 
     # ------------------------------------------------------------------ claiming
 

@@ -75,6 +75,20 @@ def test_after_the_delay_others_are_asked_to_leave_and_their_room_is_kept():
     assert found.metrics.preemptions.labels("placed")._value.get() == 1
 
 
+def test_for_many_at_once_room_is_made_within_seconds():
+    many = 40
+    found = world(*(node(f"n{at:02d}") for at in range(many)))
+    full(found, *(f"low{at:02d}" for at in range(many)))
+    for at in range(many):
+        found.adds(pod(f"high{at:02d}", memory=MIB, priority=10))
+    waits(found)
+    for _ in range(many):
+        found.passes(0.02)
+    asked = asks(found)
+    assert len(asked) == many
+    assert sorted(name for names in asked.values() for name in names) == [f"low{at:02d}" for at in range(many)]
+
+
 def test_a_pod_before_it_takes_the_room():
     found = world()
     full(found, "low")
