@@ -40,7 +40,7 @@ LOWER: Final = "of a lower priority"
 OF_QUEUES: Final = "of queues that hold more than they deserve"
 _LOOK_S: Final = 1.0
 _SLICE_S: Final = 0.003
-# Searches that find nobody take at most a twentieth of the time; the others, of which each ends with a placed pod, half.
+# Searches that find nobody take at most a twentieth of the time; those that make room for a pod, half of it.
 _REST_PER_WORK: Final = 19.0
 _REST_PER_FOUND: Final = 1.0
 # For whom nobody can leave, and for whom nobody has to, is not searched again at once.

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -19,6 +19,7 @@ from tests.support.worlds.processes import Child
 _decode_line: Final = msgspec.json.Decoder(Sighting).decode
 _READY: Final = b"ready\n"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+_MERGE_PATCH: Final = "application/merge-patch+json"
 _numbers: Final = count()
 
 
@@ -87,18 +88,18 @@ class Controller:
 
 @asynccontextmanager
 async def controlling(
-    stage: Stage, *, policy: str, stands_by: bool = False, within_s: float = 60.0, names: Sequence[str] = ()
+    stage: Stage, *, policy: str, stands_by: bool = False, within_s: float = 60.0, more: str = ""
 ) -> AsyncIterator[Controller]:
     """A controller; entered once it knows all nodes and pods.
 
-    names: its scheduler names, if not the default one. stands_by: until then it decides nothing, because another holds
-    its Lease, and releases it then.
+    stands_by: until then it decides nothing, because another holds its Lease, and releases it then.
+    more: further settings, as YAML.
     """
     lease = f"bench-{next(_numbers)}"
     if stands_by:
         await stage.client.send("POST", _LEASES, _lease(lease, "another", 60))
     settings = stage.logs / f"{policy}.yaml"
-    await asyncio.to_thread(settings.write_text, f"policy: {policy}\n", encoding="utf-8")
+    await asyncio.to_thread(settings.write_text, f"policy: {policy}\n{more}", encoding="utf-8")
     url = f"127.0.0.1:{free_port()}"
     child = stage.start(
         _unused("controller", stage),
@@ -107,12 +108,11 @@ async def controlling(
         f"--kubeconfig={stage.kubeconfig}",
         f"--settings={settings}",
         f"--lease=default/{lease}" if stands_by else "--lease=none",
-        *(f"--scheduler-name={name}" for name in names),
     )
     try:
         await staging.until_ready(child, f"http://{url}/readyz", within_s=within_s)
         if stands_by:
-            await stage.client.send("PUT", f"{_LEASES}/{lease}", _lease(lease, "", 1))
+            await stage.client.send("PATCH", f"{_LEASES}/{lease}", _lease(lease, "", 1), _MERGE_PATCH)
         yield Controller(child=child, url=f"http://{url}")
     finally:
         await asyncio.to_thread(stage.children.stop, child)

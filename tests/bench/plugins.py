@@ -2,10 +2,12 @@
 
 Per bound pod it makes the two writes that the vGPU plugin makes: the served segment erased, then the phase success.
 With --listing it also makes the plugin's reads: all pods of the cluster, the pod again, its node. With --seconds S the
-pods of one node are served one after the other, each in S. It prints a line of JSON for every pod when it is first seen
-bound, with the time, and one when it is served.
+pods of one node are served one after the other, each in S. With --kubelets pods that are to leave a node are gone at
+once, as when their containers end at the first signal. It prints a line of JSON for every pod when it is first seen
+bound, with the time, and one when it is served; with --telling also one for each reason that its condition gives for
+its waiting.
 
-    python -m tests.bench.plugins --kubeconfig F [--listing] [--seconds S]
+    python -m tests.bench.plugins --kubeconfig F [--listing] [--seconds S] [--kubelets] [--telling]
 """
 
 import argparse
@@ -31,6 +33,17 @@ class _Meta(msgspec.Struct, gc=False, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    deletion_timestamp: str = ""
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str
+    status: str
+    message: str = ""
+
+
+class _Status(msgspec.Struct, gc=False):
+    conditions: list[_Condition] = msgspec.field(default_factory=list)
 
 
 class _Spec(msgspec.Struct, gc=False, rename="camel"):
@@ -40,6 +53,11 @@ class _Spec(msgspec.Struct, gc=False, rename="camel"):
 class _Pod(msgspec.Struct, gc=False):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/namespaces/{self.metadata.namespace}/pods/{self.metadata.name}"
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -48,22 +66,25 @@ class _Event(msgspec.Struct, gc=False):
 
 
 class Sighting(msgspec.Struct, gc=False):
-    """One line of the output. what: bound or served. at_s: monotonic, the same clock in every process."""
+    """One line of the output. what: bound, served or told. at_s: monotonic, the same clock in every process."""
 
     what: str
     pod: str
     at_s: float
     node: str = ""
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    message: str = ""
 
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
 
 
-async def _main(kubeconfig: Path, *, listing: bool, seconds: float) -> None:
+async def _main(kubeconfig: Path, *, listing: bool, seconds: float, kubelets: bool, telling: bool) -> None:
     room = asyncio.Semaphore(_AT_ONCE)
     turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
     seen: set[str] = set()
+    told: dict[str, str] = {}
+    leaving: set[str] = set()
     async with connected(kubeconfig, _AT_ONCE + 1) as client, asyncio.TaskGroup() as tasks:
         since = await version(client)
         print("ready", flush=True)
@@ -74,9 +95,21 @@ async def _main(kubeconfig: Path, *, listing: bool, seconds: float) -> None:
                 since = pod.metadata.resource_version
                 if event.type == "ERROR":
                     raise SystemExit(line.decode())
-                if event.type == "DELETED" or not pod.spec.node_name or pod.metadata.uid in seen:
+                uid = pod.metadata.uid
+                if event.type == "DELETED":
+                    told.pop(uid, None)
                     continue
-                seen.add(pod.metadata.uid)
+                if not pod.spec.node_name:
+                    if telling and (message := _why(pod)) != told.get(uid, ""):
+                        told[uid] = message
+                        _tell("told", pod, message)
+                    continue
+                if kubelets and pod.metadata.deletion_timestamp and uid not in leaving:
+                    leaving.add(uid)
+                    tasks.create_task(_end(client, pod, room))
+                if uid in seen:
+                    continue
+                seen.add(uid)
                 _tell("bound", pod)
                 if pod.metadata.annotations.get(protocol.TO_ALLOCATE):
                     turn = turns[pod.spec.node_name] if seconds else None
@@ -95,7 +128,7 @@ async def _serve_in_turn(
 
 
 async def _serve(client: Client, pod: _Pod, room: asyncio.Semaphore, *, listing: bool) -> None:
-    path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+    path = pod.path
     segments = protocol.decode(pod.metadata.annotations[protocol.TO_ALLOCATE])
     async with room:
         if listing:
@@ -113,7 +146,20 @@ async def _annotate(client: Client, path: str, annotations: dict[str, str]) -> N
     await client.send("PATCH", path, encode({"metadata": {"annotations": annotations}}), _STRATEGIC)
 
 
-def _tell(what: str, pod: _Pod) -> None:
+async def _end(client: Client, pod: _Pod, room: asyncio.Semaphore) -> None:
+    """Do as kubelet does once the containers of *pod* have ended."""
+    async with room:
+        await client.send("PATCH", f"{pod.path}/status", encode({"status": {"phase": "Failed"}}), _STRATEGIC)
+        await client.send("DELETE", pod.path, encode({"gracePeriodSeconds": 0}))
+
+
+def _why(pod: _Pod) -> str:
+    """Why *pod* waits, as its condition says."""
+    said = (one.message for one in pod.status.conditions if (one.type, one.status) == ("PodScheduled", "False"))
+    return next(said, "")
+
+
+def _tell(what: str, pod: _Pod, message: str = "") -> None:
     bound = what == "bound"
     line = Sighting(
         what=what,
@@ -121,6 +167,7 @@ def _tell(what: str, pod: _Pod) -> None:
         at_s=time.monotonic(),
         node=pod.spec.node_name if bound else "",
         annotations=pod.metadata.annotations if bound else {},
+        message=message,
     )
     sys.stdout.write(encode(line).decode() + "\n")
 
@@ -131,8 +178,10 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--listing", action="store_true")
     parser.add_argument("--seconds", type=float, default=0.0)
-    options = parser.parse_args()
-    run_fast(lambda: _main(options.kubeconfig, listing=options.listing, seconds=options.seconds))
+    parser.add_argument("--kubelets", action="store_true")
+    parser.add_argument("--telling", action="store_true")
+    options = vars(parser.parse_args())
+    run_fast(lambda: _main(**options))
 
 
 if __name__ == "__main__":

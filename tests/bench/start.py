@@ -43,11 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Iterator[Result]:
     """Measure and yield the figures that the module's text lists."""
     params = {key: getattr(args, key) for key in ("nodes", "pods", "waiting", "real", "policy")}
-    for metric, value, unit in staging.run_fast(lambda: _measure(args)):
+    for metric, value, unit in staging.run_fast(lambda: measure(args)):
         yield Result(metric=metric, value=round(value, 2), unit=unit, params=params)
 
 
-async def _measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
+async def measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
+    """The figures that the module's text lists: name, value, unit."""
     async with staging.stage(real=args.real) as stage:
         await staging.make_nodes(stage.client, args.nodes)
         await staging.make_pods(stage.client, (_bound_pod(i, args.nodes) for i in range(args.pods)))

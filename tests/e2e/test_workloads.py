@@ -201,7 +201,7 @@ async def test_a_job_whose_template_names_a_group_of_kubernetes_own_starts_whole
 
 
 async def test_a_job_is_a_gang_by_the_group_that_its_controller_makes(stage):
-    own = {"completionMode": "Indexed"}
+    own: dict[str, object] = {"completionMode": "Indexed"}
     if not groups_of(binaries_or_skip().kube_apiserver).is_for_every_indexed_job:
         own["scheduling"] = {"schedulingPolicy": {"gang": {"minCount": 3}}}
     await is_gang(stage, job("learns", 3, seconds=0.5, own=own))

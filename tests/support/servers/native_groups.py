@@ -9,8 +9,8 @@ class NativeGroups(NamedTuple):
     """How a server has them.
 
     condition: of a group whose members have their places. gates: the feature gates. is_for_every_indexed_job: whether
-    the Job controller makes a gang of these; otherwise only if `spec.scheduling` of a Job asks for it. controllers: those
-    of kube-controller-manager without which no group is ever gone.
+    the Job controller makes a gang of these; otherwise only if `spec.scheduling` of a Job asks for it. controllers: of
+    kube-controller-manager, those without which no group is ever gone.
     """
 
     version: str
@@ -27,7 +27,9 @@ class NativeGroups(NamedTuple):
 
 _GATES: Final = "--feature-gates=GenericWorkload=true"
 _OF_1_36: Final = NativeGroups("v1alpha2", "PodGroupScheduled", f"{_GATES},GangScheduling=true", True)
-_LATER: Final = NativeGroups("v1beta1", "PodGroupInitiallyScheduled", _GATES, False, ("podgroup-protection-controller",))
+_LATER: Final = NativeGroups(
+    "v1beta1", "PodGroupInitiallyScheduled", _GATES, False, ("podgroup-protection-controller",)
+)
 
 
 def groups_of(server: Path) -> NativeGroups:
