@@ -20,7 +20,7 @@ from typing import Final
 
 _MODULES: Final = Path(__file__).resolve().parents[2] / "tools"
 # What charts are rendered for where no cluster says it: the version of tests/realapi.
-_KUBERNETES: Final = ("1", "36")
+_KUBERNETES: Final = ("1", "37")
 _BUILD_WITHIN_S: Final = 1800
 
 

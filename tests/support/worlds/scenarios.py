@@ -72,6 +72,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_webhook_process": _HOSTILE,
     "test_snapshot::test_a_file_that_is_no_snapshot_is_one_line": _NO_SERVER,
     "test_snapshot::test_a_wrong_command_is_one_line": _NEVER_ASKS,
+    "test_simulate::test_a_wrong_command_is_one_line": _NEVER_ASKS,
     "test_snapshot::test_a_file_that_is_not_there_is_one_line": _NEVER_ASKS,
     "test_web::test_a_port_that_is_none_is_one_line": _NEVER_ASKS,
     "test_web_attacks": _NO_SERVER,
