@@ -158,7 +158,7 @@ async def test_keys_move_between_cards_and_open_and_close_one(tmp_path):
 
 async def test_a_pod_that_waits_shows_why(tmp_path):
     async with world(tmp_path) as (_, screen):
-        await screen.page.get_by_role("button", name="default/waits").click()
+        await screen.page.locator("waiting-list").get_by_role("button", name="default/waits").click()
         await screen.page.get_by_role("dialog").get_by_text("default/waits waits for the scheduler").wait_for()
 
 
@@ -257,7 +257,7 @@ async def test_axe_finds_nothing_and_a_narrow_screen_scrolls_down_only(tmp_path,
         assert await screen.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
         found = await Axe().run(screen.page)
         assert found.violations_count == 0, found.generate_report()
-        await screen.page.get_by_role("button", name="default/waits").click()
+        await screen.page.locator("waiting-list").get_by_role("button", name="default/waits").click()
         await (
             screen.page.get_by_role("dialog")
             .get_by_role("table")
@@ -276,7 +276,7 @@ async def test_a_script_in_what_the_cluster_says_stays_text(tmp_path):
             "/api/v1/nodes/broken", {"metadata": {"annotations": {"volcano.sh/node-vgpu-register": marked}}}
         )
         await screen.page.get_by_text("tainted").wait_for(timeout=LIVE_MS)
-        await screen.page.get_by_role("button", name="broken").click()
+        await screen.page.locator("node-grid").get_by_role("button", name="broken").click()
         await screen.page.get_by_role("dialog").get_by_role("heading", name="broken").wait_for()
         assert await screen.page.locator("img").count() == 0
         assert screen.complaints == []

@@ -1,5 +1,6 @@
 """What the tree promises about itself: scripts explain themselves, locks name hashes and no addresses."""
 
+import json
 import os
 import re
 import subprocess
@@ -45,6 +46,12 @@ def test_a_lock_pins_by_hash_and_tells_no_address(name):
     assert text.count("--hash=sha256:") >= len(pins)
     assert "://" not in text
     assert "index-url" not in text
+
+
+def test_the_lock_of_typescript_pins_by_hash_and_tells_no_address():
+    packages = json.loads((ROOT / "tests/tools/typescript/package-lock.json").read_text(encoding="utf-8"))["packages"]
+    assert all("integrity" in one for name, one in packages.items() if name)
+    assert not any("resolved" in one for one in packages.values())
 
 
 def test_what_is_locked_is_installed_as_it_stands():

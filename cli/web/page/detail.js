@@ -1,26 +1,35 @@
 // One pod, one node or one card, in a dialog that follows the model while it is open.
 
-import { element, row, table } from "./dom.js";
-import { ask } from "./feed.js";
+import { copied, element, link, row, table } from "./dom.js";
+import { ask, messageOf } from "./feed.js";
 import { findingsOf } from "./findings.js";
 import { describe } from "./grid.js";
 import { say } from "./words.js";
 
+/** @typedef {import("./dom.js").Child} Child */
+
 export class Detail {
+  /** @param {HTMLDialogElement} dialog @param {import("./model.js").Model} model @param {import("./feed.js").Key} key */
   constructor(dialog, model, key) {
     this.dialog = dialog;
     this.model = model;
     this.key = key;
+    /** @type {(() => void)|null} */
     this.drawn = null;
     model.addEventListener("change", () => this.dialog.open && this.drawn?.());
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   }
 
+  close() {
+    this.dialog.close();
+  }
+
+  /** @param {string} name */
   node(name) {
     this.open(() => {
       const node = this.model.nodes.get(name);
       if (!node) return [name, element("p", {}, say("nothing"))];
-      const rows = node.cards.map((card) => row(this.link(card.id, () => this.card(name, card.id)), describe(card), held(card)));
+      const rows = node.cards.map((card) => row(link(card.id, () => this.card(name, card.id)), describe(card), this.holders(card)));
       const warned = node.warnings.map((text) => element("p", { className: "quiet" }, text));
       const found = findingsOf(this.model.findings, name).map((one) => element("p", {}, `${one.code} ${say(one.level)}: ${one.text}. ${say("change")}: ${one.remedy}`));
       const taints = node.taints.length ? [element("p", { className: "quiet" }, node.taints.join(", "))] : [];
@@ -28,50 +37,77 @@ export class Detail {
     });
   }
 
+  /** @param {string} name @param {string} id */
   card(name, id) {
     this.open(() => {
       const card = this.model.nodes.get(name)?.cards.find((one) => one.id === id);
       if (!card) return [id, element("p", {}, say("nothing"))];
-      const rows = card.held_by.map((share) => row(this.link(share.pod, () => this.pod(share.pod)), share.share));
+      const rows = card.held_by.map((share) => row(link(share.pod, () => this.pod(share.pod)), share.share));
       if (card.others) rows.push(row(say("others", card.others), ""));
-      return [`${name} ${id}`, element("p", {}, describe(card)), rows.length ? table(say("heldBy"), [say("heldBy"), say("used")], rows) : element("p", {}, say("nothing"))];
+      const facts = list([
+        [say("node"), link(name, () => this.node(name))],
+        [say("status"), describe(card)],
+        [say("margin"), card.used === null || card.total === null ? say("unknown") : `${Math.max(card.total - card.used, 0)} ${card.unit}`],
+        [say("protocol"), [card.protocol, card.mode].filter(Boolean).join(", ")],
+      ]);
+      return [`${name} ${id}`, facts, rows.length ? table(say("heldBy"), [say("heldBy"), say("used")], rows) : element("p", {}, say("nothing"))];
     });
   }
 
+  /** @param {string} pod  namespace/name */
   async pod(pod) {
     this.open(() => [pod, element("p", {}, say("connecting"))]);
-    let parts;
     try {
+      /** @type {Feed.Explained} */
       const found = await (await ask(`/v1/pods/${pod.split("/").map(encodeURIComponent).join("/")}`, this.key)).json();
-      const events = found.events.map((event) => row(event.time, event.reason, event.message));
-      parts = [pod, element("p", {}, found.text), events.length ? table(say("events"), [say("since"), say("events"), ""], events) : null];
+      this.open(() => this.explained(found));
     } catch (problem) {
-      parts = [pod, element("p", {}, problem.message)];
+      this.open(() => [pod, element("p", {}, messageOf(problem))]);
     }
-    this.open(() => parts);
   }
 
-  /** @param {() => (Node|string|null)[]} draw  the title, and what follows it */
+  /** @param {Feed.Explained} found @returns {[string, ...Child[]]} */
+  explained(found) {
+    const waits = found.state === "waits" ? this.model.waiting?.pods.find((one) => one.pod === found.pod) : undefined;
+    const cards = found.cards.map((one) => row(link(one.card, () => this.card(found.node, one.card)), one.share));
+    const events = found.events.map((event) => row(event.time, event.reason, event.message));
+    return [
+      found.pod,
+      element("p", {}, found.text),
+      list([
+        [say("status"), found.state === "waits" ? say("waits") : found.phase],
+        [say("node"), found.node ? link(found.node, () => this.node(found.node)) : ""],
+        [say("reason"), [found.code, found.reason].filter(Boolean).join(" ")],
+        [say("nearest"), waits?.nearest ?? ""],
+        [say("change"), waits?.change ? copied(waits.change, say("copy")) : ""],
+      ]),
+      cards.length ? table(say("heldCards"), [say("cards"), say("used")], cards) : null,
+      events.length ? table(say("events"), [say("since"), say("events"), ""], events) : null,
+    ];
+  }
+
+  /** @param {() => [string, ...Child[]]} draw  the title, and what follows it */
   open(draw) {
     this.drawn = () => {
       const [title, ...parts] = draw();
       const close = element("button", { type: "button", autofocus: true }, say("close"));
       close.addEventListener("click", () => this.dialog.close());
-      const head = element("h2", { id: "detail-title" }, title);
-      this.dialog.replaceChildren(head, ...parts.filter(Boolean), close);
+      const focused = this.dialog.contains(document.activeElement);
+      this.dialog.replaceChildren(element("h2", { id: "detail-title" }, title), element("div", {}, ...parts), close);
+      if (focused) close.focus();
     };
     this.drawn();
     if (!this.dialog.open) this.dialog.showModal();
   }
 
-  link(text, onClick) {
-    const button = element("button", { className: "link", type: "button" }, text);
-    button.addEventListener("click", onClick);
-    return button;
+  /** @param {Feed.Card} card */
+  holders(card) {
+    const others = card.others ? [say("others", card.others)] : [];
+    return [...card.held_by.map((share) => `${share.pod} (${share.share})`), ...others].join(", ") || say("nothing");
   }
 }
 
-function held(card) {
-  const others = card.others ? [say("others", card.others)] : [];
-  return [...card.held_by.map((share) => `${share.pod} (${share.share})`), ...others].join(", ") || say("nothing");
+/** What is not empty, by its name. @param {[string, Child][]} facts */
+function list(facts) {
+  return element("dl", {}, ...facts.filter(([, value]) => value).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }

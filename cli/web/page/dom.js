@@ -1,18 +1,21 @@
 // Elements without markup in strings: what comes from the cluster is only ever text.
 
+/** @typedef {Node|string|number|null} Child  null is left out */
+
 /**
- * @param {string} tag
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
  * @param {Record<string, unknown>} properties  set as properties; "data-", "aria-" and "role" as attributes
- * @param {...(Node|string|number|null)} children
- * @returns {HTMLElement}
+ * @param {...Child} children
+ * @returns {HTMLElementTagNameMap[K]}
  */
 export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (/^(aria-|data-|role$|scope$)/.test(name)) made.setAttribute(name, String(value));
-    else made[name] = value;
+    else Object.assign(made, { [name]: value });
   }
-  made.append(...children.filter((child) => child !== null).map((child) => (typeof child === "number" ? String(child) : child)));
+  for (const child of children) if (child !== null) made.append(typeof child === "number" ? String(child) : child);
   return made;
 }
 
@@ -36,7 +39,17 @@ export function copied(text, label) {
   return element("div", {}, text, " ", button);
 }
 
-/** How much is used, from 0 to 1; never 0 while something is used, never 1 while something is free. */
+/** A button that looks like a link. @param {string} text @param {() => void} onClick */
+export function link(text, onClick) {
+  const button = element("button", { className: "link", type: "button" }, text);
+  button.addEventListener("click", onClick);
+  return button;
+}
+
+/**
+ * How much is used, from 0 to 1; never 0 while something is used, never 1 while something is free.
+ * @param {number|null} used @param {number|null} total
+ */
 export function share(used, total) {
   if (!used || !total) return 0;
   return used >= total ? 1 : Math.min(0.96, Math.max(0.04, used / total));
@@ -49,7 +62,7 @@ export function table(label, heads, rows) {
   return element("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": label }, inner);
 }
 
-/** @param {...(Node|string|number|null)} cells */
+/** @param {...Child} cells */
 export function row(...cells) {
   return element("tr", {}, ...cells.map((cell) => element("td", typeof cell === "number" ? { className: "number" } : {}, cell)));
 }

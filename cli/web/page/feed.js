@@ -46,7 +46,7 @@ export async function ask(path, key, more = {}) {
  * *onLogin* gets why a token is wanted, and resolves once *key* has one.
  * @param {Key} key
  * @param {() => void} onBegin
- * @param {(update: object) => void} onUpdate
+ * @param {(update: Feed.Update) => void} onUpdate
  * @param {(why: string) => void} onState
  * @param {(why: string) => Promise<void>} onLogin
  */
@@ -59,14 +59,14 @@ export async function follow(key, onBegin, onUpdate, onState, onLogin) {
       const answer = await ask("/v1/feed", key, { signal });
       clearTimeout(slow);
       onBegin();
-      for await (const update of events(answer.body)) {
+      for await (const update of events(/** @type {Body} */ (answer.body))) {
         failures = 0;
         onState("");
         onUpdate(update);
       }
       onState("ended");
     } catch (problem) {
-      if (!signal.aborted) onState(problem instanceof Error ? problem.message : String(problem));
+      if (!signal.aborted) onState(messageOf(problem));
       clearTimeout(slow);
       if (problem instanceof LoginError) {
         await onLogin(problem.message);
@@ -85,9 +85,14 @@ export async function follow(key, onBegin, onUpdate, onState, onLogin) {
   }
 }
 
+/** @param {unknown} problem */
+export function messageOf(problem) {
+  return problem instanceof Error ? problem.message : String(problem);
+}
+
 /** Wait until this tab is in the foreground. @returns {Promise<void>} */
 function isShown() {
-  return new Promise((resolve) => {
+  return new Promise((/** @type {(value: void) => void} */ resolve) => {
     const look = () => {
       if (document.hidden) return;
       document.removeEventListener("visibilitychange", look);
@@ -98,12 +103,15 @@ function isShown() {
   });
 }
 
+/** @typedef {ReadableStream<Uint8Array<ArrayBuffer>>} Body */
+
+/** @param {Body} body @returns {AsyncGenerator<Feed.Update>} */
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
+    const { value } = await reader.read();
+    if (value === undefined) return;
     text += value;
     const parts = text.split("\n\n");
     text = parts.pop() ?? "";

@@ -1,13 +1,16 @@
 // The form "would this fit?": a manifest, pasted or from a file, and how many of its pods fit now.
 
 import { element, row, table } from "./dom.js";
-import { ask } from "./feed.js";
+import { ask, messageOf } from "./feed.js";
 import { say } from "./words.js";
 
 export class FitForm extends HTMLElement {
-  start(model, detail) {
+  /** @param {import("./model.js").Model} model @param {import("./detail.js").Detail} detail */
+  constructor(model, detail) {
+    super();
     this.model = model;
     this.key = detail.key;
+    /** @type {Feed.Fits|null} */
     this.found = null;
     this.problem = "";
     this.summary = element("summary");
@@ -16,10 +19,14 @@ export class FitForm extends HTMLElement {
     this.file = element("input", { type: "file", accept: ".yaml,.yml,.json" });
     this.button = element("button", { type: "button" });
     this.answer = element("div", { role: "status" });
-    this.labels = { manifest: this.manifest, file: this.file, namespace: this.namespace };
     this.file.addEventListener("change", () => this.read());
     this.button.addEventListener("click", () => this.count());
-    const fields = Object.entries(this.labels).map(([word, input]) => element("label", { "data-word": word }, element("span"), input));
+    this.labels = { manifest: element("span"), file: element("span"), namespace: element("span") };
+    const fields = [
+      element("label", {}, this.labels.manifest, this.manifest),
+      element("label", {}, this.labels.file, this.file),
+      element("label", {}, this.labels.namespace, this.namespace),
+    ];
     this.append(element("details", {}, this.summary, element("div", { className: "form" }, ...fields, this.button), this.answer));
   }
 
@@ -29,12 +36,14 @@ export class FitForm extends HTMLElement {
     this.summary.textContent = say("wouldFit");
     this.button.textContent = say("count");
     this.namespace.placeholder = sees?.home ?? "";
-    for (const label of this.querySelectorAll("label")) label.firstChild.textContent = say(label.dataset.word);
+    this.labels.manifest.textContent = say("manifest");
+    this.labels.file.textContent = say("file");
+    this.labels.namespace.textContent = say("namespace");
     this.draw();
   }
 
   async read() {
-    const [file] = this.file.files;
+    const [file] = this.file.files ?? [];
     if (file) this.manifest.value = await file.text();
   }
 
@@ -49,7 +58,7 @@ export class FitForm extends HTMLElement {
       this.found = await (await ask(path, this.key, { method: "POST", body: this.manifest.value })).json();
       this.problem = "";
     } catch (problem) {
-      this.problem = problem.message;
+      this.problem = messageOf(problem);
     }
     this.button.disabled = false;
     this.draw();
@@ -64,7 +73,7 @@ export class FitForm extends HTMLElement {
     const rows = ways.flatMap((way) => way.types.map((one) => row(way.protocol, one.type, one.pods, one.nodes)));
     const said = ways.map((way) => element("p", {}, say(way.is_all ? "fit" : "fitMore", way.pods, namespace)));
     const stops = ways.filter((way) => way.stops).map((way) => element("p", {}, say("stops", [way.code, way.stops].filter(Boolean).join(" "))));
-    const heads = ["protocol", "type", "pods", "nodes"].map((word) => say(word));
+    const heads = [say("protocol"), say("type"), say("pods"), say("nodes")];
     this.answer.replaceChildren(...said, rows.length ? table(say("wouldFit"), heads, rows) : "", ...stops, ...notes.map((note) => element("p", { className: "quiet" }, note)));
   }
 }

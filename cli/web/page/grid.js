@@ -7,11 +7,16 @@ const ROW_PX = 34;
 const BEYOND = 6;
 // The column of a node's name, before its cards.
 const NAME = -1;
+/** @type {Map<string, [number, number]>} */
+const STEPS = new Map([["ArrowDown", [1, 0]], ["ArrowUp", [-1, 0]], ["ArrowRight", [0, 1]], ["ArrowLeft", [0, -1]]]);
 // What the legend shows: the class of a cell, and the word for it.
+/** @type {[string, import("./words.js").Word][]} */
 const MARKS = [["full", "used"], ["", "free"], ["stranded", "stranded"], ["unhealthy", "unhealthyOrAway"]];
 
 export class NodeGrid extends HTMLElement {
-  start(model, detail) {
+  /** @param {import("./model.js").Model} model @param {import("./detail.js").Detail} detail */
+  constructor(model, detail) {
+    super();
     this.model = model;
     this.detail = detail;
     this.head = element("h2");
@@ -22,6 +27,7 @@ export class NodeGrid extends HTMLElement {
     this.view.addEventListener("scroll", () => this.draw(), { passive: true });
     this.view.addEventListener("keydown", (event) => this.move(event));
     this.append(this.head, this.count, this.legend, this.view);
+    /** @type {Feed.Node[]} */
     this.nodes = [];
   }
 
@@ -43,9 +49,10 @@ export class NodeGrid extends HTMLElement {
     const last = Math.min(this.nodes.length, Math.ceil((this.view.scrollTop + this.view.clientHeight) / ROW_PX) + BEYOND);
     const focused = this.focused();
     this.space.replaceChildren(...this.nodes.slice(first, last).map((node, at) => this.row(node, first + at)));
-    if (focused) this.focus(...focused);
+    if (focused) this.focusOn(...focused);
   }
 
+  /** @param {Feed.Node} node @param {number} at */
   row(node, at) {
     const why = !node.ready ? say("notReady") : !node.schedulable ? say("cordoned") : node.taints.length ? say("tainted") : "";
     const name = element("button", {
@@ -59,6 +66,7 @@ export class NodeGrid extends HTMLElement {
     return row;
   }
 
+  /** @param {Feed.Node} node @param {Feed.Card} card @param {number} at @param {number} column */
   cell(node, card, at, column) {
     const label = `${node.name} ${card.id}: ${describe(card)}`;
     const cell = element("button", {
@@ -69,17 +77,23 @@ export class NodeGrid extends HTMLElement {
     return element("div", { role: "gridcell" }, cell);
   }
 
+  /** Row and column of the cell that has the focus. @returns {[number, number]|null} */
   focused() {
-    const cell = document.activeElement?.closest?.("node-grid [data-row]");
+    /** @type {HTMLElement|null|undefined} */
+    const cell = document.activeElement?.closest("node-grid [data-row]");
     return cell ? [Number(cell.dataset.row), Number(cell.dataset.column)] : null;
   }
 
-  focus(row, column) {
-    this.space.querySelector(`[data-row="${row}"][data-column="${column}"]`)?.focus({ preventScroll: true });
+  /** @param {number} row @param {number} column */
+  focusOn(row, column) {
+    /** @type {HTMLElement|null} */
+    const cell = this.space.querySelector(`[data-row="${row}"][data-column="${column}"]`);
+    cell?.focus({ preventScroll: true });
   }
 
+  /** @param {KeyboardEvent} event */
   move(event) {
-    const step = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
+    const step = STEPS.get(event.key);
     if (!step) return;
     event.preventDefault();
     const from = this.focused();
@@ -89,21 +103,23 @@ export class NodeGrid extends HTMLElement {
     if (top < this.view.scrollTop) this.view.scrollTop = top;
     if (top + ROW_PX > this.view.scrollTop + this.view.clientHeight) this.view.scrollTop = top + ROW_PX - this.view.clientHeight;
     this.draw();
-    this.focus(row, column);
+    this.focusOn(row, column);
   }
 }
 
+/** @param {number} value @param {number} least @param {number} most */
 function clamp(value, least, most) {
   return Math.min(Math.max(value, least), Math.max(least, most));
 }
 
+/** @param {Feed.Card} card */
 function marks(card) {
   if (!card.healthy) return ["unhealthy"];
   if (!card.offered || card.used === null) return ["away"];
   return card.stranded ? ["stranded"] : [];
 }
 
-/** One card in words. */
+/** One card in words. @param {Feed.Card} card */
 export function describe(card) {
   const used = card.used === null ? say("unknown") : `${figure(card.used)} / ${figure(card.total, card.unit)}`;
   return [card.type, used, card.healthy ? "" : say("unhealthyCard"), card.healthy && card.stranded ? say("stranded") : "", card.offered ? "" : say("away"), card.note].filter(Boolean).join(", ");

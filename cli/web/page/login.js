@@ -12,7 +12,7 @@ export class Login {
     dialog.addEventListener("cancel", (event) => event.preventDefault());
   }
 
-  /** Resolve once a token was entered; nothing is asked for twice at a time. @param {string} why  of the server */
+  /** Resolve once a token was entered; nothing is asked for twice at a time. @param {string} why  of the server @returns {Promise<void>} */
   ask(why) {
     return new Promise((resolve) => {
       const token = element("input", { type: "password", autocomplete: "off", pattern: "[\\x21-\\x7e]*", title: say("tokenLine") });

@@ -22,12 +22,29 @@ for (const [name, made] of Object.entries(ELEMENTS)) customElements.define(name,
 
 const key = takeKey();
 const model = new Model();
-const detail = new Detail(document.getElementById("detail"), model, key);
-const login = new Login(document.getElementById("login"), key);
-const parts = [...document.querySelectorAll(Object.keys(ELEMENTS).join(", "))];
-const state = document.getElementById("state");
-const language = document.getElementById("language");
+const detail = new Detail(byId("detail", HTMLDialogElement), model, key);
+const login = new Login(byId("login", HTMLDialogElement), key);
+const state = byId("state", HTMLElement);
+const language = byId("language", HTMLButtonElement);
+const filters = new FilterBar(model);
+const main = [
+  new MyPods(model, detail), new WaitingList(model, detail), new FindingList(model, detail), new NodeGrid(model, detail), new KindList(model), new QueueList(model),
+  new FitForm(model, detail),
+];
+const parts = [filters, ...main];
+language.before(filters);
+byId("main", HTMLElement).append(...main);
 let lost = say("connecting");
+
+/**
+ * @template {HTMLElement} T
+ * @param {string} id @param {{new (): T}} kind @returns {T}
+ */
+function byId(id, kind) {
+  const found = document.getElementById(id);
+  if (!(found instanceof kind)) throw new Error(`index.html has no ${id}`);
+  return found;
+}
 
 function showState() {
   const why = lost || model.stale;
@@ -44,7 +61,6 @@ function show() {
   showState();
 }
 
-for (const part of parts) part.start(model, detail);
 language.addEventListener("click", () => {
   otherLanguage();
   show();
@@ -61,7 +77,7 @@ follow(
   },
   (why) => {
     // The next token may be somebody else's.
-    document.getElementById("detail").close();
+    detail.close();
     model.begin();
     model.changed();
     return login.ask(why);

@@ -1,31 +1,41 @@
 // What the server has said, and what of it the filters let through.
 
-const FILTERS = ["type", "protocol", "node", "namespace", "queue"];
+/** @typedef {"type"|"protocol"|"node"|"namespace"|"queue"} Filter */
+
+/** @type {Filter[]} */
+export const FILTERS = ["type", "protocol", "node", "namespace", "queue"];
 
 export class Model extends EventTarget {
   constructor() {
     super();
-    /** @type {Map<string, object>} */
+    /** @type {Map<string, Feed.Node>} */
     this.nodes = new Map();
+    /** @type {Feed.Kind[]} */
     this.kinds = [];
+    /** @type {Feed.Waiting|null} */
     this.waiting = null;
+    /** @type {Feed.Queues|null} */
     this.queues = null;
+    /** @type {Feed.Mine|null} */
     this.mine = null;
+    /** @type {Feed.Findings|null} */
     this.findings = null;
+    /** @type {string[]} */
     this.notes = [];
+    /** @type {Feed.Sees|null} */
     this.sees = null;
     this.stale = "";
     const asked = new URLSearchParams(location.search);
-    this.filters = Object.fromEntries(FILTERS.map((name) => [name, asked.get(name) ?? ""]));
+    this.filters = /** @type {Record<Filter, string>} */ (Object.fromEntries(FILTERS.map((name) => [name, asked.get(name) ?? ""])));
   }
 
   /** The next update has everything. */
   begin() {
     this.nodes.clear();
-    Object.assign(this, { kinds: [], waiting: null, queues: null, mine: null, notes: [], sees: null });
+    Object.assign(this, { kinds: [], waiting: null, queues: null, mine: null, findings: null, notes: [], sees: null });
   }
 
-  /** @param {object} update */
+  /** @param {Feed.Update} update */
   apply(update) {
     for (const node of update.nodes) this.nodes.set(node.name, node);
     for (const name of update.gone) this.nodes.delete(name);
@@ -40,7 +50,7 @@ export class Model extends EventTarget {
     this.changed();
   }
 
-  /** @param {string} name @param {string} value */
+  /** @param {Filter} name @param {string} value */
   filter(name, value) {
     this.filters[name] = value;
     const asked = new URLSearchParams(Object.entries(this.filters).filter(([, each]) => each));
@@ -78,10 +88,12 @@ export class Model extends EventTarget {
   }
 }
 
+/** @param {string} text @param {string} wanted */
 function has(text, wanted) {
   return text.toLowerCase().includes(wanted.toLowerCase());
 }
 
+/** @param {Feed.Card} card @param {string} namespace */
 function isHeldIn(card, namespace) {
   return !namespace || card.held_by.some((share) => share.pod.startsWith(`${namespace}/`));
 }

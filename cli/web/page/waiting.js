@@ -1,13 +1,15 @@
 // The pods that wait: by reason, and those that wait longest.
 
-import { element, row, table } from "./dom.js";
+import { element, link, row, table } from "./dom.js";
 import { figure, say } from "./words.js";
 
 const FIRST = 5;
 const MOST = 500;
 
 export class WaitingList extends HTMLElement {
-  start(model, detail) {
+  /** @param {import("./model.js").Model} model @param {import("./detail.js").Detail} detail */
+  constructor(model, detail) {
+    super();
     this.model = model;
     this.detail = detail;
     this.shown = FIRST;
@@ -24,29 +26,18 @@ export class WaitingList extends HTMLElement {
       this.replaceChildren(head, element("p", { className: "quiet" }, say("nobody")));
       return;
     }
-    this.replaceChildren(head, this.reasons(pods), this.pods(pods));
+    this.replaceChildren(head, reasons(this.model.waiting, pods), this.pods(pods));
   }
 
-  reasons(pods) {
-    const changes = new Map(this.model.waiting.reasons.map((one) => [one.code || one.reason, one.change]));
-    const found = new Map();
-    for (const pod of pods) {
-      const reason = pod.code || pod.reason;
-      if (!found.has(reason)) found.set(reason, []);
-      found.get(reason).push(pod);
-    }
-    const rows = [...found].sort((a, b) => b[1].length - a[1].length).map(([reason, those]) =>
-      row(reason, those.length, when(those[0].since), changes.get(reason) ?? ""));
-    return table(say("reason"), [say("reason"), say("pods"), say("oldest"), say("change")], rows);
-  }
-
+  /** @param {Feed.WaitingPod[]} pods */
   pods(pods) {
     const rows = pods.slice(0, this.shown).map((pod) =>
-      row(this.link(pod.pod), pod.code || pod.reason, when(pod.since), pod.nearest, pod.change, figure(pod.queue), place(pod)));
-    const heads = ["pod", "reason", "since", "nearest", "change", "queue", "place"].map((word) => say(word));
+      row(link(pod.pod, () => this.detail.pod(pod.pod)), pod.code || pod.reason, when(pod.since), pod.nearest, pod.change, figure(pod.queue), place(pod)));
+    const heads = [say("pod"), say("reason"), say("since"), say("nearest"), say("change"), say("queue"), say("place")];
     return element("div", {}, table(say("pods"), heads, rows), this.rest(pods.length - this.shown));
   }
 
+  /** @param {number} count */
   rest(count) {
     if (count <= 0) return null;
     if (this.shown === MOST) return element("p", { className: "quiet" }, say("more", count));
@@ -57,18 +48,29 @@ export class WaitingList extends HTMLElement {
     });
     return button;
   }
+}
 
-  link(pod) {
-    const button = element("button", { className: "link", type: "button" }, pod);
-    button.addEventListener("click", () => this.detail.pod(pod));
-    return button;
+/** The reasons of *pods*, the most frequent first. @param {Feed.Waiting} waiting @param {Feed.WaitingPod[]} pods */
+function reasons(waiting, pods) {
+  const changes = new Map(waiting.reasons.map((one) => [one.code || one.reason, one.change]));
+  /** @type {Map<string, {count: number, since: string|null}>} */
+  const found = new Map();
+  for (const pod of pods) {
+    const reason = pod.code || pod.reason;
+    const those = found.get(reason);
+    if (those) those.count++;
+    else found.set(reason, { count: 1, since: pod.since });
   }
+  const rows = [...found].sort((a, b) => b[1].count - a[1].count).map(([reason, those]) => row(reason, those.count, when(those.since), changes.get(reason) ?? ""));
+  return table(say("reason"), [say("reason"), say("pods"), say("oldest"), say("change")], rows);
 }
 
+/** @param {string|null} time */
 function when(time) {
-  return time === null ? say("unknown") : time.replace("T", " ").replace("Z", " UTC");
+  return !time ? say("unknown") : time.replace("T", " ").replace("Z", " UTC");
 }
 
+/** @param {Feed.WaitingPod} pod */
 function place(pod) {
-  return pod.place === null ? say("unknown") : say("of", pod.place, pod.line);
+  return pod.place === null ? say("unknown") : say("of", pod.place, figure(pod.line));
 }

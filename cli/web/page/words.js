@@ -4,7 +4,7 @@ const WORDS = {
   en: {
     other: "中文", language: "Language: Chinese",
     type: "Type", node: "Node", namespace: "Namespace",
-    mine: "My pods: namespace {0}", waits: "waits", heldCards: "Cards held", copy: "Copy", left: "Left", limit: "Limit", limitedBy: "Limited by",
+    mine: "My pods: namespace {0}", waits: "waits", heldCards: "Cards held", margin: "Free", copy: "Copy", left: "Left", limit: "Limit", limitedBy: "Limited by",
     waiting: "Pods that wait", nobody: "No pod waits.", reason: "Reason", pods: "Pods", oldest: "Waits longest", first: "First", change: "What helps",
     pod: "Pod", since: "Since", nearest: "Nearest card", queue: "Queue", place: "Place in line", of: "{0} of {1}", unknown: "unknown",
     findings: "Findings", noFindings: "Nodes and waiting pods show no problem.", level: "Level", code: "Code", subject: "Object", finding: "Finding",
@@ -26,7 +26,7 @@ const WORDS = {
   zh: {
     other: "English", language: "语言：英文",
     type: "型号", node: "节点", namespace: "命名空间",
-    mine: "我的 Pod：命名空间 {0}", waits: "等待中", heldCards: "占用的卡", copy: "复制", left: "剩余", limit: "上限", limitedBy: "限制来源",
+    mine: "我的 Pod：命名空间 {0}", waits: "等待中", heldCards: "占用的卡", margin: "剩余", copy: "复制", left: "剩余", limit: "上限", limitedBy: "限制来源",
     waiting: "等待中的 Pod", nobody: "没有 Pod 在等待。", reason: "原因", pods: "Pod 数", oldest: "最早开始等待", first: "最早的 Pod", change: "处理办法",
     pod: "Pod", since: "开始时间", nearest: "最接近的卡", queue: "队列", place: "排队位置", of: "第 {0} 位，共 {1} 位", unknown: "未知",
     findings: "诊断结果", noFindings: "节点和等待中的 Pod 没有问题。", level: "级别", code: "代码", subject: "对象", finding: "发现",
@@ -47,11 +47,16 @@ const WORDS = {
   },
 };
 
-let language = localStorage.getItem("language") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
+/** @typedef {keyof typeof WORDS.en} Word */
 
-/** @param {keyof typeof WORDS.en} word @param {...(string|number)} values */
+/** @type {keyof typeof WORDS} */
+let language = (localStorage.getItem("language") ?? navigator.language).startsWith("zh") ? "zh" : "en";
+
+/** @param {Word} word @param {...(string|number)} values */
 export function say(word, ...values) {
-  return values.reduce((text, value, at) => text.replace(`{${at}}`, String(value)), WORDS[language][word]);
+  let text = WORDS[language][word];
+  for (const [at, value] of values.entries()) text = text.replace(`{${at}}`, String(value));
+  return text;
 }
 
 export function currentLanguage() {
@@ -63,7 +68,7 @@ export function otherLanguage() {
   localStorage.setItem("language", language);
 }
 
-/** A figure, or the word for one that is not known: never 0. */
+/** A figure, or the word for one that is not known: never 0. @param {number|string|null|undefined} value */
 export function figure(value, unit = "") {
   return value === null || value === undefined ? say("unknown") : unit ? `${value} ${unit}` : String(value);
 }
