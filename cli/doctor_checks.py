@@ -39,7 +39,7 @@ _AS_MUCH: Final = (
     "upgrade it, or see its log for a failed card"
 )
 _ONE_PLUGIN: Final = (
-    "look again after a minute; then start HAMi's plugin there, or leave the node to NVIDIA's: "
+    "check again after a minute; then start HAMi's plugin there, or leave the node to NVIDIA's: "
     "kubectl label node {0} gpu- && kubectl annotate node {0} hami.io/node-nvidia-register-"
 )
 _HAMI_DIALECT: Final = DialectName("hami")
@@ -272,10 +272,10 @@ def _reading(facts: Facts) -> Iterator[Finding]:
 
 def _configuration(facts: Facts) -> Iterator[Finding]:
     for problem in facts.refused:
-        yield _finding("CS602", "configuration", problem, "correct it; what was good before stays in force meanwhile")
+        yield _finding("CS602", "configuration", problem, "correct it; until then, the previous one stays in force")
     for pod in facts.own:
         if pod.refused:
-            remedy = "correct the ConfigMap that is named; what was good before stays in force meanwhile"
+            remedy = "correct the ConfigMap that is named; until then, the previous one stays in force"
             yield _finding("CS602", f"pod {pod.key}", pod.refused, remedy)
     for note in facts.notes:
         yield _finding("CS603", "configuration", note, "see docs/volcano-scheduler-conf.md and docs/settings.md")
@@ -314,8 +314,8 @@ def _accounts_of_kubelet(facts: Facts) -> Iterator[Finding]:
                 # Each card may have a remainder of less than one unit.
                 if 0 < there < amount - len(cards):
                     text = (
-                        f"its device plugin advertises {there} {resource}, and the cards that it registers have "
-                        f"{amount}: kubelet turns pods away that the cards would take"
+                        f"its device plugin advertises {there} {resource}, but its registered cards have "
+                        f"{amount}: kubelet rejects pods that fit the cards"
                     )
                     yield _finding("CS620", f"node {name}", text, _AS_MUCH)
 
@@ -323,7 +323,9 @@ def _accounts_of_kubelet(facts: Facts) -> Iterator[Finding]:
 def _hami_alone(facts: Facts) -> Iterator[Finding]:
     """CS634, CS635, CS636: whether HAMi handles pods with GPUs, and serves the nodes that it has registered."""
     if facts.unbinding:
-        text = "it may not bind, though HAMi's ConfigMap is there: pods with nvidia.com/gpu alone are not reviewed"
+        text = (
+            "it may not bind pods, but HAMi's ConfigMap exists: pods that request only nvidia.com/gpu are not reviewed"
+        )
         yield _finding("CS634", facts.unbinding, text, _MAY_BIND)
     if facts.unasked:
         remedy = "ask with an account that may create subjectaccessreviews"
@@ -333,7 +335,7 @@ def _hami_alone(facts: Facts) -> Iterator[Finding]:
         if state.offers.get(_HAMI_DIALECT) and name not in serving:
             text = (
                 f"it has HAMi's register and no pod of HAMi's plugin, which runs on {counted(len(serving), 'nodes')}: "
-                "NVIDIA's plugin may answer there, and give whole cards without limits"
+                "NVIDIA's plugin may answer there, and assign whole cards without limits"
             )
             yield _finding("CS636", f"node {name}", text, _ONE_PLUGIN.format(name))
 
@@ -343,8 +345,8 @@ def _hami(facts: Facts) -> Iterator[Finding]:
     for node, where in facts.swapping.items():
         if node in facts.ledger.states:
             text = (
-                f"{where} sets enablegetpreferredallocation for it: HAMi's plugin gives out cards that kubelet chose, "
-                "and limits of memory that were meant for others"
+                f"{where} sets enablegetpreferredallocation for it: HAMi's plugin assigns the cards that kubelet "
+                "chose, with the memory limits of others"
             )
             yield _finding("CS616", f"node {node}", text, "set it to false, and restart the plugin's pod there")
     old = {pod.node: pod.image for pod in facts.plugins if pod.account.endswith(HAMI_PLUGIN) and _is_old(pod.image)}
@@ -355,8 +357,8 @@ def _hami(facts: Facts) -> Iterator[Finding]:
         sharing = [each.name for each in (*one.init_containers, *one.containers) if (each.amount(count) or "0") != "0"]
         if len(sharing) > 1:
             text = (
-                f"containers {', '.join(sharing)} have cards, and {old[one.node_name]} on {one.node_name} takes them "
-                "all for the first container: they share its files, which are made anew for each of them"
+                f"containers {', '.join(sharing)} have cards, and {old[one.node_name]} on {one.node_name} treats "
+                "each as the first container: they share its files, which it rewrites for each"
             )
             yield _finding("CS617", f"pod {one.key}", text, "upgrade HAMi's device plugin to v2.9 or later")
 
@@ -376,7 +378,7 @@ def _device_lists(facts: Facts) -> Iterator[Finding]:
             count = device_count(pod, listed) if pod.node_name == node.name else 0
             if count > DEVICES_MAX and pod.phase is Phase.PENDING:
                 text = (
-                    f"it stays Pending on {node.name}: its status lists {count} devices, and etcd takes {DEVICES_MAX}"
+                    f"it stays Pending on {node.name}: its status lists {count} devices, and etcd accepts {DEVICES_MAX}"
                 )
                 yield _finding("CS619", f"pod {pod.key}", text, f"delete it by force, then {_FEWER_DEVICES}")
 
@@ -409,14 +411,14 @@ def _registrations(facts: Facts) -> Iterator[Finding]:
         yield from _trust(subject, entries, facts)
         for entry in entries:
             if entry.name == "create.pods.cardshare.io" and not entry.fails_closed:
-                text = f"{entry.name}: pods pass unseen while the webhook is away"
+                text = f"{entry.name}: pods pass without review while the webhook is down"
                 yield _finding("CS626", subject, text, "set its failurePolicy to Fail")
     yield from _renamed(facts)
     for name, entries in (facts.mutating or {}).items():
         for entry in entries:
             if name != facts.name and entry.name.endswith(_HAMI) and entry.pods_created and _meets_ours(entry, facts):
                 text = f"{entry.name} names HAMi's scheduler on pods that ask for GPUs"
-                remedy = "remove it, or keep its namespaceSelector away from namespaces whose pods are placed here"
+                remedy = "remove it, or narrow its namespaceSelector to namespaces whose pods cardshare does not place"
                 yield _finding("CS628", f"mutatingwebhookconfiguration {name}", text, remedy)
 
 
@@ -439,10 +441,12 @@ def _trust(subject: str, entries: tuple[Webhook, ...], facts: Facts) -> Iterator
     if any(not entry.ends_s for entry in entries):
         yield _finding("CS622", subject, "an entry's caBundle has no certificate: every call of it fails", remedy)
     elif last <= now_s:
-        yield _finding("CS622", subject, "what its caBundle trusts has expired: every call of it fails", remedy)
+        yield _finding("CS622", subject, "the certificate in its caBundle has expired: every call of it fails", remedy)
     elif last < now_s + _SOON_S:
         days = int((last - now_s) // _DAY_S)
-        yield _finding("CS623", subject, f"what its caBundle trusts ends in {days} days and was not renewed", remedy)
+        yield _finding(
+            "CS623", subject, f"the certificate in its caBundle expires in {days} days and was not renewed", remedy
+        )
 
 
 def _renamed(facts: Facts) -> Iterator[Finding]:
@@ -454,7 +458,7 @@ def _renamed(facts: Facts) -> Iterator[Finding]:
         entries = [one for one in found.get(facts.name, ()) if one.name == "create.pods.cardshare.io"]
         for resource in sorted(facts.catalog.resources(facts.tables) - usual) if entries else ():
             if not any(f"'{resource}'" in entry.conditions for entry in entries):
-                text = f"pods that ask for {resource}, as device-config.yaml has it, are not reviewed"
+                text = f"pods that ask for {resource} (from device-config.yaml) are not reviewed"
                 remedy = "add the resource to the conditions of its entries, beside volcano.sh/vgpu-number"
                 yield _finding("CS625", f"{kind}webhookconfiguration {facts.name}", text, remedy)
 
@@ -462,7 +466,7 @@ def _renamed(facts: Facts) -> Iterator[Finding]:
 def _policies(facts: Facts) -> Iterator[Finding]:
     for name in ("pods.cardshare.io", "bindings.cardshare.io") if facts.policies is not None else ():
         if not (facts.policies or {}).get(name, False):
-            text = "it does not deny: who writes assignments is not judged while the webhook is away"
+            text = "it does not deny: assignments are not checked while the webhook is down"
             yield _finding("CS627", f"validatingadmissionpolicybinding {name}", text, "apply deploy/base/policy.yaml")
 
 
@@ -488,10 +492,10 @@ def _webhook_pods(facts: Facts) -> Iterator[Finding]:
     if not ready:
         pods = (pod for pod in facts.own if pod.component == "webhook")
         why = next((f" ({pod.image}: {pod.waits})" for pod in pods if pod.waits), "")
-        text = f"no pod of it is ready{why}: pods that ask for cards are refused"
+        text = f"no pod of it is ready{why}: pods that request cards are rejected"
         yield _finding("CS624", where, text, f"see kubectl -n {facts.namespace} describe pods")
     elif len(ready) == 1:
-        text = "one pod of it is ready: pods that ask for cards are refused when that one goes"
+        text = "only one pod of it is ready: if it ends, pods that request cards are rejected"
         yield _finding("CS629", where, text, "run two")
 
 
@@ -506,11 +510,11 @@ def _two_schedulers(facts: Facts, ours: LeaseHeld | None) -> Iterator[Finding]:
     theirs = (facts.leases or {}).get(_VOLCANO_LEASE)
     leader = ours.holder if ours is not None else ""
     if theirs is not None and theirs.is_held(facts.now_s) and theirs.holder != leader:
-        text = f"{theirs.holder} renews it, and pods with schedulerName volcano are ours by scheduler_names"
+        text = f"{theirs.holder} renews it, and scheduler_names gives pods with schedulerName volcano to cardshare"
         yield _finding("CS631", f"lease {_VOLCANO_LEASE}", text, remedy)
     for pod in facts.pods:
         if pod.namespace == "volcano-system" and pod.labels.get("app") == "volcano-scheduler" and not pod.finished:
-            text = "it runs, and pods with schedulerName volcano are ours by scheduler_names"
+            text = "it runs, and scheduler_names gives pods with schedulerName volcano to cardshare"
             yield _finding("CS631", f"pod {pod.key}", text, remedy)
 
 
@@ -520,7 +524,7 @@ def _accounts(facts: Facts) -> Iterator[Finding]:
         kind, _, rest = account.partition(":serviceaccount:")
         namespace = rest.partition(":")[0]
         if kind == "system" and namespace and facts.namespaces is not None and namespace not in facts.namespaces:
-            text = f"{account} may write assignments, and whoever makes the namespace {namespace} is that account"
+            text = f"{account} may write assignments, and anyone who can create namespace {namespace} can be it"
             yield _finding("CS633", "validatingadmissionpolicy pods.cardshare.io", text, "take it out")
 
 
@@ -558,7 +562,7 @@ def _unseen(pod: Pod, facts: Facts) -> Iterator[Finding]:
     """CS642: a pod that requests cards has another scheduler, which has not reported anything about it."""
     if not pod.scheduled_reason and facts.now_s - pod.created_s > _UNSEEN_S:
         names = ", ".join(facts.settings.scheduler_names)
-        text = f"its scheduler '{pod.scheduler_name}' has not looked at it; those placed here are of: {names}"
+        text = f"its scheduler '{pod.scheduler_name}' has not reacted to it; cardshare places pods with: {names}"
         yield _finding("CS642", f"pod {pod.key}", text, "correct its schedulerName, or leave it out")
 
 
@@ -568,7 +572,7 @@ def _resources(pod: Pod) -> frozenset[str]:
 
 def _classes(facts: Facts) -> Iterator[Finding]:
     for resource in sorted(facts.classes.keys() & facts.catalog.resources(facts.tables)):
-        text = f"it claims {resource}: pods that ask for it get devices by DRA too, which nobody counts here"
+        text = f"it claims {resource}: pods that ask for it get devices by DRA too, which cardshare does not count"
         yield _finding("CS643", f"deviceclass {facts.classes[resource]}", text, "take its extendedResourceName out")
 
 

@@ -94,8 +94,8 @@ def parse(argv: Sequence[str]) -> Options:
     parser.add_argument(
         "--verbose", action="store_true", help="print every event, card and environment; always so with files"
     )
-    parser.add_argument("--keep", action="store_true", help="leave it up in the end, with a kubeconfig for kubectl")
-    parser.add_argument("--seconds", type=float, default=60.0, help="give up after so many seconds (60)")
+    parser.add_argument("--keep", action="store_true", help="keep the cluster running, with a kubeconfig for kubectl")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds after which it gives up (60)")
     parser.add_argument("--logs", type=Path, help="folder for logs and kubeconfigs; it is kept")
     found = parser.parse_args(argv)
     files = tuple(found.files) or (_EXAMPLES,)
@@ -147,7 +147,7 @@ def _check(example: Example) -> None:
     for manifest in example.manifests:
         if not can_apply(manifest):
             kind = f"{manifest.get('apiVersion', '')} {manifest['kind']}".strip()
-            raise ExampleError(f"{example.path}: {kind}: the demo applies {', '.join(KINDS)} alone; remove it")
+            raise ExampleError(f"{example.path}: {kind}: the demo applies only {', '.join(KINDS)}; remove it")
 
 
 async def _show(stage: Stage, examples: Sequence[Example], *, with_jobs: bool, verbose: bool) -> int:
@@ -230,7 +230,7 @@ async def _picture(stage: Stage, seen: Mapping[str, Sighting], *, verbose: bool)
     else:
         _head(f"{len(fullest(bars))} of the {len(bars)} cards, and who holds how much of each")
         print("\n".join(lines(fullest(bars), most_parts=_PARTS_SHOWN)))
-        _head("What pods are told")
+        _head("What people see")
         for what, answer in one_of_each(seen):
             print(f"{what}: {answer}")
     return [f"{bar.node} {bar.card}" for bar in bars if bar.overcommitted]
@@ -243,11 +243,11 @@ def _whole_picture(bars: Sequence[CardBar], seen: Mapping[str, Sighting]) -> Non
     for name, sighting in seen.items():
         for container, env in sighting.env_by_container.items() if sighting.phase == "Running" else ():
             print(f"{name}/{container}: {environment(env)}")
-    _head("Who waits, and why")
+    _head("Waiting pods, and why")
     for name, sighting in seen.items():
         if sighting.pod is not None and not sighting.node:
             print(f"{name}: {sighting.waiting_reason or _unscheduled(sighting.pod)}")
-    _head("Who was refused")
+    _head("Denied pods")
     for name, sighting in seen.items():
         if sighting.denial:
             print(f"{name}: {sighting.denial}")
@@ -268,7 +268,7 @@ def _sum_up(count: int, wrong: Sequence[ExampleVerdict], drifted: Sequence[Examp
         print(f"{len(wrong)} of {count} outcomes are not as declared, {len(drifted)} did not last")
         return 1
     said = "the one outcome is as declared" if count == 1 else f"all {count} outcomes are as declared"
-    print(said if count else "nothing was declared, so nothing was judged")
+    print(said if count else "nothing was declared, so nothing was checked")
     return 0
 
 
@@ -305,14 +305,14 @@ async def _keep(stage: Stage, page: str) -> None:
     """
     print(f"\nThe cluster stays up. Its cards in a browser:\n\n  {page}\n")
     print(f"In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}\n  kubectl get pods\n")
-    print("It runs pods alone: of Deployments and Jobs it makes no pods, and there is no kubectl logs or exec.")
+    print("It runs only pods: Deployments and Jobs get none, and kubectl logs and exec do not work.")
     product = stage.product
-    print("A dry run says where a pod would go: kubectl apply --dry-run=server -f docs/examples/memory-only.yaml")
+    print("A dry run shows where a pod would go: kubectl apply --dry-run=server -f docs/examples/memory-only.yaml")
     print(
         f"Why a pod waits, node by node:\n  kubectl cards explain POD --controller {product.asked_at} "
         f"--controller-ca {product.ca_file} --token-file {product.explain_token}"
     )
-    print(f"Settings, which both processes take when they are edited: {product.settings[0]}/cardshare.yaml")
+    print(f"Settings, which both processes read again after an edit: {product.settings[0]}/cardshare.yaml")
     print(f"Controller: {stage.product.controller_url}   logs: {stage.product.controller.log.parent}")
     print("Ctrl-C ends it.", flush=True)
     await watch(stage.product.webhook, stage.product.controller)

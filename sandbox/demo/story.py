@@ -17,7 +17,7 @@ CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
         *("ascend", "ascend-chips", "ascend-soft", "ascend-whole"),
         *("mindcluster", "mindcluster-templates", "mindcluster-downgrade", "npu-and-gpu"),
     ),
-    "A wrong request is refused, with what to write instead": (
+    "A wrong request is denied, with what to write instead": (
         *("ascend-refused", "hami-refused", "mindcluster-refused", "cores-150", "mode-typo"),
         "gpu-index-whole",
     ),
@@ -31,7 +31,7 @@ CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
         *("hami-core", "vgpu-training", "memory-only", "memory-percentage"),
         *("mig", "mig-layouts", "mps", "mode-chosen"),
     ),
-    "Chosen cards: by model, by number, none that is unhealthy": (
+    "Chosen cards: by model, by position, never an unhealthy one": (
         *("use-gputype", "nouse-gputype", "gpu-index", "gpu-unhealthy-ids"),
     ),
     "The rest of the pod counts: volumes, ports, images, spreading": (
@@ -81,7 +81,7 @@ def one_of_each(seen: Mapping[str, Sighting]) -> Iterator[tuple[str, str]]:
     """Yield a waiting pod and a denied pod with the shortest answers."""
     waiting = {name: sighting.waiting_reason for name, sighting in seen.items() if not sighting.node}
     denied = {name: sighting.denial.partition("denied the request: ")[2] for name, sighting in seen.items()}
-    for verb, answers in (("waits", waiting), ("was refused", denied)):
+    for verb, answers in (("waits", waiting), ("was denied", denied)):
         found = min(((len(text), name) for name, text in answers.items() if text), default=None)
         if found is not None:
             yield f"{found[1]} {verb}", answers[found[1]]

@@ -122,7 +122,7 @@ async def test_a_kind_that_cannot_be_applied_is_2_and_named(tmp_path):
         told = await output(process)
     assert process.returncode == 2
     kinds = "Pod, ConfigMap, PersistentVolumeClaim, Deployment, Job, PriorityClass"
-    assert f"set.yaml: apps/v1 StatefulSet: the demo applies {kinds} alone; remove it" in told
+    assert f"set.yaml: apps/v1 StatefulSet: the demo applies only {kinds}; remove it" in told
 
 
 async def test_a_missing_file_is_2(tmp_path):

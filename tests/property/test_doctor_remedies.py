@@ -215,7 +215,9 @@ def followed(found: Facts, finding: Finding) -> Facts:
             assert named == "apply deploy/base/policy.yaml"
             return replace(found, policies=POLICIES)
         case "CS628":
-            assert named == "remove it, or keep its namespaceSelector away from namespaces whose pods are placed here"
+            assert (
+                named == "remove it, or narrow its namespaceSelector to namespaces whose pods cardshare does not place"
+            )
             theirs = Requirement(key="placed-by", operator="In", values=("hami",))
             narrowed = {"hami-webhook": (replace(HAMI, namespaces=(theirs,)),)}
             assert not [one for one in examine(replace(found, mutating=narrowed)).findings if one.code == "CS628"], (
@@ -238,7 +240,7 @@ def followed(found: Facts, finding: Finding) -> Facts:
             return replace(found, unbinding="")
         case "CS636":
             assert named == (
-                "look again after a minute; then start HAMi's plugin there, or leave the node to NVIDIA's: "
+                "check again after a minute; then start HAMi's plugin there, or leave the node to NVIDIA's: "
                 f"kubectl label node {subject} gpu- && kubectl annotate node {subject} hami.io/node-nvidia-register-"
             )
             started = replace(found, plugins=(*found.plugins, replace(doctor.HAMI_OLD, node=subject)))

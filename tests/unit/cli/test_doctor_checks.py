@@ -81,14 +81,14 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
             facts(plugins=(HAMI_OLD,), pods=(TWO_SHARES,)),
             "CS617",
             "pod team/p",
-            "containers init, c have cards, and registry:5000/projecthami/hami:v2.8.3 on t4-a takes them all",
+            "containers init, c have cards, and registry:5000/projecthami/hami:v2.8.3 on t4-a treats each as the first",
         ),
         (facts(nodes=(LISTING,)), "CS618", "node t4-a", "v1.36.1 lists each device"),
         (
             facts(nodes=(replace(node(), allocatable={**node().allocatable, "volcano.sh/vgpu-memory": "1536"}),)),
             "CS620",
             "node t4-a",
-            "advertises 1536 volcano.sh/vgpu-memory, and the cards that it registers have 15360",
+            "advertises 1536 volcano.sh/vgpu-memory, but its registered cards have 15360",
         ),
         (facts(unbinding="system:serviceaccount:a:b"), "CS634", "system:serviceaccount:a:b", "it may not bind"),
         (facts(unasked="forbidden"), "CS635", "subjectaccessreviews", "forbidden"),
@@ -109,7 +109,7 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
             facts(mutating={"cardshare": (replace(ENTRY, ends_s=(NOW_S - 1, NOW_S + 3.5 * DAY_S)),)}),
             "CS623",
             "mutatingwebhookconfiguration cardshare",
-            "ends in 3 days",
+            "expires in 3 days",
         ),
         (
             facts(own=(running(ready=False), running(component="controller"))),
@@ -121,7 +121,7 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
             facts(own=(running(ready=False, waits="ImagePullBackOff: Back-off pulling image"),)),
             "CS624",
             "deployment cardshare-system/cardshare-webhook",
-            "no pod of it is ready (i: ImagePullBackOff: Back-off pulling image): pods that ask for cards",
+            "no pod of it is ready (i: ImagePullBackOff: Back-off pulling image): pods that request cards",
         ),
         (facts(own=(running(), running(ready=False))), "CS629", "deployment cardshare-system/cardshare-webhook", "one"),
         (
@@ -138,7 +138,7 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
             facts(mutating={"cardshare": (replace(ENTRY, fails_closed=False),)}),
             "CS626",
             "mutatingwebhookconfiguration cardshare",
-            "pass unseen",
+            "pass without review",
         ),
         (
             facts(policies={"pods.cardshare.io": False, "bindings.cardshare.io": True}),
@@ -170,7 +170,7 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
             facts(accounts=("system:serviceaccount:volcano-system:volcano-scheduler",)),
             "CS633",
             "validatingadmissionpolicy pods.cardshare.io",
-            "whoever makes the namespace volcano-system",
+            "anyone who can create namespace volcano-system",
         ),
         (
             facts(pods=(pod(limits={**T4, "volcano.sh/vgpu-memory": "80000"}),)),
@@ -179,7 +179,7 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
             "no node could ever take it",
         ),
         (facts(pods=(pod(limits={"volcano.sh/gpu-memory": "1"}),)), "CS641", "pod team/p", "offers volcano.sh/gpu"),
-        (facts(pods=(pod(limits=T4, scheduler="nobodys"),)), "CS642", "pod team/p", "'nobodys' has not looked at it"),
+        (facts(pods=(pod(limits=T4, scheduler="nobodys"),)), "CS642", "pod team/p", "'nobodys' has not reacted to it"),
         (
             facts(classes={"volcano.sh/vgpu-number": "gpus", "example.com/other": "x"}),
             "CS643",

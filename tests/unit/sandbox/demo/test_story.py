@@ -57,4 +57,4 @@ def test_of_those_that_wait_and_those_refused_the_shortest_answer_is_shown():
         "waits": Sighting(pod=waiting),
         "runs": Sighting(pod={"spec": {"nodeName": "n"}}),
     }
-    assert list(one_of_each(seen)) == [("waits waits", "CS502 no cards"), ("short was refused", "CS101 no")]
+    assert list(one_of_each(seen)) == [("waits waits", "CS502 no cards"), ("short was denied", "CS101 no")]
