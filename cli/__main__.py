@@ -26,6 +26,7 @@ from cli import (
     text_queues,
     text_simulate,
     text_waiting,
+    text_why,
     watching,
 )
 from cli.doctor_checks import Level
@@ -47,12 +48,14 @@ from cli.options import (
     Version,
     Waits,
     Web,
+    Why,
     parse,
 )
 from cli.queues import fetch_queues
 from cli.reads import Reads
 from cli.simulate import change_of, fetch_simulated
 from cli.waiting import fetch_waiting
+from cli.why import fetch_why
 from core.errors import InvalidRequestError, escaped
 from core.view.cards import Cards, cards_of, with_removed
 from core.view.explained import Explained, ExplainedPods, explained
@@ -100,6 +103,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
                     return await _diagnose(transport, options)
                 case Snapshot():
                     return await _snapshot(transport, options)
+                case Why():
+                    return await _why(transport, options, options.namespace or transport.namespace or "default")
                 case _:
                     return await _answer(transport, options)
     except (ApiError, CredentialsError, UndecodableError, InvalidRequestError) as e:
@@ -258,6 +263,16 @@ async def _explain_one(transport: Reads, options: Explain, namespace: str, name:
         node_is_read=holdings is None or not holdings.node_unread,
     )
     return text.explanation(found) if options.output is Output.TEXT else found
+
+
+async def _why(transport: Reads, options: Why, namespace: str) -> int:
+    try:
+        found = await fetch_why(transport, options.controller, namespace, options.name)
+    except ApiNotFoundError:
+        asked = "" if options.controller is not None else "; a controller may remember it: give --controller"
+        return _failed(f"there is no pod {options.name} in namespace {namespace}{asked}", _NOT_TOLD)
+    print(text_why.story(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
+    return _OK
 
 
 async def _waiting(transport: Reads, options: Waits) -> int:

@@ -48,7 +48,7 @@ async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
     elif command == "get":
         found = [name for name in await fetch_names("nodes", flags) if name not in plain]
     else:
-        found = await fetch_names("pods", flags) if command == "explain" and len(plain) == 1 else ()
+        found = await fetch_names("pods", flags) if command in ("explain", "why") and len(plain) == 1 else ()
     return sorted(one for one in found if one.startswith(begun))
 
 

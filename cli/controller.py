@@ -14,6 +14,7 @@ import msgspec
 
 from cli.options import Controller
 from core.errors import escaped
+from core.view.history import Why
 from kube.causes import cause_of
 
 _DEADLINE_S: Final = 5.0
@@ -39,6 +40,20 @@ async def ask(controller: Controller, namespace: str, pod: str) -> Mapping[str, 
     return await _ask(controller, f"/v1/explain/{quote(namespace, safe='')}/{quote(pod, safe='')}")
 
 
+async def ask_why(controller: Controller, namespace: str, pod: str) -> Why:
+    """Return what the controller remembers of the pods of that name; none if it remembers nothing.
+
+    Raises:
+        NoAnswerError: the controller gives no answer.
+    """
+    path = f"/v1/history/pods/{quote(namespace, safe='')}/{quote(pod, safe='')}"
+    answer = await _ask(controller, path, unknown="unknown")
+    try:
+        return msgspec.convert(answer, Why)
+    except msgspec.MsgspecError as e:
+        raise NoAnswerError(f"the controller at {controller.url} answers something else: {e}") from e
+
+
 async def ask_shadow(controller: Controller) -> Mapping[str, Any]:
     """Return the findings of a controller in shadow mode.
 
@@ -58,7 +73,12 @@ async def ask_held(controller: Controller) -> Sequence[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else ()
 
 
-async def _ask(controller: Controller, path: str) -> Mapping[str, Any]:
+async def _ask(controller: Controller, path: str, *, unknown: str = "") -> Mapping[str, Any]:
+    """Return the answer of 200, or of 404 with the state *unknown*.
+
+    Raises:
+        NoAnswerError: there is none.
+    """
     context, token = await asyncio.to_thread(_read, controller)
     try:
         status, body = await _get(f"{controller.url}{path}", token, context, controller.server_name)
@@ -69,7 +89,7 @@ async def _ask(controller: Controller, path: str) -> Mapping[str, Any]:
         answer = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
         raise NoAnswerError(_unread(status, body, path, controller.url)) from e
-    if status != 200:
+    if status != 200 and (not unknown or answer.get("state") != unknown):
         raise NoAnswerError(f"the controller answers {status}: {answer.get('text', '')}")
     return answer
 

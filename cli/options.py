@@ -54,6 +54,8 @@ _EXAMPLES: Final = {
     "snapshot": "kubectl cards snapshot -o cluster.json.gz\nkubectl cards snapshot -o cluster.json.gz --redact\n"
     "kubectl cards waiting -A --snapshot cluster.json.gz",
     "web": "kubectl cards web\nkubectl cards web --port 8000 --no-browser",
+    "why": "kubectl cards why train\n"
+    "kubectl cards why team-a/train --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
     "waiting": "kubectl cards waiting\nkubectl cards waiting -A --by reason\nkubectl cards waiting -A -o json",
     "fits": "kubectl cards fits --memory 40000 --cards 4\nkubectl cards fits --memory 8000 --type A100,H100 -n team-a\n"
     "kubectl cards fits -f pod.yaml -o json",
@@ -147,6 +149,21 @@ class Waits:
     by: By = By.POD
     output: Output = Output.TEXT
     snapshot: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Show what happened to the pods of one name; controller None = only data of the API.
+
+    namespace: "" = the kubeconfig's.
+    """
+
+    name: str
+    namespace: str
+    controller: Controller | None
+    kubeconfig: str
+    context: str
+    output: Output = Output.TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +268,7 @@ class Snapshot:
 
 # The commands that can also read a snapshot.
 Stored = Get | Explain | Waits | Fits | Queues | Simulate
-Options = Stored | Snapshot | Web | Doctor | Shadow | Check | Version
+Options = Stored | Why | Snapshot | Web | Doctor | Shadow | Check | Version
 
 
 class Flag(NamedTuple):
@@ -301,6 +318,11 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("-n", "--namespace"), "NAMESPACE", "namespace; default the kubeconfig's"),
         _ALL,
         _SNAPSHOT,
+        *_ASKING,
+    ),
+    "why": (
+        Flag(("-o", "--output"), "FORMAT", "output format"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "namespace; default the kubeconfig's"),
         *_ASKING,
     ),
     "waiting": (
@@ -365,6 +387,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
 OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "get": tuple(Output),
     "explain": (Output.TEXT, Output.JSON, Output.YAML),
+    "why": (Output.TEXT, Output.JSON, Output.YAML),
     "waiting": (Output.TEXT, Output.JSON, Output.YAML),
     "fits": (Output.TEXT, Output.JSON, Output.YAML),
     "queues": (Output.TEXT, Output.JSON, Output.YAML),
@@ -448,13 +471,25 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             command.error("--controller: missing; name the https://host:port of the controller that runs with --shadow")
         return Shadow(controller=controller, output=Output(found.output))
     kind, namespace, name = _asked(command, found.pod)
-    if namespace and (found.all_namespaces or found.namespace not in ("", namespace)):
-        command.error(f"POD: found {quoted(found.pod, 256)}, which names a namespace; leave -n and -A out")
+    is_anywhere = getattr(found, "all_namespaces", False)
+    if namespace and (is_anywhere or found.namespace not in ("", namespace)):
+        flags = "-n" if found.command == "why" else "-n and -A"
+        command.error(f"POD: found {quoted(found.pod, 256)}, which names a namespace; leave {flags} out")
+    if found.command == "why":
+        if kind:
+            command.error(f"POD: found {quoted(found.pod, 256)}; write the name of a pod, NAME or NAMESPACE/NAME")
+        return Why(
+            name=name,
+            namespace=namespace or found.namespace,
+            controller=_controller(command, found, environ),
+            output=Output(found.output),
+            **reach,
+        )
     return Explain(
         name=name,
         kind=kind,
         namespace=namespace or found.namespace,
-        all_namespaces=found.all_namespaces,
+        all_namespaces=is_anywhere,
         controller=_controller(command, found, environ),
         output=Output(found.output),
         **stored,
@@ -611,6 +646,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="POD",
         help="NAME, NAMESPACE/NAME, or pod/, deployment/, replicaset/, statefulset/, daemonset/, job/NAME",
     )
+    why = _command(commands, "why", "show what happened to a pod: what it waited for, and where it went", _VARIABLES)
+    why.add_argument("pod", metavar="POD", help="NAME or NAMESPACE/NAME, also of a pod that is gone")
     _command(commands, "waiting", "list the pods that wait, why, what helps, and their places in line")
     _command(commands, "queues", "list the queues, what their pods hold, their limits, and who waits")
     _command(commands, "fits", "count how many pods fit now, on which cards, and show what stops the next")

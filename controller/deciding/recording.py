@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from controller.actions import Target
+from core.errors import InvalidRequestError
 from core.history.pods import Life, PodEvent, PodRecord, What
 from core.ledger import Ledger
 from core.model import Container, Pod, PodUid
+from core.units import parse_amount
 
 
 class Recording:
@@ -72,9 +74,19 @@ class Recording:
         return PodEvent(what, now_s, now_s, 1, self._ledger.cursor, code, text)
 
     def _asked(self, pod: Pod) -> str:
-        """Return what the containers of *pod* ask of cards, as it is written there."""
+        """Return what the containers of *pod* ask of cards."""
         return " + ".join(filter(None, map(self._wanted, (*pod.containers, *pod.init_containers))))
 
     def _wanted(self, container: Container) -> str:
         of_cards = self._ledger.resources
-        return ", ".join(f"{name}: {amount}" for name, amount in container.limits.items() if name in of_cards)
+        return ", ".join(
+            f"{name}: {_whole(text)}" for name, text in sorted(container.limits.items()) if name in of_cards
+        )
+
+
+def _whole(text: str) -> str:
+    """Return a quantity without its suffix, as whole numbers are usually written: 12000 for 12k."""
+    try:
+        return str(parse_amount(text, ""))
+    except InvalidRequestError:
+        return text

@@ -121,7 +121,7 @@ class History:
     async def _read(self) -> Stored:
         """Return what is stored; whatever is wrong with it is a note, and a line in the log."""
         if self._where is None or self.calls is None:
-            return Stored(notes=() if self._owner.recording.is_on else (_NOWHERE,))
+            return Stored()
         found = Stored()
         try:
             async with asyncio.timeout(_READ_S):
@@ -159,6 +159,8 @@ class History:
         return await asyncio.to_thread(msgspec.to_builtins, found)
 
     async def _of_leader(self) -> Stored:
+        if self._where is None:
+            return Stored(notes=(_NOWHERE,))
         if self._wall() >= self._stored.read_s + _STORED_S:
             self._stored = await self._read()
         return self._stored

@@ -9,10 +9,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from core.history.minutes import MINUTES_MAX, Key, Minute, Sums
-from core.history.pods import Life
+from core.history.pods import Life, What
+from core.model import Pod
 from core.view.cards import VERSION
+from core.view.explained import Event
+from core.waiting import code_in
 
 _MINUTE_S: Final = 60
+_OF_EVENTS: Final = {"FailedScheduling": What.WAITS, "Scheduled": What.BOUND, "Preempted": What.EVICTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +24,10 @@ class Happened:
     """One kind of event of a pod.
 
     what: ``asked``, ``waits``, ``reserved``, ``released`` (its place was given back), ``sent`` (its Binding),
-    ``bound``, ``served`` (by its device plugin), ``evicted``, ``ended`` or ``gone``. first, last: when it happened
-    first and last. times: how often. change: how many changes of nodes and their holders the leader had seen by then,
-    None if unknown. code: the cause of a wait (docs/operators/waiting.md), else "". text: of the last time.
+    ``bound``, ``served`` (by its device plugin), ``evicted``, ``ended``, ``gone``, or ``event`` for another event of
+    Kubernetes. first, last: when it happened first and last, "" if unknown. times: how often. change: how many changes
+    of nodes and their holders the leader had seen by then, None if unknown. code: the cause of a wait
+    (docs/operators/waiting.md), else "". text: of the last time.
     """
 
     what: str
@@ -47,7 +52,7 @@ class Why:
     """The answer of ``why``: what happened to the pods of one name, the last one last.
 
     source: ``controller`` for its record, else ``conditions``: what the pod's conditions and events say. state:
-    ``remembered``, or ``unknown`` without any pod. as_of: the record may lack up to a minute before this time; None if
+    ``remembered``, or ``unknown`` if there is no pod. as_of: the record may lack what happened after this time; None if
     it is complete.
     """
 
@@ -82,7 +87,7 @@ class Series:
 class Day:
     """The minutes of the last day. since: when the first of them begins, None if there are none; minutes: how many.
 
-    as_of: the record may lack up to a minute before this time; None if it is complete.
+    as_of: the record may lack what happened after this time; None if it is complete.
     """
 
     version: int = VERSION
@@ -159,3 +164,27 @@ def _series(key: Key, minutes: Sequence[Mapping[Key, Sums] | None]) -> Series:
 def time_text(at_s: float) -> str:
     """Return Unix seconds as the API server writes a time."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def why_by_api(pod: Pod, events: Sequence[Event], notes: Sequence[str] = ()) -> Why:
+    """Return what the conditions of *pod* and its *events* say, if no controller answers."""
+    found: list[Happened] = []
+
+    def add(what: str, at: str, text: str = "", code: str = "", times: int = 1) -> None:
+        found.append(Happened(what=what, first=at, last=at, times=times, change=None, code=code, text=text))
+
+    if pod.created_s:
+        add(What.ASKED.value, time_text(pod.created_s))
+    for event in events:
+        what = _OF_EVENTS.get(event.reason)
+        text = event.message if what is not None else f"{event.reason}: {event.message}"
+        add(what.value if what is not None else "event", event.time, text, code_in(event.message), event.count)
+    if pod.node_name and all(one.what != What.BOUND.value for one in found):
+        add(What.BOUND.value, time_text(pod.start_s) if pod.start_s else "", pod.node_name)
+    is_told = any(one.what == What.WAITS.value and one.text == pod.scheduled_message for one in found)
+    if pod.scheduled_message and not pod.node_name and not is_told:
+        add(What.WAITS.value, "", pod.scheduled_message, code_in(pod.scheduled_message))
+    if pod.finished:
+        add(What.ENDED.value, "", ": ".join(filter(None, (pod.phase, pod.status_reason, pod.status_message))))
+    life = PodLife(uid=pod.uid, events=tuple(found))
+    return Why(pod=pod.key, state="remembered", source="conditions", lives=(life,), notes=tuple(notes))

@@ -11,6 +11,7 @@ from core.view import fits as view_fits
 from core.view import queues as view_queues
 from core.view.cards import Card, Cards, Node, Share, Total
 from core.view.explained import Event, Explained, Held
+from core.view.history import Happened, PodLife, Why
 from core.view.waiting import Waiting, WaitingPod, WaitingQueue, WaitingReason
 from tests.support.pages.cards_page import NODES, PAGE, PAGES, SCHEMA, commands, play, schema, written
 
@@ -30,7 +31,7 @@ def test_the_schema_is_that_of_the_fields():
 def test_each_command_is_shown():
     shown = [parse(shlex.split(command.partition("; ")[0]), {}) for command in commands(PAGE.read_text())]
     found = {(type(one).__name__, getattr(one, "output", None)) for one in shown}
-    names = ("Get", "Explain", "Waits", "Fits", "Queues")
+    names = ("Get", "Explain", "Why", "Waits", "Fits", "Queues")
     assert found == {
         *((name, form) for name in names for form in (Output.TEXT, Output.JSON)),
         ("Get", Output.WIDE),
@@ -44,6 +45,7 @@ def test_each_command_is_shown():
         ("explain", (Explained, Held, Event)),
         ("queues", (view_queues.Queues, view_queues.QueueState, view_queues.QueueAmount)),
         ("fits", (view_fits.Fits, view_fits.Fit, view_fits.FitType)),
+        ("why", (Why, PodLife, Happened)),
         ("waiting", (Waiting, WaitingPod, WaitingReason, WaitingQueue)),
     ],
 )

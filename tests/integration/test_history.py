@@ -1,8 +1,12 @@
 """What happened to a pod, asked of the controller over TLS: by whoever may, and of what the leader before stored."""
 
+import json
+
 import aiohttp
 import pytest
 
+from cli.__main__ import run
+from cli.options import parse
 from core.history.minutes import Key, Minute, Sums
 from core.history.pods import Life, PodEvent, What
 from core.model import PodUid
@@ -40,7 +44,7 @@ def kinds(answer):
     return [[one["what"] for one in life["events"]] for life in answer["lives"]]
 
 
-async def test_what_happened_is_answered_and_outlives_its_leader(rig):
+async def test_what_happened_is_answered_and_outlives_its_leader(rig, capsys):
     async with rig(nodes=NODES[:1]) as world:
         found = await begins(world)
         status, answer = await found.get("/v1/history/pods/default/old")
@@ -56,13 +60,23 @@ async def test_what_happened_is_answered_and_outlives_its_leader(rig):
         _, answer = await found.get("/v1/history/pods/default/p")
         texts = {one["what"]: one["text"] for one in answer["lives"][0]["events"]}
         assert texts["sent"].startswith("t4-a: GPU-t4-a-")
-        assert texts["asked"].startswith("volcano.sh/vgpu-number: 1")
+        assert "volcano.sh/vgpu-number: 1" in texts["asked"]
+        assert await found.cards("why", "p") == 0
+        told = capsys.readouterr()
+        assert "default/p was bound " in told.out
+        assert "its Binding was sent, with t4-a: GPU-t4-a-" in told.out
+        assert told.err == ""
         await world.client.delete(f"{PODS}/p")
 
         async def gone():
             return kinds((await found.get("/v1/history/pods/default/p"))[1])[0][-1] == "gone"
 
         await world.until(gone)
+        assert await found.cards("why", "default/p", "-o", "json") == 0
+        said = json.loads(capsys.readouterr().out)
+        assert (said["pod"], said["source"], kinds(said)[0][-1]) == ("default/p", "controller", "gone")
+        assert await found.cards("why", "nobody") == 1
+        assert "there is no pod nobody in namespace default" in capsys.readouterr().err
         status, answer = await found.get("/v1/history")
         (series,) = [one for one in answer["series"] if one["queue"] == "team"]
         assert (status, answer["since"], series["promised_ms"][0]) == (200, time_text(MINUTE * 60), 60_000)
@@ -94,3 +108,23 @@ async def test_one_namespace_is_answered_alone(rig):
             await found.get("/v1/history/pods/default/..%2Fother/old")
         assert (await found.get("/v1/history/pods/default/none"))[0] == 404
         assert (await found.get("/v1/history/pods/default/old", ""))[0] == 401
+
+
+async def test_without_an_answer_of_the_controller_conditions_and_events_are_shown(rig, capsys):
+    async with rig(nodes=NODES[:1]) as world:
+        found = await begins(world)
+        await world.add(pod("p", share(3000)), pod("large", share(99_000)))
+        await world.phase("p")
+        await world.waits("large", "CS50")
+        kubeconfig = ("--kubeconfig", found.kubeconfig)
+        assert await run(parse(["why", "large", *kubeconfig], {}), {}) == 0
+        told = capsys.readouterr().out
+        assert "default/large was not bound while this was recorded" in told
+        assert "it waited: CS50" in told
+        assert "note: --controller is missing; this is what the pod's conditions and events say" in told
+        assert await found.cards("why", "p", "-o", "json", token_file="") == 0
+        said = json.loads(capsys.readouterr().out)
+        assert (said["source"], said["lives"][0]["events"][0]["what"]) == ("conditions", "asked")
+        assert "the controller answers 401" in said["notes"][0]
+        assert await run(parse(["why", "nobody", *kubeconfig], {}), {}) == 1
+        assert "give --controller" in capsys.readouterr().err

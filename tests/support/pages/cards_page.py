@@ -29,6 +29,7 @@ from cli.options import parse
 from core.view.cards import Cards
 from core.view.explained import Explained, ExplainedPods
 from core.view.fits import Fits
+from core.view.history import Why
 from core.view.queues import Queues
 from core.view.simulated import Simulated
 from core.view.waiting import Waiting
@@ -87,13 +88,17 @@ _SERVED_AS: Final = "cardshare-controller.cardshare-system.svc"
 _COMMAND: Final = re.compile(r"^\$ kubectl cards (.*)\n((?:(?!```|\$ ).*\n)*)", re.MULTILINE)
 _FILE: Final = re.compile(r"^```yaml\n# (\S+\.yaml)\n((?:(?!```).*\n)*)```", re.MULTILINE)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_COUNT: Final = re.compile(r' \(x\d+\)|(?<="count": )\d+')
+_COUNT: Final = re.compile(
+    r' \(x\d+\)| \(\d+ times since [^)]*\)|(?<="count": )\d+|(?<="times": )\d+|(?<="change": )\d+'
+    r"|(?<=was bound )\d+(?= s)"
+)
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def schema() -> str:
     """The JSON Schema of what ``-o json`` prints: of each command that has it."""
     answers, components = msgspec.json.schema_components(
-        (Cards, Explained, ExplainedPods, Waiting, Fits, Queues, Simulated, doctor_checks.Report),
+        (Cards, Explained, ExplainedPods, Why, Waiting, Fits, Queues, Simulated, doctor_checks.Report),
         ref_template="#/$defs/{name}",
     )
     dialect = "https://json-schema.org/draft/2020-12/schema"
@@ -174,7 +179,8 @@ async def _output(command: str, places: Mapping[str, str], kubeconfig: str) -> s
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = await run(parse([*words, "--kubeconfig", kubeconfig], {}), {})
     text = said.getvalue() + (f"{code}\n" if asks == "echo $?" else "")
-    return _COUNT.sub(_same, _TIME.sub("2026-01-02T03:04:05Z", text))
+    text = _UID.sub("6f1b8f0e-7a56-4c56-9d29-1b1d4d3f2a10", _TIME.sub("2026-01-02T03:04:05Z", text))
+    return _COUNT.sub(_same, text)
 
 
 def _same(found: re.Match[str]) -> str:

@@ -28,7 +28,7 @@ def test_a_pod_that_is_placed_served_and_deleted():
     world.placed()
     world.gone("a")
     assert told(world, "a") == [
-        "asked volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 1000",
+        "asked volcano.sh/vgpu-memory: 1000, volcano.sh/vgpu-number: 1",
         "reserved n1",
         "sent n1: n1-0 (1000 MiB)",
         "bound n1",
