@@ -130,6 +130,7 @@ class Groups:
         # The tiers of the operator's settings; tiers of HyperNodes are computed on demand.
         self._labels: Network | None = None
         self._network: Network | None = None
+        self._by_hyper_nodes: HyperNodes | None = None
         self._specs: Final[dict[GroupKey, GroupSpec]] = {}
         self._members: Final[dict[GroupKey, _Members]] = {}
         self._key_of: Final[dict[PodUid, GroupKey]] = {}
@@ -363,7 +364,10 @@ class Groups:
         if asked.network_topology is None:
             return None
         if self._network is None:
-            self._network = self._labels or HyperNodes(self._hyper_nodes.values())
+            self._network = self._labels
+        if self._network is None:
+            self._by_hyper_nodes = HyperNodes(self._hyper_nodes.values(), self._by_hyper_nodes)
+            self._network = self._by_hyper_nodes
         return domains.near(asked.network_topology, self._network)
 
     def hyper_nodes_replaced(self, hyper_nodes: Sequence[HyperNode]) -> None:

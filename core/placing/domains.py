@@ -17,6 +17,7 @@ from core.nodefit import satisfies
 Labels = Mapping[str, str]
 # Of more nodes it is not remembered in which HyperNodes they are.
 _KNOWN_MAX: Final = 1 << 16
+_NO_TEXTS: Final = frozenset[str]()
 
 
 class Domain(NamedTuple):
@@ -80,24 +81,34 @@ class HyperNodes:
     Two of them are equal only if they are the same object.
     """
 
-    def __init__(self, hyper_nodes: Iterable[HyperNode]) -> None:
+    def __init__(self, hyper_nodes: Iterable[HyperNode], before: "HyperNodes | None" = None) -> None:
+        """Take up *hyper_nodes*; *before*: those of which many are the same, and what their patterns matched."""
         self._all: Final = {one.name: one for one in hyper_nodes}
         self._tiers: Final[dict[int, set[str]]] = {}
         self._named: Final[dict[str, list[str]]] = {}
         self._above: Final[dict[str, list[str]]] = {}
-        self._patterns: Final[list[tuple[re.Pattern[str], str]]] = []
-        self._labelled: Final[list[tuple[tuple[Requirement, ...], str]]] = []
+        self._patterns: Final[dict[str, list[str]]] = {}
+        # By a label that a node must have; None: of those that ask for no value of a label.
+        self._labelled: Final[dict[tuple[str, str] | None, list[tuple[tuple[Requirement, ...], str]]]] = {}
+        # Which patterns a node was compared with, and which of them matched.
+        self._matched: Final[dict[NodeName, tuple[Set[str], list[str]]]] = {} if before is None else before._matched
         self._around: Final[dict[NodeName, tuple[Labels, tuple[tuple[int, tuple[str, ...]], ...]]]] = {}
         for one in self._all.values():
             self._tiers.setdefault(one.tier, set()).update((one.tier_name,) if one.tier_name else ())
             for members in one.members:
                 if members.pattern:
-                    self._patterns.append((re.compile(members.pattern), one.name))
+                    self._patterns.setdefault(members.pattern, []).append(one.name)
                 elif members.labels is not None:
-                    self._labelled.append((members.labels, one.name))
+                    for label in _labels_of(members.labels):
+                        self._labelled.setdefault(label, []).append((members.labels, one.name))
                 elif members.name:
                     index = self._above if members.is_inner else self._named
                     index.setdefault(members.name, []).append(one.name)
+        self._texts: Final = frozenset(self._patterns)
+        known = {} if before is None else before._compiled
+        self._compiled: Final[dict[str, re.Pattern[str]]] = {
+            text: known.get(text) or re.compile(text) for text in self._patterns
+        }
 
     @property
     def tiers(self) -> Mapping[int, Set[str]]:
@@ -110,20 +121,33 @@ class HyperNodes:
         if known is None or known[0] is not labels:
             if len(self._around) >= _KNOWN_MAX:
                 self._around.clear()  # of nodes that are gone, most likely
+                self._matched.clear()
             found = sorted((self._all[name].tier, (name,)) for name in self._found(node, labels))
             known = self._around[node] = labels, tuple(found)
         return known[1]
 
     def _found(self, node: NodeName, labels: Labels) -> Set[str]:
         left = [*self._named.get(node, ())]
-        left += [name for pattern, name in self._patterns if pattern.search(node)]
-        left += [name for asked, name in self._labelled if all(satisfies(labels, one) for one in asked)]
+        left += [name for text in self._matching(node) for name in self._patterns[text]]
+        for label in (None, *labels.items()):
+            for asked, name in self._labelled.get(label, ()):
+                if all(satisfies(labels, one) for one in asked):
+                    left.append(name)
         found = set[str]()
         while left:
             name = left.pop()
             if name not in found:
                 found.add(name)
                 left += self._above.get(name, ())
+        return found
+
+    def _matching(self, node: NodeName) -> list[str]:
+        """The patterns that match the name of a node; compared with those alone that are new."""
+        done, found = self._matched.get(node, (_NO_TEXTS, []))
+        if done is not self._texts:
+            found = [text for text in found if text in self._texts]
+            found += [text for text in sorted(self._texts - done) if self._compiled[text].search(node)]
+            self._matched[node] = self._texts, found
         return found
 
     def domain(self, key: tuple[str, ...]) -> str:
@@ -133,6 +157,14 @@ class HyperNodes:
     def domains(self, highest: int) -> str:
         """By the tier."""
         return f"HyperNode of tier {highest} or lower"
+
+
+def _labels_of(asked: Iterable[Requirement]) -> list[tuple[str, str] | None]:
+    """The labels of which a node must have one; None where no requirement names values."""
+    for one in asked:
+        if one.operator == "In":
+            return [(one.key, value) for value in dict.fromkeys(one.values)]
+    return [None]
 
 
 @dataclass(frozen=True, slots=True)
