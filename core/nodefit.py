@@ -274,6 +274,14 @@ def _selects(requirement: Requirement, facts: NodeFacts) -> bool:
     return satisfies({_NAME: facts.name} if requirement.of_field else facts.labels, requirement)
 
 
+def required_labels(requirements: Iterable[Requirement]) -> list[tuple[str, str] | None]:
+    """Return labels of which whatever meets *requirements* has one; None stands for none, where no value is named."""
+    for one in requirements:
+        if one.operator == "In":
+            return [(one.key, value) for value in dict.fromkeys(one.values)]
+    return [None]
+
+
 def satisfies(labels: Mapping[str, str], requirement: Requirement) -> bool:
     """Return whether *labels* meet one match expression; an unknown operator is never met."""
     value = labels.get(requirement.key)

@@ -16,13 +16,13 @@ from controller.grouping.books import Books, Spender, spender_of
 from controller.grouping.groups import Groups
 from core.explaining.limits import over_wait
 from core.explaining.shortage import shortage
-from core.groups import SUBGROUPS_MAX, TASK, GroupKey, GroupKind, SubGroups, group_of, is_leaving, task_of
+from core.groups import SUBGROUPS_MAX, TASK, GroupKey, GroupKind, group_of, is_leaving, task_of
 from core.model import NodeName, Phase, Pod
 from core.placing import gang as gangs
 from core.placing.domains import Near
 from core.placing.fairness import Over
 from core.placing.gang import Together
-from core.placing.minimums import TASKS, Minimum, Path, Tally, minimum_of, parts_of
+from core.placing.minimums import TASKS, Division, Minimum, Path, Tally, minimum_of
 from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
@@ -150,7 +150,11 @@ class Units:
         if spec is None:
             return None
         topology = self._groups.near(spec)
-        within = {policy: near for policy in spec.sub_groups if (near := self._groups.near(policy)) is not None}
+        within = {
+            policy: near
+            for policy in spec.sub_groups
+            if policy.network_topology is not None and (near := self._groups.near(policy)) is not None
+        }
         has_domains = topology is not None or bool(within)
         if not (spec.is_gang or has_domains):
             return None
@@ -159,14 +163,12 @@ class Units:
         homes: dict[str, tuple[Near, set[NodeName]]] = {}
         waiting: list[tuple[Entry, Path]] = []
         absent, foreign = Counter[Path](), Counter[Path]()
-        subgroups: dict[SubGroups, set[str]] = {policy: set() for policy in spec.sub_groups}
+        division = Division(spec)
         for uid, pod in self._groups.members(key).items():
             entry = self._life.get(uid)
-            path, policy = parts_of(spec, pod)
-            if policy is not None:
-                subgroups[policy].add(path[-1])
-                if policy in within:
-                    homes.setdefault(path[-1], (within[policy], set()))
+            path, policy = division.of(pod)
+            if policy in within:
+                homes.setdefault(path[-1], (within[policy], set()))
             if _counts(pod, entry):
                 held[path] += 1
                 placement = entry.placement if entry is not None else None
@@ -180,10 +182,10 @@ class Units:
                 (foreign if entry is None and not pod.gated else absent)[path] += 1
         waiting.sort(key=lambda each: each[0].order)
         subgroup_of = {entry.pod.uid: path[-1] for entry, path in waiting if path and path[-1] in homes}
-        minimum, what = minimum_of(spec, subgroups), str(key)
+        minimum, what = minimum_of(spec, division), str(key)
         tally = Tally(minimum, held)
         if tally.is_met:
-            path, policy = parts_of(spec, one.pod) if one is not None else ((), None)
+            path, policy = division.of(one.pod) if one is not None else ((), None)
             if policy is not None and tally.whole(path)[1]:
                 minimum, what = Minimum(name="subgroup", members=policy.size), f"{path[-1]} of {key}"
                 waiting = [(entry, ()) for entry, of in waiting if of[-1:] == path[-1:]]
@@ -217,7 +219,7 @@ class Units:
             absent=absent.total(),
             foreign=foreign.total(),
             asks=unit.together(self._books.limits(key)),
-            subgroups=sum(map(len, subgroups.values())),
+            subgroups=sum(map(len, division.subgroups.values())),
         )
 
     # ------------------------------------------------------------------ what was decided

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from core.explaining.asked import read_wish
-from core.groups import GroupSpec, SubGroups, is_leaving
+from core.groups import GroupSpec, is_leaving
 from core.ledger import Ledger
 from core.model import Phase, Pod
 from core.placing.gang import Member, Unit
-from core.placing.minimums import Minimum, Path, minimum_of, parts_of
+from core.placing.minimums import Division, Minimum, Path, minimum_of
 from core.waiting import Wait
 
 
@@ -27,11 +27,9 @@ def unit_of_group(spec: GroupSpec, pods: Iterable[Pod], ledger: Ledger) -> Unit 
         ledger: who holds what.
     """
     held, waiting = Counter[Path](), list[tuple[Pod, Path]]()
-    subgroups: dict[SubGroups, set[str]] = {policy: set() for policy in spec.sub_groups}
+    division = Division(spec)
     for pod in sorted(pods, key=lambda one: (-one.priority, one.created_s, one.name)):
-        path, policy = parts_of(spec, pod)
-        if policy is not None:
-            subgroups[policy].add(path[-1])
+        path, _ = division.of(pod)
         if pod.phase is Phase.SUCCEEDED or (pod.node_name and not pod.finished and not is_leaving(pod)):
             held[path] += 1
         elif not (pod.finished or is_leaving(pod) or pod.gated):
@@ -39,7 +37,7 @@ def unit_of_group(spec: GroupSpec, pods: Iterable[Pod], ledger: Ledger) -> Unit 
     members = _members(waiting, ledger)
     if isinstance(members, Wait):
         return members
-    return Unit(members=members, minimum=minimum_of(spec, subgroups), held=held)
+    return Unit(members=members, minimum=minimum_of(spec, division), held=held)
 
 
 def _members(pods: Iterable[tuple[Pod, Path]], ledger: Ledger) -> tuple[Member, ...] | Wait:

@@ -12,7 +12,7 @@ from core.groups import NetworkTopology
 from core.hyper_nodes import HyperNode
 from core.ledger import Ledger
 from core.model import NodeName, Requirement
-from core.nodefit import satisfies
+from core.nodefit import required_labels, satisfies
 
 Labels = Mapping[str, str]
 # Of more nodes it is not remembered in which HyperNodes they are.
@@ -99,7 +99,7 @@ class HyperNodes:
                 if members.pattern:
                     self._patterns.setdefault(members.pattern, []).append(one.name)
                 elif members.labels is not None:
-                    for label in _labels_of(members.labels):
+                    for label in required_labels(members.labels):
                         self._labelled.setdefault(label, []).append((members.labels, one.name))
                 elif members.name:
                     index = self._above if members.is_inner else self._named
@@ -157,14 +157,6 @@ class HyperNodes:
     def domains(self, highest: int) -> str:
         """By the tier."""
         return f"HyperNode of tier {highest} or lower"
-
-
-def _labels_of(asked: Iterable[Requirement]) -> list[tuple[str, str] | None]:
-    """The labels of which a node must have one; None where no requirement names values."""
-    for one in asked:
-        if one.operator == "In":
-            return [(one.key, value) for value in dict.fromkeys(one.values)]
-    return [None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ many subgroups must be met, and each subgroup is placed whole or not at all: a g
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from core.groups import GroupSpec, SubGroups, task_of
 from core.model import Pod
-from core.nodefit import satisfies
+from core.nodefit import required_labels, satisfies
 
 # The parts that a member counts for, by name, besides the group itself.
 Path = tuple[str, ...]
@@ -50,26 +50,49 @@ def of_tasks(least: Mapping[str, int]) -> Minimum:
     return Minimum(name=TASKS, parts=parts, least=len(parts))
 
 
-def parts_of(spec: GroupSpec, pod: Pod) -> tuple[Path, SubGroups | None]:
-    """The parts that *pod* counts for, its subgroup last; and which policy that subgroup is of, None without one."""
-    task = task_of(pod)
-    path = (_of_task(task),) if task else ()
-    for policy in spec.sub_groups:
-        values = [pod.labels.get(key, "") for key in policy.keys]
-        if all(values) and all(satisfies(pod.labels, one) for one in policy.selector or ()):
-            return (*path, "/".join((f"subgroup {policy.name}", *values))), policy
-    return path, None
+class Division:
+    """The parts of a group that its members count for.
+
+    Attributes:
+        subgroups: the names of the subgroups seen so far, by their policies.
+    """
+
+    def __init__(self, spec: GroupSpec) -> None:
+        """Begin without members; policies are found by a label that their members have."""
+        self.subgroups: Final[dict[int, set[str]]] = {}
+        self._policies: Final = spec.sub_groups
+        self._by_label: Final[dict[tuple[str, str] | None, list[int]]] = {}
+        for at, policy in enumerate(spec.sub_groups):
+            for label in required_labels(policy.selector or ()):
+                self._by_label.setdefault(label, []).append(at)
+
+    def of(self, pod: Pod) -> tuple[Path, SubGroups | None]:
+        """The parts that *pod* counts for, its subgroup last; and the policy of that subgroup, None without one."""
+        task = task_of(pod)
+        path = (_of_task(task),) if task else ()
+        found = (at for label in (None, *pod.labels.items()) for at in self._by_label.get(label, ()))
+        for at in sorted(found):
+            policy = self._policies[at]
+            values = [pod.labels.get(key, "") for key in policy.keys]
+            if all(values) and all(satisfies(pod.labels, one) for one in policy.selector or ()):
+                name = "/".join((f"subgroup {policy.name}", *values))
+                self.subgroups.setdefault(at, set()).add(name)
+                return (*path, name), policy
+        return path, None
 
 
-def minimum_of(spec: GroupSpec, subgroups: Mapping[SubGroups, Iterable[str]]) -> Minimum:
-    """What group *spec* needs at least, of all, of each task, and of *subgroups*, by the policies that they are of."""
+def minimum_of(spec: GroupSpec, division: Division) -> Minimum:
+    """What group *spec* needs at least, of all, of each task, and of the subgroups of *division*."""
     parts = [
         Minimum(
             name=f"subgroups of {policy.name}",
-            parts=tuple(Minimum(name=one, members=policy.size, whole=True) for one in sorted(names)),
+            parts=tuple(
+                Minimum(name=one, members=policy.size, whole=True) for one in sorted(division.subgroups.get(at, ()))
+            ),
             least=policy.least,
         )
-        for policy, names in subgroups.items()
+        for at, policy in enumerate(spec.sub_groups)
+        if policy.least or at in division.subgroups
     ]
     if spec.task_minimums:
         parts.insert(0, of_tasks({_of_task(task): least for task, least in spec.task_minimums.items()}))
