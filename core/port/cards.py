@@ -128,6 +128,11 @@ class CardWish(NamedTuple):
     cores_pct: int | None = None
     types: str = ""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is only for whole cards."""
+        return self.memory_mib is None and self.cores_pct in (None, 100)
+
 
 class Wording(NamedTuple):
     """How a pod writes a request: limits of a container, and annotations of the pod."""

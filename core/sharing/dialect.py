@@ -1,10 +1,12 @@
 """The part of the port that is the same for all dialects of shared cards."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
-from core.port.cards import CardShare, Hole, NodeRoom, Placed, Tally, Want
-from core.port.optional import Healing, Identifying, Packing, PackingByCard, Typical
-from core.port.refusals import Fault, Reason, Shortfall
+from core.port.cards import CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
+from core.port.optional import Counting, Healing, Identifying, Metering, Packing, PackingByCard, Typical, Worded
+from core.port.refusals import PASSING, Fault, Reason, Shortfall
+from core.port.typevars import CardT
 from core.settings import Policy
 from core.sharing import account, bounds, fit
 from core.sharing import card as _card
@@ -12,15 +14,82 @@ from core.sharing import request as _request
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.request import Request
+from core.sharing.resources import Resources, names_of, worded
 from core.sharing.rules import Rules
+from core.tables import Tables
+
+
+class Declared(Counting, Worded):
+    """The roles of `core.port` that follow from the declared resources."""
+
+    def declared(self, tables: Tables) -> tuple[Resources, ...]:
+        """Return the resources of each kind of card; () if the dialect sells nothing."""
+        raise NotImplementedError
+
+    def resources(self, tables: Tables) -> frozenset[str]:
+        """See `Reads`."""
+        return names_of(self.declared(tables))
+
+    def uncounted(self, tables: Tables) -> frozenset[str]:
+        """Return memory, cores and percentage: no node advertises them, or kubelet charges them once per container."""
+        return frozenset(self.counts(tables))
+
+    def counts(self, tables: Tables) -> dict[str, str]:
+        """See `Counting`."""
+        return {name: one.cards for one in self.declared(tables) for name in one.parts}
+
+    def memories(self, tables: Tables) -> dict[str, str]:
+        """See `Counting`."""
+        return {one.cards: one.memory for one in self.declared(tables)}
+
+    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
+        """See `Worded`."""
+        return tuple([worded(wish, one) for one in self.declared(tables)])
+
+
+class HealingByFault(Healing[CardT]):
+    """`Healing` for cards with `fixed`: a uuid, a fault that explains why they accept nothing new, and a problem."""
+
+    def healed(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
+        """See `Healing`."""
+        return tuple([_with(card, None, "") if _fault(card) in PASSING else card for card in cards])
+
+    def well(self, cards: tuple[CardT, ...]) -> frozenset[str]:
+        """See `Healing`; cards are named by their uuids."""
+        return frozenset([_uuid(card) for card in cards if _fault(card) is not Reason.UNHEALTHY])
+
+    def kept_out(self, cards: tuple[CardT, ...], faults: Mapping[str, Fault]) -> tuple[CardT, ...]:
+        """See `Healing`."""
+        return tuple(
+            [
+                _with(card, *faults[_uuid(card)]) if _uuid(card) in faults and _fault(card) is None else card
+                for card in cards
+            ]
+        )
+
+
+def _fault(card: Any) -> Reason | None:
+    fault: Reason | None = card.fixed.fault
+    return fault
+
+
+def _uuid(card: Any) -> str:
+    uuid: str = card.fixed.uuid
+    return uuid
+
+
+def _with(card: Any, fault: Reason | None, problem: str) -> Any:
+    return card._replace(fixed=card.fixed._replace(fault=fault, problem=problem))
 
 
 class SharedCards(
+    Declared,
+    HealingByFault[Card],
     Identifying[Card],
-    Healing[Card],
     Typical[Card],
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
+    Metering[Card, Assignment],
 ):
     """The roles of `core.port` that only depend on cards, requests and assignments; see there.
 
@@ -30,28 +99,13 @@ class SharedCards(
 
     rules: Rules = Rules()
 
+    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """See `Healing`; the order of the cards is known too."""
+        return tuple([_card.healed(one) for one in cards])
+
     def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
         """Return the uuids."""
         return tuple([one.fixed.uuid for one in cards])
-
-    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """See `Healing`."""
-        return tuple([_card.healed(one) for one in cards])
-
-    def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
-        """See `Healing`; cards are named by their uuids."""
-        return frozenset([one.fixed.uuid for one in cards if one.fixed.fault is not Reason.UNHEALTHY])
-
-    def kept_out(self, cards: tuple[Card, ...], faults: Mapping[str, Fault]) -> tuple[Card, ...]:
-        """See `Healing`."""
-        return tuple(
-            [
-                _card.with_fault(one, *faults[one.fixed.uuid])
-                if one.fixed.uuid in faults and one.fixed.fault is None
-                else one
-                for one in cards
-            ]
-        )
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """See `Typical`."""
@@ -131,3 +185,34 @@ class SharedCards(
     def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
         """See `Shows`."""
         return account.described(assignment, cards)
+
+    def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
+        """Return whole units of memory, cores and percent of the healthy cards."""
+        healthy = [one.fixed for one in cards if one.fixed.fault is None]
+        memory_mib = sum([one.memory * one.kind.factor for one in healthy])
+        cores_pct = sum([one.cores for one in healthy])
+        found: dict[str, int] = {}
+        for one in self.declared(tables):
+            found |= {one.memory: memory_mib // one.mib_per_unit, one.cores: cores_pct}
+            found |= {one.percentage: 100 * len(healthy)} if one.percentage else {}
+        return found
+
+    def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
+        """Return memory and cores on all cards at the pod's peak; the charges must be in MiB."""
+        charges = assignment.charges
+        return self.metered_as(sum([one.memory for one in charges]), sum([one.cores for one in charges]), tables)
+
+    def metered_as(self, memory_mib: int, cores_pct: int, tables: Tables) -> Mapping[str, int]:
+        """Return these totals by resource; a percentage counts as the memory that it becomes.
+
+        A part of a unit counts as a whole unit, so that many pods together do not exceed a quota.
+        """
+        found: dict[str, int] = {}
+        for one in self.declared(tables):
+            found |= {one.memory: -(-memory_mib // one.mib_per_unit), one.cores: cores_pct}
+            found |= {one.percentage: 0} if one.percentage else {}
+        return found
+
+    def budgeted(self, tables: Tables) -> tuple[str, ...]:
+        """Return memory and cores."""
+        return tuple([name for one in self.declared(tables) for name in (one.memory, one.cores)])

@@ -31,8 +31,8 @@ INTERPRETED: Final[Mapping[str, str]] = {
     "core/errors.py": "mypyc compiles no class made of RuntimeError",
     "core/port/*": "isinstance asks its protocols: ABCMeta gives each a registry, mypyc none; and what is generic",
     "core/dialects/*/dialect.py": "the same: without one, such a class answers by its base's",
-    "core/roles.py": "the same",
     "core/sharing/dialect.py": "the same",
+    "core/sharing/handoff.py": "the same",
     "core/wire/*": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
 }
 # Warnings are of code that nobody wrote; but mypyc (2.4) has read a pointer that was never set, which ends a process.

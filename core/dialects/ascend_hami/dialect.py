@@ -13,26 +13,26 @@ from core.model import AnyPod, Node, Pod
 from core.port.cards import CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
-    Counting,
     Furnishing,
     Metering,
     Packing,
     PackingByCard,
     Reading,
     Typical,
-    Worded,
 )
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
-from core.roles import HamiLocking, HealingByFault, worded_share
 from core.settings import DialectName, Policy
-from core.tables import Tables
+from core.sharing.dialect import Declared, HealingByFault
+from core.sharing.handoff import ByNodeLock
+from core.sharing.resources import Resources, worded
+from core.tables import AscendChip, Tables
 from core.warnings import AdmissionWarning
 
 
 class AscendHami(
-    HamiLocking,
-    Counting,
+    ByNodeLock,
+    Declared,
     Furnishing[Request],
     Reading[Request],
     HealingByFault[Card],
@@ -40,45 +40,27 @@ class AscendHami(
     Metering[Card, Assignment],
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
-    Worded,
 ):
     """`Dialect` and `Locking` of core.port for Ascend chips handed over by the HAMi device plugin."""
 
     name: DialectName = DialectName("ascend_hami")
 
-    def resources(self, tables: Tables) -> frozenset[str]:
-        """Every resource name by which a container can ask for shares, of every chip type."""
-        chips = tables.ascend.chips
-        return frozenset(n for c in chips for n in (c.resource, c.memory_resource, c.core_resource))
+    def declared(self, tables: Tables) -> tuple[Resources, ...]:
+        """Return the names of each chip type."""
+        return tuple([_declared(chip) for chip in tables.ascend.chips])
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`."""
+        """See `Worded`; the type is in the names."""
         wanted = [one.strip().lower() for one in wish.types.split(",") if one.strip()]
         return tuple(
-            worded_share(
-                wish._replace(types=""), chip.resource, chip.memory_resource, chip.core_resource, chip.memory_factor
-            )
+            worded(wish._replace(types=""), _declared(chip))
             for chip in tables.ascend.chips
             if not wanted or any(one in chip.common_word.lower() for one in wanted)
         )
 
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Memory and cores: no node advertises them."""
-        return frozenset(self.counts(tables))
-
-    def counts(self, tables: Tables) -> dict[str, str]:
-        """The chips of a type, for their memory and cores."""
-        return {
-            name: chip.resource for chip in tables.ascend.chips for name in (chip.memory_resource, chip.core_resource)
-        }
-
     def paired(self, tables: Tables) -> frozenset[str]:
         """The chips of types that come in modules of two."""
         return frozenset(chip.resource for chip in tables.ascend.chips if chip.paired)
-
-    def memories(self, tables: Tables) -> dict[str, str]:
-        """The memory of each chip type, for its number."""
-        return {chip.resource: chip.memory_resource for chip in tables.ascend.chips}
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Pod annotations that only schedulers and the plugin write."""
@@ -233,6 +215,10 @@ class AscendHami(
     def runtime_classes(self, tables: Tables) -> frozenset[str]:
         """Those of its chip types."""
         return frozenset([one.runtime_class for one in tables.ascend.chips if one.runtime_class])
+
+
+def _declared(chip: AscendChip) -> Resources:
+    return Resources(chip.resource, chip.memory_resource, chip.core_resource, mib_per_unit=chip.memory_factor)
 
 
 DIALECT: Final = DialectSpec(

@@ -16,7 +16,6 @@ from core.names import WISHED_INDICES
 from core.port.cards import CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
 from core.port.refusals import Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
-from core.roles import asks_whole_cards
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 from core.tables import Tables
@@ -31,7 +30,7 @@ class GpuNumber(Mode):
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
         """See `core.port.optional.Worded`."""
         del tables
-        return (Wording({NUMBER_RESOURCE: str(wish.cards)}),) if asks_whole_cards(wish) and not wish.types else ()
+        return (Wording({NUMBER_RESOURCE: str(wish.cards)}),) if wish.is_whole and not wish.types else ()
 
     def violations(self, asked: Request, pod: AnyPod) -> tuple[Violation, ...]:
         """Why *pod* may not ask what it asks, an index list of another length included."""

@@ -9,74 +9,64 @@ from core.dialects.hami import another, handoff, keys, register, requests, serie
 from core.dialects.hami import cards as _cards
 from core.dialects.hami.rules import HamiRules
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardWish, Held, Offer, Series, Wording
+from core.port.cards import Held, Offer, Series
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
-    Counting,
     Exposing,
     Furnishing,
     Lasting,
     Marking,
-    Metering,
     Reading,
     Registering,
-    Worded,
 )
 from core.port.refusals import Complaint, Violation
 from core.port.spec import CardLists, DialectSpec
-from core.roles import HamiLocking, worded_share
 from core.settings import DialectName
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.dialect import SharedCards
+from core.sharing.handoff import ByNodeLock
 from core.sharing.request import Request
+from core.sharing.resources import Resources
 from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 
 class Hami(
     SharedCards,
-    HamiLocking,
+    ByNodeLock,
     Marking,
     Registering,
     Lasting,
-    Counting,
     Furnishing[Request],
     Reading[Request],
-    Metering[Card, Assignment],
     Exposing[Card, Assignment],
-    Worded,
 ):
     """`Dialect` and `Locking` of core.port for NVIDIA cards handed over by HAMi's device plugin."""
 
     name: DialectName = _cards.NAME
     rules = HamiRules()
 
-    def resources(self, tables: Tables) -> frozenset[str]:
-        """Every resource name by which a container can ask for shares."""
-        return frozenset() if tables.sells_shares_as(tables.hami.count_resource) else tables.hami.resources
-
-    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`."""
-        found = tables.hami
-        named = found.count_resource, found.memory_resource, found.cores_resource
-        return (worded_share(wish, *named, found.memory_factor),)
+    def declared(self, tables: Tables) -> tuple[Resources, ...]:
+        """Return the names of HAMi's configuration; none if another protocol sells shares by the name of the count."""
+        table = tables.hami
+        if tables.sells_shares_as(table.count_resource):
+            return ()
+        factor = table.memory_factor
+        return (
+            Resources(
+                table.count_resource, table.memory_resource, table.cores_resource, table.percentage_resource, factor
+            ),
+        )
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Memory, percentage, cores and priority: no node advertises them."""
-        return self._shares(tables) | {tables.hami.priority_resource} if self.resources(tables) else frozenset()
-
-    def counts(self, tables: Tables) -> dict[str, str]:
-        """The number of cards, for all others."""
-        return dict.fromkeys(self._shares(tables), tables.hami.count_resource)
-
-    def _shares(self, tables: Tables) -> frozenset[str]:
-        """All of a share but how many cards it is of."""
-        return self.resources(tables) - {tables.hami.count_resource}
+        """Return memory, cores, percentage and priority."""
+        found = super().uncounted(tables)
+        return found | {tables.hami.priority_resource} if found else found
 
     def memories(self, tables: Tables) -> dict[str, str]:
-        """The memory, for the number of cards."""
-        return {tables.hami.count_resource: tables.hami.memory_resource} if tables.hami.installed else {}
+        """See `Counting`; without HAMi's configuration the count is NVIDIA's too."""
+        return super().memories(tables) if tables.hami.installed else {}
 
     def register(self, node: Node) -> str:
         """The cards that the plugin wrote on *node*."""
@@ -116,32 +106,6 @@ class Hami(
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
-
-    def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
-        """Memory, cores and percent of the healthy cards."""
-        table = tables.hami
-        healthy = [card.fixed for card in cards if card.fixed.fault is None]
-        return {
-            table.memory_resource: sum([card.memory for card in healthy]) // table.memory_factor,
-            table.cores_resource: sum([card.cores for card in healthy]),
-            table.percentage_resource: 100 * len(healthy),
-        }
-
-    def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
-        """Memory and cores on all cards, at the pod's peak; a percentage counts as the memory that it comes to.
-
-        A part of a unit counts as a whole one: no quota is passed by what many pods were let off.
-        """
-        table = tables.hami
-        return {
-            table.memory_resource: -(-sum([one.memory for one in assignment.charges]) // table.memory_factor),
-            table.cores_resource: sum([one.cores for one in assignment.charges]),
-            table.percentage_resource: 0,
-        }
-
-    def budgeted(self, tables: Tables) -> tuple[str, ...]:
-        """Memory and cores, as HAMi's scheduler counts them (5.4)."""
-        return tables.hami.memory_resource, tables.hami.cores_resource
 
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         """What the Binding must carry."""

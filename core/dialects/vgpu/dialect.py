@@ -11,30 +11,27 @@ from core.dialects.vgpu import scale as _scale
 from core.dialects.vgpu.rules import VgpuRules
 from core.dialects.vgpu.scale import Scale
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardWish, Held, Offer, Series, Wording
+from core.port.cards import Held, Offer, Series
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
     Advising,
     Beating,
     CardStock,
     Choosing,
-    Counting,
     Exposing,
     Marking,
-    Metering,
     Reading,
     Rotating,
     Scaled,
-    Worded,
 )
 from core.port.refusals import Complaint, Violation
 from core.port.spec import CardLists, DialectSpec, Modes
-from core.roles import worded_share
 from core.settings import DialectName
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.dialect import SharedCards
 from core.sharing.request import Request
+from core.sharing.resources import Resources
 from core.tables import Tables
 from core.warnings import AdmissionWarning
 
@@ -46,39 +43,30 @@ class Vgpu(
     Marking,
     Scaled[Card, Assignment, Scale],
     Choosing[Card, Request, Assignment],
-    Counting,
     Reading[Request],
     Advising[Request],
     Exposing[Card, Assignment],
-    Metering[Card, Assignment],
-    Worded,
 ):
     """`Dialect` of core.port for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 
     name: DialectName = DialectName("vgpu")
     rules = VgpuRules()
 
-    def resources(self, tables: Tables) -> frozenset[str]:
-        """Every resource name by which a container can ask for shares."""
-        return tables.vgpu.resources
+    def declared(self, tables: Tables) -> tuple[Resources, ...]:
+        """Return the names of the configuration."""
+        table = tables.vgpu
+        factor = table.memory_factor
+        return (
+            Resources(
+                table.number_resource, table.memory_resource, table.cores_resource, table.percentage_resource, factor
+            ),
+        )
 
-    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`."""
-        found = tables.vgpu
-        named = found.number_resource, found.memory_resource, found.cores_resource
-        return (worded_share(wish, *named, found.memory_factor),)
-
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        """All but the number: kubelet charges memory and cores once per container, the percentage never (S12)."""
-        return self.resources(tables) - {tables.vgpu.number_resource}
-
-    def counts(self, tables: Tables) -> dict[str, str]:
-        """The number, for all others."""
-        return dict.fromkeys(self.uncounted(tables), tables.vgpu.number_resource)
-
-    def memories(self, tables: Tables) -> dict[str, str]:
-        """The memory, for the number."""
-        return {tables.vgpu.number_resource: tables.vgpu.memory_resource}
+    def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
+        """Return memory and cores as written: Volcano counts what pods ask, not the slices that they get."""
+        factor = tables.vgpu.memory_factor
+        memory_mib = sum([one.memory for one in assignment.entries]) * factor
+        return self.metered_as(memory_mib, sum([one.cores for one in assignment.entries]), tables)
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Pod annotations that only schedulers and the plugin write."""
@@ -169,29 +157,6 @@ class Vgpu(
     def retirement(self, pod: Pod) -> Mapping[str, str]:
         """The time that the plugin writes when it is done: the smallest is served, whatever else the pod says."""
         return handoff.retirement(pod)
-
-    def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
-        """Memory, cores and percent of the healthy cards."""
-        table = tables.vgpu
-        healthy = [card.fixed for card in cards if card.fixed.fault is None]
-        found = {
-            table.memory_resource: sum([card.memory for card in healthy]),
-            table.cores_resource: 100 * len(healthy),
-        }
-        return found | ({table.percentage_resource: 100 * len(healthy)} if table.percentage_resource else {})
-
-    def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
-        """Memory and cores on all cards; a percentage counts as the memory that it comes to."""
-        table = tables.vgpu
-        found = {
-            table.memory_resource: sum([entry.memory for entry in assignment.entries]),
-            table.cores_resource: sum([entry.cores for entry in assignment.entries]),
-        }
-        return found | ({table.percentage_resource: 0} if table.percentage_resource else {})
-
-    def budgeted(self, tables: Tables) -> tuple[str, ...]:
-        """Memory and cores."""
-        return tables.vgpu.memory_resource, tables.vgpu.cores_resource
 
     def advice(self, request: Request, tables: Tables, stock: CardStock[Request] | None) -> Iterator[AdmissionWarning]:
         """That MIG gives whole slices."""

@@ -19,7 +19,6 @@ from core.port.handoff import InFlight, Stamp
 from core.port.optional import Packing, Reading, Worded
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
-from core.roles import asks_whole_cards
 from core.selection import CardSelection
 from core.settings import DialectName, Policy
 from core.tables import Tables
@@ -55,7 +54,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request], Worded):
         """See `Worded`."""
         del tables
         chosen = {USE_GPU_TYPE: wish.types} if wish.types else {}
-        return (Wording({RESOURCE: str(wish.cards)}, chosen),) if asks_whole_cards(wish) else ()
+        return (Wording({RESOURCE: str(wish.cards)}, chosen),) if wish.is_whole else ()
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """None: kubelet counts GPUs as the plugin advertises them."""

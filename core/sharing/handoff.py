@@ -1,0 +1,54 @@
+"""Handing over by the node lock that HAMi's device plugins share."""
+
+from collections.abc import Hashable, Sequence
+
+from core import hami_lock
+from core.model import Node, Pod
+from core.port.handoff import LockStep, LockWait
+from core.port.optional import Locking
+from core.tables import Tables
+
+
+class ByNodeLock(Locking):
+    """`Locking` by HAMi's node lock: the plugin serves the pod in the lock, whatever its request and age."""
+
+    def lock_owner(self, node: Node) -> str:
+        """See `Locking`."""
+        return hami_lock.owner(node)
+
+    @property
+    def lock_key(self) -> str:
+        """See `Locking`."""
+        return hami_lock.LOCK
+
+    def lock(
+        self,
+        node: Node,
+        pods: Sequence[Pod],
+        now_s: int,
+        tables: Tables,
+        wanted: Pod | None = None,
+        *,
+        seen_s: int | None = None,
+        served: Sequence[Pod] = (),
+        releasing: Sequence[Pod] = (),
+    ) -> LockStep | LockWait | None:
+        """See `Locking`."""
+        if wanted is not None and self.guesses(wanted, tables) and hami_lock.misleads(node, [*pods, *served], wanted):
+            return hami_lock.MISLED
+        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted, releasing)
+
+    def guesses(self, pod: Pod, tables: Tables) -> bool:
+        """Return whether the plugin releases the lock before it has served all of *pod*."""
+        del pod, tables
+        return False
+
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
+        """Return the current time, because the plugin uses the lock and not the age of pods."""
+        del pods
+        return now_s
+
+    def confusable(self, request: object) -> frozenset[Hashable]:
+        """Return any pod of the node, because the plugin serves the pod in the lock."""
+        del request
+        return hami_lock.ANY_POD

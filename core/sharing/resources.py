@@ -1,0 +1,41 @@
+"""The resources by which containers ask for shared cards, as a dialect declares them."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from core import names
+from core.port.cards import CardWish, Wording
+
+
+class Resources(NamedTuple):
+    """The names for one kind of cards: how many *cards*, and of each *memory*, *cores* and *percentage* of its memory.
+
+    percentage: "" if the protocol has none. mib_per_unit: MiB per unit of *memory*.
+    """
+
+    cards: str
+    memory: str
+    cores: str
+    percentage: str = ""
+    mib_per_unit: int = 1
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names for a part of a card."""
+        return tuple([one for one in (self.memory, self.cores, self.percentage) if one])
+
+
+@lru_cache(maxsize=64)
+def names_of(declared: tuple[Resources, ...]) -> frozenset[str]:
+    """Return all names of *declared*; kept, because they are needed for every pod."""
+    return frozenset([name for one in declared for name in (one.cards, *one.parts)])
+
+
+def worded(wish: CardWish, named: Resources) -> Wording:
+    """Return *wish* as limits, and the annotation for the type; memory is rounded up to units."""
+    limits = {named.cards: str(wish.cards)}
+    if wish.memory_mib is not None:
+        limits[named.memory] = str(-(-wish.memory_mib // named.mib_per_unit))
+    if wish.cores_pct is not None:
+        limits[named.cores] = str(wish.cores_pct)
+    return Wording(limits, {names.USE_GPU_TYPE: wish.types} if wish.types else {})
