@@ -23,16 +23,19 @@ from cli import (
     snapshot,
     text,
     text_fits,
+    text_plan,
     text_queues,
     text_simulate,
     text_waiting,
     text_why,
     watching,
 )
+from cli.apply import StoppedError, UnusablePlanError, carry_out, plan_in
 from cli.doctor_checks import Level
 from cli.fits import UnusableFileError, fetch_fits
 from cli.options import (
     TOLD_VERSION,
+    Apply,
     Controller,
     Doctor,
     Explain,
@@ -40,6 +43,7 @@ from cli.options import (
     Get,
     Options,
     Output,
+    Plan,
     Queues,
     Shadow,
     Simulate,
@@ -51,6 +55,7 @@ from cli.options import (
     Why,
     parse,
 )
+from cli.plan import NothingToPlanError, fetch_plan
 from cli.queues import fetch_queues
 from cli.reads import Reads
 from cli.simulate import change_of, fetch_simulated
@@ -65,7 +70,7 @@ from kube.errors import ApiError, ApiNotFoundError, CredentialsError, Undecodabl
 from kube.transport import Transport
 from runtime.check import Check, check
 
-_OK, _NOT_TOLD, _WRONG, _AT_RISK, _FAULTY, _LOSING = 0, 1, 2, 3, 4, 5
+_OK, _NOT_TOLD, _WRONG, _AT_RISK, _FAULTY, _LOSING, _NO_HELP = 0, 1, 2, 3, 4, 5, 6
 # The exit status that a shell reports after SIGPIPE or SIGINT.
 _BROKEN_PIPE: Final = 128 + 13
 _INTERRUPTED: Final = 128 + 2
@@ -105,6 +110,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
                     return await _snapshot(transport, options)
                 case Why():
                     return await _why(transport, options, options.namespace or transport.namespace or "default")
+                case Apply():
+                    return await _apply(transport, options)
                 case _:
                     return await _answer(transport, options)
     except (ApiError, CredentialsError, UndecodableError, InvalidRequestError) as e:
@@ -137,6 +144,8 @@ async def _answer(reads: Reads, options: Stored) -> int:
             return await _fits(reads, options)
         case Simulate():
             return await _simulate(reads, options)
+        case Plan():
+            return await _plan(reads, options)
         case _:
             assert_never(options)
 
@@ -312,6 +321,41 @@ async def _simulate(reads: Reads, options: Simulate) -> int:
         return _failed(str(e), _WRONG)
     print(text_simulate.table(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
     return _LOSING if found.losing else _OK
+
+
+async def _plan(reads: Reads, options: Plan) -> int:
+    try:
+        found = await fetch_plan(reads, options, reads.namespace or "default")
+    except NothingToPlanError as e:
+        return _failed(str(e), _NOT_TOLD)
+    match options.output:
+        case Output.TEXT:
+            print(text_plan.table(found))
+        case Output.YAML:
+            print(f"{text_plan.comments(found)}\n{_for_scripts(found, options.output)}")
+        case _:
+            print(_for_scripts(found, options.output))
+    return _OK if found.helps else _NO_HELP
+
+
+async def _apply(transport: Transport, options: Apply) -> int:
+    try:
+        plan = plan_in(await asyncio.to_thread(Path(options.file).read_text, encoding="utf-8"))
+        await carry_out(transport, plan, options, say=lambda line: print(escaped(line), flush=True), ask=_agreed)
+    except StoppedError as e:
+        return _failed(f"stopped: {e}", _NO_HELP)
+    except (OSError, UnicodeDecodeError, UnusablePlanError) as e:
+        return _failed(f"{options.file}: {getattr(e, 'strerror', None) or e}", _WRONG)
+    return _OK
+
+
+async def _agreed(question: str) -> bool:
+    """Ask the user at the terminal; without a terminal, the answer is no."""
+    if not sys.stdin.isatty():
+        _note("standard input is no terminal; --yes agrees to the evictions")
+        return False
+    answer = await asyncio.to_thread(input, f"{question} [y/N] ")
+    return answer.strip().lower() in ("y", "yes")
 
 
 async def _diagnose(transport: Transport, options: Doctor) -> int:

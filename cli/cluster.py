@@ -37,13 +37,14 @@ class Holdings:
     """The cluster's cards: *ledger* from the API objects, and *notes* on what could not be read.
 
     node_unread: why the requested pod's node is missing from *ledger*, or "". pods: all counted pods, if all were
-    requested.
+    requested. version: the resourceVersion of their list.
     """
 
     ledger: Ledger
     notes: tuple[str, ...] = field(default=())
     node_unread: str = ""
     pods: tuple[Pod, ...] = ()
+    version: str = ""
 
 
 class _Series(msgspec.Struct, frozen=True, rename="camel"):
@@ -143,14 +144,15 @@ async def fetch_holdings(transport: Reads, selector: str = "") -> Holdings:
     nodes = await list_all(transport, NODES, page_decoder(decode_node), selectors=selecting(selector))
     for node in nodes.items:
         ledger.set_node(node)
-    pods = (await list_all(transport, PODS, page_decoder(decode_pod), selectors=BOUND)).items
+    listed = await list_all(transport, PODS, page_decoder(decode_pod), selectors=BOUND)
+    pods = listed.items
     for pod in pods:
         ledger.count(pod)
     notes = (*holdings.notes, *await read_claims(transport, ledger))
     if selector:
         return Holdings(ledger=ledger, notes=notes, pods=pods)
     strays = (f"pod {pod} is bound to node {node}, which does not exist" for node, pod in ledger.stray_pods())
-    return Holdings(ledger=ledger, notes=(*notes, *strays), pods=pods)
+    return Holdings(ledger=ledger, notes=(*notes, *strays), pods=pods, version=listed.resource_version)
 
 
 def selecting(selector: str) -> dict[str, str]:

@@ -29,7 +29,8 @@ _EXIT_STATUS: Final = (
     "2 the command, the kubeconfig or the manifest is wrong. "
     "For check: 1 something is denied; 2 files cannot be used. "
     "For doctor: 3 something is at risk or unknown; 4 something does not work. "
-    "For simulate: 5 a pod that runs now would not run."
+    "For simulate: 5 a pod that runs now would not run. "
+    "For plan: 6 no moves help; for apply: 6 it stopped before the end."
 )
 _VARIABLES: Final = (
     "The controller's flags have environment variables: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
@@ -59,6 +60,11 @@ _EXAMPLES: Final = {
     "waiting": "kubectl cards waiting\nkubectl cards waiting -A --by reason\nkubectl cards waiting -A -o json",
     "fits": "kubectl cards fits --memory 40000 --cards 4\nkubectl cards fits --memory 8000 --type A100,H100 -n team-a\n"
     "kubectl cards fits -f pod.yaml -o json",
+    "plan": "kubectl cards plan --for '4 x whole A100' > plan.yaml\n"
+    "kubectl cards plan --for '2 x 20000 MiB' --pods 3 -o text\n"
+    "kubectl cards plan --for pod team-a/train --moves 4\nkubectl cards plan --for group team-a/ring",
+    "apply": "kubectl cards apply plan.yaml --dry-run\nkubectl cards apply plan.yaml\n"
+    "kubectl cards apply plan.yaml --undo",
     "queues": "kubectl cards queues\nkubectl cards queues -o json",
     "simulate": "kubectl cards simulate -f job.yaml\nkubectl cards simulate --drain gpu-3\n"
     "kubectl cards simulate --add-nodes 2 --like gpu-3 --snapshot cluster.json.gz\n"
@@ -182,6 +188,51 @@ class Fits:
     snapshot: str = ""
 
 
+class Asked(NamedTuple):
+    """What is to get in: *pods* pods with *wish*, or the pod or group *name*; text: as given.
+
+    kind: "pod" or "group", "" for a wish. namespace: "" = that of the kubeconfig.
+    """
+
+    text: str
+    wish: CardWish | None = None
+    pods: int = 1
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Plan moves that let in *asked*; moves, per_namespace: the most. jobs: pods of Jobs may move too.
+
+    priority: of the pods with a wish; pods of a higher one stay.
+    """
+
+    asked: Asked
+    kubeconfig: str
+    context: str
+    moves: int = 10
+    per_namespace: int = 2
+    priority: int = 0
+    jobs: bool = False
+    output: Output = Output.YAML
+    snapshot: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Carry out the plan in *file*; timeout_s: of each wait. undo: only open its nodes again."""
+
+    file: str
+    kubeconfig: str
+    context: str
+    yes: bool = False
+    dry_run: bool = False
+    undo: bool = False
+    timeout_s: int = 300
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queues:
     """List the queues."""
@@ -267,8 +318,8 @@ class Snapshot:
 
 
 # The commands that can also read a snapshot.
-Stored = Get | Explain | Waits | Fits | Queues | Simulate
-Options = Stored | Why | Snapshot | Web | Doctor | Shadow | Check | Version
+Stored = Get | Explain | Waits | Fits | Queues | Simulate | Plan
+Options = Stored | Why | Apply | Snapshot | Web | Doctor | Shadow | Check | Version
 
 
 class Flag(NamedTuple):
@@ -342,6 +393,22 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("-f", "--filename"), "FILE", "pod or workload to count instead, YAML or JSON, - for stdin"),
         _SNAPSHOT,
     ),
+    "plan": (
+        Flag(("-o", "--output"), "FORMAT", "output format; default yaml, for a file to review and apply"),
+        Flag(("--for",), "WHAT", "'4 x whole A100', '2 x 20000 MiB', pod NAMESPACE/NAME or group NAMESPACE/NAME"),
+        Flag(("--pods",), "NUMBER", "so many pods of the shape; default 1"),
+        Flag(("--moves",), "NUMBER", "move no more pods than this; default 10"),
+        Flag(("--per-namespace",), "NUMBER", "move no more pods than this of one namespace; default 2"),
+        Flag(("--priority",), "NUMBER", "priority of pods of the shape, default 0; pods of a higher one stay"),
+        Flag(("--jobs",), "", "pods of Jobs may move too, although their Jobs count a failure"),
+        _SNAPSHOT,
+    ),
+    "apply": (
+        Flag(("--yes",), "", "do not ask before the first eviction"),
+        Flag(("--dry-run",), "", "ask the API server whether it would evict the pods, and change nothing"),
+        Flag(("--undo",), "", "open the nodes that an interrupted run of this plan left closed, and do no more"),
+        Flag(("--timeout",), "SECONDS", "wait no longer than this for a budget or a replacement; default 300"),
+    ),
     "queues": (Flag(("-o", "--output"), "FORMAT", "output format"), _SNAPSHOT),
     "simulate": (
         Flag(("-o", "--output"), "FORMAT", "output format"),
@@ -392,6 +459,8 @@ OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "fits": (Output.TEXT, Output.JSON, Output.YAML),
     "queues": (Output.TEXT, Output.JSON, Output.YAML),
     "simulate": (Output.TEXT, Output.JSON, Output.YAML),
+    "plan": (Output.YAML, Output.TEXT, Output.JSON),
+    "apply": (),
     "doctor": (Output.TEXT, Output.JSON, Output.YAML),
     "shadow": (Output.TEXT, Output.JSON, Output.YAML),
     "check": (),
@@ -455,6 +524,17 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             namespace=found.namespace,
             output=Output(found.output),
             **stored,
+            **reach,
+        )
+    if found.command == "plan":
+        return _plan(command, found, reach)
+    if found.command == "apply":
+        return Apply(
+            file=found.file,
+            yes=found.yes,
+            dry_run=found.dry_run,
+            undo=found.undo,
+            timeout_s=_number(command, found, "timeout", 300, 86_400),
             **reach,
         )
     if found.command == "simulate":
@@ -529,6 +609,55 @@ def _simulate(
     if simulate.requests and not simulate.file:
         command.error("--request: it changes the pods of a file; give -f too")
     return simulate
+
+
+_SHAPE: Final = re.compile(
+    r"(?:(?P<cards>\d{1,4})\s*x\s*)?(?:whole|(?P<memory>\d{1,8})\s*MiB)"
+    r"(?:\s+(?P<cores>\d{1,3})\s*%(?:\s+cores)?)?(?:\s+(?P<types>[^\s%]+))?",
+    re.ASCII | re.IGNORECASE,
+)
+_NAMED: Final = re.compile(r"(?P<kind>pod|group)[\s/]+(?:(?P<namespace>[^\s/]+)/)?(?P<name>[^\s/]+)", re.ASCII)
+
+
+def _plan(command: argparse.ArgumentParser, found: argparse.Namespace, reach: Mapping[str, str]) -> Plan:
+    text = " ".join(getattr(found, "for")).strip()
+    if not text:
+        command.error("--for: missing; write what is to get in, such as '4 x whole A100' or pod NAMESPACE/NAME")
+    pods = _number(command, found, "pods", 1, 1000)
+    named, shape = _NAMED.fullmatch(text), _SHAPE.fullmatch(text)
+    if named is not None:
+        if found.pods or found.priority:
+            command.error("--pods: only for a shape such as '4 x whole A100', as --priority is; leave both out")
+        asked = Asked(text, None, 1, named["kind"], named["namespace"] or "", named["name"])
+    elif shape is not None:
+        cards, memory = int(shape["cards"] or 1), shape["memory"]
+        cores = int(shape["cores"]) if shape["cores"] else None
+        if not cards or memory == "0" or cores == 0 or (cores or 0) > 100:
+            command.error(f"--for: found {quoted(text, 256)}; cards and MiB begin at 1, and percent end at 100")
+        wish = CardWish(cards, int(memory) if memory else None, cores, shape["types"] or "")
+        asked = Asked(text, wish, pods)
+    else:
+        examples = "'4 x whole A100', '2 x 20000 MiB 30 % T4', pod NAMESPACE/NAME or group NAMESPACE/NAME"
+        command.error(f"--for: found {quoted(text, 256)}; write for example {examples}")
+    return Plan(
+        asked=asked,
+        moves=_number(command, found, "moves", 10, 1000),
+        per_namespace=_number(command, found, "per_namespace", 2, 1000),
+        priority=_number(command, found, "priority", 0, 2_000_000_000),
+        jobs=found.jobs,
+        output=Output(found.output),
+        snapshot=found.snapshot,
+        **reach,
+    )
+
+
+def _number(command: argparse.ArgumentParser, found: argparse.Namespace, name: str, default: int, most: int) -> int:
+    text = getattr(found, name)
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= most):
+        command.error(f"--{name.replace('_', '-')}: found {quoted(text, 64)}; write a number up to {most}")
+    return int(text)
 
 
 def _each(given: Sequence[str]) -> tuple[str, ...]:
@@ -651,6 +780,9 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "waiting", "list the pods that wait, why, what helps, and their places in line")
     _command(commands, "queues", "list the queues, what their pods hold, their limits, and who waits")
     _command(commands, "fits", "count how many pods fit now, on which cards, and show what stops the next")
+    _command(commands, "plan", "find the fewest pods to move so that others fit, and write a plan to review")
+    apply = _command(commands, "apply", "carry out a plan: evict one pod after another, and stop if one finds no place")
+    apply.add_argument("file", metavar="FILE", help="the output of kubectl cards plan")
     _command(commands, "simulate", "show what would happen if pods or nodes were added, or nodes drained", _VARIABLES)
     _command(commands, "check", "check manifests against the admission rules, without a cluster")
     _command(commands, "doctor", "find what does not work in the cluster, or is at risk")
@@ -686,9 +818,13 @@ def _add(
         elif flag.choices:
             words = [str(one) for one in flag.choices]
             parser.add_argument(*flag.names, choices=words, default=words[0], help=flag.help)
+        elif "--for" in flag.names:
+            parser.add_argument(*flag.names, nargs="+", default=[], metavar=flag.metavar, help=flag.help)
         elif "--file" in flag.names:
             parser.add_argument(*flag.names, action="extend", nargs="+", metavar=flag.metavar, help=flag.help)
         elif "--output" in flag.names:
-            parser.add_argument(*flag.names, choices=[str(one) for one in outputs], default="text", help=flag.help)
+            parser.add_argument(
+                *flag.names, choices=[str(one) for one in outputs], default=str(outputs[0]), help=flag.help
+            )
         else:
             parser.add_argument(*flag.names, default=default, metavar=flag.metavar, help=flag.help)

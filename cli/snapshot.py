@@ -259,7 +259,8 @@ def _has(keys: tuple[str, ...], value: str, equal: bool, one: Json) -> bool:
 _VENDORS: Final = re.compile(r"(^|\.)(nvidia\.com|volcano\.sh|huawei\.com|hami\.io|cardshare\.io)/")
 # Annotations that affect decisions, besides vendors'.
 _DECISIVE: Final = re.compile(
-    r"scheduling\.k8s\.io/|scheduling\.x-k8s\.io/|cluster-autoscaler\.kubernetes\.io/|(baseDeviceInfos|hami-vnpu-core|predicate-time)$"
+    r"scheduling\.k8s\.io/|scheduling\.x-k8s\.io/|cluster-autoscaler\.kubernetes\.io/|karpenter\.sh/"
+    r"|(baseDeviceInfos|hami-vnpu-core|predicate-time)$"
 )
 # Labels without such a domain that affect node selection or the partitioning of a card; some are MindCluster's.
 _PLAIN_LABELS: Final = frozenset(

@@ -1,12 +1,12 @@
 """The fewest and gentlest moves that let in a unit for which there is no room.
 
 A move evicts a pod whose replacement has a place on another node at that moment, and that room is reserved in turn, so
-all replacements fit together. Nobody moves to a node on which room is made.
+all replacements fit together. No pod moves to a node on which room is made.
 For each node a lower bound of its moves is known from the amounts on its cards. Nodes are searched from the lowest
 bound on: first the pods on the cards that are cleared most easily, less those without which the unit fits too, then, if
 the bound is lower, all smaller sets of pods, within a limit of work. Of equally many moves, those of pods of the lowest
 priority and the latest start are chosen, then by node name.
-Members of a unit are placed one after the other.
+Members of a unit are placed one at a time.
 """
 
 from collections import Counter
@@ -159,7 +159,7 @@ class _Search:
         self._looks_max: Final = looks_max
         self._outside: Final = outside
         self._blocks: Final[dict[PodUid, _Block]] = {}
-        # Nodes on which room is made, to which nobody moves, and those to which somebody moves.
+        # Nodes on which room is made, to which no pod moves, and nodes to which some pod moves.
         self._targets: Final[set[NodeName]] = set()
         self._destinations: Final[set[NodeName]] = set()
         self._moved: Final[set[PodUid]] = set()
@@ -408,7 +408,7 @@ class _Search:
     def _destinations_of(
         self, pods: Sequence[tuple[PodUid, _Block]], origins: Mapping[PodUid, NodeName], closed: Set[NodeName]
     ) -> tuple[list[Move], tuple[PodUid, _Block] | None]:
-        """Return where released *pods* go, one after the other, and the first that finds no room."""
+        """Return where released *pods* go, one at a time, and the first that finds no room."""
         moves = list[Move]()
         with self._ledger.trial():
             for each in pods:

@@ -3,7 +3,6 @@
 Everybody else stays, each for one reason. Members of a gang move together or not at all.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -43,7 +42,7 @@ class Stays(StrEnum):
     ANNOTATION = "they carry do-not-disrupt, or safe-to-evict: false"
     PRIORITY = "their priority is higher"
     BUDGET = "a PodDisruptionBudget allows no eviction now"
-    BUDGETS = "several PodDisruptionBudgets select them, and the API server then evicts nobody"
+    BUDGETS = "several PodDisruptionBudgets select them, and the API server evicts no such pod"
     VOLUMES = "their volumes may hold them on their node"
     LEAVING = "they are being deleted"
     NOT_JUDGED = "cardshare cannot say where a replacement would fit"
@@ -71,10 +70,10 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Who may move, by uid, and how many stay for each reason."""
+    """Who may move, and why each other pod stays, by uid."""
 
     movable: Mapping[PodUid, Movable]
-    staying: Mapping[Stays, int]
+    staying: Mapping[PodUid, Stays]
 
 
 def crowd_of(ledger: Ledger, pods: Iterable[Pod], rights: Rights) -> Crowd:
@@ -105,7 +104,7 @@ def crowd_of(ledger: Ledger, pods: Iterable[Pod], rights: Rights) -> Crowd:
             stays |= {uid: Stays.GROUP for uid in uids if uid in found}
             for uid in uids:
                 found.pop(uid, None)
-    return Crowd(found, Counter(stays.values()))
+    return Crowd(found, stays)
 
 
 def replacement_of(pod: Pod, book: Rulebook) -> Pod:

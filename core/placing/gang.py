@@ -8,19 +8,54 @@ first whether all fit: some orders are tried before a unit is refused.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from core.images import Liking
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
-from core.placing.candidates import Candidates
+from core.node_set import NodeSet
 from core.placing.decide import decide, placed_on
 from core.placing.domains import Domain, Near, domains
 from core.placing.fairness import Account, Budget, Over, taken
 from core.placing.minimums import Minimum, Path, Tally
+from core.placing.rooms import Rooms
 from core.placing.score import NodePolicy
-from core.placing.shape import Shape
+from core.placing.shape import Found, Shape
 
 _NOWHERE: Final = frozenset[NodeName]()
+
+
+class Finder(Protocol):
+    """What finds a node for each member: `core.placing.candidates.Candidates`, which need not be loaded for that."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who holds what."""
+        ...
+
+    @property
+    def rooms(self) -> Rooms:
+        """How many pods of a shape each node takes."""
+        ...
+
+    def best(
+        self,
+        shape: Shape,
+        passed_over: Set[NodeName] = frozenset(),
+        liking: Liking | None = None,
+        crowd: NodeSet | None = None,
+        domain: Set[NodeName] | None = None,
+    ) -> Found | None:
+        """See `Candidates.best`."""
+        ...
+
+    def size(self, shape: Shape) -> tuple[float, ...]:
+        """See `Candidates.size`."""
+        ...
+
+    def choice(self, shape: Shape) -> int:
+        """See `Candidates.choice`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +313,7 @@ class Refused:
 
 def place(
     ledger: Ledger,
-    candidates: Candidates,
+    candidates: Finder,
     unit: Unit,
     passed_over: Callable[[Shape], Set[NodeName]] = lambda _: _NOWHERE,
     budget: Budget | None = None,
@@ -325,7 +360,7 @@ def place(
     return replace(answer, domain=best) if isinstance(answer, Refused) else answer
 
 
-def _shape_of_all(candidates: Candidates, unit: Unit) -> Shape | None:
+def _shape_of_all(candidates: Finder, unit: Unit) -> Shape | None:
     """The shape of its members if they are alike, and fit in a domain if its nodes take enough of them one by one."""
     shapes = {one.shape for one in unit.members}
     if unit.inner or len(shapes) != 1:
@@ -336,7 +371,7 @@ def _shape_of_all(candidates: Candidates, unit: Unit) -> Shape | None:
 
 def _place(
     ledger: Ledger,
-    candidates: Candidates,
+    candidates: Finder,
     unit: Unit,
     passed_over: Callable[[Shape], Set[NodeName]],
     budget: Budget | None,
@@ -414,7 +449,7 @@ class _Attempt:
     def __init__(
         self,
         ledger: Ledger,
-        candidates: Candidates,
+        candidates: Finder,
         unit: Unit,
         passed_over: Callable[[Shape], Set[NodeName]],
         budget: Budget | None,
@@ -538,7 +573,7 @@ class _Attempt:
         return tuple(part for part in parts if part.fitting < part.members)
 
 
-def _orders(candidates: Candidates, unit: Unit) -> Iterator[tuple[Sequence[Member], bool]]:
+def _orders(candidates: Finder, unit: Unit) -> Iterator[tuple[Sequence[Member], bool]]:
     """Those of `orders`; where subgroups have domains of their own, the largest of these first, and full (`fill`), too.
 
     Of a subgroup that needs one member, that one could take a domain that has no room for the others.
@@ -555,7 +590,7 @@ def _orders(candidates: Candidates, unit: Unit) -> Iterator[tuple[Sequence[Membe
             yield sorted(unit.members, key=lambda one: sizes[one.subgroup], reverse=True), True
 
 
-def orders(candidates: Candidates, members: tuple[Member, ...]) -> Iterator[Sequence[Member]]:
+def orders(candidates: Finder, members: tuple[Member, ...]) -> Iterator[Sequence[Member]]:
     """The orders to try: as they come, largest first, most constrained first, smallest first; none twice."""
     yield members
     shapes = dict.fromkeys(one.shape for one in members)

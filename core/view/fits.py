@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count, islice
 from typing import Final, NamedTuple, TypedDict
 
@@ -25,7 +24,7 @@ from core.placing.fairness import QUOTA, Account, Budget, Limited, Over, budget,
 from core.placing.score import NodePolicy, node_policy
 from core.placing.shape import Shape
 from core.port.cards import CardWish, Wording
-from core.port.optional import Worded
+from core.settings import DialectName
 from core.view.cards import VERSION
 from core.waiting import Wait
 from core.wire.quotas import ResourceQuota
@@ -120,22 +119,37 @@ class Place(NamedTuple):
 def fits_wish(where: Place, wish: CardWish, notes: Sequence[str] = ()) -> Fits:
     """Return how many pods with one container and *wish* fit, for every protocol that supports it and has cards."""
     ledger, ways = where.ledger, list[Fit]()
+    for way in ways_of(ledger, wish, where.namespace):
+
+        def asking(wish: CardWish, way: Way = way) -> Wording | None:
+            return next(islice(ledger.catalog.worded[way.protocol].worded(wish, ledger.tables), way.at, None), None)
+
+        largest = _largest(where, wish, asking)
+        fit = _fit(where, way.pod, str(way.protocol))
+        ways.append(replace(fit, limits=way.wording.limits, annotations=way.wording.annotations, **largest))
+    return Fits(namespace=where.namespace, ways=tuple(ways), notes=tuple(notes))
+
+
+class Way(NamedTuple):
+    """One form of a request in one protocol, the *at*-th in that, and a pod with it."""
+
+    protocol: DialectName
+    at: int
+    wording: Wording
+    pod: Pod
+
+
+def ways_of(ledger: Ledger, wish: CardWish, namespace: str) -> Iterator[Way]:
+    """Yield every form of *wish* in a protocol that some node offers."""
     for name, dialect in ledger.catalog.worded.items():
         offering = [state for state in ledger.states.values() if state.offers.get(name)]
-
-        def asking(at: int, wish: CardWish, dialect: Worded = dialect) -> Wording | None:
-            return next(islice(dialect.worded(wish, ledger.tables), at, None), None)
-
         for at, wording in enumerate(dialect.worded(wish, ledger.tables)):
-            pod = _pod(where, wording)
+            pod = written(ledger, namespace, wording)
             asked = ledger.catalog.request_of(pod, ledger.tables, ledger.settings)
             if isinstance(asked, Asked) and asked.dialect != name:
                 continue  # the resource means another protocol, which has its own turn
             if any(not wording.limits.keys().isdisjoint(state.facts.allocatable) for state in offering):
-                fit = _fit(where, pod, str(name))
-                largest = _largest(where, wish, partial(asking, at))
-                ways.append(replace(fit, limits=wording.limits, annotations=wording.annotations, **largest))
-    return Fits(namespace=where.namespace, ways=tuple(ways), notes=tuple(notes))
+                yield Way(name, at, wording, pod)
 
 
 def fits_pod(where: Place, pod: Pod, notes: Sequence[str] = ()) -> Fits:
@@ -148,13 +162,13 @@ def fits_pod(where: Place, pod: Pod, notes: Sequence[str] = ()) -> Fits:
     return Fits(namespace=where.namespace, ways=(_fit(where, pod, protocol),), notes=tuple(notes))
 
 
-def _pod(where: Place, wording: Wording) -> Pod:
+def written(ledger: Ledger, namespace: str, wording: Wording) -> Pod:
     """Return a pod with one container and *wording*, as the API server would store it."""
     return Pod(
         uid=PodUid(_NAME),
-        namespace=where.namespace,
+        namespace=namespace,
         name=_NAME,
-        scheduler_name=min(where.ledger.settings.scheduler_names),
+        scheduler_name=min(ledger.settings.scheduler_names),
         containers=(Container(name=_NAME, limits=wording.limits, requests=wording.limits),),
         annotations=wording.annotations,
     )
@@ -252,7 +266,7 @@ def _largest(where: Place, wish: CardWish, asking: Callable[[CardWish], Wording 
         wording = asking(wish)
         if wording is None:
             return False
-        pod = _pod(where, wording)
+        pod = written(ledger, where.namespace, wording)
         shape = read_wish(pod, ledger)
         if isinstance(shape, Wait):
             return False

@@ -28,6 +28,7 @@ COMMANDS = (
     ("explain", "holder"),
     ("explain", "absent"),
     ("queues",),
+    ("plan", "--for", "2 x whole", "-o", "text"),
     ("fits", "--memory", "4000"),
     ("fits", "--memory", "4000", "--cards", "2", "-o", "json"),
 )

@@ -15,7 +15,7 @@ from tests.unit.test_pages import LINK, anchor_of
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CHINESE = DOCS / "zh"
-OPERATORS = ("frameworks", "install", "kueue", "simulate", "troubleshooting", "waiting", "web")
+OPERATORS = ("defragmentation", "frameworks", "install", "kueue", "simulate", "troubleshooting", "waiting", "web")
 ENGLISH = [
     ROOT / "README.md",
     DOCS / "index.md",

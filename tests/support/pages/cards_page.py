@@ -30,6 +30,7 @@ from core.view.cards import Cards
 from core.view.explained import Explained, ExplainedPods
 from core.view.fits import Fits
 from core.view.history import Why
+from core.view.plan import Plan
 from core.view.queues import Queues
 from core.view.simulated import Simulated
 from core.view.waiting import Waiting
@@ -98,7 +99,7 @@ _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def schema() -> str:
     """The JSON Schema of what ``-o json`` prints: of each command that has it."""
     answers, components = msgspec.json.schema_components(
-        (Cards, Explained, ExplainedPods, Why, Waiting, Fits, Queues, Simulated, doctor_checks.Report),
+        (Cards, Explained, ExplainedPods, Why, Waiting, Fits, Queues, Simulated, Plan, doctor_checks.Report),
         ref_template="#/$defs/{name}",
     )
     dialect = "https://json-schema.org/draft/2020-12/schema"

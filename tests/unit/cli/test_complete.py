@@ -19,11 +19,13 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
         (
             [""],
             [
+                "apply",
                 "check",
                 "doctor",
                 "explain",
                 "fits",
                 "get",
+                "plan",
                 "queues",
                 "shadow",
                 "simulate",
@@ -58,6 +60,9 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
         (["waiting", "-n", "t"], ["team"]),
         (["fits", "--m"], ["--memory"]),
         (["fits", "--memory", ""], []),
+        (["plan", "--p"], ["--per-namespace", "--pods", "--priority"]),
+        (["plan", "-o", ""], ["json", "text", "yaml"]),
+        (["apply", "--"], ["--context", "--dry-run", "--kubeconfig", "--timeout", "--undo", "--yes"]),
         (["nonsense", ""], []),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.options import By, Controller, Explain, Fits, Get, Output, Queues, Version, Waits, parse
+from cli.options import Apply, Asked, By, Controller, Explain, Fits, Get, Output, Plan, Queues, Version, Waits, parse
 from core.port.cards import CardWish
 from runtime.check import Check
 
@@ -56,6 +56,13 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["explain", "job/"], "POD: found 'job/'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
         (["explain", "a/b", "-n", "c"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
         (["explain", "a/b", "-A"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
+        (["plan"], "--for: missing; write what is to get in"),
+        (["plan", "--for", "4 A100"], "--for: found '4 A100'; write for example '4 x whole A100'"),
+        (["plan", "--for", "0 x whole"], "--for: found '0 x whole'; cards and MiB begin at 1"),
+        (["plan", "--for", "pod", "a/b/c"], "--for: found 'pod a/b/c'; write for example"),
+        (["plan", "--for", "pod a/b", "--pods", "2"], "--pods: only for a shape"),
+        (["plan", "--for", "whole", "--moves", "many"], "--moves: found 'many'; write a number up to 1000"),
+        (["apply", "p", "--timeout", "1d"], "--timeout: found '1d'; write a number up to 86400"),
         (["fits"], "--memory: missing; give --memory"),
         (["fits", "--memory", "40Gi"], "--memory: found '40Gi'; write a number from 1 to 67108864"),
         (["fits", "--cores", "101"], "--cores: found '101'; write a number from 1 to 100"),
@@ -168,3 +175,49 @@ def test_help_and_version_are_answered(words, capsys):
     assert ended.value.code == 0
     said = capsys.readouterr().out
     assert said.startswith("kubectl-cards ") if words == ["--version"] else "Examples:" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["4 x whole A100"], Asked("4 x whole A100", CardWish(4, None, None, "A100"))),
+        (["2", "x", "20000", "MiB"], Asked("2 x 20000 MiB", CardWish(2, 20000))),
+        (["whole"], Asked("whole", CardWish(1))),
+        (["8000mib 30% cores T4,A10"], Asked("8000mib 30% cores T4,A10", CardWish(1, 8000, 30, "T4,A10"))),
+        (["pod", "team/train"], Asked("pod team/train", None, 1, "pod", "team", "train")),
+        (["pod/train"], Asked("pod/train", None, 1, "pod", "", "train")),
+        (["group team/ring"], Asked("group team/ring", None, 1, "group", "team", "ring")),
+    ],
+)
+def test_what_a_plan_is_for_is_a_shape_a_pod_or_a_group(words, asked):
+    assert parse(["plan", "--for", *words], {}) == Plan(asked=asked, kubeconfig="", context="")
+
+
+def test_a_plan_is_a_file_unless_another_format_is_asked_and_has_limits():
+    words = [
+        "plan",
+        "--for",
+        "whole",
+        "--pods",
+        "3",
+        "--moves",
+        "4",
+        "--per-namespace",
+        "1",
+        "--priority",
+        "7",
+        "--jobs",
+    ]
+    assert parse([*words, "-o", "text"], {}) == Plan(
+        asked=Asked("whole", CardWish(1), 3),
+        moves=4,
+        per_namespace=1,
+        priority=7,
+        jobs=True,
+        output=Output.TEXT,
+        kubeconfig="",
+        context="",
+    )
+    assert parse(["apply", "p.yaml", "--yes", "--timeout", "9"], {}) == Apply(
+        file="p.yaml", yes=True, timeout_s=9, kubeconfig="", context=""
+    )

@@ -1,0 +1,376 @@
+"""``kubectl cards apply``: carries out a plan, one eviction at a time, and stops if the moves no longer help.
+
+Nothing is kept but in the cluster: a pod of the plan that is gone was moved. So a plan that was interrupted goes on
+when it is applied again.
+
+The room that the moves make is kept by a taint on its nodes, which only the pods that are to get in tolerate. It is
+removed when all is done, or when the plan stops. If the process is interrupted or killed it stays, so that replacements
+that are still to come do not take that room; `--undo` removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import yaml
+
+from cli.options import Apply as Options
+from cli.plan import Read, read
+from cli.reads import Reads
+from cli.text_plan import summary
+from core.groups import group_of
+from core.model import Pod, PodUid, Toleration
+from core.moving.units import unit_of
+from core.placing.gang import Unit
+from core.port.cards import Wording
+from core.units import counted
+from core.view.cards import VERSION
+from core.view.plan import Plan, PlannedMove, still_helps, wished
+from core.waiting import Wait
+from core.wire.pods import decode_pod
+from kube.calls import Calls, namespace_path, node_path, pod_path
+from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiThrottledError, ApiUnknownError
+from kube.listing import list_all
+from kube.objects import page_decoder
+
+# On nodes on which room is made: only pods that are to get in may be placed there. Its value is that of `id_of`.
+MOVING: Final = "cardshare.io/moving"
+_NODES: Final = "/api/v1/nodes"
+_EFFECT: Final = "NoSchedule"
+_TRIES: Final = 10
+_POLL_S: Final = 1.0
+_BUDGET_S: Final = 5.0
+
+
+class UnusablePlanError(Exception):
+    """The file is no plan; the text is one line with the reason."""
+
+
+class StoppedError(Exception):
+    """The plan was not carried out to its end; the text says why, in one line."""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Taint(msgspec.Struct, frozen=True):
+    key: str = ""
+    value: str | None = ""
+
+
+class _NodeSpec(msgspec.Struct, frozen=True):
+    taints: tuple[_Taint, ...] | None = ()
+
+
+class _Node(msgspec.Struct, frozen=True):
+    metadata: _Named = _Named()
+    spec: _NodeSpec = _NodeSpec()
+
+
+def plan_in(text: str) -> Plan:
+    """Return the plan in *text*, YAML or JSON.
+
+    Raises:
+        UnusablePlanError: it is none, or one of another version, or one without moves.
+    """
+    try:
+        plan = msgspec.convert(yaml.safe_load(text), Plan)
+    except (yaml.YAMLError, msgspec.ValidationError) as e:
+        raise UnusablePlanError(f"it is no plan of kubectl cards plan: {' '.join(str(e).split())}") from e
+    if plan.version != VERSION:
+        raise UnusablePlanError(f"its version is {plan.version}, and this command reads version {VERSION}")
+    if not plan.moves:
+        raise UnusablePlanError("it has no moves, so there is nothing to do")
+    return plan
+
+
+def id_of(plan: Plan) -> str:
+    """Return a short name of *plan*, the same for the same moves and places."""
+    text = json.dumps([plan.asked, [one.uid for one in plan.moves], [one.node for one in plan.places]])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class _State(NamedTuple):
+    """The cluster between two moves. left: moves whose pods are still there. unit: pods that still wait for room."""
+
+    found: Read
+    left: tuple[PlannedMove, ...]
+    unit: Unit
+    replacements: tuple[Pod, ...]
+
+
+async def carry_out(
+    transport: Reads,
+    plan: Plan,
+    options: Options,
+    *,
+    say: Callable[[str], None],
+    ask: Callable[[str], Awaitable[bool]],
+    poll_s: float = _POLL_S,
+) -> None:
+    """Carry out what is left of *plan*.
+
+    Args:
+        transport: connection to the API server.
+        plan: the plan.
+        options: how.
+        say: prints a line.
+        ask: asks whether pods may be evicted.
+        poll_s: how long to wait between two looks.
+
+    Raises:
+        ApiError: the API server does not answer or refuses.
+        StoppedError: not all of the plan was carried out.
+    """
+    one = _Applying(transport, plan, options, say, poll_s)
+    if options.undo:
+        await one.open_nodes()
+        return
+    state = await one.look()
+    for line in summary(plan):
+        say(line)
+    if len(state.left) < len(plan.moves):
+        say(f"{counted(len(plan.moves) - len(state.left), 'moves')} of {len(plan.moves)} done before")
+    if options.dry_run:
+        await one.try_all(state)
+        return
+    if not state.unit.members:
+        say("nothing is left to do: all pods that the plan is for are on nodes")
+        await one.open_nodes()
+        return
+    if state.left and not options.yes and not await ask(f"Evict {counted(len(state.left), 'pods')}?"):
+        raise StoppedError("nothing was evicted; answer y, or give --yes")
+    try:
+        await one.close_nodes(state)
+        await one.move_all()
+        await one.await_places()
+    except asyncio.CancelledError:
+        say("interrupted: the nodes stay closed to others; apply the plan again to go on, or open them with --undo")
+        raise
+    except BaseException:
+        await one.open_nodes()
+        raise
+    await one.open_nodes()
+
+
+class _Applying:
+    def __init__(
+        self, transport: Reads, plan: Plan, options: Options, say: Callable[[str], None], poll_s: float
+    ) -> None:
+        self._transport: Final = transport
+        self._calls: Final = Calls(transport)
+        self._plan: Final = plan
+        self._timeout_s: Final = options.timeout_s
+        self._say: Final = say
+        self._poll_s: Final = poll_s
+        self._id: Final = id_of(plan)
+        self._targets: Final = tuple(dict.fromkeys(place.node for place in plan.places))
+        self._toleration: Final = Toleration(key=MOVING, value=self._id, effect=_EFFECT)
+
+    # ------------------------------------------------------------------ looking
+
+    async def look(self) -> _State:
+        """Read the cluster, and stop if what is left of the plan no longer helps.
+
+        Raises:
+            StoppedError: it does not.
+        """
+        plan, found = self._plan, await read(self._transport)
+        there = {pod.uid: pod for pod in found.holdings.pods if not (pod.finished or pod.deleting)}
+        left = tuple(one for one in plan.moves if PodUid(one.uid) in there)
+        moved = {(one.pod.partition("/")[0], one.owner) for one in plan.moves if one not in left}
+        ours = {place.uid for place in plan.places}
+        waiting = tuple(
+            pod
+            for pod in found.unbound
+            if (pod.namespace, pod.owner) in moved
+            and pod.created_s > plan.newest_s
+            and not (pod.uid in ours or pod.finished or pod.deleting)
+        )
+        state = _State(found, left, self._unit(found, there), waiting)
+        if state.unit.members and not waiting:
+            own = next((group_of(one.pod) for one in state.unit.members), None)
+            ground = found.ground(priority=plan.priority, own=own, jobs=plan.jobs)
+            reach = still_helps(ground, plan, state.unit, [PodUid(one.uid) for one in left])
+            if reach.why:
+                raise StoppedError(f"{reach.why}; make a new plan")
+        return state
+
+    def _unit(self, found: Read, there: Mapping[PodUid, Pod]) -> Unit:
+        """Return the pods of the plan that wait for room."""
+        plan = self._plan
+        if not any(place.uid for place in plan.places):
+            wording = Wording(plan.limits, plan.annotations)
+            unit = wished(found.ledger, wording, len(plan.places), plan.namespace, (self._toleration,))
+        else:
+            unbound = {pod.uid: pod for pod in found.unbound}
+            uids = [PodUid(place.uid) for place in plan.places]
+            gone = [place.pod for place in plan.places if PodUid(place.uid) not in unbound.keys() | there.keys()]
+            if gone:
+                raise StoppedError(f"pod {gone[0]}, for which room is made, is gone; make a new plan")
+            unit = unit_of([unbound[uid] for uid in uids if uid in unbound], found.ledger)
+        if isinstance(unit, Wait):
+            raise StoppedError(f"what is to get in cannot be judged: {unit.text}")
+        return unit
+
+    # ------------------------------------------------------------------ nodes
+
+    async def close_nodes(self, state: _State) -> None:
+        """Keep the nodes for the pods that are to get in."""
+        taint = {"key": MOVING, "value": self._id, "effect": _EFFECT}
+        tolerated = {"key": MOVING, "operator": "Equal", "value": self._id, "effect": _EFFECT}
+
+        def tolerating(tolerations: list[Any]) -> list[Any] | None:
+            return None if tolerated in tolerations else [*tolerations, tolerated]
+
+        def closed(taints: list[Any]) -> list[Any] | None:
+            known = [one for one in taints if one.get("key") == MOVING]
+            if any(one.get("value") != self._id for one in known):
+                raise StoppedError(f"another plan makes room on one of its nodes ({MOVING}={known[0].get('value')})")
+            return None if known else [*taints, taint]
+
+        if any(place.uid for place in self._plan.places):
+            for member in state.unit.members:
+                await self._edit(pod_path(member.pod.namespace, member.pod.name), "tolerations", tolerating)
+        for name in self._targets:
+            await self._edit(node_path(name), "taints", closed)
+
+    async def open_nodes(self) -> None:
+        """Remove the taint of this plan from all nodes that have it."""
+
+        def opened(taints: list[Any]) -> list[Any] | None:
+            left = [one for one in taints if (one.get("key"), one.get("value")) != (MOVING, self._id)]
+            return left if len(left) < len(taints) else None
+
+        nodes = await list_all(self._transport, _NODES, page_decoder(msgspec.json.Decoder(_Node).decode))
+        for node in nodes.items:
+            if any((one.key, one.value) == (MOVING, self._id) for one in node.spec.taints or ()):
+                await self._edit(node_path(node.metadata.name), "taints", opened)
+                self._say(f"node {node.metadata.name} is open again")
+
+    async def _edit(self, path: str, key: str, change: Callable[[list[Any]], list[Any] | None]) -> None:
+        """Change the list *key* of an object's spec; *change* returns None if it stays."""
+        for left in reversed(range(_TRIES)):
+            found = json.loads(await self._calls.get_raw(path))
+            changed = change(found.get("spec", {}).get(key) or [])
+            if changed is None:
+                return
+            version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            try:
+                await self._calls.patch(path, {"metadata": version, "spec": {key: changed}})
+            except ApiConflictError:
+                if not left:
+                    raise
+            else:
+                return
+
+    # ------------------------------------------------------------------ moving
+
+    async def try_all(self, state: _State) -> None:
+        """Ask the API server whether it would evict each pod that is left."""
+        refused = 0
+        for one in state.left:
+            namespace, _, name = one.pod.partition("/")
+            try:
+                await self._calls.evict(namespace, name, uid=one.uid, dry_run=True)
+            except ApiError as e:
+                refused += 1
+                self._say(f"pod {one.pod} would not be evicted: {e}")
+            else:
+                self._say(f"pod {one.pod} would be evicted from {one.from_node}")
+        if refused:
+            raise StoppedError(f"{counted(refused, 'evictions')} would be refused now")
+
+    async def move_all(self) -> None:
+        """Evict pod after pod, each when the replacement of the one before has a node."""
+        while True:
+            state = await self._settled()
+            if not state.unit.members or not state.left:
+                return
+            move = state.left[0]
+            namespace = move.pod.partition("/")[0]
+            before = {pod.uid for pod in state.found.holdings.pods if _is_of(pod, namespace, move.owner)}
+            await self._evict(move)
+            self._say(f"evicted {move.pod} from {move.from_node}")
+            await self._await_replacement(move, before)
+
+    async def _settled(self) -> _State:
+        """Wait until all replacements have nodes."""
+        until_s = time.monotonic() + self._timeout_s
+        while True:
+            state = await self.look()
+            if not state.replacements:
+                return state
+            if time.monotonic() > until_s:
+                pod = state.replacements[0]
+                why = pod.scheduled_message or "it has no node yet"
+                raise StoppedError(f"the replacement {pod.key} finds no place: {why}")
+            await asyncio.sleep(self._poll_s)
+
+    async def _evict(self, move: PlannedMove) -> None:
+        namespace, _, name = move.pod.partition("/")
+        until_s, has_said = time.monotonic() + self._timeout_s, False
+        while True:
+            try:
+                await self._calls.evict(namespace, name, uid=move.uid)
+            except (ApiNotFoundError, ApiConflictError):
+                return  # it is gone, and perhaps another has its name
+            except ApiThrottledError as e:
+                if time.monotonic() > until_s:
+                    raise StoppedError(f"pod {move.pod} is not evicted: {e}") from e
+                if not has_said:
+                    self._say(f"waiting until pod {move.pod} may be evicted: {e}")
+                has_said = True
+                await asyncio.sleep(max(self._poll_s, min(e.retry_after_s or _BUDGET_S, until_s - time.monotonic())))
+            except ApiUnknownError:
+                if time.monotonic() > until_s:
+                    raise
+                await asyncio.sleep(self._poll_s)
+            else:
+                return
+
+    async def _await_replacement(self, move: PlannedMove, before: set[PodUid]) -> None:
+        namespace, _, name = move.pod.partition("/")
+        until_s = time.monotonic() + self._timeout_s
+        while True:
+            pods = await self._pods(namespace)
+            is_gone = all(pod.uid != move.uid for pod in pods)
+            new = [pod for pod in pods if pod.uid not in before and _is_of(pod, namespace, move.owner)]
+            bound = next((pod for pod in new if pod.node_name), None)
+            if is_gone and bound is not None:
+                planned = "as planned" if bound.node_name == move.to_node else f"planned was {move.to_node}"
+                self._say(f"its replacement {bound.key} is on {bound.node_name}, {planned}")
+                return
+            if time.monotonic() > until_s:
+                why = f"pod {move.pod} is not gone yet"
+                if is_gone:
+                    why = new[0].scheduled_message or f"{new[0].key} has no node" if new else f"{move.owner} made none"
+                raise StoppedError(f"the replacement of {name} did not come back in {self._timeout_s} s: {why}")
+            await asyncio.sleep(self._poll_s)
+
+    async def await_places(self) -> None:
+        """Wait until the pods that are to get in are on nodes; room for pods that do not exist yet is there now."""
+        if not any(place.uid for place in self._plan.places):
+            self._say(f"done: there is room for {self._plan.asked} on {', '.join(self._targets)}")
+            return
+        until_s = time.monotonic() + self._timeout_s
+        while (state := await self.look()).unit.members:
+            if time.monotonic() > until_s:
+                pod = state.unit.members[0].pod
+                raise StoppedError(f"all moves are done, and pod {pod.key} still waits: {pod.scheduled_message}")
+            await asyncio.sleep(self._poll_s)
+        self._say(f"done: {', '.join(place.pod for place in self._plan.places)} got in")
+
+    async def _pods(self, namespace: str) -> Sequence[Pod]:
+        return (await list_all(self._transport, f"{namespace_path(namespace)}/pods", page_decoder(decode_pod))).items
+
+
+def _is_of(pod: Pod, namespace: str, owner: str) -> bool:
+    return pod.namespace == namespace and pod.owner == owner

@@ -1,0 +1,151 @@
+"""Fetches the data for ``kubectl cards plan``: who holds what, who may move, and what is to get in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from cli.cluster import PODS, Holdings, fetch_holdings
+from cli.options import Asked
+from cli.options import Plan as Options
+from cli.reads import Reads
+from cli.waiting import UNBOUND, fetch_lines, list_objects
+from core.groups import GroupKey, group_of
+from core.ledger import Ledger
+from core.model import Pod
+from core.moving.search import Limits
+from core.moving.units import unit_of, unit_of_group
+from core.moving.who import Rights
+from core.placing.gang import Unit
+from core.placing.standing import standing_of
+from core.view.plan import Ground, Plan, plan_for_pods, plan_for_wish
+from core.view.waiting import Lines
+from core.waiting import Wait
+from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
+from core.wire.pods import decode_pod
+from kube.errors import ApiError
+
+BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
+
+
+class NothingToPlanError(Exception):
+    """The pod or group cannot be planned for; the text is one line with the reason."""
+
+
+class Read(NamedTuple):
+    """The cluster as far as a plan needs it; unbound: pods on no node."""
+
+    holdings: Holdings
+    unbound: Sequence[Pod]
+    lines: Lines
+    budgets: Sequence[DisruptionBudget]
+    notes: tuple[str, ...]
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who holds what."""
+        return self.holdings.ledger
+
+    def ground(self, *, priority: int, own: GroupKey | None, jobs: bool, limits: Limits | None = None) -> Ground:
+        """Return what a plan is made from, for pods of *priority* and of group *own*."""
+        rights = Rights(
+            priority=priority,
+            own=own,
+            jobs=jobs,
+            groups=self.lines.groups,
+            classes=self.lines.classes,
+            budgets=self.budgets,
+            schedulers=self.ledger.settings.scheduler_names,
+        )
+        pods = self.holdings.pods
+        newest_s = max((one.created_s for one in (*pods, *self.unbound)), default=0)
+        return Ground(self.ledger, pods, rights, limits or Limits(), self.holdings.version, newest_s, self.notes)
+
+
+async def read(reads: Reads) -> Read:
+    """Read the cluster.
+
+    Raises:
+        ApiError: nodes or pods may not be listed, or the server does not answer.
+    """
+    holdings = await fetch_holdings(reads)
+    unbound = await list_objects(reads, PODS, decode_pod, UNBOUND)
+    notes = list(holdings.notes)
+    lines = await fetch_lines(reads, unbound, "", notes, bound=holdings.pods)
+    budgets: Sequence[DisruptionBudget] = ()
+    try:
+        budgets = await list_objects(reads, BUDGETS, decode_disruption_budget)
+    except ApiError as e:
+        if not e.status:
+            raise
+        notes.append(f"PodDisruptionBudgets are not read ({e}); the API server checks them at each eviction")
+    return Read(holdings, unbound, lines, budgets, tuple(notes))
+
+
+async def fetch_plan(reads: Reads, options: Options, namespace: str) -> Plan:
+    """Return the plan; *namespace*: of pods and groups that name none.
+
+    Raises:
+        ApiError: nodes or pods may not be listed, or the server does not answer.
+        NothingToPlanError: there is no such pod or group, or it cannot be judged.
+    """
+    found, asked = await read(reads), options.asked
+    limits = Limits(options.moves, options.per_namespace)
+    if asked.wish is not None:
+        ground = found.ground(priority=options.priority, own=None, jobs=options.jobs, limits=limits)
+        return plan_for_wish(ground, _text(asked), asked.wish, asked.pods, asked.namespace or namespace)
+    asked = asked._replace(namespace=asked.namespace or namespace)
+    unit, priority, own = wanted(found, asked)
+    ground = found.ground(priority=priority, own=own, jobs=options.jobs, limits=limits)
+    return replace(plan_for_pods(ground, _text(asked), unit), namespace=asked.namespace)
+
+
+def _text(asked: Asked) -> str:
+    if asked.wish is None:
+        return f"{asked.kind} {asked.namespace}/{asked.name}"
+    return f"{asked.pods} pods of {asked.text}" if asked.pods > 1 else asked.text
+
+
+def wanted(found: Read, asked: Asked) -> tuple[Unit, int, GroupKey | None]:
+    """Return the pod or the group that *asked* names as a unit, with its priority and its group.
+
+    Raises:
+        NothingToPlanError: there is none, or it cannot be judged.
+    """
+    where = f"{asked.namespace}/{asked.name}"
+    everybody = (*found.unbound, *found.holdings.pods)
+    if asked.kind == "pod":
+        pod = next((one for one in everybody if one.key == where), None)
+        if pod is None:
+            raise NothingToPlanError(f"there is no pod {where}")
+        if pod.node_name or pod.finished or pod.deleting:
+            raise NothingToPlanError(f"pod {where} does not wait: it is on node {pod.node_name or 'none'}")
+        key = group_of(pod)
+        spec = found.lines.group(pod)
+        if spec is not None and spec.is_gang:
+            raise NothingToPlanError(f"pod {where} gets in with its group only; write --for group {_key(key)}")
+        unit = unit_of([pod], found.ledger)
+        return _judged(unit, where), standing_of(pod, spec, found.lines.classes).priority, key
+    spec = next(
+        (one for key, one in found.lines.groups.items() if (key.namespace, key.name) == (asked.namespace, asked.name)),
+        None,
+    )
+    if spec is None:
+        raise NothingToPlanError(f"there is no PodGroup {where} with pods, or it may not be read")
+    if spec.network_topology or spec.topology_key or any(one.network_topology for one in spec.sub_groups):
+        raise NothingToPlanError(f"PodGroup {where} has a network topology, for which no moves are planned")
+    members = [one for one in everybody if group_of(one) == spec.key]
+    unit = unit_of_group(spec, members, found.ledger)
+    priorities = [standing_of(one, spec, found.lines.classes).priority for one in members if not one.node_name]
+    return _judged(unit, where), min(priorities, default=0), spec.key
+
+
+def _judged(unit: Unit | Wait, where: str) -> Unit:
+    if isinstance(unit, Wait):
+        raise NothingToPlanError(f"{where} cannot be judged: {unit.text}")
+    return unit
+
+
+def _key(key: GroupKey | None) -> str:
+    return f"{key.namespace}/{key.name}" if key is not None else ""
