@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -129,18 +129,25 @@ async def empty_holdings(transport: Reads, own_map: str = OWN_MAP) -> Holdings:
     return Holdings(ledger=Ledger(catalog, found.tables, found.settings), notes=notes)
 
 
-async def fetch_holdings(transport: Reads, selector: str = "") -> Holdings:
+async def fetch_holdings(
+    transport: Reads,
+    selector: str = "",
+    *,
+    prepare: Callable[[Reads, Ledger], Awaitable[tuple[str, ...]]] | None = None,
+) -> Holdings:
     """List nodes, bound pods and resource claims, and count who holds what.
 
     Args:
         transport: connection to the API server.
         selector: a label selector of nodes, "" for all.
+        prepare: reads more into the ledger before nodes and pods; returns notes.
 
     Raises:
         ApiError: a list is refused or does not arrive.
     """
     holdings = await empty_holdings(transport)
     ledger = holdings.ledger
+    more = await prepare(transport, ledger) if prepare is not None else ()
     nodes = await list_all(transport, NODES, page_decoder(decode_node), selectors=selecting(selector))
     for node in nodes.items:
         ledger.set_node(node)
@@ -148,7 +155,7 @@ async def fetch_holdings(transport: Reads, selector: str = "") -> Holdings:
     pods = listed.items
     for pod in pods:
         ledger.count(pod)
-    notes = (*holdings.notes, *await read_claims(transport, ledger))
+    notes = (*holdings.notes, *more, *await read_claims(transport, ledger))
     if selector:
         return Holdings(ledger=ledger, notes=notes, pods=pods)
     strays = (f"pod {pod} is bound to node {node}, which does not exist" for node, pod in ledger.stray_pods())

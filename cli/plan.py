@@ -10,6 +10,7 @@ from cli.cluster import PODS, Holdings, fetch_holdings
 from cli.options import Asked
 from cli.options import Plan as Options
 from cli.reads import Reads
+from cli.storage import read_storage
 from cli.waiting import UNBOUND, fetch_lines, list_objects
 from core.groups import GroupKey, group_of
 from core.ledger import Ledger
@@ -69,7 +70,7 @@ async def read(reads: Reads) -> Read:
     Raises:
         ApiError: nodes or pods may not be listed, or the server does not answer.
     """
-    holdings = await fetch_holdings(reads)
+    holdings = await fetch_holdings(reads, prepare=read_storage)
     unbound = await list_objects(reads, PODS, decode_pod, UNBOUND)
     notes = list(holdings.notes)
     lines = await fetch_lines(reads, unbound, "", notes, bound=holdings.pods)

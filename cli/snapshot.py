@@ -29,6 +29,7 @@ from kube.calls import Calls
 from kube.errors import ApiError, from_event
 from kube.exchange import Response
 from kube.groups import APIS, HYPER_NODES_PATH, PODGROUPS, QUEUES_PATH
+from kube.storage import STORAGE
 
 Json = dict[str, Any]
 
@@ -46,12 +47,7 @@ _LISTS: Final = (
     HYPER_NODES_PATH,
     "/api/v1/namespaces",
     "/apis/policy/v1/poddisruptionbudgets",
-    "/api/v1/persistentvolumeclaims",
-    "/api/v1/persistentvolumes",
-    *(
-        f"/apis/storage.k8s.io/v1/{kind}"
-        for kind in ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments")
-    ),
+    *(path for path, _ in STORAGE.values()),
 )
 # Fields that never affect a decision, at any depth; some may hold secrets.
 _DROPPED: Final = frozenset(

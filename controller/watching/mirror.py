@@ -3,7 +3,7 @@
 `kube.reflector` lists and watches. This module defines the kinds of objects and their receivers.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -32,15 +32,6 @@ from core.wire.priority_classes import PriorityClass, decode_priority_class
 from core.wire.queues import decode_queue, salvage_queue
 from core.wire.quotas import ResourceQuota, decode_quota, salvage_quota
 from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
-from core.wire.storage import (
-    decode_attachment,
-    decode_capacity,
-    decode_claim,
-    decode_class,
-    decode_csi_node,
-    decode_driver,
-    decode_volume,
-)
 from core.wire.unreadable_pods import salvage_pod
 from core.wire.volcano_jobs import JobSpec, decode_job
 from kube import listing
@@ -48,6 +39,7 @@ from kube.calls import namespace_path
 from kube.groups import APIS, HYPER_NODES_PATH, JOBS_PATH, PODGROUPS, QUEUES_PATH
 from kube.objects import EventKind, page_decoder
 from kube.reflector import Pace, Reflector, Source
+from kube.storage import STORAGE
 from kube.versions import is_newer
 
 _log: Final = structlog.get_logger()
@@ -58,16 +50,6 @@ PODS_PATH: Final = "/api/v1/pods"
 _NODES_PATH: Final = "/api/v1/nodes"
 _NAMESPACES_PATH: Final = "/api/v1/namespaces"
 _CLASSES_PATH: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
-_STORAGE_PATH: Final = "/apis/storage.k8s.io/v1"
-_STORAGE: Final[Mapping[StorageKind, tuple[str, Callable[[bytes], Any]]]] = {
-    StorageKind.CLAIMS: ("/api/v1/persistentvolumeclaims", decode_claim),
-    StorageKind.VOLUMES: ("/api/v1/persistentvolumes", decode_volume),
-    StorageKind.CLASSES: (f"{_STORAGE_PATH}/storageclasses", decode_class),
-    StorageKind.NODES: (f"{_STORAGE_PATH}/csinodes", decode_csi_node),
-    StorageKind.DRIVERS: (f"{_STORAGE_PATH}/csidrivers", decode_driver),
-    StorageKind.CAPACITIES: (f"{_STORAGE_PATH}/csistoragecapacities", decode_capacity),
-    StorageKind.ATTACHMENTS: (f"{_STORAGE_PATH}/volumeattachments", decode_attachment),
-}
 _QUOTAS_PATH: Final = "/api/v1/resourcequotas"
 _RESOURCES_PATH: Final = "/apis/resource.k8s.io/v1"
 _BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
@@ -384,7 +366,7 @@ def storage_reflector(source: Source, owner: Owner, inbox: Inbox, kind: StorageK
     """Return a reflector of claims, volumes, or other storage objects, each of which may not be served."""
     claims = owner.claims
     sink = _sink(inbox, claims.stores[kind], replaced=partial(claims.replaced, kind))
-    path, decode = _STORAGE[kind]
+    path, decode = STORAGE[kind]
     return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 

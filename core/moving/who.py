@@ -43,7 +43,7 @@ class Stays(StrEnum):
     PRIORITY = "their priority is higher"
     BUDGET = "a PodDisruptionBudget allows no eviction now"
     BUDGETS = "several PodDisruptionBudgets select them, and the API server evicts no such pod"
-    VOLUMES = "their volumes may hold them on their node"
+    VOLUMES = "their volume claims cannot be judged"
     LEAVING = "they are being deleted"
     NOT_JUDGED = "cardshare cannot say where a replacement would fit"
     OWN_GROUP = "they belong to the group that is to get in"

@@ -11,7 +11,7 @@ from cli.apply import UnusablePlanError, id_of, plan_in
 from core.catalog import standard_catalog
 from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec
 from core.ledger import Ledger
-from core.model import NO_VOLUMES, Pod, PodUid, PodVolumes, Requirement
+from core.model import NO_VOLUMES, NodeName, Pod, PodUid, PodVolumes, Requirement
 from core.moving.search import Limits
 from core.moving.units import unit_of, unit_of_group
 from core.moving.who import Rights, Stays, crowd_of
@@ -43,7 +43,7 @@ def ground(*pods: tuple[str, Pod], limits: Limits | None = None, **rights: Any) 
     for name, one in pods:
         shape = shape_of(one, ledger)
         assert isinstance(shape, Shape)
-        placement = placed_on(ledger, policy, one, shape, name)
+        placement = placed_on(ledger, policy, one, shape, NodeName(name))
         assert placement is not None
         ledger.reserve(placement)
         there.append(one._replace(node_name=name))
