@@ -64,6 +64,7 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
         *_beside(found, asking, book),
         *_too_few(found, asking),
         *_too_late(found, asking),
+        *_apart(found, asking, book),
         *_stuck(found, asking),
     )
     if not warnings and not violations:
@@ -103,10 +104,7 @@ def _too_late(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarn
     if not asking or not later or len(found.templates) >= MAX_TASKS:
         return  # perhaps not all of its tasks were read
     at_first = sum(one.replicas for one in found.templates if not one.later)
-    least = found.least
-    if least is None:
-        # Volcano's webhook has the same default.
-        least = sum(one.replicas if one.least is None else one.least for one in found.templates)
+    least = _together(found)
     if least > at_first > 0:
         told = "none" if found.least is None else f"'{least}'"
         yield AdmissionWarning(
@@ -114,6 +112,37 @@ def _too_late(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarn
             f"spec.minAvailable: found {told}; write {at_first} or less: {least} pods start together, but those of "
             f"{', '.join(later[:_TOLD])} are created only after the tasks in dependsOn are ready, so no pod starts",
         )
+
+
+def _apart(found: Workload, asking: list[Template], book: Rulebook) -> Iterator[AdmissionWarning]:
+    """CS224: tasks without cards of a Volcano Job whose pods start together, but with another scheduler (groups 6)."""
+    if not asking or len(found.templates) < 2 or _together(found) < 2:
+        return
+    # Volcano's webhook has the same default.
+    name = found.scheduler or VOLCANO_SCHEDULER_NAME
+    first, owned = _naming(asking[0], name), book.settings.scheduler_names
+    wanted = defaulting.scheduler_of(first, book) if book.needs_shares(first) else first.scheduler_name
+    with_cards = {one.field for one in asking}
+    for one in found.templates if wanted in owned else ():
+        written = _naming(one, name).scheduler_name
+        if one.field not in with_cards and written not in owned:
+            yield AdmissionWarning(
+                "CS224",
+                f"{one.field}.spec.schedulerName: found {quoted(written)}; write {quoted(wanted)}: another scheduler "
+                "starts these pods alone, even if the pods with cards do not fit",
+            )
+
+
+def _naming(one: Template, scheduler: str) -> ReviewedPod:
+    pod = pod_of(one.pod)
+    return pod if pod.scheduler_name else pod._replace(scheduler_name=scheduler)
+
+
+def _together(found: Workload) -> int:
+    """Return how many pods of a Volcano Job start together; Volcano's webhook has the same default."""
+    if found.least is not None:
+        return found.least
+    return sum(one.replicas if one.least is None else one.least for one in found.templates)
 
 
 def _more_than_made(field: str, least: int, made: int) -> AdmissionWarning:

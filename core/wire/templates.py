@@ -97,6 +97,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     parallelism: int | None = None
     completions: int | None = None
     min_available: int | None = None
+    scheduler_name: str | None = None
     strategy: _Strategy | None = None
 
 
@@ -131,7 +132,8 @@ class Workload(NamedTuple):
     deleting: it will create no more pods. made: created by a controller from a workload that is judged itself.
     annotations:
     its own, which its pods do not get. least: minimum number of a Volcano Job's pods that are placed together; None if
-    absent, or if not all of its tasks were read. rollout: None if it is not updated in this way.
+    absent, or if not all of its tasks were read. scheduler: that of its pods, if their template names none. rollout:
+    None if it is not updated in this way.
     """
 
     templates: tuple[Template, ...]
@@ -140,6 +142,7 @@ class Workload(NamedTuple):
     made: bool = False
     annotations: Mapping[str, str] = _NO_ANNOTATIONS
     least: int | None = None
+    scheduler: str = ""
     rollout: Rollout | None = None
 
 
@@ -164,6 +167,7 @@ def decode_workload(text: bytes | bytearray | memoryview) -> Workload:
         made=new is not None and any(one.controller for one in new.metadata.owner_references or ()),
         annotations=new.metadata.annotations or _NO_ANNOTATIONS if new is not None else _NO_ANNOTATIONS,
         least=_least(new.spec) if new is not None and new.spec is not None else None,
+        scheduler=(new.spec.scheduler_name or "") if new is not None and new.spec is not None else "",
         rollout=_rollout(new.spec) if new is not None and new.kind == "Deployment" and new.spec is not None else None,
     )
 

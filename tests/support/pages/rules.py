@@ -185,6 +185,8 @@ def _under(scheduler: str, template: Json) -> Json:
     return {**template, "spec": {**template["spec"], "schedulerName": scheduler}}
 
 
+_PLAIN: Final[Json] = {"spec": {"schedulerName": "default-scheduler", "containers": [{"name": "ps", "image": "pause"}]}}
+
 _OF_WORKLOADS: Final[Mapping[str, Callable[[list[Json]], Json]]] = {
     "CS120": lambda tasks: {
         "metadata": {"annotations": {"volcano.sh/vgpu-mode": "mig"}},
@@ -194,6 +196,10 @@ _OF_WORKLOADS: Final[Mapping[str, Callable[[list[Json]], Json]]] = {
     "CS223": lambda tasks: {
         "metadata": {},
         "spec": {"minAvailable": 4, "tasks": [*tasks, {**tasks[0], "dependsOn": {"name": ["a"]}}]},
+    },
+    "CS224": lambda tasks: {
+        "metadata": {},
+        "spec": {"schedulerName": "cardshare", "tasks": [*tasks, {"name": "ps", "template": _PLAIN}]},
     },
     "CS222": lambda tasks: {
         "kind": "Deployment",

@@ -243,6 +243,32 @@ def test_a_job_that_wants_pods_together_with_those_made_after_them_is_told(least
     assert [one.partition(" start together")[0] for one in texts] == ([f"spec.minAvailable: {told}"] if told else [])
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "with_cards", "without", "least", "told"),
+    [
+        ("volcano", None, "default-scheduler", 2, ("default-scheduler", "volcano")),
+        (None, None, "default-scheduler", None, ("default-scheduler", "volcano")),
+        (None, "cardshare", "other", 2, ("other", "cardshare")),
+        ("default-scheduler", None, None, 2, ("default-scheduler", "cardshare")),
+        (None, "other", "default-scheduler", 2, None),
+        ("volcano", None, None, 2, None),
+        ("volcano", "cardshare", None, 2, None),
+        ("volcano", None, "default-scheduler", 1, None),
+    ],
+)
+def test_a_task_without_cards_that_another_scheduler_starts_alone_is_told(scheduler, with_cards, without, least, told):
+    made = job(least, (1, None), (1, None))
+    first, second = made["spec"]["tasks"]
+    first["template"] = template(**({"schedulerName": with_cards} if with_cards else {}))
+    second["template"] = template({"cpu": "1"}, **({"schedulerName": without} if without else {}))
+    made["spec"]["schedulerName"] = scheduler
+    verdict = judge(made, scheduler_names=("cardshare", "volcano"))
+    texts = [one.text for one in verdict.warnings if one.code == "CS224"]
+    expected = [f"spec.tasks[1].template.spec.schedulerName: found '{told[0]}'; write '{told[1]}'"] if told else []
+    assert [one.partition(": another")[0] for one in texts] == expected
+    assert verdict.allowed
+
+
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 
 
