@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.actions import Preempt
 from core.audit import Fault, faults_on
 from core.catalog import standard_catalog
 from core.claimed import MAKERS, is_of_cards, maker_of
@@ -191,6 +192,28 @@ def test_a_card_that_is_claimed_stays_so_while_its_node_is_read_anew_or_away():
     fork = world.ledger.fork()
     fork.set_uses(NodeName("n1"), ())
     assert faults() == [Reason.CLAIMED, None]
+
+
+@pytest.mark.parametrize(
+    ("of_claims", "number", "victims"),
+    [("a card", 1, ["low"]), ("a card", 2, []), ("any card", 1, []), ("none", 2, ["low"])],
+)
+def test_nobody_is_evicted_for_who_would_not_fit_beside_what_claims_hold(of_claims, number, victims):
+    world = World(node("n1", cards=2), preemption=True, preemption_delay_s=0.0, preemption_wait_s=100.0)
+    world.has_no_kind()
+    world.owner.occupants.budgets_replaced(())
+    world.adds(pod("low", memory=10_000))
+    assert world.placed() == {"low": "n1"}
+    world.owner.uses.slices.put(devices("n1-0", "n1-1"))
+    if of_claims != "none":
+        (free,) = [card.fixed.uuid for card in cards(world) if not card.used_slots]
+        device = f"gpu-{free[-1]}" if of_claims == "a card" else "unknown"
+        world.owner.uses.claims.put(claim(device=device))
+    world.adds(pod("high", memory=10_000, number=number, priority=10))
+    for _ in range(5):
+        world.passes(1.0)
+    asked = [target.name for one in world.actions(Preempt) for target, _ in one.victims]
+    assert asked == victims
 
 
 def test_cards_that_claims_close_are_counted():
