@@ -90,31 +90,52 @@ def _pattern(text: str, at: int) -> str:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as e:
         raise InvalidRequestError(place, text, "write a regular expression such as '^node-[0-9]+$'") from e
-    if _repeats_repeats(text):
-        remedy = "repeat nothing that has a repeat inside: write '^[a-z-]+$' in place of '^([a-z]+-?)+$'"
+    remedy = _remedy(text)
+    if remedy:
         raise InvalidRequestError(place, text, remedy)
     return text
 
 
 # Escapes, character classes, group openings, quantifiers, and any other character.
-_PARTS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\??|\*|\+|\{\d*,\d*\}|.", re.DOTALL)
+_PARTS: Final = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:<[=!]|P[=>]|[=!>#(]|[a-zA-Z-]+[:)])?)?|[*+?][+?]?|\{\d*,?\d*\}[+?]?|.",
+    re.DOTALL,
+)
+# What Python accepts and Go does not, or reads in another way: back references, \\Z, look-around, atomic groups,
+# comments, conditions, the flags a, u, x and L, possessive quantifiers, a count without a minimum, and POSIX classes.
+_ONLY_PYTHON: Final = re.compile(
+    r"\\[1-9Z]|\(\?(?:<[=!]|P[=>]|[=!>#(]|[a-zA-Z-]*[auxL])|[*+?]\+|\{\d+,?\d*\}\+|\{,|\[.*\[:", re.DOTALL
+)
+_OTHER: Final = (
+    "write what Go's regular expressions mean the same by: no look-around, back references, possessive quantifiers, "
+    "comments, [[:classes:]] or flags but i, m and s"
+)
+# Python tries all ways to divide a name among so many repeats at most.
+_REPEATS_MAX: Final = 4
 
 
-def _repeats_repeats(pattern: str) -> bool:
-    """Return whether *pattern* has nested quantifiers, on which Python's search can take exponential time."""
-    have_repeats, closed = [False], False
+def _remedy(pattern: str) -> str:
+    """Return what to change in *pattern*; "" if it means the same in Go, and Python's search for it ends soon.
+
+    Volcano reads patterns as Go does, whose search takes linear time. Python's can take exponential time if something
+    is repeated that can match a text in several ways.
+    """
+    have_ways, closed, repeats = [False], False, 0
     for part in _PARTS.findall(pattern):
-        if part in ("*", "+") or (part[0] == "{" and len(part) > 1):
+        if _ONLY_PYTHON.match(part):
+            return _OTHER
+        if part[0] in "*+" or (part[0] == "{" and "," in part):
             if closed:
-                return True
-            have_repeats[-1] = True
-        # A ")" in a comment may close no group.
-        closed = part == ")" and len(have_repeats) > 1 and have_repeats.pop()
-        if part[0] == "(":
-            have_repeats.append(False)
+                return "repeat nothing that has a repeat or '|' inside: write '^[a-z-]+$' in place of '^([a-z]+-?)+$'"
+            have_ways[-1], repeats = True, repeats + 1
+        elif part == "|":
+            have_ways[-1] = True
+        closed = part == ")" and have_ways.pop()
+        if part[0] == "(" and not part.endswith(")"):
+            have_ways.append(False)
         elif closed:
-            have_repeats[-1] = True
-    return False
+            have_ways[-1] = True
+    return f"write at most {_REPEATS_MAX} repeats, not {repeats}" if repeats > _REPEATS_MAX else ""
 
 
 decode_hyper_node: Final = reading.reader("HyperNode", HyperNodeObject, hyper_node_of)

@@ -54,7 +54,7 @@ def test_what_says_nothing_has_no_members():
         ({"members": [member("Node", regexMatch={"pattern": "n["})]}, r"spec.members\[0\].selector.regexMatch.pattern"),
         (
             {"members": [member("Node", regexMatch={"pattern": r"^([a-z0-9-]+\.?)+\.local$"})]},
-            "repeat nothing that has a repeat inside",
+            "repeat nothing that has a repeat or",
         ),
         ({"tier": "one"}, "tier"),
         ({"tier": -1}, "tier"),
@@ -67,11 +67,30 @@ def test_what_cannot_be_read_is_told_and_has_no_members(spec, problem):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(a+)+", "(a*)*b", "((a+)b)*", "(?:x{1,9}y?)+", "(a+){2,}", "(b(a+|c))+?", "([)]+)+", "(?P<n>a+)*"]
+    "pattern",
+    ["(a+)+", "(a*)*b", "((a+)b)*", "(?:x{1,9}y?)+", "(a+){2,}", "(b(a+|c))+?", "([)]+)+", "(?P<n>a+)*", "(a|a)+b"],
 )
 def test_a_pattern_that_python_may_search_for_ever_is_refused(pattern):
-    with pytest.raises(InvalidRequestError, match="repeat nothing that has a repeat inside"):
+    with pytest.raises(InvalidRequestError, match="repeat nothing that has a repeat or"):
         decode_hyper_node(text(members=[member("Node", regexMatch={"pattern": pattern})]))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(?=a)", "(?!a)b", "(?<=a)b", "(?<!a)b", r"(a)\1", "(?P<n>a)(?P=n)", "(?>a)", "a(?#b)", "(a)?(?(1)b)"),
+        *("a*+", "a?+", "a{1,2}+", r"a\Z", "x{,3}", "[[:alpha:]]", "[^a[:digit:]]", "(?x)a # :)\n+", "(?s-i:a)(?a:b)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Possible nested set")
+def test_a_pattern_that_go_reads_in_another_way_is_refused(pattern):
+    with pytest.raises(InvalidRequestError, match="Go's regular expressions"):
+        decode_hyper_node(text(members=[member("Node", regexMatch={"pattern": pattern})]))
+
+
+def test_a_pattern_with_more_repeats_than_a_search_can_divide_a_name_among_is_refused():
+    with pytest.raises(InvalidRequestError, match="write at most 4 repeats, not 5"):
+        decode_hyper_node(text(members=[member("Node", regexMatch={"pattern": ".*.*.*.*.*x"})]))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +104,10 @@ def test_a_pattern_that_python_may_search_for_ever_is_refused(pattern):
         r"(\+\*)*",
         "(a+)?",
         "(a+)b+",
-        "x{,}",
-        "(?x)a # :)\n+",
+        ".*-.*-.*-.*x",
+        "(?i)a",
+        "(?i:a)b+?",
+        r"[\d\]:[]+",
     ],
 )
 def test_other_patterns_are_taken(pattern):
