@@ -10,7 +10,6 @@ from typing import Any, Final
 from controller.simulating.cluster import Cluster
 from core.admission.asked_in import pods_of, templates_of
 from core.admission.manifests import is_judged
-from core.admission.rulebook import rulebook
 from core.errors import ConfigError, InvalidRequestError, quoted
 from core.groups import DEFAULT_QUEUE, MEMBER_OF, TASK, GroupKey, GroupKind, GroupSpec
 from core.model import Node, NodeName, Pod, PodUid
@@ -81,8 +80,7 @@ class _Maker:
         self.notes: Final[list[str]] = []
         self._cluster: Final = cluster
         self._change: Final = change
-        ledger = cluster.owner.ledger
-        self._book: Final = rulebook(ledger.settings, ledger.tables, ledger.catalog)
+        self._book: Final = cluster.book
         groups, quotas = cluster.owner.groups, cluster.owner.planner.state.books.quotas
         self._kinds: Final[Mapping[tuple[str, str], Callable[[bytes], object]]] = {
             ("", "Node"): lambda text: cluster.set_node(decode_node(text)),

@@ -32,7 +32,7 @@ from controller.actions import (
 )
 from controller.deciding.owner import Owner
 from controller.metrics import Metrics
-from core.admission.rulebook import rulebook
+from core.admission.rulebook import Rulebook, rulebook
 from core.catalog import standard_catalog
 from core.groups import GroupSpec
 from core.model import Node, NodeName, Phase, Pod, PodUid
@@ -52,6 +52,8 @@ _TIME_MAX_S: Final = 100.0
 # Waiting before an eviction does not change who is evicted.
 _PREEMPTION_DELAY_S: Final = 1.0
 _TICK_S: Final = 0.001
+# Above every version of an API server.
+_FIRST_VERSION: Final = 1 << 62
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 # Pods of these owners belong to their node, and are not replaced elsewhere.
 _OF_NODE: Final = ("DaemonSet/", "Node/")
@@ -108,8 +110,9 @@ class Cluster:
         self.ended: Final[dict[PodUid, Pod]] = {}
         self.preempted: Final[dict[PodUid, PodUid]] = {}
         self._wall_s: Final = wall_s
-        self._version = 1
+        self._version = _FIRST_VERSION
         self._numbers = 0
+        self._book: Rulebook | None = None
         # How many members are placed together, by namespace and kind/name of the owner that added them.
         self._minimums: Final[dict[tuple[str, str], int]] = {}
         self._plays: Final[Mapping[type[Action], Callable[[Any], None]]] = {
@@ -133,6 +136,14 @@ class Cluster:
         """The time in the cluster, Unix seconds."""
         return int(self._wall_s + self._now_s - _BEGIN_S)
 
+    @property
+    def book(self) -> Rulebook:
+        """The rules of admission."""
+        ledger = self.owner.ledger
+        if self._book is None or self._book.settings is not ledger.settings:
+            self._book = rulebook(ledger.settings, ledger.tables, ledger.catalog)
+        return self._book
+
     def node(self, name: NodeName) -> Node | None:
         """Return the node *name*."""
         return self.owner.ledger.node(name)
@@ -152,8 +163,6 @@ class Cluster:
 
         Bound pods start, pods that are being deleted are gone, and device plugins release the locks of nodes.
         """
-        for pod in list(self.pods.values()):
-            self._version = max(self._version, _number(pod.resource_version))
         for pod in list(self.pods.values()):
             if pod.deleting:
                 self._end(pod)
@@ -219,8 +228,7 @@ class Cluster:
     def _anew(self, pod: Pod) -> Pod:
         """Return *pod* as its controller creates it again."""
         self._numbers += 1
-        ledger = self.owner.ledger
-        written = rulebook(ledger.settings, ledger.tables, ledger.catalog).protected_of(pod.annotations)
+        written = self.book.protected_of(pod.annotations)
         return pod._replace(
             uid=PodUid(f"{pod.uid}+{self._numbers}"),
             annotations={key: value for key, value in pod.annotations.items() if key not in written},
@@ -257,6 +265,7 @@ class Cluster:
         planner, end_s = self.owner.planner, self._now_s + _TIME_MAX_S
         until_s = self._now_s + _QUIET_S
         while True:
+            # Deciding is faster than any answer, so all pods are decided before one of them is bound.
             while planner.plan(self._now_s):
                 yield
             if self._play():
@@ -389,7 +398,3 @@ class Cluster:
         if pod.node_name and not pod.finished:
             self._show(pod._replace(phase=Phase.SUCCEEDED))
         self.owner.pod_gone(pod.uid)
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isascii() and version.isdigit() else 0
