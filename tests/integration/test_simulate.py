@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+from functools import partial
 from typing import Any
 
 import pytest
 
 from cli.options import parse
+from core.waiting import code_in
 from tests.integration.test_cli import ASSIGNED, add_pod, cards, cluster
+from tests.support.worlds.controller_rig import PODS, Rig, pod, share
 
 VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
 POD = """
@@ -82,3 +86,81 @@ async def test_a_change_that_cannot_be_made_is_one_line(rig, capsys):
     told = capsys.readouterr().err
     assert "--drain: there is no node 'nowhere'" in told
     assert "-f '/nowhere': it cannot be read" in told
+
+
+NODES = [
+    {"name": f"n{at}", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 16000, "count": 2}}
+    for at in range(4)
+]
+
+
+def serving(name: str, memory_mib: int) -> dict[str, Any]:
+    """A pod of a ReplicaSet, which would create it again."""
+    found: dict[str, Any] = pod(name, share(memory_mib))
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve", "uid": "serve", "controller": True}
+    found["metadata"]["ownerReferences"] = [owner]
+    return {"apiVersion": "v1", "kind": "Pod", **found}
+
+
+async def settled(world: Rig, name: str) -> dict[str, Any]:
+    """The pod once it runs, or is told why it waits."""
+
+    async def asked() -> dict[str, Any] | None:
+        found: dict[str, Any] = await world.get(name)
+        told = any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions(found))
+        return found if found["status"]["phase"] == "Running" or told else None
+
+    return dict(await world.until(asked))
+
+
+def conditions(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(found["status"].get("conditions", ()))
+
+
+def outcome(found: dict[str, Any]) -> tuple[str, str, list[str]]:
+    """The node, the code, and the cards."""
+    reasons = (one.get("message", "") for one in conditions(found) if one["type"] == "PodScheduled")
+    ids = found["metadata"].get("annotations", {}).get("volcano.sh/vgpu-ids-new", "")
+    cards = sorted(part.split(",")[0] for part in ids.split(":") if part)
+    return found["spec"].get("nodeName", ""), next(map(code_in, reasons), ""), cards
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_what_was_simulated_happens_in_a_whole_cluster(rig, capsys, tmp_path, seed):
+    draw, number, file = random.Random(seed), 0, tmp_path / "change.json"
+    made: dict[str, Any] = {}
+    async with rig(nodes=NODES) as world:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        await world.controller()
+        for step in range(4):
+            added = [serving(f"p{number + at}", draw.choice((3000, 7000, 12000))) for at in range(4)]
+            number += len(added)
+            drained = f"n{draw.randrange(4)}" if step % 2 else ""
+            await asyncio.to_thread(file.write_text, json.dumps({"kind": "List", "items": added}), encoding="utf-8")
+            capsys.readouterr()
+            words = ("--drain", drained) if drained else ()
+            assert await cards(kubeconfig, "simulate", "-f", str(file), *words, "-o", "json") in (0, 5)
+            told = json.loads(capsys.readouterr().out)
+            made |= {one["metadata"]["name"]: one for one in added}
+            moved = await drain(world, drained) if drained else []
+            for name in (*moved, *(one["metadata"]["name"] for one in added)):
+                await world.add(made[name])
+                await settled(world, name)
+            for one in told["pods"]:
+                found = outcome(await settled(world, one["pod"].partition("/")[2]))
+                assert found == (one["node"], one["code"], sorted(card["card"] for card in one["cards"])), one
+
+
+async def drain(world: Rig, name: str) -> list[str]:
+    """Cordon a node, end its pods, and return their names."""
+    await world.client.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
+    pods = [one for one in await world.client.list(PODS) if one["spec"].get("nodeName") == name]
+    for one in pods:
+        await world.client.delete(f"{PODS}/{one['metadata']['name']}")
+    for one in pods:
+        await world.until(partial(is_gone, world, one["metadata"]["name"]))
+    return sorted(one["metadata"]["name"] for one in pods)
+
+
+async def is_gone(world: Rig, name: str) -> bool:
+    return all(one["metadata"]["name"] != name for one in await world.client.list(PODS))
