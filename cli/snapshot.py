@@ -58,6 +58,7 @@ _DROPPED: Final = frozenset(
         *("hostAliases", "dnsConfig", "terminationMessagePath", "daemonEndpoints", "volumesAttached", "volumesInUse"),
         *("ephemeralContainers", "addresses", "podCIDR", "podCIDRs", "providerID"),
         *("parameters", "volumeAttributes", "mountOptions", "nodeID", "nfs", "hostPath", "glusterfs", "cephfs"),
+        *("local", "flexVolume", "attachmentMetadata"),
         *("nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"),
         *("controllerPublishSecretRef", "controllerExpandSecretRef"),
     }
@@ -255,7 +256,7 @@ def _has(keys: tuple[str, ...], value: str, equal: bool, one: Json) -> bool:
 _VENDORS: Final = re.compile(r"(^|\.)(nvidia\.com|volcano\.sh|huawei\.com|hami\.io|cardshare\.io)/")
 # Annotations that affect decisions, besides vendors'.
 _DECISIVE: Final = re.compile(
-    r"scheduling\.k8s\.io/|scheduling\.x-k8s\.io/|cluster-autoscaler\.kubernetes\.io/|karpenter\.sh/"
+    r"scheduling\.k8s\.io/|(pv|volume|volume\.beta)\.kubernetes\.io/|scheduling\.x-k8s\.io/|cluster-autoscaler\.kubernetes\.io/|karpenter\.sh/"
     r"|(baseDeviceInfos|hami-vnpu-core|predicate-time)$"
 )
 # Labels without such a domain that affect node selection or the partitioning of a card; some are MindCluster's.
@@ -275,7 +276,7 @@ _NAMED: Final = frozenset(
         *("name", "namespace", "uid", "nodeName", "generateName", "serviceAccountName", "serviceAccount", "queue"),
         *("claimName", "hostname", "subdomain", "priorityClassName", "nominatedNodeName", "parent", "host", "node"),
         *("storageClassName", "volumeName", "volumeHandle", "volumeID", "pdName", "diskURI", "volumePath", "driver"),
-        *("provisioner", "attacher"),
+        *("provisioner", "attacher", "iqn", "pool", "targetPortal", "secretName", "shareName", "pattern"),
     }
 )
 _ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){3,7}\b")
