@@ -245,7 +245,7 @@ class Queues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulate:
-    """Show what would happen if the cluster changed; controller: who simulates, None = this process.
+    """Show what would happen if the cluster changed.
 
     namespace: of objects without one, "" = the kubeconfig's. The other fields are those of `core.wire.changes.Change`.
     """
@@ -263,7 +263,6 @@ class Simulate:
     policy: str = ""
     output: Output = Output.TEXT
     snapshot: str = ""
-    controller: Controller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +426,6 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         ),
         Flag(("--policy",), "POLICY", "place new pods by this policy: binpack, spread or pack"),
         _SNAPSHOT,
-        *_ASKING,
     ),
     "snapshot": (
         Flag(("-o", "--output-file"), "FILE", "write to this file"),
@@ -538,7 +536,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             **reach,
         )
     if found.command == "simulate":
-        return _simulate(command, found, environ, reach)
+        return _simulate(command, found, reach)
     if found.command == "queues":
         return Queues(output=Output(found.output), **stored, **reach)
     if found.command == "doctor":
@@ -577,17 +575,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     )
 
 
-def _simulate(
-    command: argparse.ArgumentParser, found: argparse.Namespace, environ: Mapping[str, str], reach: Mapping[str, str]
-) -> Simulate:
+def _simulate(command: argparse.ArgumentParser, found: argparse.Namespace, reach: Mapping[str, str]) -> Simulate:
     number = found.add_nodes or "0"
     if not (number.isascii() and number.isdigit() and len(number) < _DIGITS_MAX):
         command.error(f"--add-nodes: found {quoted(number, 64)}; write a number of nodes")
     if bool(int(number)) != bool(found.like):
         command.error("--add-nodes: give it together with --like, the node to copy")
-    controller = _controller(command, found, environ)
-    if found.snapshot and found.controller:
-        command.error("--controller: a snapshot is simulated here; leave out --controller or --snapshot")
     simulate = Simulate(
         namespace=found.namespace,
         file=found.filename,
@@ -600,7 +593,6 @@ def _simulate(
         policy=found.policy,
         output=Output(found.output),
         snapshot=found.snapshot,
-        controller=None if found.snapshot else controller,
         **reach,
     )
     changes = (simulate.file, simulate.add_nodes, simulate.drain, simulate.remove, simulate.repartition)

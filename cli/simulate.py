@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from cli.cluster import empty_holdings
 from cli.fits import UnusableFileError
 from cli.options import Simulate
@@ -19,9 +17,7 @@ from core.view.simulated import Simulated
 from core.wire.changes import Change
 
 _STDIN: Final = "-"
-_NO_SIMULATOR: Final = (
-    "this kubectl-cards contains no simulator; install the wheel with pip, or name a controller with --controller"
-)
+_NO_SIMULATOR: Final = "this kubectl-cards contains no simulator; install the wheel with pip"
 
 
 def change_of(options: Simulate, namespace: str) -> Change:
@@ -64,7 +60,10 @@ async def fetch_simulated(reads: Reads, change: Change, wall_s: float | None) ->
         UnusableFileError: the cluster cannot be read, or the change cannot be made.
     """
     try:
-        # The only code of the controller that a command runs: the same decisions, in memory. It loads numpy.
+        # The only code of the controller that a command runs: the same decisions, in memory. The single file does not
+        # contain it, nor the libraries that it needs.
+        import structlog  # noqa: PLC0415
+
         from controller.simulating.changes import UnusableChangeError  # noqa: PLC0415
         from controller.simulating.reading import UnreadableClusterError, read  # noqa: PLC0415
         from controller.simulating.simulate import simulate  # noqa: PLC0415

@@ -1,0 +1,72 @@
+"""What ``kubectl cards simulate`` says where the controller's code is not installed, and how it reads and prints."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from cli import text_simulate
+from cli.fits import UnusableFileError
+from cli.options import parse
+from cli.simulate import change_of, fetch_simulated
+from core.view.simulated import Simulated, SimulatedCard, SimulatedKind, SimulatedPod
+from core.wire.changes import Change
+
+
+async def test_without_the_controllers_code_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "structlog", None)
+    nobody: Any = None
+    with pytest.raises(UnusableFileError, match="contains no simulator; install the wheel with pip"):
+        await fetch_simulated(nobody, Change(), None)
+
+
+def test_flags_are_the_change(tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text("kind: Pod", encoding="utf-8")
+    words = ["-f", str(file), "--request", "a=1,b=", "--request", "c=2", "--drain", "n1,n2", "--drain", "n1"]
+    words += ["--remove", "n3", "--repartition", "n4=mig", "--policy", "spread", "--add-nodes", "2", "--like", "n5"]
+    options: Any = parse(["simulate", *words], {})
+    assert change_of(options, "team") == Change(
+        manifests="kind: Pod",
+        file=str(file),
+        namespace="team",
+        requests=(("a", "1"), ("b", ""), ("c", "2")),
+        add_nodes=2,
+        like="n5",
+        drain=("n1", "n2"),
+        remove=("n3",),
+        repartition=(("n4", "mig"),),
+        policy="spread",
+    )
+
+
+def test_the_table_has_each_pod_each_type_and_who_would_lose():
+    pods = (
+        SimulatedPod(
+            pod="a/x", because="added", outcome="placed", node="n1", cards=(SimulatedCard(card="c", share="1 MiB"),)
+        ),
+        SimulatedPod(
+            pod="a/y", because="preempted", outcome="waits", before="n1", code="CS501", change="Wait", evicted_for="a/x"
+        ),
+        SimulatedPod(pod="a/z", because="drained", outcome="ended", before="n1"),
+    )
+    kind = SimulatedKind(protocol="vgpu", type="", unit="MiB", cards_before=1, cards_after=2, free_before=None,
+                         free_after=None, stranded_before=0, stranded_after=5)  # fmt: skip
+    found = Simulated(pods=pods, kinds=(kind,), losing=2, waiting=1, notes=("so \x1b it is",))
+    assert text_simulate.table(found).splitlines() == [
+        "POD  BECAUSE    BEFORE  OUTCOME  NODE  CARDS OR REASON",
+        "a/x  added      -       placed   n1    c (1 MiB)",
+        "a/y  preempted  n1      waits    -     evicted for a/x; CS501 Wait",
+        "a/z  drained    n1      ended    -     nothing creates it again",
+        "",
+        "PROTOCOL  TYPE  CARDS   FREE     STRANDED",
+        "vgpu      -     1 -> 2  unknown  0 -> 5 MiB",
+        "2 pods that run now would not run",
+        "1 other pod would still wait",
+        r"note: so \x1b it is",
+    ]
+
+
+def test_nothing_to_tell_is_said():
+    found = Simulated(pods=(), kinds=(), losing=0, waiting=0)
+    assert text_simulate.table(found) == "no pod would be placed or moved\nevery pod that runs now would run"
