@@ -212,11 +212,11 @@ async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path
         said = await _run(kubectl, sys.executable, "-m", "cli", *words)
         assert "small" in said
         assert "answers" not in said, "the controller took the token"
-        settings = re.search(r"edited: (\S+)", told)
+        settings = re.search(r"after an edit: (\S+)", told)
         assert settings is not None
         assert "scheduler_names" in await asyncio.to_thread(Path(settings[1]).read_text)
         log = (tmp_path / "logs" / "logs" / "webhook.log").read_text()
-        assert "certificate ends soon" not in log
+        assert "certificate expires soon" not in log
         process.terminate()
         await process.wait()
 

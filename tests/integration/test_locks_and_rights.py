@@ -60,6 +60,6 @@ async def test_a_cluster_without_mindcluster_needs_no_rights_for_it(rig):
     async with rig(nodes=NODES[:1]) as world:
         running = await world.controller()
         assert "cardshare_documents_forbidden 3.0" in (await world.http("/metrics"))[1]
-        assert running.log_tail(100).count("ConfigMaps may not be listed") == 1
+        assert running.log_tail(100).count("listing ConfigMaps is forbidden") == 1
         await world.add(pod("p", {GPU: "1"}))
         await world.phase("p")
