@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from core import spelling
+from core import names, spelling
 from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import AMOUNTS, NEARNESS, NodeRefusal, lack, lacks, refusal_on, telling
 from core.ledger import Ledger, Placement
@@ -94,11 +94,15 @@ class _There:
     positions: int = 0
     labels: dict[str, set[str]] = field(default_factory=dict)
     passed_over: bool = False
+    relabelled: bool = False
     out_of_reach: bool = False
 
     def add(self, refusal: NodeRefusal) -> None:
         """Add one more node."""
         self.passed_over = self.passed_over or refusal.passed_over
+        # No other node gets the name that a pod selects.
+        by_name = any(key == names.HOSTNAME_LABEL for key, _ in refusal.labels)
+        self.relabelled = self.relabelled or (refusal.passed_over and not by_name)
         self.out_of_reach = self.out_of_reach or refusal.out_of_reach
         for key, value in refusal.labels:
             self.labels.setdefault(key, set()).add(value)
@@ -145,7 +149,8 @@ class _There:
     def _selector(self) -> str:
         has = " and ".join(f"{key}: {_listed(values)}" for key, values in sorted(self.labels.items()))
         there = f" (nodes with such cards have {has})" if has else ""
-        return f"correct the pod's node selector or affinity{there}, or label a node"
+        labelled = ", or label a node" if self.relabelled else ""
+        return f"correct the pod's node selector or affinity{there}{labelled}"
 
 
 def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refused:

@@ -190,6 +190,17 @@ def test_a_selector_that_no_node_meets_is_told_the_labels_that_are_there(ledger)
     )
 
 
+def test_no_node_is_to_be_labelled_where_a_pod_names_its_node(ledger):
+    ledger.set_node(node("n1", "a:8", labels={"kubernetes.io/hostname": "n1"}))
+    ledger.set_node(node("n2", None, labels={"kubernetes.io/hostname": "n2"}))
+    constraints = NodeConstraints(selector=(("kubernetes.io/hostname", "n2"),))
+    asked = Shape(dialect=Toy.name, request=ToyRequest(8), amounts=(("pods", 1),), constraints=constraints)
+    ledger.remove_node(NodeName("n4"))
+    assert told(ledger, asked).endswith(
+        "Correct the pod's node selector or affinity (nodes with such cards have kubernetes.io/hostname: n1)."
+    )
+
+
 def _on_a_volume(name: str, **more: Any) -> Shape:
     """A request for 8 MiB whose volume is on the nodes with label disk=*name* only."""
     reach = ((Requirement(key="disk", operator="In", values=(name,)),),)
