@@ -16,6 +16,7 @@ NAMES = (
     "decide",
     "gang",
     "gate",
+    "history",
     "packing",
     "place",
     "plan",
