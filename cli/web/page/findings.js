@@ -1,13 +1,14 @@
 // What kubectl cards doctor finds in nodes and pods, and what is not looked at here.
 
 import { element, link, row, table } from "./dom.js";
+import { Part } from "./part.js";
 import { say } from "./words.js";
 
 // The worst first; notes need no attention.
 /** @type {Feed.Level[]} */
 const LEVELS = ["problem", "risk", "unknown", "note"];
 
-export class FindingList extends HTMLElement {
+export class FindingList extends Part {
   /** @param {import("./model.js").Model} model @param {import("./detail.js").Detail} detail */
   constructor(model, detail) {
     super();
@@ -16,6 +17,7 @@ export class FindingList extends HTMLElement {
   }
 
   show() {
+    if (!this.differs(this.model.findings)) return;
     const found = this.model.findings;
     this.hidden = !found;
     if (!found) return;

@@ -1,9 +1,11 @@
 // The pods of the user's namespace: where each is or why it waits, what would help, and what is left for more.
 
 import { bar, copied, element, link, row, table } from "./dom.js";
+import { Part } from "./part.js";
+import { reasonOf } from "./waiting.js";
 import { figure, say } from "./words.js";
 
-export class MyPods extends HTMLElement {
+export class MyPods extends Part {
   /** @param {import("./model.js").Model} model @param {import("./detail.js").Detail} detail */
   constructor(model, detail) {
     super();
@@ -12,6 +14,7 @@ export class MyPods extends HTMLElement {
   }
 
   show() {
+    if (!this.differs(this.model.mine, this.model.waiting)) return;
     const mine = this.model.mine;
     this.hidden = !mine || (mine.count === 0 && mine.left.length === 0);
     if (!mine || this.hidden) return;
@@ -31,7 +34,7 @@ export class MyPods extends HTMLElement {
     const rows = mine.pods.map((pod) => {
       const change = waiting.get(pod.pod)?.change ?? "";
       const cards = pod.cards.map((one) => `${one.card} (${one.share})`).join(", ");
-      return row(link(pod.pod.slice(pod.pod.indexOf("/") + 1), () => this.detail.pod(pod.pod)), pod.state === "waits" ? say("waits") : pod.phase, pod.node, cards, pod.code || pod.reason, change ? copied(change, say("copy")) : "");
+      return row(link(pod.pod.slice(pod.pod.indexOf("/") + 1), () => this.detail.pod(pod.pod)), pod.state === "waits" ? say("waits") : pod.phase, pod.node, cards, pod.state === "waits" ? reasonOf(pod) : "", change ? copied(change, say("copy")) : "");
     });
     return table(say("mine", mine.namespace), heads, rows);
   }

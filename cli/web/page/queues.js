@@ -1,9 +1,10 @@
 // Queues: what each holds of what it may have, and who waits.
 
 import { bar, element, row, table } from "./dom.js";
+import { Part } from "./part.js";
 import { figure, say } from "./words.js";
 
-export class QueueList extends HTMLElement {
+export class QueueList extends Part {
   /** @param {import("./model.js").Model} model */
   constructor(model) {
     super();
@@ -11,6 +12,7 @@ export class QueueList extends HTMLElement {
   }
 
   show() {
+    if (!this.differs(this.model.queues, this.model.filters.queue)) return;
     const queues = this.model.shownQueues();
     this.hidden = queues.length === 0;
     const rows = queues.flatMap((queue) => amounts(queue).map((amount, at) => row(

@@ -1,12 +1,13 @@
 // The pods that wait: by reason, and those that wait longest.
 
 import { element, link, row, table } from "./dom.js";
+import { Part } from "./part.js";
 import { figure, say } from "./words.js";
 
 const FIRST = 5;
 const MOST = 500;
 
-export class WaitingList extends HTMLElement {
+export class WaitingList extends Part {
   /** @param {import("./model.js").Model} model @param {import("./detail.js").Detail} detail */
   constructor(model, detail) {
     super();
@@ -16,6 +17,7 @@ export class WaitingList extends HTMLElement {
   }
 
   show() {
+    if (!this.differs(this.model.waiting, this.shown, this.model.filters.namespace, this.model.filters.queue)) return;
     const head = element("h2", {}, say("waiting"));
     if (!this.model.waiting) {
       this.replaceChildren();
@@ -32,7 +34,7 @@ export class WaitingList extends HTMLElement {
   /** @param {Feed.WaitingPod[]} pods */
   pods(pods) {
     const rows = pods.slice(0, this.shown).map((pod) =>
-      row(link(pod.pod, () => this.detail.pod(pod.pod)), pod.code || pod.reason, when(pod.since), pod.nearest, pod.change, figure(pod.queue), place(pod)));
+      row(link(pod.pod, () => this.detail.pod(pod.pod)), reasonOf(pod), when(pod.since), pod.nearest, pod.change, figure(pod.queue), place(pod)));
     const heads = [say("pod"), say("reason"), say("since"), say("nearest"), say("change"), say("queue"), say("place")];
     return element("div", {}, table(say("pods"), heads, rows), this.rest(pods.length - this.shown));
   }
@@ -52,17 +54,22 @@ export class WaitingList extends HTMLElement {
 
 /** The reasons of *pods*, the most frequent first. @param {Feed.Waiting} waiting @param {Feed.WaitingPod[]} pods */
 function reasons(waiting, pods) {
-  const changes = new Map(waiting.reasons.map((one) => [one.code || one.reason, one.change]));
+  const changes = new Map(waiting.reasons.map((one) => [reasonOf(one), one.change]));
   /** @type {Map<string, {count: number, since: string|null}>} */
   const found = new Map();
   for (const pod of pods) {
-    const reason = pod.code || pod.reason;
+    const reason = reasonOf(pod);
     const those = found.get(reason);
     if (those) those.count++;
     else found.set(reason, { count: 1, since: pod.since });
   }
   const rows = [...found].sort((a, b) => b[1].count - a[1].count).map(([reason, those]) => row(reason, those.count, when(those.since), changes.get(reason) ?? ""));
   return table(say("reason"), [say("reason"), say("pods"), say("oldest"), say("change")], rows);
+}
+
+/** The cause of a wait, or that nothing is known yet. @param {{code: string, reason: string}} wait */
+export function reasonOf(wait) {
+  return wait.code || wait.reason || say("unseen");
 }
 
 /** @param {string|null} time */
