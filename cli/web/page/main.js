@@ -28,7 +28,7 @@ const state = byId("state", HTMLElement);
 const language = byId("language", HTMLButtonElement);
 const filters = new FilterBar(model);
 const main = [
-  new MyPods(model, detail), new WaitingList(model, detail), new FindingList(model, detail), new NodeGrid(model, detail), new KindList(model), new QueueList(model),
+  new MyPods(model, detail), new WaitingList(model, detail), new NodeGrid(model, detail), new KindList(model), new QueueList(model), new FindingList(model, detail),
   new FitForm(model, detail),
 ];
 const parts = [filters, ...main];

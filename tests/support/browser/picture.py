@@ -11,7 +11,7 @@ from tests.support.browser.chromium import opened
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PICTURE: Final = ROOT / "docs" / "pictures" / "page.png"
-_SIZE: Final = {"width": 1180, "height": 860}
+_SIZE: Final = {"width": 1180, "height": 1500}
 _WITHIN_S: Final = 180.0
 
 
