@@ -98,8 +98,10 @@ class Source:
             raise error
 
 
-def server_context(client_ca: bytes | None = None) -> ssl.SSLContext:
+def server_context(client_ca: bytes | None = None, flag: str = "--client-ca") -> ssl.SSLContext:
     """Return a context for TLS 1.2 and later, still without a certificate; with *client_ca*, only for its clients.
+
+    flag: the flag that named *client_ca*.
 
     Raises:
         ConfigError: *client_ca* is not a PEM of certificates.
@@ -112,7 +114,7 @@ def server_context(client_ca: bytes | None = None) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cadata=client_ca.decode("ascii"))
         except (ssl.SSLError, ValueError) as e:
-            raise ConfigError([f"--client-ca: it is no PEM of certificates: {e}"]) from e
+            raise ConfigError([f"{flag}: it is no PEM of certificates: {e}"]) from e
     return context
 
 
@@ -132,8 +134,8 @@ def _refuse_handshake(session: object, name: str, context: object) -> int:
     return ssl.ALERT_DESCRIPTION_CERTIFICATE_EXPIRED
 
 
-def read_client_ca(path: Path) -> bytes:
-    """Read the authorities of clients, at most 1 MiB.
+def read_client_ca(path: Path, flag: str = "--client-ca") -> bytes:
+    """Read the authorities of clients, which *flag* named, at most 1 MiB.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -142,7 +144,7 @@ def read_client_ca(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(2**20)
     except OSError as e:
-        raise ConfigError([f"--client-ca {path}: it cannot be read: {e.strerror}"]) from e
+        raise ConfigError([f"{flag} {path}: it cannot be read: {e.strerror}"]) from e
 
 
 def load(directory: Path, now: datetime) -> Loaded:

@@ -55,6 +55,7 @@ class Config:
     lease: None = no other process can run. timing: of the lease.
     hami_config: HAMi's ConfigMap as NAMESPACE/NAME; "" for the one that the settings name.
     shadow: decide and write nothing; report what would be done. kueue: whether to answer Kueue's admission checks.
+    extender_listen: None = no scheduler extender is served. extender_client_ca: the authorities of its clients.
     """
 
     listen: Address
@@ -76,6 +77,8 @@ class Config:
     log_format: LogFormat = LogFormat.JSON
     hami_config: str = ""
     kueue: bool = False
+    extender_listen: Address | None = None
+    extender_client_ca: str = ""
 
     @property
     def files(self) -> Files:
@@ -101,6 +104,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
             problems.append(
                 f"{_called('--cert-dir')}: missing; name the directory of tls.crt and tls.key for --preview-listen"
             )
+    extender_listen = _extender(given, problems)
     pod = _pod(given.pod, problems)
     trusted = read_namespaces(given.trust_namespaces, _called("--trust-namespaces"), problems)
     hami_config = read_config_map(given.hami_config, _called("--hami-config"), problems)
@@ -133,6 +137,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         log_format=log_format,
         hami_config=hami_config,
         kueue=kueue,
+        extender_listen=extender_listen,
+        extender_client_ca=given.extender_client_ca,
     )
 
 
@@ -158,6 +164,8 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--settings", "", "cardshare.yaml, or a directory with it and volcano-scheduler.conf")
     flag("--preview-listen", "", "address for /v1/preview and /v1/explain, over TLS; default none")
     flag("--cert-dir", "", "directory with tls.crt, tls.key and ca.crt for --preview-listen; the files may come later")
+    flag("--extender-listen", "", "address for the scheduler extender, over TLS; default none")
+    flag("--extender-client-ca", "", "CA certificates (PEM) of the extender's clients, which show a certificate")
     flag("--audience", AUDIENCE, "audience that callers' tokens must have")
     flag("--pod", "", "namespace/name of the controller's own pod, whose condition it sets; default none")
     flag(
@@ -192,6 +200,18 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         help="schedule pods with this schedulerName; repeatable [CARDSHARE_SCHEDULER_NAME, comma-separated]",
     )
     return parser
+
+
+def _extender(given: argparse.Namespace, problems: list[str]) -> Address | None:
+    if not given.extender_listen:
+        return None
+    for flag, text, wanted in (
+        ("--cert-dir", given.cert_dir, "the directory of tls.crt and tls.key"),
+        ("--extender-client-ca", given.extender_client_ca, "the file with the CA certificates of its clients"),
+    ):
+        if not text:
+            problems.append(f"{_called(flag)}: missing; name {wanted} for --extender-listen")
+    return _listen(given.extender_listen, problems, "--extender-listen")
 
 
 def _variable(flag: str) -> str:

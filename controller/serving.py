@@ -1,12 +1,13 @@
 """The ports of the process: readiness, metrics, and answers about pods, cards and the process itself."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -17,6 +18,7 @@ from controller.leading import Phase
 from controller.process import Process
 from controller.reporting import packing
 from controller.reporting.answers import answer
+from controller.reporting.extender import BODY_MAX, Extender
 from controller.reporting.held import held
 from controller.reporting.preview import preview
 from controller.reporting.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
@@ -25,6 +27,7 @@ from core.errors import ConfigError
 from core.waiting import Cause, Wait
 from runtime.calls import Plain
 from runtime.figures import ServingFigures
+from runtime.listening import Address
 from runtime.process import connections_of, raise_file_limit
 from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
 
@@ -35,19 +38,34 @@ _CERTIFICATE_S: Final = 2.0
 _SHUTDOWN_S: Final = 2.0
 # The TLS port serves webhooks and people.
 _MAX_CALLERS: Final = 256
+# One or two autoscalers.
+_MAX_EXTENDING: Final = 16
+
+
+class _TlsPort(NamedTuple):
+    """A port that is served once there is a certificate: its address, and the flag that named it."""
+
+    listener: HttpListener
+    context: ssl.SSLContext
+    address: Address
+    flag: str
 
 
 class Serving:
-    """Two ports: one for probes and metrics, one with TLS for authenticated callers."""
+    """The port for probes and metrics, one with TLS for authenticated callers, and on request a scheduler extender."""
 
     def __init__(self, process: Process) -> None:
-        """Prepare."""
+        """Prepare.
+
+        Raises:
+            ConfigError: the authorities of the extender's clients cannot be read.
+        """
         self._process: Final = process
         self._plain: Final = HttpListener(
             "plain", Plain(self.reasons, self._exposition, self.notes).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
-        self._context: Final = serving.server_context()
-        self._trusted: Final = HttpListener(
+        context = serving.server_context()
+        trusted = HttpListener(
             "trusted",
             Trusted(
                 lambda: process.callers,
@@ -60,12 +78,19 @@ class Serving:
                 held=self._held,
                 shadow=self._shadow if process.config.shadow else None,
             ).answer,
-            self._context,
+            context,
             max_connections=connections_of(_MAX_CALLERS, raise_file_limit()),
             max_body_bytes=MAX_POD_BYTES,
             deadline_s=lambda _: BODY_S,
         )
-        process.metrics.registry.register(ServingFigures((self._plain, self._trusted)))
+        config = process.config
+        self._tls: Final[list[_TlsPort]] = []
+        if config.preview_listen is not None:
+            self._tls.append(_TlsPort(trusted, context, config.preview_listen, "--preview-listen"))
+        if config.extender_listen is not None:
+            self._tls.append(self._extender(config.extender_listen, config.extender_client_ca))
+        extenders = [port.listener for port in self._tls if port.listener is not trusted]
+        process.metrics.registry.register(ServingFigures((self._plain, trusted, *extenders)))
 
     async def start(self) -> str:
         """Start the port for probes and metrics; return its address.
@@ -80,26 +105,41 @@ class Serving:
         await self._plain.stop(_SHUTDOWN_S)
 
     async def run_trusted(self) -> None:
-        """Serve authenticated callers as soon as there is a certificate pair, always with the newest one."""
-        config, is_served = self._process.config, False
-        if config.preview_listen is None:
-            return
-        source = serving.Source(Path(config.cert_dir))
+        """Serve the ports with TLS as soon as there is a certificate pair, always with the newest one."""
+        async with asyncio.TaskGroup() as tasks:
+            for port in self._tls:
+                tasks.create_task(self._serve(port), name=port.flag)
+
+    async def _serve(self, port: _TlsPort) -> None:
+        source, is_served = serving.Source(Path(self._process.config.cert_dir)), False
         try:
             while True:
                 try:
                     pair = await asyncio.to_thread(source.look, datetime.now(UTC))
                     if pair is not None:
-                        source.serve(self._context, pair)
+                        source.serve(port.context, pair)
                 except ConfigError as e:
-                    _log.warning("no certificate for previews and explanations", error=str(e))
+                    _log.warning("no certificate to serve with", port=port.listener.name, error=str(e))
                 if source.is_serving and not is_served:
-                    taken = await self._trusted.start(config.preview_listen, "--preview-listen")
+                    taken = await port.listener.start(port.address, port.flag)
                     is_served = True
-                    _log.info("previews and explanations served", listen=str(taken))
+                    _log.info("serving", port=port.listener.name, listen=str(taken))
                 await asyncio.sleep(_CERTIFICATE_S)
         finally:
-            await self._trusted.stop(_SHUTDOWN_S)
+            await port.listener.stop(_SHUTDOWN_S)
+
+    def _extender(self, address: Address, client_ca: str) -> _TlsPort:
+        process = self._process
+        flag = "--extender-client-ca"
+        context = serving.server_context(serving.read_client_ca(Path(client_ca), flag), flag)
+        listener = HttpListener(
+            "extender",
+            Extender(lambda: process.owner if process.synced.is_set() else None, process.inbox).answer,
+            context,
+            max_connections=_MAX_EXTENDING,
+            max_body_bytes=BODY_MAX,
+        )
+        return _TlsPort(listener, context, address, "--extender-listen")
 
     # ------------------------------------------------------------------ probes and metrics
 

@@ -7,7 +7,7 @@ autoscalers buy a node for every pod that is said to be unschedulable, so it is 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from core import names, nodefit
@@ -106,6 +106,25 @@ class Kinds:
         if self._ledger.topology.refuses_new(shape.peers, kind.state.facts.labels):
             return False
         return takes(shape, kind.state, self._ledger.catalog.judging(shape.dialect), policy)
+
+    def like(self, node: Node) -> Kind:
+        """A new node like *node*, which need not exist, such as an autoscaler's template of nodes that it can add.
+
+        What it does not say of cards is taken from the kind in settings whose labels it has, the one with most of them.
+        """
+        settings = self._ledger.settings
+        alike = [one for one in settings.node_kinds if one.labels and node.labels.items() >= dict(one.labels).items()]
+        described = max(alike, key=lambda one: len(one.labels), default=None)
+        if described is not None:
+            kind = node_of(described)
+            node = replace(
+                node,
+                annotations={**kind.annotations, **node.annotations},
+                capacity={**kind.capacity, **node.capacity},
+                allocatable={**kind.allocatable, **node.allocatable},
+            )
+        offers, _ = self._ledger.catalog.offers(node, self._ledger.tables, settings)
+        return Kind(self._state(node, offers), described.name if described is not None else "")
 
     def told(self, kind: Kind, dialect: DialectName | None) -> str:
         """What to call a new node of *kind*, for somebody who wants its cards of *dialect*, or cpu and memory alone."""

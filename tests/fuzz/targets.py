@@ -37,6 +37,7 @@ from core.wire import mindcluster, vgpu_register
 from core.wire.config_maps import decode_config_map
 from core.wire.device_config import decode_device_config
 from core.wire.entries import decode_segments
+from core.wire.extender import decode_extender_args
 from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node
 from core.wire.kueue import decode_workload as decode_kueue_workload
 from core.wire.kueue import salvage_workload
@@ -238,6 +239,7 @@ _LISTS: Final = (b"A100,T4*", b"GPU-0,GPU-1", b"0,1,2")
 TARGETS: Final[dict[str, Target]] = {
     "pod": Target(read=decode_pod, seeds=_PODS),
     "node": Target(read=decode_node, seeds=(b'{"metadata":{"name":"n"},"status":{"allocatable":{"cpu":"1500m"}}}',)),
+    "extender": Target(read=decode_extender_args, seeds=(b'{"Pod":{"metadata":{"name":"p"}},"NodeNames":["n"]}',)),
     "config-map": Target(read=decode_config_map, seeds=(b'{"metadata":{"name":"n"},"data":{"a":"b"}}',)),
     "volcano-group": Target(read=DECODERS[GroupKind.VOLCANO], seeds=(_GROUP,)),
     "native-group": Target(read=DECODERS[GroupKind.NATIVE], seeds=(_NATIVE_GROUP,)),

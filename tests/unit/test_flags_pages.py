@@ -11,6 +11,7 @@ import yaml
 from cli.web import options as web_options
 from controller import __main__ as controller_main
 from controller import config as controller_config
+from controller.reporting.extender import PATH as FILTER
 from controller.reporting.serve import AUDIT, EXPLAIN, HELD, HISTORY, HISTORY_OF_PODS, PACKING, PREVIEW, SHADOW
 from core.errors import ConfigError
 from tests.support.servers import realapi
@@ -114,16 +115,17 @@ def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_pa
         "--shadow": "true",
         "--log-format": "logfmt",
     }
-    values |= {"--kueue": "true"}
+    values |= {"--kueue": "true", "--extender-listen": ":3"}
     values |= {"--lease-duration": "16", "--lease-renew-deadline": "9", "--lease-retry-period": "1"}
     value = values.get(flag, "something")
     beside = [] if flag == "--cert-dir" else ["--cert-dir", str(tmp_path)]
+    beside += [] if flag == "--extender-client-ca" else ["--extender-client-ca", str(tmp_path)]
     by_flag = controller_config.parse([flag, value, *beside], {})
     assert controller_config.parse(beside, {variable: value}) == by_flag != controller_config.parse(beside, {})
 
 
 def test_every_path_of_the_controller_and_every_exit_code_is_told():
-    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, HELD, SHADOW, HISTORY}
+    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, HELD, SHADOW, HISTORY, FILTER}
     paths |= {f"{path}/NAMESPACE/POD" for path in (EXPLAIN, HISTORY_OF_PODS)}
     assert set(re.findall(r"`(?:GET|POST) (/[^`]+)`", CONTROLLER)) == paths
     codes = {controller_main._OK, controller_main._BAD_CONFIGURATION, controller_main._WE_ARE_WRONG}

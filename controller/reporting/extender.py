@@ -1,0 +1,126 @@
+"""The answer of the scheduler extender: which nodes would take a pod now. It reserves and remembers nothing.
+
+For simulations such as Cluster Autoscaler's, which ask about nodes that do not exist yet. A node of the cluster is
+judged by the ledger, whatever its object in the question says. Any other node is judged as a new, empty one: by the
+cards that its annotations and capacity show, or else by those that `node_kinds` describe for its labels.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from controller.deciding.owner import Owner
+from controller.inbox import Inbox
+from controller.reporting.work import Work
+from core import nodefit
+from core.errors import InvalidRequestError
+from core.explaining.asked import read_wish
+from core.explaining.refusal import refusal_on
+from core.model import Node, NodeName
+from core.placing.decide import placed_on
+from core.placing.shape import Shape, takes
+from core.wire.extender import ExtenderArgs, decode_extender_args, encode_filter_error, encode_filter_result
+from runtime.calls import Call, RefusedCallError, Reply
+
+PATH: Final = "/v1/extender/filter"
+# A large simulation may list all nodes with their objects.
+BODY_MAX: Final = 16 * 2**20
+# Callers wait 5 s by default.
+LIMIT_S: Final = 3.0
+_WAITING_MAX: Final = 16
+_KEPT: Final = "kept free for another pod"
+_ABSENT: Final = "no such node, and its object was not sent"
+
+
+class Extender:
+    """Serves `PATH`; questions are answered one at a time."""
+
+    def __init__(
+        self, owner: Callable[[], Owner | None], inbox: Inbox, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Prepare; *owner* returns the state of the cluster, None while it is unknown. *clock*: monotonic seconds."""
+        self._owner: Final = owner
+        self._inbox: Final = inbox
+        self._clock: Final = clock
+        self._turn: Final = asyncio.Lock()
+        self._waiting = 0
+
+    async def answer(self, call: Call) -> Reply:
+        """See `runtime.calls.App`."""
+        if call.path != PATH:
+            raise RefusedCallError(404, f"there is nothing here; use {PATH}")
+        if call.method != "POST":
+            raise RefusedCallError(405, "use POST", allow="POST")
+        if self._waiting >= _WAITING_MAX:
+            raise RefusedCallError(429, "too many questions at once; ask again when one is answered")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return Reply(await self._filtered(call.body))
+        finally:
+            self._waiting -= 1
+
+    async def _filtered(self, text: bytes | bytearray) -> bytes:
+        owner = self._owner()
+        if owner is None:
+            return encode_filter_error("the cluster is not known yet; see /readyz")
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                args = decode_extender_args(text)
+                await self._inbox.settled()
+                return await self._judged(owner, args)
+        except InvalidRequestError as e:
+            return encode_filter_error(str(e))
+        except TimeoutError:
+            return encode_filter_error(f"not every node could be judged within {LIMIT_S:g} s; ask about fewer nodes")
+
+    async def _judged(self, owner: Owner, args: ExtenderArgs) -> bytes:
+        ledger, pod = owner.ledger, args.pod
+        if pod.scheduler_name not in ledger.settings.scheduler_names:
+            return encode_filter_result(args, {})  # another scheduler's pod
+        shape = read_wish(pod, ledger)
+        if not isinstance(shape, Shape):
+            return encode_filter_result(args, {one.name: shape.text for one in args.candidates})
+        kept = owner.planner.barring.to_new(owner.groups.standing(pod).priority)
+        work, tables, refused = Work(self._clock), ledger.tables, dict[str, str]()
+        for one in args.candidates:
+            name = NodeName(one.name)
+            if name in ledger.states:
+                why = _KEPT if name in kept else _why_not(owner, args, shape, name)
+            else:
+                why = _why_not_new(owner, shape, one.node) if one.node is not None else _ABSENT
+            if why:
+                refused[one.name] = why
+            await work.give_way()
+            if owner.ledger.tables is not tables:
+                return encode_filter_error("the configuration changed meanwhile; ask again")
+        return encode_filter_result(args, refused)
+
+
+def _why_not(owner: Owner, args: ExtenderArgs, shape: Shape, name: NodeName) -> str:
+    """Return why node *name* of the cluster does not take the pod now; "" if it does, or has its place already."""
+    ledger, policy = owner.ledger, owner.planner.search.policy
+    if ledger.node_of(args.pod.uid) == name or placed_on(ledger, policy, args.pod, shape, name) is not None:
+        return ""
+    refusal = refusal_on(ledger, shape, ledger.states[name], policy.cards)
+    if refusal is None:
+        return "it does not take the pod now"
+    return f"{refusal.key} ({refusal.detail})" if refusal.detail else refusal.key
+
+
+def _why_not_new(owner: Owner, shape: Shape, node: Node) -> str:
+    """Return why a new node like *node* does not take the pod; "" if it does."""
+    kind = owner.planner.search.kinds.like(node)
+    ledger, state = owner.ledger, kind.state
+    if not state.cards(shape.dialect):
+        return "it has no such cards; describe its kind in node_kinds, with labels that it has"
+    mismatch = nodefit.admits(shape.constraints, state.facts)
+    if mismatch is not None:
+        return mismatch
+    if ledger.topology.refuses_new(shape.peers, state.facts.labels):
+        return "other pods keep it away"
+    dialect = ledger.catalog.judging(shape.dialect)
+    if not takes(shape, state, dialect, owner.planner.search.policy.cards):
+        return "a new, empty node of this kind does not take it"
+    return ""
