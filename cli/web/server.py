@@ -123,7 +123,7 @@ class Page:
             return  # the reader is gone
 
     async def _fits(self, request: web.Request) -> web.Response:
-        """Send how many pods of the manifest in the body fit, in the form of ``kubectl cards fits -f FILE -o json``."""
+        """Send how many pods fit; see `Asking.fits`."""
         sees, feed = await self._callers.sees(request), self._fed()
         if not sees.nodes or sees.namespace:
             raise RefusedError(403, "the cards are not known, because you may not list nodes and all pods")

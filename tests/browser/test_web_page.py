@@ -188,17 +188,25 @@ spec:
 
 
 async def test_a_manifest_is_answered_with_how_many_fit_or_with_its_faulty_line(tmp_path):
+    required()
+    from playwright.async_api import expect
+
     async with world(tmp_path) as (_, screen):
         form = screen.page.locator("fit-form")
         await form.get_by_text("Would this fit?").click()
-        await form.get_by_role("textbox", name="Manifest").fill(MANIFEST)
+        await form.get_by_label("Memory on each card").fill("10000")
         await form.get_by_role("button", name="Count").click()
-        await form.get_by_text("6 such pods fit now in namespace default.").wait_for()
+        await form.get_by_text("vgpu: The largest pod gets 15360 MiB on each card.").wait_for()
+        assert "vgpu Tesla T4 2 1" in await screen.texts("fit-form tbody tr")
+        await form.get_by_label("Memory on each card").fill("")
+        await form.get_by_role("textbox", name="Or a manifest").fill(MANIFEST)
+        await form.get_by_role("button", name="Count").click()
+        await form.get_by_text("vgpu: 6 such pods fit now in namespace default.").wait_for()
         assert "vgpu Tesla T4 6 1" in await screen.texts("fit-form tbody tr")
         bad = tmp_path / "bad.yaml"
         bad.write_text("---\n" + MANIFEST.replace("4000", "lots"))
         await form.get_by_label("Or a file").set_input_files(bad)
-        await screen.page.wait_for_function("document.querySelector('textarea').value.includes('lots')")
+        await expect(form.get_by_role("textbox", name="Or a manifest")).to_have_value(re.compile("lots"))
         await form.get_by_role("button", name="Count").click()
         await form.get_by_text(re.compile("line 2: .*found 'lots'")).wait_for()
 

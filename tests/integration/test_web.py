@@ -337,6 +337,20 @@ async def test_what_fits_is_what_the_command_says(rig, capsys, tmp_path):
         assert json.loads(shown)["ways"][0]["pods"] == 2  # beside the 3000 MiB of a
 
 
+async def test_how_much_fits_is_what_the_command_says(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", VGPU, ASSIGNED, "t4-a")
+        async with served(kubeconfig) as page, page.updates() as updates:
+            await anext(updates)
+            asked = f"{page.root}v1/fits?memory=10000&cards=1"
+            shown = await (await page.session.post(asked, headers=page.shown)).json()
+            wrong = await page.session.post(f"{page.root}v1/fits?memory=lots", headers=page.shown)
+            assert (wrong.status, await wrong.text()) == (400, "memory: write a whole number from 1 to 99999999\n")
+        capsys.readouterr()
+        await cards(kubeconfig, "fits", "--memory", "10000", "--cards", "1", "-o", "json")
+        assert shown == json.loads(capsys.readouterr().out)
+
+
 async def test_a_question_that_is_none_is_refused_and_one_of_another_site(rig):
     async with cluster(rig) as (_, kubeconfig), served(kubeconfig) as page, page.updates() as updates:
         await anext(updates)

@@ -1,4 +1,4 @@
-// The form "would this fit?": a manifest, pasted or from a file, and how many of its pods fit now.
+// The form "would this fit?": so much memory, or a manifest, pasted or from a file; how many such pods fit now, and the largest that does.
 
 import { element, row, table } from "./dom.js";
 import { ask, messageOf } from "./feed.js";
@@ -15,14 +15,18 @@ export class FitForm extends HTMLElement {
     this.problem = "";
     this.summary = element("summary");
     this.manifest = element("textarea", { rows: 10, spellcheck: false });
+    this.memory = element("input", { type: "number", min: 1 });
+    this.cards = element("input", { type: "number", min: 1, placeholder: "1" });
     this.namespace = element("input", { type: "text" });
     this.file = element("input", { type: "file", accept: ".yaml,.yml,.json" });
     this.button = element("button", { type: "button" });
     this.answer = element("div", { role: "status" });
     this.file.addEventListener("change", () => this.read());
     this.button.addEventListener("click", () => this.count());
-    this.labels = { manifest: element("span"), file: element("span"), namespace: element("span") };
+    this.labels = { memory: element("span"), cardsOfPod: element("span"), manifest: element("span"), file: element("span"), namespace: element("span") };
     const fields = [
+      element("label", {}, this.labels.memory, this.memory),
+      element("label", {}, this.labels.cardsOfPod, this.cards),
       element("label", {}, this.labels.manifest, this.manifest),
       element("label", {}, this.labels.file, this.file),
       element("label", {}, this.labels.namespace, this.namespace),
@@ -36,6 +40,8 @@ export class FitForm extends HTMLElement {
     this.summary.textContent = say("wouldFit");
     this.button.textContent = say("count");
     this.namespace.placeholder = sees?.home ?? "";
+    this.labels.memory.textContent = say("memory");
+    this.labels.cardsOfPod.textContent = say("cardsOfPod");
     this.labels.manifest.textContent = say("manifest");
     this.labels.file.textContent = say("file");
     this.labels.namespace.textContent = say("namespace");
@@ -53,9 +59,9 @@ export class FitForm extends HTMLElement {
     this.problem = say("counting");
     this.draw();
     try {
-      const namespace = this.namespace.value.trim();
-      const path = namespace ? `/v1/fits?${new URLSearchParams({ namespace })}` : "/v1/fits";
-      this.found = await (await ask(path, this.key, { method: "POST", body: this.manifest.value })).json();
+      const wanted = { namespace: this.namespace.value.trim(), memory: this.memory.value, cards: this.cards.value };
+      const query = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value));
+      this.found = await (await ask(`/v1/fits?${query}`, this.key, { method: "POST", body: this.manifest.value })).json();
       this.problem = "";
     } catch (problem) {
       this.problem = messageOf(problem);
@@ -71,9 +77,14 @@ export class FitForm extends HTMLElement {
     }
     const { ways, namespace, notes } = this.found;
     const rows = ways.flatMap((way) => way.types.map((one) => row(way.protocol, one.type, one.pods, one.nodes)));
-    const said = ways.map((way) => element("p", {}, say(way.is_all ? "fit" : "fitMore", way.pods, namespace)));
+    const said = ways.map((way) => element("p", {}, `${way.protocol}: ${say(way.is_all ? "fit" : "fitMore", way.pods, namespace)}`));
+    const largest = ways.filter((way) => way.largest_memory_mib || way.largest_cards).map((way) => element("p", {}, [
+      `${way.protocol}:`,
+      way.largest_memory_mib ? say("largestMemory", way.largest_memory_mib) : "",
+      way.largest_cards ? say("largestCards", way.largest_cards) : "",
+    ].filter(Boolean).join(" ")));
     const stops = ways.filter((way) => way.stops).map((way) => element("p", {}, say("stops", [way.code, way.stops].filter(Boolean).join(" "))));
     const heads = [say("protocol"), say("type"), say("pods"), say("nodes")];
-    this.answer.replaceChildren(...said, rows.length ? table(say("wouldFit"), heads, rows) : "", ...stops, ...notes.map((note) => element("p", { className: "quiet" }, note)));
+    this.answer.replaceChildren(...said, rows.length ? table(say("wouldFit"), heads, rows) : "", ...largest, ...stops, ...notes.map((note) => element("p", { className: "quiet" }, note)));
   }
 }
