@@ -6,9 +6,12 @@ from pathlib import Path
 from controller.grouping.admitting import Room, refusal
 from controller.grouping.groups import unsupported
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec
+from core.placing.queue_tree import QueueTree
 
 PAGE = (Path(__file__).parents[2] / "docs" / "users" / "volcano-jobs.md").read_text(encoding="utf-8")
 KEY = GroupKey(GroupKind.VOLCANO, "default", "j")
+CARDS = "volcano.sh/vgpu-number"
+QUEUES = {"training": QueueSpec(name="training"), "other": QueueSpec(name="other", guarantee={CARDS: 8})}
 OPEN = QueueSpec(name="training", capability={"cpu": 5000})
 
 
@@ -27,6 +30,12 @@ def test_the_messages_of_the_table_are_those_that_are_said():
         why(4),
         why(4, QueueSpec(name="training", state="Closed")),
         why(20, QueueSpec(name="training"), room=Room(total={"cpu": 10_000}, used={})),
+        refusal(
+            GroupSpec(key=KEY, queue="training", min_resources={CARDS: 8}),
+            QUEUES,
+            Room(total={CARDS: 12}, used={}, tree=QueueTree(QUEUES.values())),
+            {},
+        ),
         unsupported(GroupSpec(key=KEY, problems=("spec.subGroupPolicy with one name twice",))),
     }
     assert set(re.findall(r"^\| `([^`]+ [^`]+)`", PAGE, re.MULTILINE)) - {"none, or `Pending`"} == said
