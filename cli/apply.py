@@ -133,7 +133,12 @@ async def carry_out(
     if options.undo:
         await one.open_nodes()
         return
-    state = await one.look()
+    try:
+        state = await one.look()
+    except StoppedError:
+        if not options.dry_run:
+            await one.open_nodes()  # an earlier run may have been interrupted
+        raise
     for line in summary(plan):
         say(line)
     if len(state.left) < len(plan.moves):

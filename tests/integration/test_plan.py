@@ -158,3 +158,18 @@ async def test_a_shape_gets_room_and_undo_opens_what_was_left_closed(rig, capsys
         assert await cards(world, "apply", path, "--undo") == 0
         assert "node t4-a is open again" in capsys.readouterr().out
         assert not await taints(world, "t4-a")
+
+
+async def test_a_plan_whose_pod_is_gone_stops_and_leaves_no_node_closed(rig, capsys):
+    async with rig(nodes=NODES) as world:
+        await crowded(world)
+        path, _ = await planned(world, capsys, "--for", "pod", "default/train")
+        async with asyncio.TaskGroup() as tasks:
+            applying = tasks.create_task(cards(world, "apply", path, "--yes"))
+            await world.until(lambda: is_gone(world, "serve-1"))
+            applying.cancel()
+        assert await taints(world, "t4-a")
+        await world.client.delete("/api/v1/namespaces/default/pods/train", grace_s=0)
+        assert await cards(world, "apply", path, "--yes") == 6
+        assert "pod default/train, for which room is made, is gone" in capsys.readouterr().err
+        assert not await taints(world, "t4-a")
