@@ -67,10 +67,6 @@ async def test_who_would_lose_a_place_is_the_exit_status(rig, capsys):
         (("--add-nodes", "x", "--like", "a"), "--add-nodes: found 'x'"),
         (("--repartition", "a"), "--repartition: found 'a'; write it with an equals sign"),
         (("--drain", "a", "--request", "a=1"), "--request: it changes the pods of a file"),
-        (
-            ("--drain", "a", "--snapshot", "f", "--controller", "https://c"),
-            "--controller: a snapshot is simulated here",
-        ),
     ],
 )
 def test_a_wrong_command_is_one_line(words, problem, capsys):
