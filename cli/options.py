@@ -445,7 +445,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
     "web": (
         Flag(("--port",), "PORT", "port on 127.0.0.1; default one that is free"),
         Flag(("--no-browser",), "", "only print the address"),
-        Flag(("-n", "--namespace"), "NAMESPACE", "namespace to show if you may see no more; default the kubeconfig's"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "your namespace; default the kubeconfig's"),
     ),
     "version": (),
 }

@@ -77,7 +77,7 @@ export class FitForm extends HTMLElement {
     }
     const { ways, namespace, notes } = this.found;
     const rows = ways.flatMap((way) => way.types.map((one) => row(way.protocol, one.type, one.pods, one.nodes)));
-    const said = ways.map((way) => element("p", {}, `${way.protocol}: ${say(way.is_all ? "fit" : "fitMore", way.pods, namespace)}`));
+    const said = !ways.length ? [element("p", {}, say("noWay"))] : ways.map((way) => element("p", {}, `${way.protocol}: ${say(way.is_all ? "fit" : "fitMore", way.pods, namespace)}`));
     const largest = ways.filter((way) => way.largest_memory_mib || way.largest_cards).map((way) => element("p", {}, [
       `${way.protocol}:`,
       way.largest_memory_mib ? say("largestMemory", way.largest_memory_mib) : "",
