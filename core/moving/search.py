@@ -63,8 +63,7 @@ class Move(NamedTuple):
 class Moves(NamedTuple):
     """What was found: moves in their order, then where the members of the unit go.
 
-    is_fewest: no smaller number of moves would do, as far as pods of the unit go where they were put. is_all: the
-    search ended before it reached its limit.
+    is_fewest: no smaller number of moves lets the unit in; False if that is not known.
     """
 
     moves: tuple[Move, ...]
@@ -165,7 +164,8 @@ class _Search:
         self._moved: Final[set[PodUid]] = set()
         self._by_namespace: Final = Counter[str]()
         self._elsewhere: dict[tuple[Shape, NodeName], bool] = {}
-        self._is_fewest = True
+        # Nodes that do not take the member, whoever moves.
+        self._hopeless: set[NodeName] = set()
         self._make_blocks()
 
     def _make_blocks(self) -> None:
@@ -191,7 +191,7 @@ class _Search:
                 self._take(found)
                 moves += found.moves
                 placements.append(found.placement)
-        return Moves(tuple(moves), tuple(placements), (self._is_fewest and len(wanted) <= 1) or not moves)
+        return Moves(tuple(moves), tuple(placements), len(wanted) <= 1 or not moves)
 
     def _take(self, found: _Candidate) -> None:
         for one in found.moves:
@@ -212,7 +212,7 @@ class _Search:
         placement = self._places.best(member.pod, member.shape, closed)
         if placement is not None:
             return _Candidate((0, 0, 0, 0, placement.node), (), placement)
-        self._elsewhere = {}
+        self._elsewhere, self._hopeless = {}, set()
         bounds = sorted(
             (bound, name)
             for name in self._ledger.states
@@ -227,7 +227,7 @@ class _Search:
             if self._is_tired():
                 break
             found = self._on(member, name)
-            if found is None or found.cost[0] > bound:
+            if name not in self._hopeless and (found is None or found.cost[0] > bound):
                 smaller.append((bound, name))
             if found is not None:
                 compared += 1
@@ -236,7 +236,7 @@ class _Search:
 
     def _is_tired(self) -> bool:
         if self._places.looked_at >= self._looks_max:
-            self.gave_up, self._is_fewest = True, False
+            self.gave_up = True
         return self.gave_up
 
     def _movable_on(self, name: NodeName) -> dict[_Block, None]:
@@ -327,10 +327,12 @@ class _Search:
 
     def _on(self, member: Member, name: NodeName) -> _Candidate | None:
         """Return few moves that let in *member* on node *name*; None if none were found."""
-        blocks = list(self._movable_on(name))
+        everybody = blocks = list(self._movable_on(name))
         for _ in range(_TRIES):
             victims = self._victims(member, name, blocks)
             if victims is None:
+                if blocks is everybody:
+                    self._hopeless.add(name)
                 return None
             found = self._moved_away(member, name, victims)
             if isinstance(found, _Candidate):
