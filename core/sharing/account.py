@@ -95,7 +95,7 @@ def assigned(
         unread: (slot, uuid) of the card of each entry that does not say what it takes.
         is_started: those that end have ended.
     """
-    if not (ending or unread) and len({one.uuid for one in entries}) == len(entries):
+    if not (ending or unread) and (len(entries) == 1 or len({one.uuid for one in entries}) == len(entries)):
         each = [
             Charge(one.slot, one.uuid, 1, one.charge, one.cores, () if one.slice is None else (one.slice,), marks)
             for one in entries

@@ -1,5 +1,6 @@
 """Shared cards: what of a card is fixed, and what is in use on it."""
 
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -47,7 +48,8 @@ class Sliced(NamedTuple):
     free: int
 
 
-class Fixed(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
     """Everything about a card that does not change while it fills.
 
     position: its index for users and in assignments. slots: how many shares it can hold. memory: in register units of
@@ -96,13 +98,13 @@ def shared(kind: Kind) -> Kind:
 
 def with_fault(card: Card, fault: Reason | None, problem: str) -> Card:
     """Return *card* with another fault."""
-    return card._replace(fixed=card.fixed._replace(fault=fault, problem=problem))
+    return card._replace(fixed=replace(card.fixed, fault=fault, problem=problem))
 
 
 def healed(card: Card) -> Card:
     """Return *card* as if it were healthy, and the order of the node's cards known, unless it cannot recover."""
     found = with_fault(card, None, "") if card.fixed.fault in PASSING else card
-    return found if found.fixed.ordered else found._replace(fixed=found.fixed._replace(ordered=True))
+    return found if found.fixed.ordered else found._replace(fixed=replace(found.fixed, ordered=True))
 
 
 def at_best(card: Card) -> Card:
@@ -115,4 +117,4 @@ def at_best(card: Card) -> Card:
         return found
     if found.fixed.fault is Reason.CORDONED:
         found = with_fault(found, None, "")
-    return found._replace(fixed=found.fixed._replace(uuid=f"card {found.fixed.position}", links=()))
+    return found._replace(fixed=replace(found.fixed, uuid=f"card {found.fixed.position}", links=()))

@@ -1,6 +1,7 @@
 """The part of the port that is the same for all dialects of shared cards."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from core.port.cards import CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
@@ -79,7 +80,7 @@ def _uuid(card: Any) -> str:
 
 
 def _with(card: Any, fault: Reason | None, problem: str) -> Any:
-    return card._replace(fixed=card.fixed._replace(fault=fault, problem=problem))
+    return card._replace(fixed=replace(card.fixed, fault=fault, problem=problem))
 
 
 class SharedCards(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from core.dialects.ascend_hami import keys
@@ -49,7 +50,8 @@ class Kind(NamedTuple):
     ai_cpu: int
 
 
-class Fixed(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
     """All of a chip that does not change as it fills.
 
     slots: how many shares it may hold. memory in MiB. cores: what its cores are shared out of (percent on a soft
@@ -157,7 +159,7 @@ def _told_apart(cards: Sequence[Card]) -> list[Card]:
 
 def _set_aside(card: Card) -> Card:
     problem = "its id is in several registers; remove the one of the device plugin that does not run there any more"
-    return card._replace(fixed=card.fixed._replace(fault=Reason.UNUSABLE, problem=problem))
+    return card._replace(fixed=replace(card.fixed, fault=Reason.UNUSABLE, problem=problem))
 
 
 def soft_node(node: Node, tables: Tables) -> bool:
@@ -230,7 +232,7 @@ def unnamed(card: Card, at: int) -> Card:
     """*card*, the one at *at*, as chips like it on other nodes are; an id that cannot be used is kept."""
     if card.fixed.fault is Reason.UNUSABLE:
         return card
-    return card._replace(fixed=card.fixed._replace(uuid=f"chip {at}"))
+    return card._replace(fixed=replace(card.fixed, uuid=f"chip {at}"))
 
 
 def _refused(node: Node, chip: AscendChip) -> str:

@@ -231,44 +231,39 @@ def wanted(ask: Ask, fixed: Fixed, *, soft: bool) -> Cut:
 
 
 def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
-    """Why *card* cannot take *ask*; None if it can."""
-    fixed, used_slots, used_memory, used_cores, used_ai_core, used_ai_cpu, cuts, unread = card
-    # One unpacking costs less than asking for the fields by name.
-    uuid, position, word, slots, memory, total, _, soft_node, ai_core, ai_cpu, whole, _, fault, _, _ = fixed
-    word_asked, _, _, soft, selection, paired = request
-    if word != word_asked:
+    """Return why *card* cannot take *ask*; None if it can."""
+    fixed, used_slots, soft = card.fixed, card.used_slots, request.soft
+    if fixed.word != request.word:
         return Reason.TYPE
-    if fault is not None:
-        return fault
-    if unread:
+    if fixed.fault is not None:
+        return fixed.fault
+    if card.unread:
         return Reason.UNUSABLE
-    if selection is not ANY_CARD and selection.accepts((), uuid, position) is not None:
+    selection = request.selection
+    if selection is not ANY_CARD and selection.accepts((), fixed.uuid, fixed.position) is not None:
         return Reason.UUID
-    _, number, cut, cores, _, _ = ask
-    if soft:
-        # Template slices and soft slices never share a chip (H-12), and soft pods need a soft node (ascend 4.10).
-        if not soft_node or cuts:
-            return Reason.MODE
-        need, template, core, cpu = (memory, "", 0, 0) if cut is None else cut
-        total = 100
-    else:
-        need, template, core, cpu = whole if cut is None else cut
-        if used_slots > cuts or (soft_node and template):
-            return Reason.MODE
-    if used_slots >= slots:
+    cut = wanted(ask, fixed, soft=soft)
+    # Template slices and soft slices never share a chip (H-12), and soft pods need a soft node (ascend 4.10).
+    if soft and (not fixed.soft or card.cuts):
+        return Reason.MODE
+    if not soft and (used_slots > card.cuts or (fixed.soft and cut.template)):
+        return Reason.MODE
+    if used_slots >= fixed.slots:
         return Reason.SLOTS
-    if memory - used_memory < need:
+    if fixed.memory - card.used_memory < cut.memory_mib:
         return Reason.MEMORY
+    total, used_cores, cores = cores_total(fixed, soft=soft), card.used_cores, ask.cores
     if total - used_cores < cores:
         return Reason.CORES
     if used_slots and ((total == cores == 100) or (used_cores == total and total and not cores)):
         return Reason.EXCLUSIVE
-    if not soft:
-        if template and number > (MODULE if paired else 1):
-            return Reason.TEMPLATE
-        if (ai_core and used_ai_core + core > ai_core) or (ai_cpu and used_ai_cpu + cpu > ai_cpu):
-            return Reason.TEMPLATE
-    return None
+    if soft:
+        return None
+    if cut.template and ask.number > (MODULE if request.paired else 1):
+        return Reason.TEMPLATE
+    if fixed.ai_core and card.used_ai_core + cut.ai_core > fixed.ai_core:
+        return Reason.TEMPLATE
+    return Reason.TEMPLATE if fixed.ai_cpu and card.used_ai_cpu + cut.ai_cpu > fixed.ai_cpu else None
 
 
 def shortfalls(cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:

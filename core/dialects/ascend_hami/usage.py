@@ -240,22 +240,25 @@ def room(cards: Sequence[Card]) -> NodeRoom:
     kinds: list[Kind] = []
     frees: list[int] = []
     spares: list[int] = []
-    for fixed, used_slots, used_memory, used_cores, used_ai_core, used_ai_cpu, _, unread in cards:
-        _, _, _, slots, memory, cores, _, soft, ai_core, ai_cpu, _, kind, fault, _, _ = fixed
+    for card in cards:
+        fixed, used_slots, used_memory = card.fixed, card.used_slots, card.used_memory
         used += used_memory
-        total += memory
-        if fault is not None or unread:
+        total += fixed.memory
+        if fixed.fault is not None or card.unread:
             continue
         if not used_slots:
             idle += 1
-        if used_memory >= memory or used_slots >= slots:
+        if used_memory >= fixed.memory or used_slots >= fixed.slots:
             continue
-        # What is left beside memory: AI CPUs, or AI cores where CPUs are not known; percent of cores on a soft node.
-        spare = ai_cpu - used_ai_cpu if ai_cpu else ai_core - used_ai_core
-        if soft:
-            spare = max(cores, 100) - used_cores
-        kinds.append(kind)
-        frees.append(memory - used_memory)
+        # What is left beside memory: AI CPUs, or AI cores if CPUs are unknown; percent of cores on a soft node.
+        if fixed.soft:
+            spare = max(fixed.cores, 100) - card.used_cores
+        elif fixed.ai_cpu:
+            spare = fixed.ai_cpu - card.used_ai_cpu
+        else:
+            spare = fixed.ai_core - card.used_ai_core
+        kinds.append(fixed.kind)
+        frees.append(fixed.memory - used_memory)
         spares.append(max(spare, 0))
     return NodeRoom(idle, used * 1_000_000 // total if total else 0, kinds, frees, spares)
 
