@@ -189,7 +189,7 @@ REPLACED: Final = (
     (r"\bhami-scheduler-device\b(?=\]|$)", "{{ $.Values.hamiConfig.name }}"),
     (r"replicas: 2$", 'replicas: {{ include "cardshare.replicas" $ }}'),
     (
-        r"^( *)(- --keep-last-good=.*\n)",
+        r"^( *)(- --keep-history=.*\n)",
         r'\1\2\1{{- with include "cardshare.lease" $ }}'
         r"\n\1- --lease={{ . }}\n\1{{- end }}\n"
         r"\1{{- if $.Values.kueue.enabled }}\n\1- --kueue\n\1{{- end }}\n",
