@@ -406,7 +406,7 @@ def _registrations(facts: Facts) -> Iterator[Finding]:
         entries = found.get(facts.name)
         if entries is None:
             text = "it does not exist: nothing completes, checks or protects pods"
-            yield _finding("CS621", subject, text, "install cardshare anew")
+            yield _finding("CS621", subject, text, "install cardshare again")
             continue
         yield from _trust(subject, entries, facts)
         for entry in entries:
@@ -549,13 +549,13 @@ def _waiting(facts: Facts) -> Iterator[Finding]:
         never = stock.never_fits(dialect, asked.request, pod, facts.tables, resource)
         if never is not None:
             yield _finding(
-                "CS641", f"pod {pod.key}", f"no node could ever take it: {never}", "correct and create it anew"
+                "CS641", f"pod {pod.key}", f"no node could ever take it: {never}", "correct the pod and create it again"
             )
 
 
 def _wrong(pod: Pod, asked: tuple[Violation, ...] | None) -> Iterator[Finding]:
     for violation in asked or ():
-        yield _finding("CS641", f"pod {pod.key}", str(violation), "correct and create it anew")
+        yield _finding("CS641", f"pod {pod.key}", str(violation), "correct the pod and create it again")
 
 
 def _unseen(pod: Pod, facts: Facts) -> Iterator[Finding]:

@@ -200,7 +200,7 @@ def followed(found: Facts, finding: Finding) -> Facts:
                 found, tuple(node(one.name) if one.name == subject else one for one in found.ledger.nodes())
             )
         case "CS621":
-            assert named == "install cardshare anew"
+            assert named == "install cardshare again"
             return replace(found, mutating={**(found.mutating or {}), "cardshare": (ENTRY,)})
         case "CS622" | "CS623":
             assert named.startswith("see the log of the Deployment cardshare-certs-keeper")
@@ -247,7 +247,7 @@ def followed(found: Facts, finding: Finding) -> Facts:
             assert finding not in examine(started).findings
             return unlabelled(found, subject)
         case "CS641":
-            assert named == "correct and create it anew"
+            assert named == "correct the pod and create it again"
             return replace(
                 found, pods=tuple(corrected(one, finding) if one.key == subject else one for one in found.pods)
             )
