@@ -24,7 +24,7 @@ from cli.web.local import serve
 from core.groups import MEMBER_OF
 from kube.credentials import choose_source
 from kube.exchange import Response
-from kube.groups import VOLCANO_VERSION
+from kube.groups import QUEUES_PATH, VOLCANO_VERSION
 from kube.transport import Transport
 from tests.integration.test_cli import ASSIGNED, add_event, add_pod, cards, cluster, give
 from tests.support.worlds.volcano import create, install
@@ -157,6 +157,7 @@ async def test_nothing_is_kept_for_a_page_that_was_closed(rig, monkeypatch):
 async def test_places_in_line_follow_groups_and_members(rig):
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)
+        await world.served(QUEUES_PATH)
         for name, node in (("placed", "plain"), ("a-waits", ""), ("b-alone", "")):
             await add_pod(world, name, {"volcano.sh/gpu-memory": "99999"} if not node else {}, {}, node)
         for name in ("placed", "a-waits"):
@@ -192,6 +193,7 @@ async def test_an_answer_that_is_no_json_is_said_and_ends_nothing(rig, capsys, c
 
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)
+        await world.served(QUEUES_PATH)
         await add_pod(world, "a", {"volcano.sh/gpu-memory": "99999"}, {}, "")
         await join(world, "a")
         monkeypatch.setattr(Transport, "request", request)
@@ -272,6 +274,7 @@ async def test_its_findings_are_those_of_doctor_as_far_as_nodes_and_pods_show_th
 async def test_its_queues_are_those_of_the_command_and_follow_the_cluster(rig, capsys):
     async with cluster(rig) as (world, kubeconfig):
         await install(world.client)
+        await world.served(QUEUES_PATH)
         queue = {"apiVersion": VOLCANO_VERSION, "kind": "Queue", "metadata": {"name": "team"}}
         await create(world.client, {**queue, "spec": {"weight": 1, "capability": {"volcano.sh/vgpu-number": "4"}}})
         group = {"apiVersion": VOLCANO_VERSION, "kind": "PodGroup", "metadata": {"name": "g"}}
@@ -300,6 +303,7 @@ def holds(update: dict[str, Any]) -> int:
 async def test_who_may_not_see_queues_is_told_so_and_sees_the_rest(rig):
     async with cluster(rig) as (world, _):
         await install(world.client)
+        await world.served(QUEUES_PATH)
         await seeing(world, [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}])
         async with served(await world.write_kubeconfig("person")) as page, page.updates() as updates:
             update = await until(updates, lambda one: any("Queues" in note for note in one["notes"]))
