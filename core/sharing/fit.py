@@ -38,11 +38,16 @@ class _Stuck(NamedTuple):
 
 def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
     """Return the cards that *request* gets under *policy*, or None; all containers or none."""
-    picks = _picks(rules, cards, request, policy)
-    if isinstance(picks, _Stuck):
-        return None
-    entries = picks[0].entries
-    if len(picks) > 1:
+    entries: list[Entry] | None
+    if len(request.asks) == 1:
+        # Most requests: decisions spend their time here.
+        entries = _pick(rules, cards, request.asks[0], request, rules.ranking(request.order, policy))
+        if entries is None:
+            return None
+    else:
+        picks = _picks(rules, cards, request, policy)
+        if isinstance(picks, _Stuck):
+            return None
         entries = [one for pick in sorted(picks, key=_container_of) for one in pick.entries]
     assignment = account.assigned(request.segments, entries, _ending(request), request.marks)
     if bounds.bounded(request, policy):
