@@ -69,12 +69,15 @@ async def fetch_simulated(reads: Reads, change: Change, wall_s: float | None) ->
         from controller.simulating.simulate import simulate  # noqa: PLC0415
     except ImportError as e:
         raise UnusableFileError(_NO_SIMULATOR) from e
+    before = structlog.get_config()
     # Notes report what cannot be read; the controller's log is not for users.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    holdings = await empty_holdings(reads)
-    ledger = holdings.ledger
     try:
+        holdings = await empty_holdings(reads)
+        ledger = holdings.ledger
         cluster, notes = await read(reads, ledger.tables, ledger.settings, wall_s=wall_s or time.time())
         return await simulate(cluster, change, (*holdings.notes, *notes))
     except (UnreadableClusterError, UnusableChangeError) as e:
         raise UnusableFileError(str(e)) from e
+    finally:
+        structlog.configure(**before)

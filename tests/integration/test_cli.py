@@ -541,6 +541,7 @@ async def test_get_as_json_has_the_fields_of_its_page(rig, capsys):
                     "removed": False,
                 }
             ],
+            "others": 0,
         }
 
 
