@@ -33,6 +33,8 @@ INTERPRETED: Final[Mapping[str, str]] = {
     "core/dialects/*/dialect.py": "the same: without one, such a class answers by its base's",
     "core/sharing/dialect.py": "the same",
     "core/sharing/handoff.py": "the same",
+    "core/view/history.py": "msgspec reads its classes from JSON, by types that mypyc does not keep",
+    "core/view/plan.py": "the same, from a file",
     "core/wire/*": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
 }
 # Warnings are of code that nobody wrote; but mypyc (2.4) has read a pointer that was never set, which ends a process.
