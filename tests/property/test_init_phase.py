@@ -22,6 +22,7 @@ from core.placing.decide import shape_of, try_decide
 from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.settings import Settings
+from core.sharing.account import Entry
 from core.tables import Tables
 from sandbox.players import hami_instances
 from tests.support.devices import ascend
@@ -73,6 +74,10 @@ def most(pod, resource):
     return max(sum(int(every[at].limits.get(resource, "0")) for at in running) for running in moments(pod))
 
 
+def memory_of(entry):
+    return entry.memory if isinstance(entry, Entry) else entry.memory_mib
+
+
 def peaks(pod, entries):
     """Of each card the most memory, cores and shares that *entries* take of it at any moment."""
     found: dict[str, list[int]] = {}
@@ -80,7 +85,7 @@ def peaks(pod, entries):
         at_once: Counter[tuple[str, int]] = Counter()
         for one in entries:
             if one.container in running:
-                for at, amount in enumerate((one.memory_mib, one.cores, 1)):
+                for at, amount in enumerate((memory_of(one), one.cores, 1)):
                     at_once[one.uuid, at] += amount
         for uuid in {one.uuid for one in entries}:
             now = [at_once[uuid, at] for at in range(3)]
