@@ -104,8 +104,13 @@ def assigned(
     slots: dict[str, int] = {uuid: slot for slot, uuid in unread}
     peaks: dict[str, _Use] = {uuid: _Use() for _, uuid in unread}
     running: dict[str, _Use] = {}
+    ended: list[Entry] = []
     # Sidecars stay; an init container runs beside those before it; all others run beside them.
     for one in entries:
+        if ended and ended[0].container != one.container:
+            for other in ended:
+                running[other.uuid].add(other, -1)
+            ended.clear()
         uuid = one.uuid
         slots[uuid] = one.slot
         now = running.setdefault(uuid, _Use())
@@ -114,7 +119,7 @@ def assigned(
             now.add(one, 1)
         peaks.setdefault(uuid, _Use()).rise(now)
         if ends and not is_started:
-            now.add(one, -1)
+            ended.append(one)
     names = [uuid for _, uuid in unread]
     cut = _slices_of(entries, ending)
     charges = [

@@ -31,7 +31,7 @@ def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
             idle += 1
         # If all cores are promised nothing is left, also for those that ask for none.
         spare = fixed.cores - card.used_cores
-        if used_slots >= fixed.slots or spare <= 0:
+        if used_slots >= fixed.slots or spare <= 0 or (card.slices and slices.conflicting(card.slices)):
             continue
         kind, free = fixed.kind, fixed.memory - used_memory
         times = 1
@@ -61,7 +61,7 @@ def _free_slices(rules: Rules, card: Card) -> tuple[int, int]:
     if fixed.kind.slack:
         largest = slices.largest_free(layout, taken)
         free = max(free, largest.charge if largest is not None else 0)
-    if free <= 0 or slices.conflicting(taken):
+    if free <= 0:
         return 0, 0
     return free, min(fixed.slots - card.used_slots, slices.most(layout, taken)) if rules.several else 1
 

@@ -73,7 +73,8 @@ def _part(policy: str, card: Card, weights: Weights) -> float:
 def score(card: Card, weights: Weights) -> float:
     """Return how full *card* is, before the pod is on it (HN-9)."""
     fixed = card.fixed
-    if not fixed.slots:
+    # Cards are compared before it is asked whether they can be used: a register may say 0 of anything.
+    if not (fixed.slots and fixed.cores and fixed.memory):
         return 0.0
     return (
         weights.slot * card.used_slots / fixed.slots

@@ -129,6 +129,18 @@ def test_a_card_that_is_cut_has_as_many_rooms_as_instances_beside_those_in_use()
     assert len(PORT.room(plain).free) == 2
 
 
+def test_all_instances_of_an_init_container_are_in_use_at_once():
+    cut = node(card("GPU-a", count=7, mode="mig", migprofiles=PROFILES))
+    asking = pod(ask(memory=9_000), inits=(ask(3, memory=4_000),))
+    found = placed(cards_of(cut), asking)
+    (charge,) = found.assignment.charges
+    entries = [one for one in found.assignment.entries if not one.container]
+    assert (charge.slots, charge.memory) == (3, sum(one.memory for one in entries))
+    notes = PORT.annotations(found.assignment, Stamp(node=NodeName("n"), now_s=7, order=7), TABLES)
+    held = PORT.held(asking._replace(node_name="n", annotations=notes), cards_of(cut), TABLES)
+    assert held.assignment.charges == found.assignment.charges
+
+
 def test_cards_are_compared_by_their_own_policies_alone():
     """`pack` is decided among nodes; why a pod does not fit is asked by every policy that a dialect knows."""
     cards = cards_of(node(card("GPU-0")))
@@ -471,6 +483,14 @@ def test_a_bad_card_is_left_out_by_itself():
     assert isinstance(offer, Offer)
     assert [one.fixed.fault for one in offer.cards].count(Reason.UNUSABLE) == 1
     assert [isinstance(one, Complaint) for one in offer.complaints] == [True]
+
+
+@pytest.mark.parametrize("policy", ["binpack", "spread", "numa", "topology-aware"])
+@pytest.mark.parametrize("figure", ["devcore", "devmem", "count"])
+def test_a_card_of_nothing_is_compared_with_others_and_taken_by_nobody(figure, policy):
+    cards = cards_of(node(card("GPU-a", **{figure: 0}), card("GPU-b", 1), card("GPU-c", 2, **{figure: 0})))
+    found = placed(cards, pod(ask(cores=10), annotations={keys.CARD_POLICY: policy}))
+    assert text(found) == "GPU-b,NVIDIA,40960,10:;"
 
 
 def test_numa_bound_cards_are_of_one_node_and_the_best_linked_of_all():
