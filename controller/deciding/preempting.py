@@ -8,7 +8,7 @@ have left and it still does not fit, or after `preemption_wait_s`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Set
+from collections.abc import Callable, Generator, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
@@ -20,7 +20,7 @@ from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.nominations import Nomination
 from controller.deciding.occupants import Occupants
 from controller.deciding.planner import Planner
-from controller.deciding.reclaiming import reclaim_for
+from controller.deciding.reclaiming import awaited, reclaim_for
 from controller.grouping.books import Spender, spender_of
 from controller.metrics import Metrics
 from core.groups import group_of
@@ -195,7 +195,7 @@ class Preempting:
         takes_back = frozenset(
             uid for uid in (reclaim.paths if reclaim is not None else ()) if crowd.occupants[uid].priority >= priority
         )
-        return Question(self._within_limits(unit, spender_of(entry.pod), steps, reclaim, takes_back), crowd, takes_back)
+        return Question(self._within_limits(unit, entry, steps, reclaim, takes_back), crowd, takes_back)
 
     def _lowest(self, unit: Unit, entry: Entry) -> int:
         """The lowest priority among the members of *unit*, of which *entry* is one."""
@@ -205,15 +205,15 @@ class Preempting:
     def _within_limits(
         self,
         unit: Unit,
-        spender: Spender,
+        entry: Entry,
         steps: Generator[None, None, Eviction | None],
         reclaim: Reclaim | None,
         takes_back: Set[PodUid],
     ) -> Generator[None, None, Eviction | None]:
-        """What *steps* find, unless *unit*, *spender*'s, then holds more than it may.
+        """What *steps* find, unless *unit*, of which *entry* is one, then holds more than it may.
 
-        That is so where queue or namespace has too little left for it, and where its queue holds more than it deserves
-        although pods of *takes_back* leave for it.
+        That is so where queue or namespace has too little left for it, also once those before it have the room that is
+        made for them, and where its queue holds more than it deserves although pods of *takes_back* leave for it.
         """
         found = yield from steps
         if found is None or not found.victims:
@@ -226,7 +226,15 @@ class Preempting:
                 asked.update(amounts)
             if not reclaim.is_due(asked):
                 return None
-        left = self._planner.state.books.budget(spender, without=found.victims)
+        state, spender = self._planner.state, spender_of(entry.pod)
+        if not state.books.limits(spender):
+            return found
+        leaving, beside = set(found.victims), list[tuple[Spender, Mapping[str, int]]]()
+        for other in self._nominations:
+            leaving.update(other.victims)
+            if other.is_barred_to(entry):
+                beside += [(spender_of(one.pod), amounts) for one, amounts in awaited(state, other)]
+        left = state.books.budget(spender, without=leaving, beside=beside)
         return None if left is not None and any(left.spend(amounts) for amounts in takes) else found
 
     def _go_on(self, search: _Search) -> None:

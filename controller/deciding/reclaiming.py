@@ -1,9 +1,10 @@
 """What the queue of a unit may take back from others, as all is now: `core.placing.reclaim` from books and lines."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from controller.deciding.lifecycle import Entry
 from controller.deciding.nominations import Nomination
 from controller.deciding.state import State
 from core.model import PodUid
@@ -76,6 +77,14 @@ def _below(tree: QueueTree, own: tuple[str, ...], other: tuple[str, ...], shared
     return other[shared:] if all(tree.queues[name].reclaimable for name in other[shared:]) else ()
 
 
+def awaited(state: State, nomination: Nomination) -> Iterator[tuple[Entry, Mapping[str, int]]]:
+    """Yield the pods that are not placed yet of those for whom others leave, and what each takes of its queue."""
+    for target in nomination.nominated:
+        entry = state.life.get(target.uid)
+        if entry is not None and entry.placement is None:
+            yield entry, taken(state.ledger, entry.pod, None, None)
+
+
 def _changes(
     state: State, tree: QueueTree, crowd: Crowd, nominations: Iterable[Nomination]
 ) -> Counter[tuple[str, str]]:
@@ -84,11 +93,8 @@ def _changes(
     leaving = {uid for uid, who in crowd.occupants.items() if who.leaving}
     for nomination in nominations:
         leaving.update(nomination.victims)
-        for target in nomination.nominated:
-            entry = state.life.get(target.uid)
-            if entry is not None and entry.placement is None:
-                amounts = taken(state.ledger, entry.pod, None, None)
-                found.update({(name, one): more for name in _path(tree, entry.line) for one, more in amounts.items()})
+        for entry, amounts in awaited(state, nomination):
+            found.update({(name, one): more for name in _path(tree, entry.line) for one, more in amounts.items()})
     for uid in leaving:
         whose = state.books.queue_of(uid)
         if whose is not None:

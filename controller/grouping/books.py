@@ -133,16 +133,29 @@ class Books:
         quotas = self.quotas.of(namespace)
         return (*queues, *(Account(QUOTA, name, namespace) for name in quotas)) if quotas else queues
 
-    def budget(self, spender: Spender, *, without: Collection[PodUid] = ()) -> Budget | None:
-        """Return what pods of *spender* may still take after *without* have left; None if nothing limits them."""
+    def budget(
+        self,
+        spender: Spender,
+        *,
+        without: Collection[PodUid] = (),
+        beside: Iterable[tuple[Spender, Mapping[str, int]]] = (),
+    ) -> Budget | None:
+        """Return what pods of *spender* may still take; None if nothing limits them.
+
+        Args:
+            spender: whose pods they are.
+            without: pods that have left by then.
+            beside: what others will have taken by then.
+        """
         if not self.limits(spender):
             return None
-        left_already = [self._held[uid] for uid in without if uid in self._held]
-        for other, amounts in left_already:
-            self._add(other, amounts, -1)
+        changes = [(*self._held[uid], -1) for uid in without if uid in self._held]
+        changes += [(other, amounts, 1) for other, amounts in beside]
+        for other, amounts, times in changes:
+            self._add(other, amounts, times)
         left = budget(self._limited(spender))
-        for other, amounts in left_already:
-            self._add(other, amounts, 1)
+        for other, amounts, times in changes:
+            self._add(other, amounts, -times)
         return left
 
     def _limited(self, spender: Spender) -> Iterable[Limited]:

@@ -322,6 +322,18 @@ def test_a_pod_of_the_same_queue_leaves_its_part_of_that_too():
     assert placed(found) == {"high"}
 
 
+@pytest.mark.parametrize(("whose", "many"), [({}, 1), ({"annotations": {GROUP: "g"}}, 2)])
+def test_nobody_leaves_for_a_pod_whose_queue_is_full_once_those_before_it_have_their_room(whose, many):
+    found = world(node("n1"), node("n2"))
+    queued(found, "g", cards=2 if whose else 1)
+    full(found, "low-0", "low-1", **whose)
+    found.adds(*(pod(f"high-{at}", memory=MIB, priority=10, annotations={GROUP: "g"}) for at in range(2)))
+    waits(found)
+    for _ in range(9):
+        found.passes(1.0)
+    assert asks(found) == {f"high-{at}": [f"low-{at}"] for at in range(many)}
+
+
 def test_nobody_leaves_for_a_gang_whose_queue_others_have_filled_since():
     found = world(node("n1"), node("n2"), node("small", cards=2, memory=500))
     queued(found, "g", "others", cards=2, least=2)
