@@ -110,32 +110,45 @@ _OTHER: Final = (
     "write what Go's regular expressions mean the same by: no look-around, back references, possessive quantifiers, "
     "comments, [[:classes:]] or flags but i, m and s"
 )
-# Python tries all ways to divide a name among so many repeats at most.
-_REPEATS_MAX: Final = 4
+# So many ways to match a name count for one repeat. Python tries all ways of what stands in a row: four repeats, and
+# some words to choose from beside them, end soon.
+_REPEAT: Final = 32
+_WAYS_END: Final = _REPEAT**5
+_NESTED: Final = "repeat nothing that has a repeat, '?' or '|' inside: write '^[a-z-]+$' in place of '^([a-z]+-?)+$'"
+_MANY: Final = "write at most 4 repeats in a row, and fewer '?' and '|' beside them"
 
 
 def _remedy(pattern: str) -> str:
     """Return what to change in *pattern*; "" if it means the same in Go, and Python's search for it ends soon.
 
     Volcano reads patterns as Go does, whose search takes linear time. Python's can take exponential time if something
-    is repeated that can match a text in several ways.
+    is repeated that can match a text in several ways, and if many such things stand in a row.
     """
-    have_ways, closed, repeats = [False], False, 0
+    # Of each open group: in how many ways its alternatives so far can match, and the one that is being read.
+    groups = [[0, 1]]
+    ways = 1  # of the part that was read last, if it is a group
     for part in _PARTS.findall(pattern):
         if _ONLY_PYTHON.match(part):
             return _OTHER
+        last, ways = ways, 1
         if part[0] in "*+" or (part[0] == "{" and "," in part):
-            if closed:
-                return "repeat nothing that has a repeat or '|' inside: write '^[a-z-]+$' in place of '^([a-z]+-?)+$'"
-            have_ways[-1], repeats = True, repeats + 1
+            if last > 1:
+                return _NESTED
+            groups[-1][1] *= _REPEAT
+        elif part[0] == "{" and part[1:-1].isdigit():
+            groups[-1][1] *= last ** min(max(int(part[1:-1]) - 1, 0), _REPEAT)
+        elif part[0] == "?":
+            groups[-1][1] *= 2
         elif part == "|":
-            have_ways[-1] = True
-        closed = part == ")" and have_ways.pop()
-        if part[0] == "(" and not part.endswith(")"):
-            have_ways.append(False)
-        elif closed:
-            have_ways[-1] = True
-    return f"write at most {_REPEATS_MAX} repeats, not {repeats}" if repeats > _REPEATS_MAX else ""
+            groups[-1] = [sum(groups[-1]), 1]
+        elif part == ")":
+            ways = sum(groups.pop())
+            groups[-1][1] *= ways
+        elif part[0] == "(" and not part.endswith(")"):
+            groups.append([0, 1])
+        if groups[-1][1] >= _WAYS_END:
+            return _MANY
+    return ""
 
 
 decode_hyper_node: Final = reading.reader("HyperNode", HyperNodeObject, hyper_node_of)
