@@ -8,7 +8,7 @@ have left and it still does not fit, or after `preemption_wait_s`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Set
+from collections.abc import Callable, Generator, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from controller.actions import Announce, Preempt, Target, Unnominate, about_pod, target_of
 from controller.deciding.asks import Ask, Capped
+from controller.deciding.leftovers import Leftovers
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.nominations import Nomination
 from controller.deciding.occupants import Occupants
@@ -24,6 +25,7 @@ from controller.deciding.reclaiming import awaited, reclaim_for
 from controller.grouping.books import Spender, spender_of
 from controller.metrics import Metrics
 from core.groups import group_of
+from core.ledger import Placement
 from core.model import NodeName, PodUid
 from core.placing.fairness import taken
 from core.placing.gang import Together, Unit
@@ -99,6 +101,7 @@ class Preempting:
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._nominations: Final = planner.barring.nominations
+        self._leftovers: Final = Leftovers(planner, occupants)
         self._search: _Search | None = None
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
@@ -138,7 +141,9 @@ class Preempting:
             return
         if self._search is None and now_s >= self._rests_until_s and len(self._nominations) < _NOMINATIONS_MAX:
             found = self._next(now_s)
-            if found is not None:
+            if found is not None and self._joins(*found, now_s):
+                self._goes_on = True
+            elif found is not None:
                 ask, entry = found
                 self._search = _Search(ask=ask, uid=entry.pod.uid, question=self.question(entry))
         if self._search is not None:
@@ -166,6 +171,14 @@ class Preempting:
         if not entry.standing.preempts or entry.refused_s is None or entry.refused_s > since_s:
             return False
         return (ask, entry.standing.priority, entry.line) not in self._rests and self._nominations.of(entry) is None
+
+    def _joins(self, ask: Ask, entry: Entry, now_s: float) -> bool:
+        """Keep for *entry* what becomes free beside those before it for whom others leave; whether there is any."""
+        placement = self._leftovers.place(ask, entry, self._planner.handoff.closed_nodes(now_s).keys())
+        if placement is None or self._is_over(entry, [placement], ()):
+            return False
+        self._nominate(entry, Eviction((), (placement,)), frozenset(), now_s)
+        return True
 
     # ------------------------------------------------------------------ searching
 
@@ -218,24 +231,32 @@ class Preempting:
         found = yield from steps
         if found is None or not found.victims:
             return found
-        pods = {one.pod.uid: one.pod for one in unit.members}
-        takes = [taken(self._planner.ledger, pods[at.pod], at.dialect, at.assignment) for at in found.placements]
         if reclaim is not None and not takes_back.isdisjoint(found.victims):
             asked = Counter[str]()
-            for amounts in takes:
+            for amounts in self._taken(found.placements):
                 asked.update(amounts)
             if not reclaim.is_due(asked):
                 return None
+        return None if self._is_over(entry, found.placements, found.victims) else found
+
+    def _taken(self, placements: Iterable[Placement]) -> list[dict[str, int]]:
+        """What *placements* take of queue and namespace."""
+        life, ledger = self._planner.life, self._planner.ledger
+        pods = [(at, one.pod) for at in placements if (one := life.get(at.pod)) is not None]
+        return [taken(ledger, pod, at.dialect, at.assignment) for at, pod in pods]
+
+    def _is_over(self, entry: Entry, placements: Iterable[Placement], victims: Iterable[PodUid]) -> bool:
+        """Whether *placements* of *entry*, or its gang, are more than it may hold once *victims* have left."""
         state, spender = self._planner.state, spender_of(entry.pod)
         if not state.books.limits(spender):
-            return found
-        leaving, beside = set(found.victims), list[tuple[Spender, Mapping[str, int]]]()
+            return False
+        leaving, beside = set(victims), list[tuple[Spender, Mapping[str, int]]]()
         for other in self._nominations:
             leaving.update(other.victims)
             if other.is_barred_to(entry):
                 beside += [(spender_of(one.pod), amounts) for one, amounts in awaited(state, other)]
         left = state.books.budget(spender, without=leaving, beside=beside)
-        return None if left is not None and any(left.spend(amounts) for amounts in takes) else found
+        return left is not None and any(left.spend(amounts) for amounts in self._taken(placements))
 
     def _go_on(self, search: _Search) -> None:
         started_s = self._clock()
@@ -302,12 +323,12 @@ class Preempting:
         )
         self._nominations.put(nomination)
         planner.actions.append(Preempt(nomination=nomination.uid, nominated=nominated, victims=victims))
-        message = (
-            f"{_pods(len(victims))} {nomination.whose} {_are(len(victims))} being evicted from {_on(nomination.nodes)}"
-        )
-        planner.actions.append(
-            Announce(about=about_pod(entry.pod), reason="Preempting", message=message, warning=False)
-        )
+        many, where = len(victims), _on(nomination.nodes)
+        if many:
+            message = f"{_pods(many)} {nomination.whose} {_are(many)} being evicted from {where}"
+            planner.actions.append(
+                Announce(about=about_pod(entry.pod), reason="Preempting", message=message, warning=False)
+            )
         self._tell(nomination)
 
     def _target(self, uid: PodUid) -> tuple[Target, NodeName] | None:
@@ -399,6 +420,9 @@ class Preempting:
         """Keep the room no more."""
         planner = self._planner
         self._nominations.drop(nomination)
+        self._leftovers.forget(nomination.nodes)
+        if how is End.IN_VAIN and not nomination.victims:
+            self._leftovers.in_vain(nomination.uid)
         self._metrics.preemptions.labels(how.value).inc()
         planner.wakes.hear(nomination.nodes)
         if how is End.PLACED:

@@ -89,6 +89,48 @@ def test_for_many_at_once_room_is_made_within_seconds():
     assert sorted(name for names in asked.values() for name in names) == [f"low{at:02d}" for at in range(many)]
 
 
+def test_nobody_leaves_for_a_pod_that_fits_beside_the_one_for_whom_another_leaves():
+    found = world(*(node(f"n{at}", cards=4) for at in range(3)))
+    full(found, *(f"low-{at}" for at in range(3)), number=4)
+    found.adds(*(pod(f"high-{at}", memory=MIB, priority=10) for at in range(6)))
+    waits(found)
+    for _ in range(10):
+        found.passes(0.1)
+    asked = asks(found)
+    assert {name: names for name, names in asked.items() if names} == {"high-0": ["low-0"], "high-4": ["low-1"]}
+    assert len(asked) == 6
+    for name in asked:
+        found.owner.preempting.asked(f"uid-{name}")
+    for at in range(2):
+        leaves(found, f"low-{at}")
+        found.gone(f"low-{at}")
+    # Whoever comes first goes first; then the others are placed beside it.
+    for _ in range(6):
+        placed(found)
+    assert {f"high-{at}" for at in range(6)} <= {one.name for one in found.pods.values() if one.node_name}
+    assert asks(found) == {}
+    assert not len(found.owner.planner.barring.nominations)
+
+
+def test_another_leaves_for_a_pod_that_waited_in_vain_for_what_others_left():
+    found = world(node("n1", cards=2), node("n2", cards=2))
+    full(found, "low-0", "low-1", number=2)
+    found.adds(*(pod(f"high-{at}", memory=MIB, priority=10) for at in range(2)))
+    waits(found)
+    found.passes(0.1)
+    assert asks(found) == {"high-0": ["low-0"], "high-1": []}
+    for at in range(2):
+        found.owner.preempting.asked(f"uid-high-{at}")
+    leaves(found, "low-0")
+    found.adds(pod("higher", memory=MIB, priority=20))
+    found.plan()
+    found.gone("low-0")
+    assert placed(found) == {"low-1", "higher", "high-0"}
+    for _ in range(8):
+        found.passes(1.0)
+    assert asks(found) == {"high-1": ["low-1"]}
+
+
 def test_a_pod_before_it_takes_the_room():
     found = world()
     full(found, "low")
