@@ -19,6 +19,8 @@ from core.view.fits import Fits, Place, fits_wish
 
 # Bytes.
 MANIFEST_MAX: Final = 256 * 2**10
+# Who may ask was decided before the manifest arrives, so a later one is not waited for.
+_ARRIVES_S: Final = 10.0
 _WHOLE: Final = re.compile(r"[1-9][0-9]{0,7}", re.ASCII)
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -38,7 +40,10 @@ class Asking:
         answer has the form of ``kubectl cards fits -o json``.
         """
         try:
-            text, wish = (await request.read()).decode(), _wish(request.query)
+            async with asyncio.timeout(_ARRIVES_S):
+                text, wish = (await request.read()).decode(), _wish(request.query)
+        except TimeoutError:
+            return _refused(408, f"the manifest did not arrive within {_ARRIVES_S:g} s; send it again")
         except web.HTTPRequestEntityTooLarge:
             return _refused(413, f"the manifest is too long; send at most {MANIFEST_MAX // 2**10} KiB")
         except UnicodeDecodeError:

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from cli.web import asking
 from cli.web.connections import Connections
 from cli.web.feed import Sees, Update
 from cli.web.reviewed import Reviewed
@@ -41,7 +42,7 @@ class Fed:
 
 @dataclass
 class Server:
-    """The API server's reviews, and how often it was asked. rights: by user, where it may list pods."""
+    """The API server's reviews, and how often it was asked. rights: by user, where it may list pods; "*": all."""
 
     rights: dict[str, set[str]] = field(default_factory=dict)
     asked: int = 0
@@ -53,7 +54,7 @@ class Server:
     async def subject_access_review(self, identity: Identity, access: Access) -> bool:
         self.asked += 1
         given = self.rights.get(identity.username.rpartition(":")[2], set())
-        return access.resource == "pods" and access.namespace in given
+        return "*" in given or (access.resource == "pods" and access.namespace in given)
 
 
 class Clock:
@@ -243,6 +244,21 @@ async def test_a_body_is_not_read(caplog):
         writer.close()
         await eventually(lambda: len(stage.connections) == 0)
     assert "Traceback" not in caplog.text
+
+
+async def test_a_manifest_that_does_not_arrive_is_not_waited_for(monkeypatch):
+    """Otherwise who may no longer see the cluster asks with rights of an hour ago."""
+    monkeypatch.setattr(asking, "_ARRIVES_S", 0.05)
+    async with staged() as stage:
+        stage.server.rights["anna"] = {"*"}
+        reader, writer = await stage.raw()
+        head = b"POST /v1/fits HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer anna\r\nContent-Length: 9\r\n\r\n"
+        writer.write(head + b"kind")
+        async with asyncio.timeout(5):
+            answer = await reader.read()
+        assert answer.split()[1] == b"408"
+        writer.close()
+        await eventually(lambda: len(stage.connections) == 0)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:"], ids=["silent", "half-a-head"])
