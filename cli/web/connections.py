@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import ssl
 from collections import Counter
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import structlog
 from aiohttp import web
@@ -21,6 +23,9 @@ CONNECTIONS_OF_ADDRESS: Final = 384
 # A connection without a call in progress ends after this; so does one whose head of a call does not arrive.
 _IDLE_S: Final = 30.0
 _SWEEP_S: Final = 1.0
+_HANDSHAKE_S: Final = 10.0
+# Without a free descriptor, accept fails at once; an immediate retry would loop.
+_PAUSE_S: Final = 0.2
 _HEAD_BYTES: Final = 16 * 1024
 # The library logs the heads of calls that it cannot read, with tokens in them.
 _SILENT: Final = logging.getLogger(f"{__name__}.silent")
@@ -36,7 +41,10 @@ _LIMITS: Final[dict[str, Any]] = {
 
 
 class Connections:
-    """Makes the protocol of each connection; closes those over a limit, and idle ones."""
+    """Accepts connections, and closes those over a limit, and idle ones.
+
+    A connection counts from the first packet on, because one whose TLS session never begins costs no less.
+    """
 
     def __init__(
         self,
@@ -50,14 +58,48 @@ class Connections:
         self._idle_s: Final = idle_s
         self._open: Final[dict[_Connection, str]] = {}
         self._addresses: Final[Counter[str]] = Counter()
+        self._beginning: Final[set[asyncio.Task[None]]] = set()
         self.refused = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def made(self, server: web.Server) -> RequestHandler:
-        """Return the protocol of a new connection, whose calls *server* answers."""
-        return _Connection(self, server)
+    async def accept(self, listening: socket.socket, server: web.Server, context: ssl.SSLContext | None) -> NoReturn:
+        """Let *server* answer calls to *listening*, over TLS if there is a *context*, until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    found, peer = await loop.sock_accept(listening)
+                except OSError as e:
+                    _log.warning("connection not accepted", error=str(e), pause_s=_PAUSE_S)
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+                one = _Connection(self, server)
+                if self._came(one, str(peer[0])):
+                    task = loop.create_task(self._begin(one, found, context), name="connection")
+                    self._beginning.add(task)
+                    task.add_done_callback(self._beginning.discard)
+                else:
+                    found.close()
+        finally:
+            listening.close()
+            for task in self._beginning:
+                task.cancel()
+
+    async def _begin(self, one: _Connection, found: socket.socket, context: ssl.SSLContext | None) -> None:
+        try:
+            found.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: one, found, ssl=context, ssl_handshake_timeout=_HANDSHAKE_S if context is not None else None
+            )
+        except OSError:  # common, and includes timeouts
+            found.close()
+            self.left(one)
+        except asyncio.CancelledError:
+            found.close()
+            self.left(one)
+            raise
 
     async def run(self) -> None:
         """Close idle connections until cancelled."""
@@ -86,7 +128,7 @@ class Connections:
             one.calls -= 1
             one.since_s = asyncio.get_running_loop().time()
 
-    def came(self, one: _Connection, address: str) -> bool:
+    def _came(self, one: _Connection, address: str) -> bool:
         """Return whether *one* may stay, and count it."""
         if len(self._open) >= self._most or self._addresses[address] >= self._of_address:
             self.refused += 1
@@ -115,13 +157,6 @@ class _Connection(RequestHandler):
         self._place = place
         self.calls = 0
         self.since_s = loop.time()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
-        super().connection_made(transport)
-        peer = transport.get_extra_info("peername") or ("",)
-        if not self._place.came(self, str(peer[0])):
-            self.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """See `asyncio.Protocol`."""

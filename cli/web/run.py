@@ -7,7 +7,6 @@ import random
 import signal
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
 import structlog
@@ -40,11 +39,10 @@ _log: Final = structlog.get_logger()
 
 _EVERYTHING: Final = Sees(nodes=True, namespace="", home="")
 _CERTIFICATE_S: Final = 2.0
-_HANDSHAKE_S: Final = 10.0
 _SHUTDOWN_S: Final = 2.0
+_BACKLOG: Final = 1024
 # Settings are read again after this.
 _CONFIGURATION_S: Final = 60.0
-_BACKLOG: Final = 1024
 
 
 async def run(options: Options, environ: Mapping[str, str]) -> None:
@@ -159,16 +157,13 @@ class Serving:
         """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._connections.run(), name="idle connections")
-            server: asyncio.Server | None = None
-            try:
-                while True:
-                    await self._look_at_certificate()
-                    if server is None and self._source.is_serving:
-                        server = await self._listen(self._options.listen)
-                    await asyncio.sleep(_CERTIFICATE_S)
-            finally:
-                if server is not None:
-                    server.close()
+            is_listening = False
+            while True:
+                await self._look_at_certificate()
+                if not is_listening and self._source.is_serving:
+                    is_listening = True
+                    tasks.create_task(self._answer(self._options.listen), name="page")
+                await asyncio.sleep(_CERTIFICATE_S)
 
     async def _look_at_certificate(self) -> None:
         try:
@@ -179,23 +174,18 @@ class Serving:
             self._why_no_certificate = str(e)
             _log.warning("no certificate to serve the page with", error=str(e))
 
-    async def _listen(self, address: Address) -> asyncio.Server:
+    async def _answer(self, address: Address) -> None:
         answering = self._runner.server
         if answering is None:
             raise InvariantError("the page is not set up yet")
         try:
-            server = await asyncio.get_running_loop().create_server(
-                partial(self._connections.made, answering),
-                sock=bound(address),
-                ssl=self._context,
-                ssl_handshake_timeout=_HANDSHAKE_S,
-                backlog=_BACKLOG,
-            )
+            found = bound(address)
+            found.listen(_BACKLOG)
         except OSError as e:
             raise ConfigError([cannot_listen("--listen", address, e)]) from e
-        port = server.sockets[0].getsockname()[1]
-        _log.info("web serving", listen=str(Address(host=address.host, port=port)))
-        return server
+        taken = Address(host=address.host, port=found.getsockname()[1])
+        _log.info("web serving", listen=str(taken))
+        await self._connections.accept(found, answering, self._context)
 
 
 class Figures(Collector):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import aiohttp
@@ -86,7 +87,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(*updates: Update, idle_s: float = 30.0, of_address: int = 384) -> AsyncIterator[Stage]:
+async def staged(
+    *updates: Update, idle_s: float = 30.0, of_address: int = 384, context: ssl.SSLContext | None = None
+) -> AsyncIterator[Stage]:
     server, feed, clock = Server({"anna": {"default"}}), Fed(*updates), Clock()
     calls: Any = server
     callers = Reviewed(Reviews(calls, clock=clock), clock=clock, again_s=0.01)
@@ -98,17 +101,18 @@ async def staged(*updates: Update, idle_s: float = 30.0, of_address: int = 384) 
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     assert runner.server is not None
-    loop = asyncio.get_running_loop()
-    listening = await loop.create_server(partial(connections.made, runner.server), HOST, 0)
-    port = listening.sockets[0].getsockname()[1]
+    listening = socket.create_server((HOST, 0), backlog=1024)
+    listening.setblocking(False)
+    port = listening.getsockname()[1]
     connector = aiohttp.TCPConnector(limit=0)
     async with asyncio.timeout(60), aiohttp.ClientSession(connector=connector) as session:
-        sweeping = asyncio.create_task(connections.run())
+        serving = [connections.run(), connections.accept(listening, runner.server, context)]
+        tasks = [asyncio.create_task(one) for one in serving]
         try:
             yield Stage(port, server, feed, clock, callers, connections, session)
         finally:
-            sweeping.cancel()
-            listening.close()
+            for task in tasks:
+                task.cancel()
             await runner.cleanup()
 
 
@@ -285,3 +289,16 @@ async def test_one_address_does_not_take_all_connections():
             one.close()
         await eventually(lambda: len(stage.connections) == 0)
         assert await stage.get("/") == 200
+
+
+async def test_connections_count_before_their_tls_sessions_begin():
+    async with staged(of_address=5, context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)) as stage:
+        held = [await stage.raw() for _ in range(5)]
+        await eventually(lambda: len(stage.connections) == 5)
+        reader, writer = await stage.raw()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readexactly(1)
+        assert stage.connections.refused == 1
+        for _, one in (*held, (reader, writer)):
+            one.close()
+        await eventually(lambda: len(stage.connections) == 0)
