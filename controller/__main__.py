@@ -11,7 +11,7 @@ from controller.failpoints import Reached, go_on
 from controller.run import Controller
 from core.errors import ConfigError, InvariantError
 from kube.lease import LeaseLostError
-from runtime.process import configure_log, fast_loop
+from runtime.process import configure_log, fast_loop, first, problems
 
 _OK, _LEASE_LOST, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 1, 2, 3
 
@@ -45,28 +45,16 @@ def exit_code(run: Callable[[], None]) -> int:
     try:
         run()
     except* ConfigError as group:
-        for problem in _problems(group):
+        for problem in problems(group):
             print(f"controller: {problem}", file=sys.stderr)
         code = _BAD_CONFIGURATION
     except* LeaseLostError as group:
-        print(f"controller: stopping, so that another one leads: {_first(group)}", file=sys.stderr)
+        print(f"controller: stopping, so that another one leads: {first(group)}", file=sys.stderr)
         code = _LEASE_LOST
     except* InvariantError as group:
-        print(f"controller: an invariant is broken; stopping to rebuild its state: {_first(group)}", file=sys.stderr)
+        print(f"controller: an invariant is broken; stopping to rebuild its state: {first(group)}", file=sys.stderr)
         code = _WE_ARE_WRONG
     return code
-
-
-def _problems(group: BaseExceptionGroup[ConfigError]) -> list[str]:
-    found: list[str] = []
-    for one in group.exceptions:
-        found += _problems(one) if isinstance(one, BaseExceptionGroup) else list(one.problems)
-    return found
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    one = group.exceptions[0]
-    return _first(one) if isinstance(one, BaseExceptionGroup) else one
 
 
 if __name__ == "__main__":

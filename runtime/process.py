@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from core.errors import ConfigError
 from runtime.options import LogFormat
 
 # More than any port may hold. Some systems allow a billion files, and the kernel would make a table of that size.
@@ -97,6 +98,20 @@ def raise_file_limit() -> int:
 def connections_of(wanted: int, files: int) -> int:
     """Return how many connections a port may hold with *files* open files; the process needs some files itself."""
     return max(_LEAST_CONNECTIONS, min(wanted, files - _OTHER_FILES))
+
+
+def problems(group: BaseExceptionGroup[ConfigError]) -> list[str]:
+    """Return every problem of the errors in *group*."""
+    found: list[str] = []
+    for one in group.exceptions:
+        found += problems(one) if isinstance(one, BaseExceptionGroup) else list(one.problems)
+    return found
+
+
+def first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error in *group* that is no group."""
+    one = group.exceptions[0]
+    return first(one) if isinstance(one, BaseExceptionGroup) else one
 
 
 def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -10,11 +10,12 @@ from cli.web.run import run
 from core.errors import ConfigError
 from kube.credentials import mistake_in
 from kube.errors import CredentialsError
-from runtime.process import configure_log, fast_loop
+from runtime.process import configure_log, fast_loop, first, problems
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run until a signal ends it. Return 0 after a clean end, 1 for unusable credentials, 2 for unusable flags."""
+    code = 0
     try:
         options = parse(argv, environ)
         if mistake := mistake_in(kubeconfig=options.kubeconfig, environ=environ):
@@ -22,14 +23,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         configure_log(options.log_format)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             runner.run(run(options, environ))
-    except ConfigError as e:
-        for problem in e.problems:
+    except* ConfigError as group:
+        for problem in problems(group):
             print(f"web: {problem}", file=sys.stderr)
-        return 2
-    except CredentialsError as e:
-        print(f"web: {e}", file=sys.stderr)
-        return 1
-    return 0
+        code = 2
+    except* CredentialsError as group:
+        print(f"web: {first(group)}", file=sys.stderr)
+        code = 1
+    return code
 
 
 if __name__ == "__main__":
