@@ -7,7 +7,7 @@ Two servers share the page: `cli.web.local` asks for a key and shows what the us
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -52,8 +52,12 @@ class Callers(Protocol):
         """
         ...
 
-    def streaming(self, request: web.Request) -> AbstractContextManager[None]:
-        """Count a stream of the caller while it is open."""
+    def streaming(self, request: web.Request) -> AbstractAsyncContextManager[None]:
+        """Count a stream of the caller while it is open.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
         ...
 
     async def while_seen(self, request: web.Request, sees: Sees, sending: Coroutine[Any, Any, None]) -> None:

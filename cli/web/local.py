@@ -7,7 +7,7 @@ import hmac
 import secrets
 import webbrowser
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -115,7 +115,7 @@ class WithKey:
         del request, access
         return True
 
-    def streaming(self, request: web.Request) -> AbstractContextManager[None]:
+    def streaming(self, request: web.Request) -> AbstractAsyncContextManager[None]:
         """See `Callers`."""
         del request
         return nullcontext()

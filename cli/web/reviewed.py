@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import structlog
@@ -36,7 +35,8 @@ _PER_S: Final = 40.0
 _REVIEW_COST: Final = 10.0
 _ADDRESSES_MAX: Final = 4096
 _STREAMS_MAX: Final = 256
-_STREAMS_OF_TOKEN: Final = 16
+# Who has one token can get more.
+_STREAMS_OF_USER: Final = 16
 # Rights of an open stream are looked up this often; as answers are remembered, the API server is asked once a minute.
 _AGAIN_S: Final = NO_S
 
@@ -45,7 +45,7 @@ class Reviewed:
     """`cli.web.callers.Callers` with a token. A call may name the namespace to show if its caller may see no more.
 
     Attributes:
-        streams: open streams, by hash of their token.
+        streams: open streams, by user.
         limited: number of calls over the limit of their address.
     """
 
@@ -62,7 +62,7 @@ class Reviewed:
         self._buckets: Final = Buckets(_BUCKET, _PER_S, addresses_max=_ADDRESSES_MAX, clock=clock)
         self._again_s: Final = again_s
         self._streams_max: Final = streams_max
-        self.streams: Final[Counter[bytes]] = Counter()
+        self.streams: Final[Counter[str]] = Counter()
         self.limited = 0
 
     async def admit(self, request: web.Request) -> None:
@@ -101,19 +101,19 @@ class Reviewed:
         """See `Callers`."""
         return await self._reviews.allows(_token(request), access)
 
-    @contextmanager
-    def streaming(self, request: web.Request) -> Iterator[None]:
+    @asynccontextmanager
+    async def streaming(self, request: web.Request) -> AsyncIterator[None]:
         """See `Callers`."""
-        key = hashlib.sha256(_token(request).encode(errors="replace")).digest()
-        if self.streams[key] >= _STREAMS_OF_TOKEN or self.streams.total() >= self._streams_max:
+        user = (await self._reviews.identity(_token(request))).username
+        if self.streams[user] >= _STREAMS_OF_USER or self.streams.total() >= self._streams_max:
             raise RefusedError(429, "too many pages are open; close some")
-        self.streams[key] += 1
+        self.streams[user] += 1
         try:
             yield
         finally:
-            self.streams[key] -= 1
-            if not self.streams[key]:
-                del self.streams[key]
+            self.streams[user] -= 1
+            if not self.streams[user]:
+                del self.streams[user]
 
     async def while_seen(self, request: web.Request, sees: Sees, sending: Coroutine[Any, Any, None]) -> None:
         """See `Callers`: a stream also ends if the API server can no longer be asked."""

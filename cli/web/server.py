@@ -103,7 +103,7 @@ class Page:
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Send server-sent events, each an `Update`."""
         sees, feed = await self._callers.sees(request), self._fed()
-        with self._callers.streaming(request):
+        async with self._callers.streaming(request):
             answer = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
             await answer.prepare(request)
             await self._callers.while_seen(request, sees, self._send(request, answer, feed.updates(sees)))
