@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 import structlog
@@ -22,12 +22,13 @@ from core.card_time import Part, Payee
 from core.errors import InvalidRequestError, quoted
 from core.history.minutes import Key, Minute, MinuteRecord, Sums
 from core.history.pods import Life
-from core.view.history import day, why
+from core.view.history import day, time_text, why
 from core.wire.history import life_line, minute_line, pack, read_lives, read_minutes
 from kube.calls import Calls, namespace_path
 from kube.errors import ApiError
 
 _log: Final = structlog.get_logger()
+_V = TypeVar("_V")
 
 # Together so much that the object stays under 256 KiB with its metadata.
 PODS_CHARACTERS: Final = 176 * 2**10
@@ -40,6 +41,8 @@ _LATE_S: Final = 1.0
 _READ_S: Final = 3.0
 # A standby reads again what its leader stored when it is asked after this long.
 _STORED_S: Final = 20.0
+# The clocks of two nodes may differ by so much.
+_AHEAD_S: Final = 300.0
 _BILLION_PER_MS: Final = 1_000_000
 _WAITS: Final = frozenset(
     {Stage.READY, Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.PREPARING, Stage.TURN},
@@ -126,7 +129,7 @@ class History:
         try:
             async with asyncio.timeout(_READ_S):
                 text = await self.calls.get_config_map(self._where.namespace, self._where.name)
-            found = await asyncio.to_thread(_unpacked, text)
+            found = await asyncio.to_thread(_unpacked, text, self._wall())
         except (ApiError, TimeoutError) as e:
             found = Stored(notes=(f"it cannot be read: {e or 'no answer in time'}",))
         notes = tuple(
@@ -172,7 +175,9 @@ class History:
         stored_s = float(self._stored.at_s)
         while True:
             # Minutes end a little late, so that a write is due again after a minute.
-            if self._where is not None and self.calls is not None and self._wall() >= stored_s + _MINUTE_S - _LATE_S:
+            # The clock may be set back.
+            is_stored = 0.0 <= self._wall() - stored_s < _MINUTE_S - _LATE_S
+            if self._where is not None and self.calls is not None and not is_stored:
                 stored_s = self._wall()
                 await self._store(self.calls, self._where)
             await asyncio.sleep(_MINUTE_S - self._wall() % _MINUTE_S)
@@ -214,24 +219,40 @@ class History:
             self._told = ""
 
 
-def _unpacked(text: bytes) -> Stored:
-    """Return what the ConfigMap *text* stores; a part that cannot be read is left out, with a note."""
+def _unpacked(text: bytes, now_s: float) -> Stored:
+    """Return what the ConfigMap *text* stores; a part that cannot be read is left out, with a note.
+
+    So is a part from a clock that was far ahead of *now_s*: later than all others, its minutes would replace them.
+    """
     try:
         data = _decoder.decode(text).binaryData
     except (msgspec.MsgspecError, ValueError) as e:
         return Stored(notes=(str(e),))
     found, notes = Stored(), []
     try:
-        at_s, lives = read_lives(data.get("pods", ""))
+        at_s, lives = _checked("its pods", now_s, read_lives(data.get("pods", "")))
         found = found._replace(lives=lives, at_s=at_s)
     except InvalidRequestError as e:
         notes.append(str(e))
     try:
-        at_s, minutes = read_minutes(data.get("minutes", ""))
+        at_s, minutes = _checked("its minutes", now_s, read_minutes(data.get("minutes", "")))
+        minutes = [one for one in minutes if one.at * _MINUTE_S <= now_s + _AHEAD_S]
         found = found._replace(minutes=minutes, at_s=max(at_s, found.at_s))
     except InvalidRequestError as e:
         notes.append(str(e))
     return found._replace(notes=tuple(notes))
+
+
+def _checked(what: str, now_s: float, read: tuple[int, _V]) -> tuple[int, _V]:
+    """Return what was *read*, with the time at which it was stored.
+
+    Raises:
+        InvalidRequestError: that time is still to come.
+    """
+    at_s, _ = read
+    if at_s > now_s + _AHEAD_S:
+        raise InvalidRequestError(what, f"stored at {time_text(at_s)}", "set the clocks of the nodes")
+    return read
 
 
 def _spent(before: Mapping[Payee, int], after: Mapping[Payee, int]) -> dict[Key, Sums]:

@@ -27,7 +27,10 @@ _END_BYTES: Final = 32
 _REMEDY: Final = "remove the ConfigMap's binaryData; the leader writes it again"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
-_Event = tuple[What, _Count, _Count, _Count, _Count, str, str]
+# Unix seconds, and minutes, up to the year 9999, after which no time can be told.
+_Second = Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800)]
+_Minute = Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800 // 60)]
+_Event = tuple[What, _Second, _Second, _Count, _Count, str, str]
 _Row = tuple[str, str, str, _Count, _Count, _Count, _Count]
 _V = TypeVar("_V")
 
@@ -35,12 +38,12 @@ _V = TypeVar("_V")
 class _Head(msgspec.Struct, frozen=True):
     format: str
     version: int
-    at_s: _Count
+    at_s: _Second
 
 
 _head_decoder: Final = msgspec.json.Decoder(_Head)
 _life_decoder: Final = msgspec.json.Decoder(tuple[str, str, Annotated[list[_Event], msgspec.Meta(min_length=1)]])
-_minute_decoder: Final = msgspec.json.Decoder(tuple[_Count, list[_Row]])
+_minute_decoder: Final = msgspec.json.Decoder(tuple[_Minute, list[_Row]])
 
 
 def life_line(life: Life) -> bytes:

@@ -20,7 +20,7 @@ keys = st.builds(Key, st.sampled_from(["vgpu", "hami"]), words, words)
 sums = st.builds(Sums, *[st.integers(0, 10**6)] * 4)
 minutes = st.builds(Minute, st.integers(0, 40), st.dictionaries(keys, sums, max_size=12))
 texts = st.text(max_size=40)
-times = st.integers(0, 2**40)
+times = st.integers(0, 2**37)  # the year 6325
 events = st.builds(PodEvent, st.sampled_from(What), times, times, times, times, texts, texts)
 lives = st.builds(
     Life, st.uuids().map(lambda uid: PodUid(str(uid))), texts, st.lists(events, min_size=1, max_size=4).map(tuple)
@@ -130,6 +130,9 @@ HEAD = b'{"format":"cardshare-history","version":1,"at_s":1}\n'
         packed(HEAD + b'["u","ns/p",[["asked",1,1,-1,0,"",""]]]\n'),
         packed(HEAD + b'["u","ns/p",[["slept",1,1,1,0,"",""]]]\n'),
         packed(HEAD + b"[1,2\n"),
+        packed(b'{"format":"cardshare-history","version":1,"at_s":253402300800}\n'),
+        packed(HEAD + b'["u","ns/p",[["asked",1,253402300800,1,0,"",""]]]\n'),
+        packed(HEAD + b"[4223371680,[]]\n"),
         packed(HEAD + b" " * (17 * 2**20)),
     ],
 )

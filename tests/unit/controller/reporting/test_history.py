@@ -10,11 +10,11 @@ from controller.config import PodName
 from controller.inbox import Inbox
 from controller.reporting.history import MINUTES_CHARACTERS, PODS_CHARACTERS, History
 from controller.reporting.share_seconds import ShareSeconds
-from core.history.minutes import Key, Sums
+from core.history.minutes import Key, Minute, Sums
 from core.history.pods import Life, PodEvent, What
 from core.model import PodUid
 from core.view.history import time_text
-from core.wire.history import life_line, pack
+from core.wire.history import life_line, minute_line, pack
 from kube.errors import ApiForbiddenError
 from tests.property.test_history_minutes import finished
 from tests.support.servers.fake_calls import FakeCalls
@@ -23,6 +23,7 @@ from tests.support.worlds.world import World, node, pod
 pytestmark = pytest.mark.looptime
 WHERE = PodName("cardshare-system", "cardshare-history")
 PATH = "/api/v1/namespaces/cardshare-system/configmaps/cardshare-history"
+KEY = Key("vgpu", "T4", "q")
 NOON_S = 1_700_000_040.0  # a whole minute
 
 
@@ -45,9 +46,10 @@ class Leader:
         )
         self.history.calls = calls
         self.leads = leads
+        self.ahead_s = 0.0
 
     def wall(self) -> float:
-        return NOON_S + asyncio.get_running_loop().time()
+        return NOON_S + self.ahead_s + asyncio.get_running_loop().time()
 
     def clock_ms(self) -> int:
         return round(1000 * asyncio.get_running_loop().time())
@@ -152,6 +154,38 @@ async def test_a_store_that_cannot_be_read_or_written_stops_nothing():
     assert len(calls.of("patch")) == 4
     answer = await leader.history.day()
     assert (answer["minutes"], "no right" in answer["notes"][0]) == (2, True)
+
+
+async def test_what_was_stored_by_a_clock_that_was_ahead_is_reported_and_ignored():
+    calls, later_s = Calls(), int(NOON_S) + 90_000
+    life = Life(PodUid("u"), "default/old", (PodEvent(What.ASKED, later_s, later_s),))
+    pods = finished(pack([life_line(life)], 1000, later_s))
+    minutes = finished(pack([minute_line(Minute(later_s // 60, {KEY: Sums(1)}))], 1000, later_s))
+    calls.raw[PATH] = json.dumps({"binaryData": {"pods": pods, "minutes": minutes}}).encode()
+    leader = await Leader(calls).begin()
+    await leader.passes(181.0)
+    answer = await leader.history.day()
+    assert answer["minutes"] == 2
+    assert [time_text(later_s) in note for note in answer["notes"]] == [True, True]
+    assert len(calls.of("patch")) == 4
+
+
+async def test_of_a_record_those_minutes_count_that_are_over():
+    """The clock of the leader before was ahead for a while."""
+    calls, now = Calls(), int(NOON_S) // 60
+    lines = [minute_line(Minute(at, {KEY: Sums(1)})) for at in (now + 10_000, now - 1, now - 2)]
+    minutes = finished(pack(lines, 1000, int(NOON_S)))
+    calls.raw[PATH] = json.dumps({"binaryData": {"minutes": minutes}}).encode()
+    leader = await Leader(calls).begin()
+    assert [one.at for one in leader.history.minutes.newest()] == [now - 1, now - 2]
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_storing():
+    calls = Calls()
+    leader = await Leader(calls).begin()
+    asyncio.get_running_loop().call_later(90.0, setattr, leader, "ahead_s", -86_400.0)
+    await leader.passes(181.0)
+    assert len(calls.of("patch")) == 4
 
 
 async def test_minutes_are_what_cards_and_queues_were_used_for():
