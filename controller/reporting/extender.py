@@ -21,6 +21,7 @@ from core.model import Node, NodeName
 from core.placing.decide import placed_on
 from core.placing.shape import Shape, takes
 from core.wire.extender import ExtenderArgs, decode_extender_args, encode_filter_error, encode_filter_result
+from core.wire.nodes import decode_node
 from runtime.calls import Call, RefusedCallError, Reply
 
 PATH: Final = "/v1/extender/filter"
@@ -89,7 +90,7 @@ class Extender:
             if name in ledger.states:
                 why = _KEPT if name in kept else _why_not(owner, args, shape, name)
             else:
-                why = _why_not_new(owner, shape, one.node) if one.node is not None else _ABSENT
+                why = _why_not_new(owner, shape, decode_node(one.text)) if one.text else _ABSENT
             if why:
                 refused[one.name] = why
             await work.give_way()

@@ -1,7 +1,9 @@
 """A scheduler extender's question and answer, as kube-scheduler and Cluster Autoscaler's simulation write them.
 
 Source: kubernetes, k8s.io/kube-scheduler/extender/v1: ExtenderArgs, ExtenderFilterResult. Go writes these keys with a
-capital letter and reads them with any; so does this module.
+capital letter, and did without; both are read.
+
+Of nodes in the question only the names are read: most of them are nodes of the cluster, whose objects do not matter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,24 +12,47 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from core.errors import InvalidRequestError
-from core.model import Node, Pod
-from core.wire.nodes import decode_node
+from core.model import Pod
 from core.wire.pods import decode_pod
 
 # No cluster has more nodes, and no autoscaler asks about so many.
 NODES_MAX: Final = 20_000
 _BODY: Final = "ExtenderArgs"
+_NONE: Final = msgspec.Raw()
+_NULL: Final = msgspec.Raw(b"null")
 
 
-class _List(msgspec.Struct, frozen=True):
+class _Args(msgspec.Struct, frozen=True):
+    """The keys, as Go writes them now and before."""
+
+    Pod: msgspec.Raw = _NONE
+    pod: msgspec.Raw = _NONE
+    Nodes: msgspec.Raw = _NULL
+    nodes: msgspec.Raw = _NULL
+    NodeNames: msgspec.Raw = _NULL
+    nodenames: msgspec.Raw = _NULL
+
+
+class _Metadata(msgspec.Struct, frozen=True, gc=False):
+    name: str
+
+
+class _Named(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Metadata
+
+
+class _Names(msgspec.Struct, frozen=True):
+    items: list[_Named] | None = None
+
+
+class _Texts(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
 class Candidate(NamedTuple):
-    """One node of the question: its object and the object's JSON, or only its name."""
+    """One node of the question: its name, and its object's JSON, which may be unreadable; "" if only it is named."""
 
     name: str
-    node: Node | None = None
     text: bytes = b""
 
 
@@ -39,8 +64,9 @@ class ExtenderArgs(NamedTuple):
     has_objects: bool
 
 
-_keys: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_list: Final = msgspec.json.Decoder(_List | None)
+_args: Final = msgspec.json.Decoder(_Args)
+_named: Final = msgspec.json.Decoder(_Names | None)
+_texts: Final = msgspec.json.Decoder(_Texts)
 _names: Final = msgspec.json.Decoder(list[str] | None)
 
 
@@ -50,19 +76,23 @@ def decode_extender_args(text: bytes | bytearray) -> ExtenderArgs:
     Raises:
         InvalidRequestError: they are unreadable; names the place.
     """
-    keys = {key.lower(): raw for key, raw in _decoded(_keys, text, _BODY, "write a JSON object").items()}
-    if "pod" not in keys:
+    keys = _decoded(_args, text, _BODY, "write a JSON object")
+    asked, nodes = bytes(keys.Pod or keys.pod), _given(keys.Nodes, keys.nodes)
+    if not asked:
         raise InvalidRequestError(f"{_BODY}.Pod", "", "write the pod that is to be placed")
-    pod = decode_pod(bytes(keys["pod"]))
-    listed = _decoded(_list, keys.get("nodes", b"null"), f"{_BODY}.Nodes", "write a list of nodes")
-    names = _decoded(_names, keys.get("nodenames", b"null"), f"{_BODY}.NodeNames", "write a list of names")
+    pod, place = decode_pod(asked), f"{_BODY}.Nodes"
+    listed = _decoded(_named, nodes, place, "write a list of nodes, each with metadata.name")
     if listed is not None:
-        found = [bytes(raw) for raw in listed.items or ()]
-        _bound(len(found))
-        return ExtenderArgs(pod, tuple(_candidate(one) for one in found), has_objects=True)
+        named = listed.items or []
+        _bound(len(named))
+        found = _decoded(_texts, nodes, place, "write a list of nodes").items or []
+        candidates = (Candidate(one.metadata.name, bytes(raw)) for one, raw in zip(named, found, strict=True))
+        return ExtenderArgs(pod, tuple(candidates), has_objects=True)
+    names_text = _given(keys.NodeNames, keys.nodenames)
+    _bound(bytes(names_text).count(b",") + 1)  # names have none
+    names = _decoded(_names, names_text, f"{_BODY}.NodeNames", "write a list of names")
     if names is None:
-        raise InvalidRequestError(f"{_BODY}.Nodes", "", "write Nodes or NodeNames")
-    _bound(len(names))
+        raise InvalidRequestError(place, "", "write Nodes or NodeNames")
     return ExtenderArgs(pod, tuple(Candidate(name) for name in names), has_objects=False)
 
 
@@ -97,9 +127,8 @@ def _encode(
     return msgspec.json.encode(result) + b"\n"
 
 
-def _candidate(text: bytes) -> Candidate:
-    node = decode_node(text)
-    return Candidate(str(node.name), node, text)
+def _given(now: msgspec.Raw, before: msgspec.Raw) -> msgspec.Raw:
+    return before if bytes(now) == b"null" else now
 
 
 def _raw(text: bytes) -> msgspec.Raw:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import tracemalloc
+from contextlib import suppress
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,9 @@ import pytest
 from controller.inbox import Inbox
 from controller.reporting import extender
 from controller.reporting.extender import PATH, Extender
+from core.errors import InvalidRequestError
 from core.settings import NodeKind
+from core.wire.extender import decode_extender_args
 from runtime.calls import RefusedCallError
 from tests.support.worlds.world import MEMORY, NUMBER, World, node, pod
 
@@ -33,6 +37,9 @@ def asked(memory: int = 1000, scheduler: str = "cardshare", **spec: Any) -> dict
         "metadata": {"name": "p", "namespace": "default", "uid": "u"},
         "spec": {"schedulerName": scheduler, "containers": [container], **spec},
     }
+
+
+POD = json.dumps(asked()).encode()
 
 
 def template(name: str = "template-1", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -142,6 +149,33 @@ async def test_a_question_that_is_none_gets_an_error_that_says_where(question):
     found = await ask(World(node("a")), question)
     assert found["Error"]
     assert (found["Nodes"], found["NodeNames"], found["FailedNodes"]) == (None, None, {})
+
+
+async def test_an_object_that_cannot_be_read_matters_only_if_it_is_judged():
+    broken = {"metadata": {"name": "a"}, "status": {"capacity": 1}}
+    found = await ask(World(node("a")), {"Pod": asked(), "Nodes": {"items": [broken]}})
+    assert (found["Nodes"]["items"], found["Error"]) == ([broken], "")
+    found = await ask(World(), {"Pod": asked(), "Nodes": {"items": [broken]}})
+    assert "status.capacity" in found["Error"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"Pod":%s,"Nodes":{"items":[%s0]}}' % (POD, b"0," * 10**6),
+        b'{"Pod":%s,"NodeNames":[%s"aa"]}' % (POD, b'"aa",' * 10**6),
+        b'{%s"Pod":%s,"NodeNames":["a"]}' % (b"".join(b'"%d":0,' % key for key in range(10**5)), POD),
+    ],
+    ids=["nodes", "names", "keys"],
+)
+def test_what_nobody_asks_takes_no_more_memory_than_its_text(text):
+    tracemalloc.start()
+    try:
+        with suppress(InvalidRequestError):
+            decode_extender_args(text)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 async def test_what_takes_too_long_is_said_and_too_many_at_once_are_refused(monkeypatch):
