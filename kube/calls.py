@@ -5,7 +5,7 @@ process, a call raises `kube.errors.ApiError` and nothing else; the subclass say
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -72,12 +72,16 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The owner of a token, as the API server sees it; *authenticated* is `False` for an unknown token."""
+    """The owner of a token, as the API server sees it; *authenticated* is `False` for an unknown token.
+
+    extra: what else an authorizer may judge by, such as the scopes to which a token is restricted.
+    """
 
     authenticated: bool
     username: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
     error: str = ""
 
 
@@ -98,6 +102,7 @@ class _User(msgspec.Struct, frozen=True):
     username: str | None = ""
     uid: str | None = ""
     groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
 
 
 class _TokenStatus(msgspec.Struct, frozen=True):
@@ -295,6 +300,7 @@ class Calls:
             username=status.user.username or "",
             uid=status.user.uid or "",
             groups=tuple(status.user.groups or ()),
+            extra=status.user.extra or {},
             error=status.error or ("" if meant_for_us else "the token was made for another audience"),
         )
 
@@ -304,6 +310,7 @@ class Calls:
             "user": identity.username,
             "uid": identity.uid,
             "groups": list(identity.groups),
+            "extra": identity.extra,
         }
         if access.path:
             spec["nonResourceAttributes"] = {"verb": access.verb, "path": access.path}

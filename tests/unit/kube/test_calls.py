@@ -148,9 +148,9 @@ async def test_a_write_whose_answer_cannot_be_read_is_of_unknown_outcome():
     ("status", "audiences", "identity"),
     [
         (
-            {"authenticated": True, "user": {"username": "u", "uid": "1", "groups": ["g"]}},
+            {"authenticated": True, "user": {"username": "u", "uid": "1", "groups": ["g"], "extra": {"scopes": ["s"]}}},
             (),
-            Identity(authenticated=True, username="u", uid="1", groups=("g",)),
+            Identity(authenticated=True, username="u", uid="1", groups=("g",), extra={"scopes": ["s"]}),
         ),
         (
             {"authenticated": True, "user": {"username": "u"}, "audiences": ["cards"]},
@@ -175,11 +175,11 @@ async def test_a_token_is_whom_the_server_says_and_only_if_made_for_us(status, a
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_an_access_is_what_the_server_allows(allowed):
     server = Recorder(json.dumps({"status": {"allowed": allowed}}).encode())
-    who = Identity(authenticated=True, username="u", groups=("g",))
+    who = Identity(authenticated=True, username="u", groups=("g",), extra={"scopes": ["s"]})
     access = Access(verb="get", resource="pods", namespace="ns", name="a")
     assert await Calls(server).subject_access_review(who, access) is allowed
     spec = server.only[2]["spec"]
-    assert (spec["user"], spec["groups"]) == ("u", ["g"])
+    assert (spec["user"], spec["groups"], spec["extra"]) == ("u", ["g"], {"scopes": ["s"]})
     assert spec["resourceAttributes"]["resource"] == "pods"
 
 
