@@ -18,7 +18,7 @@ from cli.web.callers import RefusedError
 from cli.web.feed import Sees
 from kube.calls import Access
 from kube.errors import ApiError
-from kube.reviews import NO_S, Reviews, bearer
+from kube.reviews import NO_S, YES_S, Reviews, bearer
 
 _log: Final = structlog.get_logger()
 
@@ -37,7 +37,8 @@ _ADDRESSES_MAX: Final = 4096
 _STREAMS_MAX: Final = 256
 # Who has one token can get more.
 _STREAMS_OF_USER: Final = 16
-# Rights of an open stream are looked up this often; as answers are remembered, the API server is asked once a minute.
+# The rights that an open stream needs are looked up this often; as they are remembered, the API server is asked once a
+# minute. Other rights are remembered for a shorter time, so these are looked up once a minute.
 _AGAIN_S: Final = NO_S
 
 
@@ -59,6 +60,7 @@ class Reviewed:
     ) -> None:
         """Prepare; *again_s*: how often the rights of an open stream are looked up."""
         self._reviews: Final = reviews
+        self._clock: Final = clock
         self._buckets: Final = Buckets(_BUCKET, _PER_S, addresses_max=_ADDRESSES_MAX, clock=clock)
         self._again_s: Final = again_s
         self._streams_max: Final = streams_max
@@ -129,10 +131,19 @@ class Reviewed:
         _log.warning("a call was not answered", error=str(error))
         return "the cluster cannot be read now; try again"
 
+    async def _may_still(self, request: web.Request, sees: Sees) -> bool:
+        needed = [_pods(sees.namespace), *([_NODES] if sees.nodes else ()), *([_QUEUES] if sees.queues else ())]
+        return all([await self.may(request, one) for one in needed])
+
     async def _until_changed(self, request: web.Request, sees: Sees) -> None:
+        full_s = self._clock() + YES_S
         while True:
             try:
-                if await self.sees(request) != sees:
+                if self._clock() >= full_s:
+                    full_s = self._clock() + YES_S
+                    if await self.sees(request) != sees:
+                        return
+                elif not await self._may_still(request, sees):
                     return
             except (RefusedError, ApiError):
                 return

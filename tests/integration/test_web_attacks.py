@@ -157,6 +157,25 @@ async def test_a_stream_ends_when_the_api_server_cannot_be_asked_about_it():
         assert await content.read() == b""
 
 
+async def test_a_stream_of_a_caller_with_few_rights_asks_the_api_server_about_once_a_minute():
+    async with staged() as stage, stream(stage) as content:
+        await content.readuntil(b"\n\n")
+        before = stage.server.asked
+        for _ in range(12):
+            stage.clock.now_s += NO_S
+            await asyncio.sleep(0.03)
+        assert stage.feed.readers == 1
+        assert 0 < stage.server.asked - before <= 6
+
+
+async def test_a_stream_ends_when_its_caller_may_see_more():
+    async with staged() as stage, stream(stage) as content:
+        await content.readuntil(b"\n\n")
+        stage.server.rights["anna"] = {"*"}
+        stage.clock.now_s += YES_S
+        assert await content.read() == b""
+
+
 async def test_ten_thousand_bad_calls_ask_the_api_server_a_few_times_and_others_are_served():
     async with staged() as stage:
         assert await stage.get("/v1/pods/other/p", "anna") == 403
