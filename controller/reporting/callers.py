@@ -41,3 +41,11 @@ class Callers:
                 403, f"{identity.username} may not {verb} {path}; bind it to a ClusterRole that names that path"
             )
         return None
+
+    async def user(self, authorization: str) -> str:
+        """Return the name of the bearer of header *authorization*, "" if unknown.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        return (await self._reviews.identity(bearer(authorization))).username

@@ -4,7 +4,6 @@ It also generates the text for Prometheus, in pieces.
 """
 
 import asyncio
-import hashlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -34,10 +33,10 @@ SHADOW: Final = "/v1/shadow"
 MAX_POD_BYTES: Final = 3 * 2**20
 BODY_S: Final = 2.0
 _CALLER_S: Final = 2.0
-# Limits of previews in progress or waiting: of one caller, and in total. They run one at a time, so that the planner
-# continues after each slice.
-_PREVIEWS_OF_CALLER: Final = 8
-_PREVIEWS: Final = 32
+# Limits of calls in progress or waiting, in total, and of one user. That of previews is the webhook, with its replicas.
+_CALLS: Final = 32
+_PREVIEWS_OF_USER: Final = 24
+_QUESTIONS_OF_USER: Final = 8
 _CHUNK_CHARACTERS: Final = 1 << 16
 _STEP_S: Final = 0.005
 
@@ -56,6 +55,36 @@ async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[b
             pieces.clear()
             size, started_s = 0, time.monotonic()
     yield "".join(pieces).encode()
+
+
+class _Turns:
+    """Answers calls one at a time, so that the planner continues after each; few may wait, of one user and in total."""
+
+    def __init__(self, what: str, of_user: int) -> None:
+        self._what: Final = what
+        self._of_user: Final = of_user
+        self._users: Final[Counter[str]] = Counter()
+        self._turn: Final = asyncio.Lock()
+
+    async def answer(self, user: str, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> dict[str, Any] | None:
+        """Return what *ask* returns to *user*.
+
+        Raises:
+            RefusedCallError: too many are waiting.
+        """
+        if self._users[user] >= self._of_user or self._users.total() >= _CALLS:
+            raise RefusedCallError(429, f"too many {self._what} at once; ask again when one is answered")
+        self._users[user] += 1
+        try:
+            async with self._turn:
+                found = await ask()
+                # An answer may not have let others run.
+                await asyncio.sleep(0)
+                return found
+        finally:
+            self._users[user] -= 1
+            if not self._users[user]:
+                del self._users[user]
 
 
 class Trusted:
@@ -90,8 +119,9 @@ class Trusted:
         self._callers = callers
         self._preview = preview
         self._of_pod = {EXPLAIN: explain, HISTORY_OF_PODS: why}
-        self._previews: Counter[bytes] = Counter()
-        self._turn = asyncio.Lock()
+        # The webhook does not wait for people.
+        self._previews: Final = _Turns("previews", _PREVIEWS_OF_USER)
+        self._questions: Final = _Turns("questions", _QUESTIONS_OF_USER)
         self._day = day
         self._told = {PACKING: packing, HELD: held} | ({AUDIT: audit} if shadow is None else {SHADOW: shadow})
 
@@ -99,38 +129,24 @@ class Trusted:
         """See `runtime.calls.App`."""
         if call.path == PREVIEW:
             _expect(call, "POST")
-            return await self._answered(call, lambda: self._previewed(call))
+            return await self._answered(call, self._previews, lambda: self._preview(bytes(call.body)))
         told = self._told.get(call.path)
         if told is not None:
             _expect(call, "GET")
-            return await self._answered(call, lambda: _at_once(told))
+            return await self._answered(call, self._questions, lambda: _at_once(told))
         if call.path == HISTORY:
             _expect(call, "GET")
-            return await self._answered(call, self._day)
+            return await self._answered(call, self._questions, self._day)
         path, *pod = call.path.rsplit("/", 2)
         of_pod = self._of_pod.get(path) if all(pod) else None
         if of_pod is None:
             known = ", ".join([PREVIEW, *(f"{path}/NAMESPACE/POD" for path in self._of_pod), HISTORY])
             raise RefusedCallError(404, f"there is nothing here; ask {known}, {' or '.join(self._told)}")
         _expect(call, "GET")
-        return await self._answered(call, lambda: of_pod("/".join(pod)))
+        return await self._answered(call, self._questions, lambda: of_pod("/".join(pod)))
 
-    async def _previewed(self, call: Call) -> dict[str, Any] | None:
-        # The caller is already authorized; its token identifies it, and only the hash is kept.
-        caller = hashlib.sha256(call.header(b"authorization") or b"").digest()
-        if self._previews[caller] >= _PREVIEWS_OF_CALLER or self._previews.total() >= _PREVIEWS:
-            raise RefusedCallError(429, "too many previews at once; ask again when one is answered")
-        self._previews[caller] += 1
-        try:
-            async with self._turn:
-                return await self._preview(bytes(call.body))
-        finally:
-            self._previews[caller] -= 1
-            if not self._previews[caller]:
-                del self._previews[caller]
-
-    async def _answered(self, call: Call, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> Reply:
-        """Return the answer of *ask* for an authorized caller."""
+    async def _answered(self, call: Call, turns: _Turns, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> Reply:
+        """Return the answer of *ask*, in its turn, for an authorized caller."""
         callers = self._callers()
         if callers is None:
             return _json({"text": "not connected to the API server yet; see /readyz"}, status=503)
@@ -138,9 +154,10 @@ class Trusted:
             async with asyncio.timeout(_CALLER_S):
                 authorization = (call.header(b"authorization") or b"").decode("latin-1")
                 denied = await callers.judge(authorization, call.method.lower(), call.path)
-            if denied is not None:
-                return _json({"text": denied.text}, status=denied.status)
-            found = await ask()
+                if denied is not None:
+                    return _json({"text": denied.text}, status=denied.status)
+                user = await callers.user(authorization)
+            found = await turns.answer(user, ask)
         except (ApiError, TimeoutError):
             return _json({"text": "the caller cannot be authorized now; try again"}, status=503)
         except InvalidRequestError as e:
