@@ -21,7 +21,7 @@ from controller.reporting.work import Work
 from core.card_time import Part, Payee
 from core.errors import InvalidRequestError, quoted
 from core.history.minutes import Key, Minute, MinuteRecord, Sums
-from core.history.pods import Life
+from core.history.pods import NAMESAKES_MAX, Life
 from core.view.history import day, time_text, why
 from core.wire.history import life_line, minute_line, pack, read_lives, read_minutes
 from kube.calls import Calls, namespace_path
@@ -148,7 +148,7 @@ class History:
         else:
             stored = await self._of_leader()
             lives = [life for life in reversed(stored.lives) if life.pod == pod]
-            found = why(pod, lives, as_of_s=stored.at_s or None, notes=stored.notes)
+            found = why(pod, lives[-NAMESAKES_MAX:], as_of_s=stored.at_s or None, notes=stored.notes)
         text = "" if found.lives else f"nothing is remembered of a pod {quoted(pod, 320)}"
         return {**msgspec.to_builtins(found), "text": text}
 

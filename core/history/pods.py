@@ -10,11 +10,13 @@ from core.model import PodUid
 EVENTS_MAX: Final = 16
 PODS_MAX: Final = 100_000
 BYTES_MAX: Final = 128 * 2**20
+# Of so many pods with one name is told; one that somebody makes again and again has any number.
+NAMESAKES_MAX: Final = 100
 # The limit of a condition's text (controller/reporting/conditions.py).
 TEXT_MAX: Final = 1024
 # Measured upper bounds of what an entry takes beside its text (CPython 3.11 to 3.14, 64 bit).
 _EVENT_BYTES: Final = 288
-_POD_BYTES: Final = 640
+_POD_BYTES: Final = 880
 _CHARACTER_BYTES: Final = 4
 
 
@@ -82,6 +84,7 @@ class PodRecord:
         self._bytes_max: Final = bytes_max
         # The pod to which something happened last is the last.
         self._kept: Final[OrderedDict[PodUid, _Kept]] = OrderedDict()
+        self._uids: Final[dict[str, list[PodUid]]] = {}
         self._bytes = 0
 
     def __contains__(self, uid: object) -> bool:
@@ -101,12 +104,17 @@ class PodRecord:
         if kept is None:
             kept = self._kept[uid] = _Kept(pod)
             self._bytes += kept.size
+            self._uids.setdefault(pod, []).append(uid)
         else:
             self._kept.move_to_end(uid)
         self._put(kept, event)
         while len(self._kept) > self._pods_max or self._bytes > self._bytes_max:
-            _, dropped = self._kept.popitem(last=False)
+            forgotten, dropped = self._kept.popitem(last=False)
             self._bytes -= dropped.size
+            namesakes = self._uids[dropped.pod]
+            namesakes.remove(forgotten)
+            if not namesakes:
+                del self._uids[dropped.pod]
 
     def _put(self, kept: _Kept, event: PodEvent) -> None:
         events, before = kept.events, kept.size
@@ -137,8 +145,9 @@ class PodRecord:
         return kept.pod if kept is not None else None
 
     def named(self, pod: str) -> list[Life]:
-        """Return all pods with the name *pod* (namespace/name), the last one last."""
-        return [_life(uid, kept) for uid, kept in self._kept.items() if kept.pod == pod]
+        """Return the last pods with the name *pod* (namespace/name), the last one last; at most `NAMESAKES_MAX`."""
+        lasts = sorted(self._uids.get(pod, ()), key=lambda uid: self._kept[uid].events[-1].last_s)
+        return [_life(uid, self._kept[uid]) for uid in lasts[-NAMESAKES_MAX:]]
 
     def newest(self) -> Iterator[Life]:
         """Yield all pods as they are when they are reached, those to which something happened last first."""
