@@ -296,7 +296,7 @@ class Shadow:
 class Web:
     """Serve a page of cards and waiting pods on this machine.
 
-    port: 0 = any free one. browser: open it. namespace: shown if the user may not see more; "" = the kubeconfig's.
+    port: 0 = any free one. browser: open it. namespace: that of the user's own pods; "" = the kubeconfig's.
     """
 
     kubeconfig: str
@@ -339,7 +339,7 @@ COMMON: Final = (
     Flag(("--kubeconfig",), "FILE", "kubeconfig file; default as kubectl: KUBECONFIG, ~/.kube/config"),
     Flag(("--context",), "NAME", "context in the kubeconfig; default the current one"),
 )
-_SNAPSHOT: Final = Flag(("--snapshot",), "FILE", "read this file, written by kubectl cards snapshot, and no cluster")
+_SNAPSHOT: Final = Flag(("--snapshot",), "FILE", "read this file of kubectl cards snapshot instead of the cluster")
 # How to reach the controller and verify its certificate.
 _ASKING: Final = (
     Flag(
@@ -395,17 +395,17 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
     "plan": (
         Flag(("-o", "--output"), "FORMAT", "output format; default yaml, for a file to review and apply"),
         Flag(("--for",), "WHAT", "'4 x whole A100', '2 x 20000 MiB', pod NAMESPACE/NAME or group NAMESPACE/NAME"),
-        Flag(("--pods",), "NUMBER", "so many pods of the shape; default 1"),
-        Flag(("--moves",), "NUMBER", "move no more pods than this; default 10"),
-        Flag(("--per-namespace",), "NUMBER", "move no more pods than this of one namespace; default 2"),
-        Flag(("--priority",), "NUMBER", "priority of pods of the shape, default 0; pods of a higher one stay"),
-        Flag(("--jobs",), "", "pods of Jobs may move too, although their Jobs count a failure"),
+        Flag(("--pods",), "NUMBER", "how many pods of the shape to make room for; default 1"),
+        Flag(("--moves",), "NUMBER", "most pods to move; default 10"),
+        Flag(("--per-namespace",), "NUMBER", "most pods to move in one namespace; default 2"),
+        Flag(("--priority",), "NUMBER", "priority of the pods of the shape; pods of a higher one stay; default 0"),
+        Flag(("--jobs",), "", "also move pods of Jobs, although their Jobs count a failure for each"),
         _SNAPSHOT,
     ),
     "apply": (
         Flag(("--yes",), "", "do not ask before the first eviction"),
         Flag(("--dry-run",), "", "ask the API server whether it would evict the pods, and change nothing"),
-        Flag(("--undo",), "", "open the nodes that an interrupted run of this plan left closed, and do no more"),
+        Flag(("--undo",), "", "only reopen the nodes that an interrupted run of this plan left closed"),
         Flag(("--timeout",), "SECONDS", "wait no longer than this for a budget or a replacement; default 300"),
     ),
     "queues": (Flag(("-o", "--output"), "FORMAT", "output format"), _SNAPSHOT),
@@ -413,8 +413,13 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("-o", "--output"), "FORMAT", "output format"),
         Flag(("-f", "--filename"), "FILE", "manifests to add: pods, workloads, nodes, quotas; - for stdin"),
         Flag(("-n", "--namespace"), "NAMESPACE", "namespace of objects without one; default the kubeconfig's"),
-        Flag(("--request",), "KEY=VALUE", "request of the containers with cards in FILE; repeatable", many=True),
-        Flag(("--add-nodes",), "NUMBER", "add so many nodes; needs --like"),
+        Flag(
+            ("--request",),
+            "KEY=VALUE",
+            "change a request of the containers with cards in FILE, KEY= removes it; repeatable",
+            many=True,
+        ),
+        Flag(("--add-nodes",), "NUMBER", "number of nodes to add; needs --like"),
         Flag(("--like",), "NODE", "added nodes are healthy, empty copies of this one"),
         Flag(("--drain",), "NODE", "cordon nodes and evict their pods; repeatable", many=True),
         Flag(("--remove",), "NODE", "remove nodes with their pods; repeatable", many=True),
@@ -443,9 +448,9 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         *(Flag((flag,), "FILE", f"{told} [{variable}]") for flag, variable, told in (SETTINGS, DEVICES)),
     ),
     "web": (
-        Flag(("--port",), "PORT", "port on 127.0.0.1; default one that is free"),
+        Flag(("--port",), "PORT", "port on 127.0.0.1; default any free one"),
         Flag(("--no-browser",), "", "only print the address"),
-        Flag(("-n", "--namespace"), "NAMESPACE", "your namespace; default the kubeconfig's"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "namespace of My pods and of the form; default the kubeconfig's"),
     ),
     "version": (),
 }
@@ -756,18 +761,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     get = _command(commands, "get", "list cards, their usage and the pods that hold them")
     get.add_argument("nodes", nargs="*", metavar="NODE", help="only these nodes")
-    explain = _command(
-        commands,
-        "explain",
-        "show where a pod was placed, or why it waits",
-        _VARIABLES,
-    )
+    explain = _command(commands, "explain", "show where a pod was placed, or why it waits")
     explain.add_argument(
         "pod",
         metavar="POD",
         help="NAME, NAMESPACE/NAME, or pod/, deployment/, replicaset/, statefulset/, daemonset/, job/NAME",
     )
-    why = _command(commands, "why", "show what happened to a pod: what it waited for, and where it went", _VARIABLES)
+    why = _command(commands, "why", "show what happened to a pod: what it waited for, and where it went")
     why.add_argument("pod", metavar="POD", help="NAME or NAMESPACE/NAME, also of a pod that is gone")
     _command(commands, "waiting", "list the pods that wait, why, what helps, and their places in line")
     _command(commands, "queues", "list the queues, what their pods hold, their limits, and who waits")
@@ -775,20 +775,19 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "plan", "find the fewest pods to move so that others fit, and write a plan to review")
     apply = _command(commands, "apply", "carry out a plan: evict one pod after another, and stop if one finds no place")
     apply.add_argument("file", metavar="FILE", help="the output of kubectl cards plan")
-    _command(commands, "simulate", "show what would happen if pods or nodes were added, or nodes drained", _VARIABLES)
+    _command(commands, "simulate", "show what would happen if pods or nodes were added, or nodes drained")
     _command(commands, "check", "check manifests against the admission rules, without a cluster")
     _command(commands, "doctor", "find what does not work in the cluster, or is at risk")
-    _command(
-        commands, "shadow", "show what a controller with --shadow would do with another scheduler's pods", _VARIABLES
-    )
-    _command(commands, "snapshot", "write all that decides to a file, for another look or a bug report")
+    _command(commands, "shadow", "show what a controller with --shadow would do with another scheduler's pods")
+    _command(commands, "snapshot", "save everything that decides placements in a file, for later or for a bug report")
     _command(commands, "web", "show the cards and the pods that wait in a browser, live")
     _command(commands, "version", "print the version")
     return parser
 
 
-def _command(commands: Any, name: str, told: str, more: str = "") -> argparse.ArgumentParser:
-    epilog = "\n\n".join(filter(None, (f"Examples:\n{_EXAMPLES[name]}", more)))
+def _command(commands: Any, name: str, told: str) -> argparse.ArgumentParser:
+    more = f"\n\n{_VARIABLES}" if set(_ASKING) <= set(FLAGS[name]) else ""
+    epilog = f"Examples:\n{_EXAMPLES[name]}{more}"
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=told, description=told, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from cli.options import Apply, Asked, By, Controller, Explain, Fits, Get, Output, Plan, Queues, Version, Waits, parse
+from cli.options import (
+    FLAGS,
+    Apply,
+    Asked,
+    By,
+    Controller,
+    Explain,
+    Fits,
+    Get,
+    Output,
+    Plan,
+    Queues,
+    Version,
+    Waits,
+    parse,
+)
 from core.port.cards import CardWish
 from runtime.check import Check
 
@@ -221,3 +236,11 @@ def test_a_plan_is_a_file_unless_another_format_is_asked_and_has_limits():
     assert parse(["apply", "p.yaml", "--yes", "--timeout", "9"], {}) == Apply(
         file="p.yaml", yes=True, timeout_s=9, kubeconfig="", context=""
     )
+
+
+@pytest.mark.parametrize("command", FLAGS)
+def test_help_names_the_controllers_variables_of_commands_that_ask_it(command, capsys):
+    with pytest.raises(SystemExit):
+        parse([command, "--help"], {})
+    asks = any("--controller" in flag.names for flag in FLAGS[command])
+    assert ("CARDSHARE_CONTROLLER," in capsys.readouterr().out) == asks
