@@ -1,4 +1,4 @@
-"""What pods hold of shared cards: what is written of it, what the cards lose to it, and what people see of it."""
+"""What pods hold of shared cards: the written entries, what the cards lose to them, and how people see both."""
 
 from bisect import insort
 from collections.abc import Collection, Sequence
@@ -91,9 +91,9 @@ def assigned(
         segments: how many containers are written.
         entries: the shares, by container.
         ending: the containers that end before the others start.
-        marks: what the pod carries to each card on which it has a share.
+        marks: what the pod puts on each card on which it has a share.
         unread: (slot, uuid) of the card of each entry that does not say what it takes.
-        is_started: those that end have ended.
+        is_started: the containers in *ending* have ended.
     """
     if not (ending or unread) and (len(entries) == 1 or len({one.uuid for one in entries}) == len(entries)):
         each = [
@@ -247,13 +247,13 @@ def fullness(cards: Sequence[Card], entries: Sequence[Entry]) -> float:
 
 
 def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:
-    """Return the cards that hold more than they have, each as a sentence with numbers."""
+    """Return a sentence with numbers for each card that holds more than it has."""
     found: list[str] = []
     for card in cards:
         fixed = card.fixed
         if fixed.fault is Reason.UNUSABLE:
             continue
-        # The slices of a card that is cut can exceed its memory together: they alone count.
+        # The slices of a cut card can together exceed its memory, so only they count.
         if card.used_memory > fixed.memory and not (card.slices or fixed.kind.layout):
             factor = fixed.kind.factor
             found.append(f"{fixed.uuid} holds {card.used_memory * factor} MiB of {fixed.memory * factor} MiB")

@@ -1,4 +1,4 @@
-"""What limits the score of a node: its free amounts, what a request needs of them, and what is left of its cards."""
+"""Bounds of a node's score: free amounts, what a request needs of them, and what is left of each card."""
 
 from collections.abc import Hashable, Sequence
 
@@ -14,7 +14,7 @@ from core.sharing.rules import Rules
 def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
     """Return the summary of a node's cards; those that can take nothing more have no room.
 
-    A card that is cut has room once for each slice that one container can get of it.
+    A cut card has room once for each slice of it that one container can get.
     """
     idle = used = total = 0
     kinds: list[Kind] = []
@@ -29,7 +29,7 @@ def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
             continue
         if not used_slots:
             idle += 1
-        # If all cores are promised nothing is left, also for those that ask for none.
+        # If all cores are promised, nothing is left, even for requests without cores.
         spare = fixed.cores - card.used_cores
         if used_slots >= fixed.slots or spare <= 0 or (card.slices and slices.conflicting(card.slices)):
             continue
@@ -67,7 +67,7 @@ def _free_slices(rules: Rules, card: Card) -> tuple[int, int]:
 
 
 def holes(cards: Sequence[Card]) -> tuple[Hole, ...]:
-    """Return what is left of each card, its cores beside its memory; nothing of one that has no share left."""
+    """Return the free memory and cores of each card; none for a card that has no share left."""
     return tuple([_hole(card) for card in cards])
 
 
@@ -91,7 +91,7 @@ def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
     if request.selection is not ANY_CARD and not request.selection.accepts_type(type_words(kind.type)):
         return None
     needs = [part(ask, kind, kind.memory) for ask in request.asks]
-    # Such a card may be for the smallest of the containers alone.
+    # Such a card may serve only the smallest of the containers.
     least = min(needs)
     if least > kind.memory + kind.slack:
         return None
@@ -102,7 +102,7 @@ def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
         sizes = slices.charges(kind.layout, least * kind.factor)
         if not sizes:
             return None
-        # The slice may be larger than the request, and what is free of the card reported higher, see `room`.
+        # The slice may be larger than the request, and the free amount may be reported as higher; see `room`.
         charge = max(sizes) + kind.slack
         if rules.several:
             # Each slice of one card counts those before it as in use.
@@ -111,7 +111,7 @@ def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
 
 
 def _want_of_sliced(rules: Rules, request: Request, sliced: Sliced) -> Want | None:
-    """Return the same for MIG cards with known slices: they have one score, that of the slice that they give."""
+    """Return the same for MIG cards with known slices: their only score is that of the slice that they give."""
     kind = sliced.kind
     rough = want(rules, request, kind)
     if rough is None or len(request.asks) > 1:
@@ -124,9 +124,9 @@ def _want_of_sliced(rules: Rules, request: Request, sliced: Sliced) -> Want | No
 
 
 def part(ask: Ask, kind: Kind, memory: int) -> int:
-    """Return what *ask* takes of a card with *memory*, in register units; a percentage is never nothing.
+    """Return what *ask* takes of a card with *memory*, in register units; at least 1 for a percentage.
 
-    All of a card that is cut is its largest slice, if that is smaller than the card (nvidia S9, hami HN-7).
+    The whole of a cut card is its largest slice, if that is smaller than the card (nvidia S9, hami HN-7).
     """
     if not ask.percent:
         return ask.memory
@@ -136,7 +136,7 @@ def part(ask: Ask, kind: Kind, memory: int) -> int:
 
 
 def bounded(request: Request, policy: Policy) -> bool:
-    """Return whether free amounts bound the score: one container asks, and the fullest card is wanted."""
+    """Return whether free amounts bound the score: one container asks, and the fullest card is preferred."""
     wanted = request.order
     return (
         (wanted.nodes or str(policy)) == order.BINPACK

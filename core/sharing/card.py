@@ -1,4 +1,4 @@
-"""Shared cards: what of a card is fixed, and what is in use on it."""
+"""Shared cards: their fixed properties, and what is in use on them."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,10 +14,10 @@ MIG: Final = "mig"
 
 
 class Kind(NamedTuple):
-    """What cards have in common that answer requests alike.
+    """The common properties of cards that answer requests alike.
 
-    mode: the sharing mode; serves: the words for a mode that these cards serve, () for any. type: as registered.
-    memory: in register units of *factor* MiB. cores: percent. slack: by how much the slices of a layout exceed the
+    mode: the sharing mode; serves: the values of a mode that these cards serve, () for any. type: as registered.
+    memory: in register units of *factor* MiB. cores: percent. slack: by how much a layout's slices exceed the
     memory, 0 if they do not.
     """
 
@@ -40,7 +40,10 @@ class Kind(NamedTuple):
 
 
 class Sliced(NamedTuple):
-    """MIG cards of one kind that give one more share the same slice: memory used and free, slices as `canonical`."""
+    """MIG cards of one kind that would give the next share the same slice.
+
+    slices: as `canonical` returns them. used, free: memory, in register units.
+    """
 
     kind: Kind
     slices: tuple[Slice, ...]
@@ -76,9 +79,9 @@ class Fixed:
 class Card(NamedTuple):
     """One card and what is in use on it.
 
-    slices: MIG slices in use. marks: what its holders carry that may keep other pods away, once per holder. Both are
-    sorted, so the order of takes leaves no trace. unread: entries that name this card but do not say how much of it
-    they take; with any, it accepts nothing new.
+    slices: MIG slices in use. marks: words of its holders that may exclude other pods, once per holder. Both are
+    sorted, so the order of takes does not matter. unread: the number of entries that name this card without an amount;
+    with any, it accepts nothing new.
     """
 
     fixed: Fixed
@@ -92,7 +95,7 @@ class Card(NamedTuple):
 
 @lru_cache(maxsize=1 << 10)
 def shared(kind: Kind) -> Kind:
-    """Return one value for all cards of a kind, because kinds are compared at every change of a node."""
+    """Return one object for all equal kinds, because kinds are compared at every change of a node."""
     return kind
 
 
@@ -108,9 +111,9 @@ def healed(card: Card) -> Card:
 
 
 def at_best(card: Card) -> Card:
-    """Return *card* healthy and in service, named as cards like it on other nodes are.
+    """Return *card* as healthy and in service, with the same name as its like on other nodes.
 
-    A card that cannot be used keeps its id, which may be why.
+    An unusable card keeps its id, because the id may be the reason.
     """
     found = healed(card)
     if found.fixed.fault is Reason.UNUSABLE:

@@ -1,4 +1,4 @@
-"""Which cards of a node a request gets, and why it gets none: the one order of rules for all shared cards.
+"""Which cards of a node a request gets, or why it gets none; all shared cards follow the same order of rules.
 
 Source: protocol reference, nvidia 3.3 to 3.6, 3.13; hami 4.3 to 4.8.
 """
@@ -107,7 +107,7 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
         if ask.initial:
             filled = account.with_slices(filled, entries)
         else:
-            # Without its marks: a pod does not keep itself from its own cards.
+            # Without its marks: a pod does not exclude itself from its own cards.
             filled = account.take(filled, account.assigned(0, entries))
     return picks
 
@@ -175,7 +175,7 @@ def _best(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank:
     need, chosen = ask.memory, -1
     least: Rank = ()
     for slot, card in enumerate(cards):
-        # The commonest obstacle first, as in `_is_short` but without a call: here decisions spend their time.
+        # The most common obstacle first, as in `_is_short` but without a call: decisions spend their time here.
         if card.fixed.memory - card.used_memory < need and not card.fixed.kind.slack:
             continue
         ranked = rank(slot, card)

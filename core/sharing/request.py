@@ -17,7 +17,7 @@ _Read = TypeVar("_Read")
 class Ask(NamedTuple):
     """One container's request: *number* cards, and the same share of each.
 
-    container: its segment in an assignment. memory: in register units; percent: of a card's memory, 0 = *memory*
+    container: its segment in an assignment. memory: in register units; percent: of a card's memory, 0 if *memory*
     counts. cores: percent of one card. initial: it ends before the containers after it start; sidecar: it starts among
     those and stays.
     """
@@ -62,7 +62,7 @@ class Request(NamedTuple):
     """Everything that a pod asks of the cards of one node; asks: containers, then sidecars, then init containers.
 
     segments: how many containers the assignment has. modes: the accepted sharing modes, () for any. marks: what the pod
-    carries to its cards (see `Card`), and may keep away from.
+    puts on its cards (see `Card`), and may avoid on others.
     """
 
     asks: tuple[Ask, ...]
@@ -105,7 +105,7 @@ class Figures:
         return None
 
     def wrong(self, code: str, resource: str, remedy: str) -> None:
-        """Add that the amount of *resource* is wrong."""
+        """Add a violation: the amount of *resource* is wrong."""
         text, field = self._found(resource)
         self.violations.append(Violation(code=code, field=field, found=quoted(text or ""), remedy=remedy))
 
@@ -126,7 +126,7 @@ class Place(NamedTuple):
 
 
 def places_of(pod: AnyPod, violations: list[Violation]) -> list[Place]:
-    """Return the containers of *pod* by segment, init containers first; what is wrong with them is added."""
+    """Return the containers of *pod* by segment, init containers first; their figures add to *violations*."""
     places = [
         Place(Figures(one, "init container", violations), at, not one.sidecar, one.sidecar)
         for at, one in enumerate(pod.init_containers)

@@ -27,7 +27,7 @@ class Resources(NamedTuple):
 
 @lru_cache(maxsize=64)
 def names_of(declared: tuple[Resources, ...]) -> frozenset[str]:
-    """Return all names of *declared*; kept, because they are needed for every pod."""
+    """Return all names of *declared*; cached, because every pod needs them."""
     return frozenset([name for one in declared for name in (one.cards, *one.parts)])
 
 

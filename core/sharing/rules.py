@@ -1,4 +1,4 @@
-"""What one dialect does differently from the others; each rule has the default of most of them."""
+"""What one dialect does differently from the others; each rule has the default that most dialects use."""
 
 from collections.abc import Sequence
 
@@ -23,12 +23,12 @@ class Rules:
     by_position: bool = False
 
     def refuse(self, card: Card, request: Request) -> Reason | None:
-        """Return why *card* is nothing for *request*, None if it may be; called if both have marks."""
+        """Return why *card* must not serve *request*, None if it may; called only if both have marks."""
         del card, request
         return None
 
     def detail(self, reason: Reason, request: Request) -> str:
-        """Return for people why `refuse` returned *reason*."""
+        """Return a text for people on why `refuse` returned *reason*."""
         del reason, request
         return ""
 
@@ -37,7 +37,7 @@ class Rules:
         return order.ranking(wanted, policy)
 
     def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
-        """Return the score of a node of which *request* gets *entries*, if free amounts do not bound it."""
+        """Return the score of a node on which *request* gets *entries*, if free amounts do not bound it."""
         del entries
         idle = sum([not card.used_slots and card.fixed.fault is None and not card.unread for card in cards])
         return self.idle_score(request, idle, policy)
@@ -49,7 +49,7 @@ class Rules:
             case order.SPREAD:
                 return 100.0 * min(idle, asked)
             case order.BINPACK:
-                # Nodes with as many idle cards by magnitude are equal, and compare by what else is in use.
+                # Nodes whose numbers of idle cards have equal bit lengths tie; the rest of their use decides.
                 return 100.0 * asked / (1 + idle.bit_length())
             case _:
                 return 0.0

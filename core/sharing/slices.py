@@ -16,7 +16,7 @@ class Slice(NamedTuple):
     size: int = 1
 
 
-# An entry of a card that is cut which does not name a slice of its layouts; it sorts first.
+# The slice of an entry that names none of the layouts of its card; it sorts first.
 UNKNOWN: Final = Slice("", -1, 0)
 
 
@@ -24,7 +24,7 @@ class Profile(NamedTuple):
     """One kind of slice: memory_mib of a slice, charge: what the card loses, in register units.
 
     places: where it can be, in the order in which they are tried. cores: percent of the card's cores that come with the
-    slice, None if it has no figure; then what a pod asks of memory and cores is written, else what the slice has.
+    slice. If None, the assignment has the memory and cores that the pod asks for, otherwise those of the slice.
     """
 
     name: str
@@ -140,7 +140,7 @@ def most(layout: Layout, used: tuple[Slice, ...]) -> int:
 def _most(group: Group, used: tuple[Slice, ...]) -> int:
     places = {place for profile in group.profiles for place in profile.places}
     found = end = 0
-    # The place that ends first leaves most to those behind it.
+    # The place that ends first leaves the most space after it.
     for place in sorted(places, key=_by_end):
         if place.start >= end and is_free(place, used):
             found, end = found + 1, place.start + place.size
