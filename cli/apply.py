@@ -222,7 +222,7 @@ class _Applying:
                 raise StoppedError(f"pod {gone[0]}, for which room is made, is gone; make a new plan")
             unit = unit_of([unbound[uid] for uid in uids if uid in unbound], found.ledger)
         if isinstance(unit, Wait):
-            raise StoppedError(f"what is to get in cannot be judged: {unit.text}")
+            raise StoppedError(f"the pods of the plan cannot be judged: {unit.text}")
         return unit
 
     # ------------------------------------------------------------------ nodes
@@ -371,7 +371,7 @@ class _Applying:
                 pod = state.unit.members[0].pod
                 raise StoppedError(f"all moves are done, and pod {pod.key} still waits: {pod.scheduled_message}")
             await asyncio.sleep(self._poll_s)
-        self._say(f"done: {', '.join(place.pod for place in self._plan.places)} got in")
+        self._say(f"done: placed {', '.join(place.pod for place in self._plan.places)}")
 
     async def _pods(self, namespace: str) -> Sequence[Pod]:
         return (await list_all(self._transport, f"{namespace_path(namespace)}/pods", page_decoder(decode_pod))).items

@@ -619,7 +619,7 @@ _NAMED: Final = re.compile(r"(?P<kind>pod|group)[\s/]+(?:(?P<namespace>[^\s/]+)/
 def _plan(command: argparse.ArgumentParser, found: argparse.Namespace, reach: Mapping[str, str]) -> Plan:
     text = " ".join(getattr(found, "for")).strip()
     if not text:
-        command.error("--for: missing; write what is to get in, such as '4 x whole A100' or pod NAMESPACE/NAME")
+        command.error("--for: missing; write what to make room for, such as '4 x whole A100' or pod NAMESPACE/NAME")
     pods = _number(command, found, "pods", 1, 1000)
     named, shape = _NAMED.fullmatch(text), _SHAPE.fullmatch(text)
     if named is not None:

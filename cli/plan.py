@@ -125,7 +125,7 @@ def wanted(found: Read, asked: Asked) -> tuple[Unit, int, GroupKey | None]:
         key = group_of(pod)
         spec = found.lines.group(pod)
         if spec is not None and spec.is_gang:
-            raise NothingToPlanError(f"pod {where} gets in with its group only; write --for group {_key(key)}")
+            raise NothingToPlanError(f"pod {where} starts only with its group; write --for group {_key(key)}")
         unit = unit_of([pod], found.ledger)
         return _judged(unit, where), standing_of(pod, spec, found.lines.classes).priority, key
     spec = next(

@@ -11,7 +11,7 @@ from core.units import counted
 from core.view.fits import Fit, Fits
 
 _HEADER = ("PROTOCOL", "TYPE", "PODS", "NODES")
-_NO_WAY = "no node offers cards by a protocol in which a pod could ask so; see kubectl cards get"
+_NO_WAY = "no node offers cards that a pod could ask for in this way; see kubectl cards get"
 
 
 def table(found: Fits, wish: CardWish | None) -> str:

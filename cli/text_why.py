@@ -20,7 +20,7 @@ _SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     What.SENT: ("its Binding was sent", "its Binding was sent, with {}"),
     What.BOUND: ("it was bound", "it was bound: {}"),
     What.SERVED: ("its device plugin gave it its cards", "its device plugin gave it its cards: {}"),
-    What.EVICTED: ("it was asked to leave", "it was asked to leave: {}"),
+    What.EVICTED: ("it was evicted", "it was evicted: {}"),
     What.ENDED: ("it ended", "it ended: {}"),
     What.GONE: ("it was deleted", "it was deleted: {}"),
 }

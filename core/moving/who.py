@@ -46,7 +46,7 @@ class Stays(StrEnum):
     VOLUMES = "their volume claims cannot be judged"
     LEAVING = "they are being deleted"
     NOT_JUDGED = "cardshare cannot say where a replacement would fit"
-    OWN_GROUP = "they belong to the group that is to get in"
+    OWN_GROUP = "they belong to the group that room is made for"
     GROUP = "their group may not move as a whole"
     UNKNOWN_GROUP = "their PodGroup is not known"
 

@@ -25,7 +25,7 @@ from core.view.cards import VERSION
 from core.view.fits import ways_of, written
 from core.waiting import Wait
 
-_NO_WAY: Final = "no node offers cards by a protocol in which a pod could ask so; see kubectl cards get"
+_NO_WAY: Final = "no node offers cards that a pod could ask for in this way; see kubectl cards get"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,9 @@ class PlannedStaying:
 class Plan:
     """The answer of ``plan``.
 
-    asked: what is to get in, as given. state: the resourceVersion of the pods that the plan was made from. newest_s:
-    when the newest of them was created, Unix seconds. gain: the
-    effect, or why there is none, in one sentence. helps: False if no moves were found. why: why it does not fit now.
+    asked: what room is made for, as given. state: the resourceVersion of the pods that the plan was made from.
+    newest_s: when the newest of them was created, Unix seconds. gain: the effect, or why there is none, in one
+    sentence. helps: False if no moves were found. why: why it does not fit now.
     protocol: of the cards, "" for existing pods. limits, annotations, namespace: what a pod of the asked shape writes,
     and where; empty for existing pods. places: where pods get in. moves: in their order. is_fewest: no smaller number
     of moves helps. priority, jobs, moves_max, per_namespace_max: the limits of the plan. staying: who may not be moved.
@@ -207,13 +207,13 @@ def _plan(ground: Ground, asked: str, crowd: Crowd, answer: Search, unit: Unit, 
     if found is None:
         return replace(plan, gain=_no_gain(crowd, answer), why=_why(ground, unit))
     if not unit.members or not found.placements:
-        return replace(plan, gain="nothing waits: all of it is on nodes already", helps=True, is_fewest=True)
+        return replace(plan, gain="nothing to do: all of its pods are on nodes already", helps=True, is_fewest=True)
     pods = {one.pod.uid: one.pod for one in unit.members}
     places = tuple(_place(ground.ledger, one, pods[one.pod] if is_there else None) for one in found.placements)
     nodes = list(dict.fromkeys(one.node for one in places))
     where = f"{counted(len(places), 'pods')} on {counted(len(nodes), 'nodes')}: {', '.join(nodes)}"
     if found.moves:
-        gain = f"{counted(len(found.moves), 'moves')} {'lets' if len(found.moves) == 1 else 'let'} in {where}"
+        gain = f"{counted(len(found.moves), 'moves')} {'makes' if len(found.moves) == 1 else 'make'} room for {where}"
     else:
         gain = f"no move is needed; there is room now for {where}"
     moves = tuple(_moves(ground, found.moves))

@@ -111,7 +111,7 @@ async def test_a_pod_moves_and_the_one_that_waits_gets_in(rig, capsys):
         said = capsys.readouterr().out
         assert done == 0, said
         assert "its replacement default/serve-2 is on t4-b, as planned" in said
-        assert "done: default/train got in" in said
+        assert "done: placed default/train" in said
         assert (await world.get("train"))["spec"]["nodeName"] == "t4-a"
         assert not await taints(world, "t4-a")
         # The same plan once more does nothing.
@@ -149,7 +149,7 @@ async def test_a_shape_gets_room_and_undo_opens_what_was_left_closed(rig, capsys
     async with rig(nodes=NODES) as world:
         await crowded(world)
         path, text = await planned(world, capsys, "--for", "2 x whole T4")
-        assert yaml.safe_load(text)["gain"] == "1 move lets in 1 pod on 1 node: t4-a"
+        assert yaml.safe_load(text)["gain"] == "1 move makes room for 1 pod on 1 node: t4-a"
         async with asyncio.TaskGroup() as tasks:
             applying = tasks.create_task(cards(world, "apply", path, "--yes"))
             await world.until(lambda: is_gone(world, "serve-1"))

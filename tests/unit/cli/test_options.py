@@ -71,7 +71,7 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["explain", "job/"], "POD: found 'job/'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
         (["explain", "a/b", "-n", "c"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
         (["explain", "a/b", "-A"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
-        (["plan"], "--for: missing; write what is to get in"),
+        (["plan"], "--for: missing; write what to make room for"),
         (["plan", "--for", "4 A100"], "--for: found '4 A100'; write for example '4 x whole A100'"),
         (["plan", "--for", "0 x whole"], "--for: found '0 x whole'; cards and MiB begin at 1"),
         (["plan", "--for", "pod", "a/b/c"], "--for: found 'pod a/b/c'; write for example"),

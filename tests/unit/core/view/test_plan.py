@@ -64,7 +64,7 @@ def test_a_move_has_from_and_to_and_the_file_reads_back():
     plan = plan_for_pods(where, "pod default/train", wanting(where, WHOLE_NODE))
     (move,) = plan.moves
     assert (move.pod, move.owner, move.from_node, move.to_node) == ("default/s", "ReplicaSet/r", "a", "b")
-    assert plan.gain == "1 move lets in 1 pod on 1 node: a"
+    assert plan.gain == "1 move makes room for 1 pod on 1 node: a"
     assert plan.is_fewest
     text = yaml.safe_dump(msgspec.to_builtins(plan))
     assert plan_in(text) == plan
@@ -133,7 +133,7 @@ def test_a_group_gets_in_as_a_whole_and_is_planned_for_its_minimum():
     unit = unit_of_group(spec, members, where.ledger)
     assert isinstance(unit, Unit)
     plan = plan_for_pods(where, "group default/ring", unit)
-    assert plan.gain == "1 move lets in 2 pods on 1 node: a"
+    assert plan.gain == "1 move makes room for 2 pods on 1 node: a"
     assert not plan.is_fewest
     assert {one.pod for one in plan.places} == {"default/x", "default/y"}
 
