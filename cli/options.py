@@ -25,12 +25,14 @@ _WORKLOADS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("job", "jobs", "job.batch", "job.batch.volcano.sh", "vcjob", "vj"), "Job"),
 }
 _EXIT_STATUS: Final = (
-    "Exit status: 0 answered; 1 the pod or node does not exist, or the API server does not answer; "
-    "2 the command, the kubeconfig or the manifest is wrong. "
-    "For check: 1 something is denied; 2 files cannot be used. "
-    "For doctor: 3 something is at risk or unknown; 4 something does not work. "
-    "For simulate: 5 a pod that runs now would not run. "
-    "For plan: 6 no moves help; for apply: 6 it stopped before the end."
+    "Exit status:\n"
+    "  0  answered\n"
+    "  1  the pod or node does not exist, or the API server does not answer; check: something is denied\n"
+    "  2  the command line, the kubeconfig or a file is wrong\n"
+    "  3  doctor: something is at risk or unknown\n"
+    "  4  doctor: something does not work\n"
+    "  5  simulate: a pod that runs now would not run\n"
+    "  6  plan: no moves help; apply: it stopped before the end"
 )
 _VARIABLES: Final = (
     "The controller's flags have environment variables: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
@@ -752,7 +754,7 @@ def _controller(
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="kubectl cards",
-        description="Shows the GPUs and NPUs of the cluster, who holds them, and why a pod waits.",
+        description="Shows the GPUs and NPUs of the cluster, who holds them, why pods wait, and what changes would do.",
         epilog=f"Examples:\n{_EXAMPLES['']}\n\n{_EXIT_STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
