@@ -555,7 +555,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         if controller is None:
             command.error("--controller: missing; name the https://host:port of the controller that runs with --shadow")
         return Shadow(controller=controller, output=Output(found.output))
-    kind, namespace, name = _asked(command, found.pod)
+    kind, namespace, name = _asked(command, found.pod, kinds=found.command != "why")
     is_anywhere = getattr(found, "all_namespaces", False)
     if namespace and (is_anywhere or found.namespace not in ("", namespace)):
         flags = "-n" if found.command == "why" else "-n and -A"
@@ -693,11 +693,12 @@ def _wish(command: argparse.ArgumentParser, found: argparse.Namespace) -> CardWi
     return None if found.filename else CardWish(cards or 1, memory_mib, cores_pct, found.type)
 
 
-def _asked(command: argparse.ArgumentParser, word: str) -> tuple[str, str, str]:
+def _asked(command: argparse.ArgumentParser, word: str, *, kinds: bool) -> tuple[str, str, str]:
     """Return (workload kind or "", namespace or "", name) from ``NAME``, ``KIND/NAME`` or ``NAMESPACE/POD``."""
     before, slash, name = word.rpartition("/")
     if not name or "/" in before or (slash and not before):
-        command.error(f"POD: found {quoted(word, 256)}; write NAME, NAMESPACE/NAME, or KIND/NAME such as job/train")
+        forms = "NAME, NAMESPACE/NAME, or KIND/NAME such as job/train" if kinds else "NAME or NAMESPACE/NAME"
+        command.error(f"POD: found {quoted(word, 256)}; write {forms}")
     kind = before.lower()
     if kind in _WORKLOADS:
         return _WORKLOADS[kind], "", name

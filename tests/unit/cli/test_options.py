@@ -67,6 +67,7 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["get", ""], "NODE: found ''; write the name of a node"),
         (["explain", "p", "--controller", "foo"], "kubectl cards explain: --controller: found 'foo'"),
         (["explain", "a/b/c"], "POD: found 'a/b/c'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
+        (["why", "a/b/c"], "POD: found 'a/b/c'; write NAME or NAMESPACE/NAME;"),
         (["explain", "/p"], "POD: found '/p'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
         (["explain", "job/"], "POD: found 'job/'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
         (["explain", "a/b", "-n", "c"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
