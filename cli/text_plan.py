@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cli.text import NONE, aligned
 from core.errors import escaped
+from core.units import counted
 from core.view.plan import Plan
 
 _HEADER = ("MOVE", "POD", "OWNER", "PRIORITY", "BUDGET", "FROM", "TO")
@@ -21,7 +22,7 @@ def summary(plan: Plan) -> Iterator[str]:
     if plan.why:
         yield f"why it does not fit now: {plan.why}"
     for one in plan.staying if not plan.helps else ():
-        yield f"not moved: {one.pods}: {one.reason}"
+        yield f"{counted(one.pods, 'pods')} {'stays' if one.pods == 1 else 'stay'}: {one.reason}"
     for note in plan.notes:
         yield f"note: {note}"
 

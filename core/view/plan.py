@@ -226,7 +226,7 @@ def _no_gain(crowd: Crowd, answer: Search) -> str:
         return f"no moves were found before the search reached its limit of {answer.looks} looks"
     if not crowd.movable:
         return "no pod may be moved; see staying"
-    return f"no moves help: {counted(len(crowd.movable), 'pods')} may move, but too few of them have room elsewhere"
+    return f"no moves help: {counted(len(crowd.movable), 'pods')} may move, and that does not make enough room"
 
 
 def _why(ground: Ground, unit: Unit) -> str:

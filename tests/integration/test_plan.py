@@ -126,7 +126,7 @@ async def test_a_budget_stops_the_plan_and_later_it_goes_on_where_it_was(rig, ca
         budget = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": selector}}
         await world.client.create(BUDGETS, budget)
         assert await cards(world, "plan", "--for", "pod/default/train", "-o", "text") == 6
-        assert "not moved: 1: a PodDisruptionBudget allows no eviction now" in capsys.readouterr().out
+        assert "1 pod stays: a PodDisruptionBudget allows no eviction now" in capsys.readouterr().out
         assert await cards(world, "apply", path, "--yes", "--timeout", "1") == 6
         assert "stopped: pod default/serve-1 is not evicted" in capsys.readouterr().err
         assert not await taints(world, "t4-a")
