@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import permutations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
