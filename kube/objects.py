@@ -1,8 +1,13 @@
 """The envelopes of lists, watch events and reviews for objects of any kind.
 
 A function from the caller decodes the object itself; kinds of objects belong to `core/wire`.
+
+The API server stores objects that the decoder refuses, even where it skips them: nested more deeply than it follows, or
+with half of a surrogate pair, as the parameters of a ResourceClaim may be. Nobody here reads these parts, so they are
+replaced, and a list with such an object can be read as any other.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +18,7 @@ import msgspec
 from kube.errors import UndecodableError, printable
 
 _T = TypeVar("_T")
+_V = TypeVar("_V")
 
 
 class EventKind(StrEnum):
@@ -93,6 +99,13 @@ class _Event(msgspec.Struct, frozen=True):
 _list_decoder: Final = msgspec.json.Decoder(_List)
 _event_decoder: Final = msgspec.json.Decoder(_Event)
 _head_decoder: Final = msgspec.json.Decoder(_Head)
+# No field that anybody reads is nested so deeply, and the decoder follows more.
+_LEVELS_MAX: Final = 128
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_PAIRS: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
 _KINDS: Final = {kind.value: kind for kind in EventKind}
 
 
@@ -103,18 +116,15 @@ def page_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], ListPage[_T
         decode: converts one object's JSON to a value; may raise `ValueError` or msgspec's errors.
     """
 
-    def decode_page(text: bytes) -> ListPage[_T]:
-        try:
-            found = _list_decoder.decode(text)
-            return ListPage(
-                items=tuple([decode(bytes(raw)) for raw in found.items or ()]),
-                resource_version=found.metadata.resource_version,
-                continue_token=found.metadata.continue_ or "",
-            )
-        except (ValueError, msgspec.MsgspecError, RecursionError) as e:
-            raise UndecodableError(f"a list cannot be read: {printable(str(e), 256)}") from e
+    def page(text: bytes) -> ListPage[_T]:
+        found = _list_decoder.decode(text)
+        return ListPage(
+            items=tuple([decode(bytes(raw)) for raw in found.items or ()]),
+            resource_version=found.metadata.resource_version,
+            continue_token=found.metadata.continue_ or "",
+        )
 
-    return decode_page
+    return lambda text: _read("a list", text, page)
 
 
 def event_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], WatchEvent[_T]]:
@@ -124,13 +134,10 @@ def event_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], WatchEvent
         decode: converts one object's JSON to a value; may raise `ValueError` or msgspec's errors.
     """
 
-    def decode_event(line: bytes) -> WatchEvent[_T]:
-        try:
-            return _decode_event(line, decode)
-        except (ValueError, msgspec.MsgspecError, RecursionError) as e:
-            raise UndecodableError(f"a watch event cannot be read: {printable(str(e), 256)}") from e
+    def event(text: bytes) -> WatchEvent[_T]:
+        return _decode_event(text, decode)
 
-    return decode_event
+    return lambda line: _read("a watch event", line, event)
 
 
 def read_version(text: bytes) -> str:
@@ -139,10 +146,44 @@ def read_version(text: bytes) -> str:
     Raises:
         UndecodableError: *text* is not an object.
     """
+    return _read("an object", text, lambda found: _head_decoder.decode(found).metadata.resource_version)
+
+
+def _read(what: str, text: bytes, read: Callable[[bytes], _V]) -> _V:
     try:
-        return _head_decoder.decode(text).metadata.resource_version
+        return read(text)
     except (ValueError, msgspec.MsgspecError, RecursionError) as e:
-        raise UndecodableError(f"an object cannot be read: {printable(str(e), 256)}") from e
+        error: Exception = e
+    plain = _PAIRS.sub(_whole, _shallow(text))
+    if plain != text:
+        try:
+            return read(plain)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as e:
+            error = e
+    raise UndecodableError(f"{what} cannot be read: {printable(str(error), 256)}") from error
+
+
+def _whole(escape: re.Match[bytes]) -> bytes:
+    """Return an escape in a JSON text; half of a surrogate pair becomes U+FFFD, as Go reads it."""
+    return b"\\ufffd" if escape["half"] else escape[0]
+
+
+def _shallow(text: bytes) -> bytes:
+    """Return JSON *text* with null in place of what is nested too deeply; *text* itself if nothing is."""
+    kept: list[bytes] = []
+    level = begin = 0
+    for token in _TOKENS.finditer(text):
+        first = text[token.start()]
+        if first in b"[{":
+            level += 1
+            if level == _LEVELS_MAX:
+                kept.append(text[begin : token.start()])
+        elif first in b"]}":
+            if level == _LEVELS_MAX:
+                kept.append(b"null")
+                begin = token.end()
+            level -= 1
+    return b"".join([*kept, text[begin:]]) if kept and level < _LEVELS_MAX else text
 
 
 def _decode_event(line: bytes, decode: Callable[[bytes], _T]) -> WatchEvent[_T]:

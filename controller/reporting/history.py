@@ -24,6 +24,7 @@ from core.history.minutes import Key, Minute, MinuteRecord, Sums
 from core.history.pods import NAMESAKES_MAX, Life
 from core.view.history import day, time_text, why
 from core.wire.history import life_line, minute_line, pack, read_lives, read_minutes
+from core.wire.reading import DECODE_ERRORS
 from kube.calls import Calls, namespace_path
 from kube.errors import ApiError
 
@@ -226,7 +227,7 @@ def _unpacked(text: bytes, now_s: float) -> Stored:
     """
     try:
         data = _decoder.decode(text).binaryData
-    except (msgspec.MsgspecError, ValueError) as e:
+    except DECODE_ERRORS as e:
         return Stored(notes=(str(e),))
     found, notes = Stored(), []
     try:

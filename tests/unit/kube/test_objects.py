@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kube.errors import UndecodableError
-from kube.objects import Bookmark, Changed, EventKind, ListPage, WatchFailed, event_decoder, page_decoder
+from kube.objects import Bookmark, Changed, EventKind, ListPage, WatchFailed, event_decoder, page_decoder, read_version
 
 
 def name(text: bytes) -> str:
@@ -77,3 +77,51 @@ def test_any_other_text_is_undecodable_and_nothing_worse(text):
         decode_event(text)
     with pytest.raises(UndecodableError):
         decode_page(text)
+
+
+def nested(levels: int) -> str:
+    """An object with a name, a text that looks like nesting, and parameters that are nested deeply."""
+    deep = '{"a":[' * (levels // 2) + '"]}' + '\\\\", 1' + "]}" * (levels // 2)
+    return '{"metadata":{"name":"deep","resourceVersion":"8"},"text":"[[[\\"{","parameters":' + deep + ',"last":[{}]}'
+
+
+@pytest.mark.parametrize("levels", [2, 126, 128, 130, 900, *range(960, 1010, 2), 5000])
+def test_an_object_that_is_nested_too_deeply_is_read_without_its_depths(levels):
+    text = nested(levels)
+    page = decode_page(f'{{"metadata":{{}},"items":[{{"metadata":{{"name":"a"}}}},{text}]}}'.encode())
+    assert page.items == ("a", "deep")
+    found = decode_event(f'{{"type":"ADDED","object":{text}}}'.encode())
+    assert found == Changed(kind=EventKind.ADDED, value="deep", resource_version="8")
+    assert read_version(text.encode()) == "8"
+
+
+def test_what_is_around_the_depths_stays():
+    whole: list[object] = []
+    decode = page_decoder(lambda text: whole.append(msgspec.json.decode(text)))
+    decode(f'{{"metadata":{{}},"items":[{nested(5000)}]}}'.encode())
+    (found,) = whole
+    assert isinstance(found, dict)
+    assert (found["text"], found["last"]) == ('[[["{', [{}])
+    assert found.keys() == {"metadata", "text", "parameters", "last"}
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b'"' + b"[" * 100_000, b"]" * 1000])
+def test_depths_that_never_end_are_refused(text):
+    with pytest.raises(UndecodableError):
+        decode_page(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (r"\ud800", "\ufffd"),
+        (r"\uDFFF\ud83d\ude00", "\ufffd😀"),
+        (r"\ud83d\ud83d\ude00", "\ufffd😀"),
+        (r"\ud800\\ud800", "\ufffd\\ud800"),
+        (r"\\ud800\ud800\"", '\\ud800\ufffd"'),
+        (r"\udc00\n\u00e9", "\ufffd\né"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_read_as_go_reads_it(text, read):
+    page = decode_page(f'{{"metadata":{{}},"items":[{{"metadata":{{"name":"{text}"}}}}]}}'.encode())
+    assert page.items == (read,)

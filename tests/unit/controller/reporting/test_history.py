@@ -119,6 +119,7 @@ async def test_a_standby_without_a_store_says_so():
     [
         (b"{", "truncated"),
         (b'{"binaryData": 7}', "Expected"),
+        (b'{"metadata": %s%s}' % (b"[" * 5000, b"]" * 5000), "recursion"),
         (b'{"binaryData": {"pods": "eA==", "minutes": "eA=="}}', "its pods"),
     ],
 )
