@@ -224,7 +224,13 @@ class Cluster:
             "conntrack": {"maxPerCore": 0},
         }
         self._write("proxy.json", configuration)
-        self.there.start("kube-proxy", "kube-proxy", "--config=/share/proxy.json", f"--hostname-override={NODE}")
+        # As its DaemonSet does: it ends when its Node is deleted, and is started again.
+        self.there.start(
+            "kube-proxy",
+            *("sh", "-c", 'while :; do kube-proxy "$@"; sleep 0.2; done', "kube-proxy"),
+            "--config=/share/proxy.json",
+            f"--hostname-override={NODE}",
+        )
 
     def _write_kubelet_configuration(self) -> None:
         configuration = {
