@@ -174,7 +174,10 @@ class Preempting:
 
     def _joins(self, ask: Ask, entry: Entry, now_s: float) -> bool:
         """Keep for *entry* what becomes free beside those before it for whom others leave; whether there is any."""
+        started_s = self._clock()
         placement = self._leftovers.place(ask, entry, self._planner.handoff.closed_nodes(now_s).keys())
+        ended_s = self._clock()
+        self._rests_until_s = max(self._rests_until_s, ended_s + _REST_PER_FOUND * (ended_s - started_s))
         if placement is None or self._is_over(entry, [placement], ()):
             return False
         self._nominate(entry, Eviction((), (placement,)), frozenset(), now_s)
@@ -208,7 +211,7 @@ class Preempting:
         takes_back = frozenset(
             uid for uid in (reclaim.paths if reclaim is not None else ()) if crowd.occupants[uid].priority >= priority
         )
-        return Question(self._within_limits(unit, entry, steps, reclaim, takes_back), crowd, takes_back)
+        return Question(self._within_limits(entry, steps, reclaim, takes_back), crowd, takes_back)
 
     def _lowest(self, unit: Unit, entry: Entry) -> int:
         """The lowest priority among the members of *unit*, of which *entry* is one."""
@@ -217,13 +220,12 @@ class Preempting:
 
     def _within_limits(
         self,
-        unit: Unit,
         entry: Entry,
         steps: Generator[None, None, Eviction | None],
         reclaim: Reclaim | None,
         takes_back: Set[PodUid],
     ) -> Generator[None, None, Eviction | None]:
-        """What *steps* find, unless *unit*, of which *entry* is one, then holds more than it may.
+        """What *steps* find, unless *entry*, or its gang, then holds more than it may.
 
         That is so where queue or namespace has too little left for it, also once those before it have the room that is
         made for them, and where its queue holds more than it deserves although pods of *takes_back* leave for it.
