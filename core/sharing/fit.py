@@ -13,7 +13,7 @@ from core.selection import ANY_CARD
 from core.settings import CARD_POLICIES, Policy
 from core.sharing import account, bounds, order, slices
 from core.sharing.account import Assignment, Entry
-from core.sharing.card import Card
+from core.sharing.card import MIG, Card
 from core.sharing.order import Linked, Rank, Ranking
 from core.sharing.request import ANY_ORDER, Ask, Request
 from core.sharing.rules import Rules
@@ -157,7 +157,7 @@ def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank:
     fitting.sort()
     groups = _groups(cards, [slot for _, slot in fitting], bound=request.order.bound)
     # Cards of a node that is cut are not chosen by their links (HN-14).
-    if order.is_linked(request.order) and not any(card.fixed.kind.layout for card in cards):
+    if order.is_linked(request.order) and not any(card.fixed.kind.mode == MIG for card in cards):
         groups = _best_linked(cards, groups, ask, request)
     for group in groups:
         entries = _collected(rules, cards, group, ask, request)

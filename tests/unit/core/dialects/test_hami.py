@@ -505,6 +505,16 @@ def test_numa_bound_cards_are_of_one_node_and_the_best_linked_of_all():
     assert placed(cards, pod(ask(3, memory=10), annotations=wishes)) is None
 
 
+@pytest.mark.parametrize("profiles", [PROFILES, []])
+def test_cards_of_a_node_that_is_cut_are_not_chosen_by_their_links(profiles):
+    """Also if the card that is cut has no instances to give."""
+    links = [{"uuid": "GPU-1", "score": {"GPU-0": 50}}]
+    cut = card("GPU-cut", 2, mode="mig", migprofiles=profiles)
+    cards = cards_of(node(card("GPU-0"), card("GPU-1", 1), cut, **{keys.LINKS: json.dumps(links)}))
+    wishes = {keys.CARD_POLICY: "topology-aware", keys.MODE: "hami-core"}
+    assert text(placed(cards, pod(ask(memory=10), annotations=wishes))) == "GPU-1,NVIDIA,10,0:;"
+
+
 def asked_of(one, settings):
     """The code of the violation, or the dialect, of a pod."""
     found = CATALOG.request_of(one, TABLES, settings)
