@@ -121,7 +121,6 @@ class HyperNodes:
         if known is None or known[0] is not labels:
             if len(self._around) >= _KNOWN_MAX:
                 self._around.clear()  # of nodes that are gone, most likely
-                self._matched.clear()
             found = sorted((self._all[name].tier, (name,)) for name in self._found(node, labels))
             known = self._around[node] = labels, tuple(found)
         return known[1]
@@ -145,6 +144,8 @@ class HyperNodes:
         """The patterns that match the name of a node; compared with those alone that are new."""
         done, found = self._matched.get(node, (_NO_TEXTS, []))
         if done is not self._texts:
+            if len(self._matched) >= _KNOWN_MAX:
+                self._matched.clear()
             found = [text for text in found if text in self._texts]
             found += [text for text in sorted(self._texts - done) if self._compiled[text].search(node)]
             self._matched[node] = self._texts, found

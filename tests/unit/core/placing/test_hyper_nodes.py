@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from core.hyper_nodes import HyperNode, Members
 from core.model import NodeName, Requirement
+from core.placing import domains
 from core.placing.domains import HyperNodes
 
 NODES = tuple(NodeName(f"n{at}") for at in range(4))
@@ -81,3 +82,13 @@ def test_a_node_is_compared_with_the_labels_that_it_has():
     found = Counting(rack="r7", zone="z")
     assert network.around(NODES[0], found) == ((1, ("h7",)),)
     assert found.reads <= 2
+
+
+def test_what_is_known_of_nodes_that_are_gone_is_forgotten_however_often_hyper_nodes_change(monkeypatch):
+    monkeypatch.setattr(domains, "_KNOWN_MAX", 8)
+    one = HyperNode(name="h", tier=1, members=(Members(pattern="^n"),))
+    network = HyperNodes([one])
+    for at in range(100):
+        network = HyperNodes([one], network)
+        assert network.around(NodeName(f"n{at}"), {}) == ((1, ("h",)),)
+    assert len(network._matched) <= 8
