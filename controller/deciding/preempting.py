@@ -24,7 +24,7 @@ from controller.deciding.planner import Planner
 from controller.deciding.reclaiming import awaited, reclaim_for
 from controller.grouping.books import Spender, spender_of
 from controller.metrics import Metrics
-from core.groups import group_of
+from core.groups import GroupKey, group_of
 from core.ledger import Placement
 from core.model import NodeName, PodUid
 from core.placing.fairness import taken
@@ -153,24 +153,30 @@ class Preempting:
         """The first that was refused for long enough and for whom others may leave."""
         self._rests = {who: until_s for who, until_s in self._rests.items() if until_s > now_s}
         life, found = self._planner.life, list[tuple[Ask, Entry]]()
+        # A leader before may have made room for gangs: it tells so of each of their pods alone.
+        made_for = (life.get(one.uid) for one in self._nominations)
+        groups = {key for one in made_for if one is not None and (key := group_of(one.pod)) is not None}
         for ask in life.refused_asks():
             refusal = self._planner.units.refusal(ask)
             # What no node refuses for want of room is not helped.
             if isinstance(ask, Capped) or ask in self._planner.wakes.silent or (refusal is not None and refusal.over):
                 continue
             first = life.first_refused(ask)
-            if first is not None and not self._may_be_next(ask, first, now_s):
+            if first is not None and not self._may_be_next(ask, first, now_s, groups):
                 others = sorted(islice(life.refused_pods(ask), _LOOKED_FOR), key=lambda one: one.order)
-                first = next((one for one in others if self._may_be_next(ask, one, now_s)), None)
+                first = next((one for one in others if self._may_be_next(ask, one, now_s, groups)), None)
             if first is not None:
                 found.append((ask, first))
         return min(found, key=lambda one: one[1].order, default=None)
 
-    def _may_be_next(self, ask: Ask, entry: Entry, now_s: float) -> bool:
+    def _may_be_next(self, ask: Ask, entry: Entry, now_s: float, groups: Set[GroupKey]) -> bool:
+        """Whether others may leave for *entry*; *groups*: those of the pods for which room is being made."""
         since_s = now_s - self._planner.settings.preemption_delay_s
         if not entry.standing.preempts or entry.refused_s is None or entry.refused_s > since_s:
             return False
-        return (ask, entry.standing.priority, entry.line) not in self._rests and self._nominations.of(entry) is None
+        if (ask, entry.standing.priority, entry.line) in self._rests or self._nominations.of(entry) is not None:
+            return False
+        return not (isinstance(ask, Together) and group_of(entry.pod) in groups)
 
     def _joins(self, ask: Ask, entry: Entry, now_s: float) -> bool:
         """Keep for *entry* what becomes free beside those before it for whom others leave; whether there is any."""

@@ -293,6 +293,26 @@ def test_another_process_goes_on_keeping_the_room():
     assert not found.actions(Preempt)
 
 
+def test_another_process_has_nobody_else_leave_for_a_gang_of_which_some_have_their_room():
+    """The third of the gang is more than its minimum: no room is made for it."""
+    found = world(*(node(f"n{at}") for at in range(1, 6)))
+    key = GroupKey(GroupKind.VOLCANO, "default", "new")
+    found.groups_are(GroupSpec(key=key, uid="g", resource_version="1", min_member=2))
+    for at in range(1, 6):
+        held = {"volcano.sh/vgpu-ids-new": f"n{at}-0,NVIDIA,10000,0:"}
+        found.adds(pod(f"low-{at}", memory=MIB, node_name=f"n{at}", annotations=held))
+        found.shows(found.seen(f"low-{at}"), deleting=at < 3, phase=Phase.RUNNING, started=True)
+    gang = {"memory": MIB, "priority": 10, "annotations": {GROUP: "new"}}
+    found.adds(*(pod(f"new-{at}", nominated_node=f"n{at}" if at < 3 else "", **gang) for at in range(1, 4)))
+    waits(found)
+    for _ in range(5):
+        found.passes(1.0)
+    assert asks(found) == {}
+    for at in range(1, 3):
+        found.gone(f"low-{at}")
+    assert {"new-1", "new-2"} <= placed(found)
+
+
 def test_a_claim_of_before_without_anybody_leaving_ends():
     found = world()
     full(found, "low")
