@@ -35,8 +35,7 @@ _PER_S: Final = 40.0
 _REVIEW_COST: Final = 10.0
 _ADDRESSES_MAX: Final = 4096
 _STREAMS_MAX: Final = 256
-# Who has one token can get more.
-_STREAMS_OF_USER: Final = 16
+_STREAMS_OF_OWNER: Final = 32
 # The rights that an open stream needs are looked up this often; as they are remembered, the API server is asked once a
 # minute. Other rights are remembered for a shorter time, so these are looked up once a minute.
 _AGAIN_S: Final = NO_S
@@ -46,7 +45,7 @@ class Reviewed:
     """`cli.web.callers.Callers` with a token. A call may name the namespace to show if its caller may see no more.
 
     Attributes:
-        streams: open streams, by user.
+        streams: open streams, by owner.
         limited: number of calls over the limit of their address.
     """
 
@@ -106,16 +105,16 @@ class Reviewed:
     @asynccontextmanager
     async def streaming(self, request: web.Request) -> AsyncIterator[None]:
         """See `Callers`."""
-        user = (await self._reviews.identity(_token(request))).username
-        if self.streams[user] >= _STREAMS_OF_USER or self.streams.total() >= self._streams_max:
+        owner = _owner_of((await self._reviews.identity(_token(request))).username)
+        if self.streams[owner] >= _STREAMS_OF_OWNER or self.streams.total() >= self._streams_max:
             raise RefusedError(429, "too many pages are open; close some")
-        self.streams[user] += 1
+        self.streams[owner] += 1
         try:
             yield
         finally:
-            self.streams[user] -= 1
-            if not self.streams[user]:
-                del self.streams[user]
+            self.streams[owner] -= 1
+            if not self.streams[owner]:
+                del self.streams[owner]
 
     async def while_seen(self, request: web.Request, sees: Sees, sending: Coroutine[Any, Any, None]) -> None:
         """See `Callers`: a stream also ends if the API server can no longer be asked."""
@@ -162,3 +161,8 @@ def _namespace_of(username: str) -> str:
     """Return the namespace of a service account, "" for other users."""
     namespace, _, name = username.removeprefix(_ACCOUNT).partition(":")
     return namespace if name and username.startswith(_ACCOUNT) else ""
+
+
+def _owner_of(username: str) -> str:
+    """Return for whom is counted: a user, or the accounts of one namespace, whose tenant can make any number."""
+    return username.rpartition(":")[0] if username.startswith(_ACCOUNT) else username

@@ -213,14 +213,15 @@ async def test_ten_thousand_calls_with_a_good_token_ask_the_api_server_no_more_t
         assert stage.server.asked == before + 1
 
 
-async def test_streams_of_one_user_are_bounded():
+async def test_streams_of_one_namespace_are_bounded():
     async with staged() as stage:
-        opened = [stream(stage, f"anna.{number}") for number in range(16)]
+        stage.server.rights["bert"] = {"default"}
+        opened = [stream(stage, f"{account}.{number}") for account in ("anna", "bert") for number in range(16)]
         for one in opened:
             await one.__aenter__()
         assert await stage.get(token="anna") == 429
         await opened.pop().__aexit__(None, None, None)
-        await eventually(lambda: stage.callers.streams.total() == 15)
+        await eventually(lambda: stage.callers.streams.total() == 31)
         async with stream(stage) as content:
             await content.readuntil(b"\n\n")
         for one in opened:
