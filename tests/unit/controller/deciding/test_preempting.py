@@ -302,7 +302,7 @@ def test_another_process_has_nobody_else_leave_for_a_gang_of_which_some_have_the
         held = {"volcano.sh/vgpu-ids-new": f"n{at}-0,NVIDIA,10000,0:"}
         found.adds(pod(f"low-{at}", memory=MIB, node_name=f"n{at}", annotations=held))
         found.shows(found.seen(f"low-{at}"), deleting=at < 3, phase=Phase.RUNNING, started=True)
-    gang = {"memory": MIB, "priority": 10, "annotations": {GROUP: "new"}}
+    gang: dict[str, Any] = {"memory": MIB, "priority": 10, "annotations": {GROUP: "new"}}
     found.adds(*(pod(f"new-{at}", nominated_node=f"n{at}" if at < 3 else "", **gang) for at in range(1, 4)))
     waits(found)
     for _ in range(5):
