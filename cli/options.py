@@ -206,7 +206,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Plan moves that let in *asked*; moves, per_namespace: the most. jobs: pods of Jobs may move too.
+    """Plan moves that let in *asked*; moves, per_namespace: the most. jobs: pods of Jobs and the like may move too.
 
     priority: of the pods with a wish; pods of a higher one stay.
     """
@@ -401,7 +401,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("--moves",), "NUMBER", "most pods to move; default 10"),
         Flag(("--per-namespace",), "NUMBER", "most pods to move in one namespace; default 2"),
         Flag(("--priority",), "NUMBER", "priority of the pods of the shape; pods of a higher one stay; default 0"),
-        Flag(("--jobs",), "", "also move pods of Jobs, although their Jobs count a failure for each"),
+        Flag(("--jobs",), "", "also move pods of Jobs and of other controllers that may count a failure for each"),
         _SNAPSHOT,
     ),
     "apply": (
@@ -534,6 +534,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     if found.command == "plan":
         return _plan(command, found, reach)
     if found.command == "apply":
+        if found.undo and found.dry_run:
+            command.error("--undo: found beside --dry-run, which changes nothing; leave one of them out")
         return Apply(
             file=found.file,
             yes=found.yes,
@@ -622,7 +624,7 @@ def _plan(command: argparse.ArgumentParser, found: argparse.Namespace, reach: Ma
     text = " ".join(getattr(found, "for")).strip()
     if not text:
         command.error("--for: missing; write what to make room for, such as '4 x whole A100' or pod NAMESPACE/NAME")
-    pods = _number(command, found, "pods", 1, 1000)
+    pods = _number(command, found, "pods", 1, 1000, least=1)
     named, shape = _NAMED.fullmatch(text), _SHAPE.fullmatch(text)
     if named is not None:
         if found.pods or found.priority:
@@ -650,12 +652,14 @@ def _plan(command: argparse.ArgumentParser, found: argparse.Namespace, reach: Ma
     )
 
 
-def _number(command: argparse.ArgumentParser, found: argparse.Namespace, name: str, default: int, most: int) -> int:
+def _number(
+    command: argparse.ArgumentParser, found: argparse.Namespace, name: str, default: int, most: int, *, least: int = 0
+) -> int:
     text = getattr(found, name)
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= most):
-        command.error(f"--{name.replace('_', '-')}: found {quoted(text, 64)}; write a number up to {most}")
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and least <= int(text) <= most):
+        command.error(f"--{name.replace('_', '-')}: found {quoted(text, 64)}; write a number from {least} to {most}")
     return int(text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -22,11 +22,21 @@ from core.placing.gang import Unit
 from core.placing.standing import standing_of
 from core.view.plan import Ground, Plan, plan_for_pods, plan_for_wish
 from core.view.waiting import Lines
-from core.waiting import Wait
+from core.waiting import Cause, Wait, cause_of, code_in
 from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
 from core.wire.pods import decode_pod
 from kube.errors import ApiError
 
+# Causes of a wait that no room removes.
+_NOT_ROOM: Final = frozenset(
+    {
+        Cause.GROUP_NOT_FOUND,
+        Cause.GROUP_NOT_SUPPORTED,
+        Cause.WAITING_FOR_QUEUE,
+        Cause.QUEUE_NOT_OPEN,
+        Cause.WAITING_FOR_QUOTA,
+    }
+)
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 
 
@@ -70,8 +80,11 @@ async def read(reads: Reads) -> Read:
     Raises:
         ApiError: nodes or pods may not be listed, or the server does not answer.
     """
+    # In this order, a pod that gets its node meanwhile is in both lists, and not in neither.
+    waiting = await list_objects(reads, PODS, decode_pod, UNBOUND)
     holdings = await fetch_holdings(reads, prepare=read_storage)
-    unbound = await list_objects(reads, PODS, decode_pod, UNBOUND)
+    bound = {pod.uid for pod in holdings.pods}
+    unbound = [pod for pod in waiting if pod.uid not in bound]
     notes = list(holdings.notes)
     lines = await fetch_lines(reads, unbound, "", notes, bound=holdings.pods)
     budgets: Sequence[DisruptionBudget] = ()
@@ -98,6 +111,8 @@ async def fetch_plan(reads: Reads, options: Options, namespace: str) -> Plan:
         return plan_for_wish(ground, _text(asked), asked.wish, asked.pods, asked.namespace or namespace)
     asked = asked._replace(namespace=asked.namespace or namespace)
     unit, priority, own = wanted(found, asked)
+    if why := hindrance(member.pod for member in unit.wanted()):
+        raise NothingToPlanError(why)
     ground = found.ground(priority=priority, own=own, jobs=options.jobs, limits=limits)
     return replace(plan_for_pods(ground, _text(asked), unit), namespace=asked.namespace)
 
@@ -106,6 +121,16 @@ def _text(asked: Asked) -> str:
     if asked.wish is None:
         return f"{asked.kind} {asked.namespace}/{asked.name}"
     return f"{asked.pods} pods of {asked.text}" if asked.pods > 1 else asked.text
+
+
+def hindrance(pods: Iterable[Pod]) -> str:
+    """Return why room alone does not let in one of *pods*, which wait; "" if nothing else is known to hinder them."""
+    for pod in pods:
+        if pod.gated:
+            return f"moves do not help pod {pod.key}: it has scheduling gates"
+        if cause_of(code_in(pod.scheduled_message)) in _NOT_ROOM:
+            return f"moves do not help pod {pod.key}: {pod.scheduled_message}"
+    return ""
 
 
 def wanted(found: Read, asked: Asked) -> tuple[Unit, int, GroupKey | None]:

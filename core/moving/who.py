@@ -11,8 +11,9 @@ from typing import Final
 from core.admission.rulebook import Rulebook, rulebook
 from core.groups import GroupKey, GroupSpec, group_of
 from core.ledger import Ledger
-from core.model import NO_VOLUMES, Phase, Pod, PodUid
+from core.model import NO_VOLUMES, Phase, Pod, PodUid, Taint
 from core.moving.search import Movable
+from core.nodefit import tolerates
 from core.placing.decide import shape_of
 from core.placing.preemption import SYSTEM_CRITICAL, speaks_of
 from core.placing.shape import Shape
@@ -23,7 +24,11 @@ from core.wire.priority_classes import PriorityClass
 _SYSTEM: Final = "kube-system"
 # Their pods belong to one node: a DaemonSet's, and those that a kubelet has from a file.
 _OF_NODE: Final = ("DaemonSet/", "Node/")
-_JOB: Final = "Job/"
+# Their controllers replace a pod whatever it did until then; others may count a failure, or end with it.
+_REPLACING: Final = ("ReplicaSet/", "StatefulSet/", "ReplicationController/", "CloneSet/")
+# The key of the taint of nodes on which room is made: only pods that are to get in may be placed there.
+MOVING: Final = "cardshare.io/moving"
+_CLOSED: Final = Taint(key=MOVING, value="of any plan", effect="NoSchedule")
 # Annotations by which a pod asks not to be moved. Source: Karpenter, "Disruption"; Cluster Autoscaler, "FAQ".
 _REFUSING: Final = (
     ("karpenter.sh/do-not-disrupt", "true"),
@@ -37,9 +42,10 @@ class Stays(StrEnum):
     OTHER_SCHEDULER = "another scheduler places them"
     NO_CONTROLLER = "no controller would replace them"
     OF_NODE = "they belong to their node (DaemonSets, static pods)"
-    OF_JOB = "their Job would count a failure; --jobs lets them move"
+    OF_JOB = "their Job, or a controller of another kind, may count a failure; --jobs lets them move"
     OF_SYSTEM = "the cluster needs them (kube-system, system priorities)"
     ANNOTATION = "they carry do-not-disrupt, or safe-to-evict: false"
+    TOLERATES = "they tolerate every taint, so they could come back to the node"
     PRIORITY = "their priority is higher"
     BUDGET = "a PodDisruptionBudget allows no eviction now"
     BUDGETS = "several PodDisruptionBudgets select them, and the API server evicts no such pod"
@@ -55,7 +61,8 @@ class Stays(StrEnum):
 class Rights:
     """What decides who may move, besides the pods.
 
-    priority: of the pods that are to get in. own: their group. jobs: pods of Jobs may move. groups: by key. classes: by
+    priority: of the pods that are to get in. own: their group. jobs: pods of Jobs may move, and of all
+    other controllers but ReplicaSets and their like. groups: by key. classes: by
     name. budgets: all PodDisruptionBudgets. schedulers: names of the schedulers that are cardshare.
     """
 
@@ -170,10 +177,12 @@ class _Judge:
             return Stays.OTHER_SCHEDULER
         if not pod.owner:
             return Stays.NO_CONTROLLER
-        if pod.owner.startswith(_JOB) and not self._rights.jobs:
+        if not (self._rights.jobs or pod.owner.startswith(_REPLACING)):
             return Stays.OF_JOB
         if any(pod.annotations.get(name) == value for name, value in _REFUSING):
             return Stays.ANNOTATION
+        if tolerates(pod.constraints.tolerations, _CLOSED):
+            return Stays.TOLERATES
         return None
 
     def _by_group(self, key: GroupKey | None, spec: GroupSpec | None) -> Stays | None:

@@ -1,5 +1,6 @@
 """``kubectl cards plan`` judges pods by their volumes, as the snapshot of a cluster shows these."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from cli.options import Asked, Plan
 from cli.plan import NothingToPlanError, fetch_plan
 from cli.snapshot import VERSION, Snapshot, packed
+from core.moving.who import MOVING, Stays
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 HOST = "kubernetes.io/hostname"
@@ -66,6 +68,17 @@ def cluster(*volumes: dict[str, Any], claims: Any = (CLAIM,)) -> Snapshot:
     return Snapshot(packed(taken | {"collections": {path: {"items": items} for path, items in lists.items()}}))
 
 
+def standing(moving: dict[str, Any], waiting: dict[str, Any]) -> Snapshot:
+    """*moving* on node a, a pod without a controller on b, and *waiting*, which needs a whole node."""
+    lists = {
+        "/api/v1/nodes": [node("a"), node("b")],
+        "/api/v1/pods": [moving, pod("alone", 1000, "b"), waiting],
+        "/api/v1/configmaps": [],
+    }
+    taken = {"version": VERSION, "taken": "2026-01-01T00:00:00Z", "namespace": "team"}
+    return Snapshot(packed(taken | {"collections": {path: {"items": items} for path, items in lists.items()}}))
+
+
 def volume(*hosts: str) -> dict[str, Any]:
     terms = [{"matchExpressions": [{"key": HOST, "operator": "In", "values": [*hosts]}]}]
     affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if hosts else {}
@@ -104,3 +117,39 @@ async def test_a_pod_with_an_unknown_claim_stays():
 async def test_what_does_not_wait_is_said_in_one_line(kind, name, says):
     with pytest.raises(NothingToPlanError, match=says):
         await fetch_plan(cluster(volume()), asking(kind, name), "team")
+
+
+@pytest.mark.parametrize(
+    ("owner", "tolerations", "jobs", "reason"),
+    [
+        ("PyTorchJob", [], False, Stays.OF_JOB),
+        ("Workflow", [], False, Stays.OF_JOB),
+        ("Workflow", [], True, ""),
+        ("ReplicaSet", [{"operator": "Exists"}], False, Stays.TOLERATES),
+        ("ReplicaSet", [{"key": MOVING, "operator": "Exists"}], False, Stays.TOLERATES),
+        ("ReplicaSet", [{"key": MOVING, "value": "0123456789ab"}], False, ""),
+        ("StatefulSet", [{"key": "other", "operator": "Exists"}], False, ""),
+    ],
+)
+async def test_who_would_be_lost_or_could_come_back_does_not_move(owner, tolerations, jobs, reason):
+    one = pod("s", 1000, "a", owner="serve")
+    one["metadata"]["ownerReferences"][0]["kind"], one["spec"]["tolerations"] = owner, tolerations
+    asked = replace(asking("pod", "train"), jobs=jobs)
+    plan = await fetch_plan(standing(one, pod("train", 10_000, number=2)), asked, "team")
+    assert plan.helps is not bool(reason)
+    assert not reason or reason in [staying.reason for staying in plan.staying]
+
+
+@pytest.mark.parametrize(
+    ("spec", "says", "problem"),
+    [
+        ({"schedulingGates": [{"name": "x"}]}, "", "it has scheduling gates"),
+        ({}, "CS530 Wait until pods of queue q end", "CS530 Wait until pods of queue q end"),
+    ],
+)
+async def test_nothing_is_planned_for_a_pod_that_room_does_not_let_in(spec, says, problem):
+    waiting = pod("train", 10_000, number=2)
+    waiting["spec"] |= spec
+    waiting["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "x", "message": says}]
+    with pytest.raises(NothingToPlanError, match=f"moves do not help pod team/train: {problem}"):
+        await fetch_plan(standing(pod("s", 1000, "a", owner="serve"), waiting), asking("pod", "train"), "team")
