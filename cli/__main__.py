@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, assert_never
@@ -341,11 +343,12 @@ async def _plan(reads: Reads, options: Plan) -> int:
 async def _apply(transport: Transport, options: Apply) -> int:
     try:
         plan = plan_in(await asyncio.to_thread(Path(options.file).read_text, encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, UnusablePlanError) as e:
+        return _failed(f"{options.file}: {getattr(e, 'strerror', None) or e}", _WRONG)
+    try:
         await carry_out(transport, plan, options, say=lambda line: print(escaped(line), flush=True), ask=_agreed)
     except StoppedError as e:
         return _failed(f"stopped: {e}", _NO_HELP)
-    except (OSError, UnicodeDecodeError, UnusablePlanError) as e:
-        return _failed(f"{options.file}: {getattr(e, 'strerror', None) or e}", _WRONG)
     return _OK
 
 
@@ -354,8 +357,20 @@ async def _agreed(question: str) -> bool:
     if not sys.stdin.isatty():
         _note("standard input is no terminal; --yes agrees to the evictions")
         return False
-    answer = await asyncio.to_thread(input, f"{question} [y/N] ")
-    return answer.strip().lower() in ("y", "yes")
+    print(f"{question} [y/N] ", end="", flush=True)
+    loop, typed = asyncio.get_running_loop(), asyncio.Event()
+    answer: list[bytes] = []
+
+    def wait() -> None:
+        with suppress(OSError):  # the terminal is gone
+            answer.append(os.read(sys.stdin.fileno(), 1024))
+        with suppress(RuntimeError):  # the loop is
+            loop.call_soon_threadsafe(typed.set)
+
+    # A thread that is not waited for, so that Ctrl-C ends the command.
+    threading.Thread(target=wait, daemon=True).start()
+    await typed.wait()
+    return b"".join(answer).strip().lower() in (b"y", b"yes")
 
 
 async def _diagnose(transport: Transport, options: Doctor) -> int:

@@ -6,6 +6,8 @@ when it is applied again.
 The room that the moves make is kept by a taint on its nodes, which only the pods that are to get in tolerate. It is
 removed when all is done, or when the plan stops. If the process is interrupted or killed it stays, so that replacements
 that are still to come do not take that room; `--undo` removes it.
+
+Between the last look at the cluster and an eviction nothing is waited for.
 """
 
 from __future__ import annotations
@@ -14,38 +16,42 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
-import yaml
 
 from cli.options import Apply as Options
-from cli.plan import Read, read
+from cli.plan import Read, hindrance, read
 from cli.reads import Reads
 from cli.text_plan import summary
+from core.errors import ConfigError, quoted
 from core.groups import group_of
-from core.model import Pod, PodUid, Toleration
+from core.model import NodeName, Pod, PodUid, Toleration
 from core.moving.units import unit_of
+from core.moving.who import MOVING
 from core.placing.gang import Unit
 from core.port.cards import Wording
 from core.units import counted
 from core.view.cards import VERSION
-from core.view.plan import Plan, PlannedMove, still_helps, wished
+from core.view.plan import Plan, PlannedMove, has_room, still_helps, wished
 from core.waiting import Wait
+from core.wire import yaml_text
 from core.wire.pods import decode_pod
 from kube.calls import Calls, namespace_path, node_path, pod_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiThrottledError, ApiUnknownError
 from kube.listing import list_all
 from kube.objects import page_decoder
 
-# On nodes on which room is made: only pods that are to get in may be placed there. Its value is that of `id_of`.
-MOVING: Final = "cardshare.io/moving"
 _NODES: Final = "/api/v1/nodes"
 _EFFECT: Final = "NoSchedule"
 _TRIES: Final = 10
+# A call that may be repeated is made so often.
+_REPEATED: Final = 4
 _POLL_S: Final = 1.0
 _BUDGET_S: Final = 5.0
+
+_T = TypeVar("_T")
 
 
 class UnusablePlanError(Exception):
@@ -81,14 +87,30 @@ def plan_in(text: str) -> Plan:
         UnusablePlanError: it is none, or one of another version, or one without moves.
     """
     try:
-        plan = msgspec.convert(yaml.safe_load(text), Plan)
-    except (yaml.YAMLError, msgspec.ValidationError) as e:
+        plan = msgspec.convert(yaml_text.load(text, "file", strict=True), Plan)
+    except (ConfigError, msgspec.ValidationError) as e:
         raise UnusablePlanError(f"it is no plan of kubectl cards plan: {' '.join(str(e).split())}") from e
     if plan.version != VERSION:
         raise UnusablePlanError(f"its version is {plan.version}, and this command reads version {VERSION}")
     if not plan.moves:
         raise UnusablePlanError("it has no moves, so there is nothing to do")
+    if wrong := _wrong(plan):
+        raise UnusablePlanError(f"{wrong}; do not edit a plan, make a new one")
     return plan
+
+
+def _wrong(plan: Plan) -> str:
+    """Return what no plan of ``plan`` contains, "" if there is nothing."""
+    uids = [one.uid for one in plan.moves]
+    pods = [*(one.pod for one in plan.moves), *(one.pod for one in plan.places if one.uid)]
+    if len(set(uids)) < len(uids) or not all(uids):
+        return "each move needs a uid of its own"
+    if not plan.places or not all(one.node for one in plan.places):
+        return "it lacks the nodes on which room is made"
+    if len({bool(one.uid) for one in plan.places}) > 1:
+        return "some of its places name a pod, and others do not"
+    bad = next((pod for pod in pods if pod.count("/") != 1 or not all(pod.split("/"))), None)
+    return "" if bad is None else f"found the pod {quoted(bad, 256)}, which is not NAMESPACE/NAME"
 
 
 def id_of(plan: Plan) -> str:
@@ -98,12 +120,19 @@ def id_of(plan: Plan) -> str:
 
 
 class _State(NamedTuple):
-    """The cluster between two moves. left: moves whose pods are still there. unit: pods that still wait for room."""
+    """The cluster between two moves.
+
+    left: moves whose pods are still there. leaving: pods that were evicted and are not gone. unit: pods that still wait
+    for room. replacements: those that have no node. room: the nodes that take the unit without another move; None if it
+    fits nowhere, or that is not known yet.
+    """
 
     found: Read
     left: tuple[PlannedMove, ...]
+    leaving: tuple[Pod, ...]
     unit: Unit
     replacements: tuple[Pod, ...]
+    room: tuple[NodeName, ...] | None = None
 
 
 async def carry_out(
@@ -143,6 +172,9 @@ async def carry_out(
         say(line)
     if len(state.left) < len(plan.moves):
         say(f"{counted(len(plan.moves) - len(state.left), 'moves')} of {len(plan.moves)} done before")
+    if state.room is not None and state.left:
+        say(f"there is room already on {', '.join(state.room)}; no more pods have to move")
+        state = state._replace(left=())
     if options.dry_run:
         await one.try_all(state)
         return
@@ -153,16 +185,11 @@ async def carry_out(
     if state.left and not options.yes and not await ask(f"Evict {counted(len(state.left), 'pods')}?"):
         raise StoppedError("nothing was evicted; answer y, or give --yes")
     try:
-        await one.close_nodes(state)
-        await one.move_all()
-        await one.await_places()
+        await one.make_room(state)
+        await one.open_nodes()
     except asyncio.CancelledError:
         say("interrupted: the nodes stay closed to others; apply the plan again to go on, or open them with --undo")
         raise
-    except BaseException:
-        await one.open_nodes()
-        raise
-    await one.open_nodes()
 
 
 class _Applying:
@@ -179,6 +206,38 @@ class _Applying:
         self._targets: Final = tuple(dict.fromkeys(place.node for place in plan.places))
         self._toleration: Final = Toleration(key=MOVING, value=self._id, effect=_EFFECT)
 
+    async def make_room(self, state: _State) -> None:
+        """Do all that the plan says; if that fails, open the nodes.
+
+        Raises:
+            StoppedError: it failed.
+        """
+        try:
+            await self.close_nodes(state)
+            room = await self.move_all()
+            await self.await_places(room)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as e:
+            try:
+                await self.open_nodes()
+            except StoppedError as more:
+                raise StoppedError(f"{e}; {more}") from e
+            if isinstance(e, ApiError):
+                raise StoppedError(str(e)) from e
+            raise
+
+    async def _repeated(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Return the answer of *call*, which is made again if the API server did not answer it."""
+        for left in reversed(range(_REPEATED)):
+            try:
+                return await call()
+            except ApiError as e:
+                if not (left and e.retryable):
+                    raise
+                await asyncio.sleep(self._poll_s)
+        raise AssertionError
+
     # ------------------------------------------------------------------ looking
 
     async def look(self) -> _State:
@@ -187,9 +246,11 @@ class _Applying:
         Raises:
             StoppedError: it does not.
         """
-        plan, found = self._plan, await read(self._transport)
+        plan, found = self._plan, await self._repeated(lambda: read(self._transport))
         there = {pod.uid: pod for pod in found.holdings.pods if not (pod.finished or pod.deleting)}
         left = tuple(one for one in plan.moves if PodUid(one.uid) in there)
+        planned = {PodUid(one.uid) for one in plan.moves}
+        leaving = tuple(pod for pod in found.holdings.pods if pod.uid in planned and pod.deleting and not pod.finished)
         moved = {(one.pod.partition("/")[0], one.owner) for one in plan.moves if one not in left}
         ours = {place.uid for place in plan.places}
         waiting = tuple(
@@ -199,25 +260,31 @@ class _Applying:
             and pod.created_s > plan.newest_s
             and not (pod.uid in ours or pod.finished or pod.deleting)
         )
-        state = _State(found, left, self._unit(found, there), waiting)
-        if state.unit.members and not waiting:
+        state = _State(found, left, leaving, self._unit(found), waiting)
+        if state.unit.members and not (waiting or leaving):
             own = next((group_of(one.pod) for one in state.unit.members), None)
             ground = found.ground(priority=plan.priority, own=own, jobs=plan.jobs)
+            if (room := has_room(ground, state.unit)) is not None:
+                return state._replace(room=room)
+            why = hindrance(member.pod for member in state.unit.wanted()) if left else ""
+            if why:
+                raise StoppedError(why)
             reach = still_helps(ground, plan, state.unit, [PodUid(one.uid) for one in left])
             if reach.why:
                 raise StoppedError(f"{reach.why}; make a new plan")
         return state
 
-    def _unit(self, found: Read, there: Mapping[PodUid, Pod]) -> Unit:
+    def _unit(self, found: Read) -> Unit:
         """Return the pods of the plan that wait for room."""
         plan = self._plan
         if not any(place.uid for place in plan.places):
             wording = Wording(plan.limits, plan.annotations)
             unit = wished(found.ledger, wording, len(plan.places), plan.namespace, (self._toleration,))
         else:
-            unbound = {pod.uid: pod for pod in found.unbound}
+            unbound = {pod.uid: pod for pod in found.unbound if not (pod.finished or pod.deleting)}
+            known = unbound.keys() | {pod.uid for pod in found.holdings.pods}
             uids = [PodUid(place.uid) for place in plan.places]
-            gone = [place.pod for place in plan.places if PodUid(place.uid) not in unbound.keys() | there.keys()]
+            gone = [place.pod for place in plan.places if PodUid(place.uid) not in known]
             if gone:
                 raise StoppedError(f"pod {gone[0]}, for which room is made, is gone; make a new plan")
             unit = unit_of([unbound[uid] for uid in uids if uid in unbound], found.ledger)
@@ -242,28 +309,54 @@ class _Applying:
             return None if known else [*taints, taint]
 
         if any(place.uid for place in self._plan.places):
-            for member in state.unit.members:
-                await self._edit(pod_path(member.pod.namespace, member.pod.name), "tolerations", tolerating)
+            for pod in (member.pod for member in state.unit.members):
+                await self._edit(pod_path(pod.namespace, pod.name), "tolerations", tolerating, uid=pod.uid)
         for name in self._targets:
             await self._edit(node_path(name), "taints", closed)
 
     async def open_nodes(self) -> None:
-        """Remove the taint of this plan from all nodes that have it."""
+        """Remove the taint of this plan from all nodes that have it.
+
+        Raises:
+            StoppedError: the API server does not let it.
+        """
+        opened: list[str] = []
+        try:
+            await self._open_nodes(opened)
+        except ApiError as e:
+            raise StoppedError(f"nodes stay closed to others: {e}; open them with --undo") from e
+        finally:
+            for name in opened:
+                self._say(f"node {name} is open again")
+
+    async def _open_nodes(self, names: list[str]) -> None:
+        """The same; *names* gets those that were opened, which are said when all of them are."""
 
         def opened(taints: list[Any]) -> list[Any] | None:
             left = [one for one in taints if (one.get("key"), one.get("value")) != (MOVING, self._id)]
             return left if len(left) < len(taints) else None
 
-        nodes = await list_all(self._transport, _NODES, page_decoder(msgspec.json.Decoder(_Node).decode))
+        decode = page_decoder(msgspec.json.Decoder(_Node).decode)
+        nodes = await self._repeated(lambda: list_all(self._transport, _NODES, decode))
         for node in nodes.items:
             if any((one.key, one.value) == (MOVING, self._id) for one in node.spec.taints or ()):
-                await self._edit(node_path(node.metadata.name), "taints", opened)
-                self._say(f"node {node.metadata.name} is open again")
+                try:
+                    await self._edit(node_path(node.metadata.name), "taints", opened)
+                except ApiNotFoundError:
+                    continue  # it was removed
+                names.append(node.metadata.name)
 
-    async def _edit(self, path: str, key: str, change: Callable[[list[Any]], list[Any] | None]) -> None:
-        """Change the list *key* of an object's spec; *change* returns None if it stays."""
+    async def _edit(
+        self, path: str, key: str, change: Callable[[list[Any]], list[Any] | None], *, uid: str = ""
+    ) -> None:
+        """Change the list *key* of the spec of an object, with *uid* if given; *change* returns None if it stays."""
+        await self._repeated(lambda: self._edit_once(path, key, change, uid))
+
+    async def _edit_once(self, path: str, key: str, change: Callable[[list[Any]], list[Any] | None], uid: str) -> None:
         for left in reversed(range(_TRIES)):
             found = json.loads(await self._calls.get_raw(path))
+            if uid and found["metadata"].get("uid") != uid:
+                raise StoppedError(f"another pod has the name of the one for which room is made ({path})")
             changed = change(found.get("spec", {}).get(key) or [])
             if changed is None:
                 return
@@ -293,53 +386,70 @@ class _Applying:
         if refused:
             raise StoppedError(f"{counted(refused, 'evictions')} would be refused now")
 
-    async def move_all(self) -> None:
-        """Evict pod after pod, each when the replacement of the one before has a node."""
+    async def move_all(self) -> Sequence[NodeName]:
+        """Evict pod after pod, each when the replacement of the one before has a node; return where there is room.
+
+        Each try to evict follows a look at the cluster, because a budget may refuse for minutes.
+
+        Raises:
+            StoppedError: a pod is not evicted, or what is left of the plan does not help.
+        """
+        tried, until_s = "", 0.0
         while True:
             state = await self._settled()
-            if not state.unit.members or not state.left:
-                return
+            if not state.unit.members or not state.left or state.room is not None:
+                return state.room or ()
+            self._check_closed(state)
             move = state.left[0]
             namespace = move.pod.partition("/")[0]
             before = {pod.uid for pod in state.found.holdings.pods if _is_of(pod, namespace, move.owner)}
-            await self._evict(move)
-            self._say(f"evicted {move.pod} from {move.from_node}")
-            await self._await_replacement(move, before)
+            error = await self._evict(move)
+            if error is None:
+                self._say(f"evicted {move.pod} from {move.from_node}")
+                await self._await_replacement(move, before)
+                continue
+            if tried != move.uid:
+                tried, until_s = move.uid, time.monotonic() + self._timeout_s
+                self._say(f"waiting until pod {move.pod} may be evicted: {error}")
+            left_s = until_s - time.monotonic()
+            if left_s < 0:
+                raise StoppedError(f"pod {move.pod} is not evicted: {error}") from error
+            await asyncio.sleep(max(self._poll_s, min(error.retry_after_s or _BUDGET_S, left_s)))
+
+    def _check_closed(self, state: _State) -> None:
+        """Stop if someone has opened a node on which room is made: another run of the plan that ended, or `--undo`."""
+        for name in self._targets:
+            node = state.found.ledger.node(NodeName(name))
+            if node is None or all((one.key, one.value) != (MOVING, self._id) for one in node.taints):
+                raise StoppedError(f"someone else has opened node {name}; run one apply of a plan at a time")
 
     async def _settled(self) -> _State:
         """Wait until all replacements have nodes."""
         until_s = time.monotonic() + self._timeout_s
         while True:
             state = await self.look()
-            if not state.replacements:
+            if not (state.replacements or state.leaving):
                 return state
             if time.monotonic() > until_s:
+                if state.leaving:
+                    raise StoppedError(f"pod {state.leaving[0].key} was evicted, and is not gone yet")
                 pod = state.replacements[0]
                 why = pod.scheduled_message or "it has no node yet"
                 raise StoppedError(f"the replacement {pod.key} finds no place: {why}")
             await asyncio.sleep(self._poll_s)
 
-    async def _evict(self, move: PlannedMove) -> None:
+    async def _evict(self, move: PlannedMove) -> ApiError | None:
+        """Return why the pod was not evicted; None if it was, or is gone."""
         namespace, _, name = move.pod.partition("/")
-        until_s, has_said = time.monotonic() + self._timeout_s, False
-        while True:
-            try:
-                await self._calls.evict(namespace, name, uid=move.uid)
-            except (ApiNotFoundError, ApiConflictError):
-                return  # it is gone, and perhaps another has its name
-            except ApiThrottledError as e:
-                if time.monotonic() > until_s:
-                    raise StoppedError(f"pod {move.pod} is not evicted: {e}") from e
-                if not has_said:
-                    self._say(f"waiting until pod {move.pod} may be evicted: {e}")
-                has_said = True
-                await asyncio.sleep(max(self._poll_s, min(e.retry_after_s or _BUDGET_S, until_s - time.monotonic())))
-            except ApiUnknownError:
-                if time.monotonic() > until_s:
-                    raise
-                await asyncio.sleep(self._poll_s)
-            else:
-                return
+        try:
+            await self._calls.evict(namespace, name, uid=move.uid)
+        except ApiThrottledError as e:
+            return e
+        except (ApiNotFoundError, ApiConflictError, ApiUnknownError) as e:
+            # Perhaps it was evicted, or it is gone and another has its name.
+            is_there = any(pod.uid == move.uid and not pod.deleting for pod in await self._pods(namespace))
+            return e if is_there else None
+        return None
 
     async def _await_replacement(self, move: PlannedMove, before: set[PodUid]) -> None:
         namespace, _, name = move.pod.partition("/")
@@ -360,21 +470,22 @@ class _Applying:
                 raise StoppedError(f"the replacement of {name} did not come back in {self._timeout_s} s: {why}")
             await asyncio.sleep(self._poll_s)
 
-    async def await_places(self) -> None:
+    async def await_places(self, room: Sequence[NodeName]) -> None:
         """Wait until the pods that are to get in are on nodes; room for pods that do not exist yet is there now."""
         if not any(place.uid for place in self._plan.places):
-            self._say(f"done: there is room for {self._plan.asked} on {', '.join(self._targets)}")
+            self._say(f"done: there is room for {self._plan.asked} on {', '.join(room)}")
             return
         until_s = time.monotonic() + self._timeout_s
         while (state := await self.look()).unit.members:
             if time.monotonic() > until_s:
                 pod = state.unit.members[0].pod
-                raise StoppedError(f"all moves are done, and pod {pod.key} still waits: {pod.scheduled_message}")
+                raise StoppedError(f"there is room, and pod {pod.key} still waits: {pod.scheduled_message}")
             await asyncio.sleep(self._poll_s)
         self._say(f"done: placed {', '.join(place.pod for place in self._plan.places)}")
 
     async def _pods(self, namespace: str) -> Sequence[Pod]:
-        return (await list_all(self._transport, f"{namespace_path(namespace)}/pods", page_decoder(decode_pod))).items
+        path = f"{namespace_path(namespace)}/pods"
+        return (await self._repeated(lambda: list_all(self._transport, path, page_decoder(decode_pod)))).items
 
 
 def _is_of(pod: Pod, namespace: str, owner: str) -> bool:

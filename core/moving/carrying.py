@@ -66,3 +66,21 @@ def reach(
         ledger.reserve(to)
         moves.append(Move(one.pod, node, to))
     return Reach(tuple(moves))
+
+
+def room_for(ledger: Ledger, policy: NodePolicy, unit: Unit) -> tuple[NodeName, ...] | None:
+    """Return the nodes that take the minimum of *unit* without a move; None if it does not fit.
+
+    Args:
+        ledger: a fork; it is not used after this.
+        policy: how nodes are chosen.
+        unit: what is to get in.
+    """
+    places, nodes = Places(ledger, policy), list[NodeName]()
+    for member in unit.wanted():
+        placement = places.best(member.pod, member.shape, frozenset())
+        if placement is None:
+            return None
+        ledger.reserve(placement)
+        nodes.append(placement.node)
+    return tuple(dict.fromkeys(nodes))

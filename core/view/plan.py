@@ -12,7 +12,7 @@ from core.explaining import explain
 from core.groups import group_of
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid, Toleration
-from core.moving.carrying import Reach, reach
+from core.moving.carrying import Reach, reach, room_for
 from core.moving.search import Limits, Move, Search, search
 from core.moving.units import unit_of
 from core.moving.who import Crowd, Rights, budget_of, crowd_of
@@ -180,6 +180,11 @@ def still_helps(ground: Ground, plan: Plan, unit: Unit, left: Sequence[PodUid]) 
             by_uid[member.pod.uid] = spare.pop(0)
     crowd = crowd_of(ground.ledger, ground.pods, rights)
     return reach(ground.ledger.fork(), ground.policy, unit, by_uid, crowd=crowd, left=left)
+
+
+def has_room(ground: Ground, unit: Unit) -> tuple[NodeName, ...] | None:
+    """Return the nodes that take the minimum of *unit* without a move now; None if it does not fit."""
+    return room_for(ground.ledger.fork(), ground.policy, unit)
 
 
 # ---------------------------------------------------------------------- values

@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from cli.__main__ import run
-from cli.apply import MOVING
 from cli.options import parse
+from core.moving.who import MOVING
 from tests.support.worlds.controller_rig import GPU, pod, share
 
 NODES = tuple(

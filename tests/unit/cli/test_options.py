@@ -78,6 +78,8 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["plan", "--for", "pod", "a/b/c"], "--for: found 'pod a/b/c'; write for example"),
         (["plan", "--for", "pod a/b", "--pods", "2"], "--pods: only for a shape"),
         (["plan", "--for", "whole", "--moves", "many"], "--moves: found 'many'; write a number from 0 to 1000"),
+        (["plan", "--for", "whole", "--pods", "0"], "--pods: found '0'; write a number from 1 to 1000"),
+        (["apply", "p", "--undo", "--dry-run"], "--undo: found beside --dry-run, which changes nothing"),
         (["apply", "p", "--timeout", "1d"], "--timeout: found '1d'; write a number from 0 to 86400"),
         (["fits"], "--memory: missing; give --memory"),
         (["fits", "--memory", "40Gi"], "--memory: found '40Gi'; write a number from 1 to 67108864"),
