@@ -14,7 +14,7 @@ from cli.options import Simulate
 from cli.reads import Reads
 from core.errors import quoted
 from core.view.simulated import Simulated
-from core.wire.changes import Change
+from core.wire.changes import NO_FILE, Change
 
 _STDIN: Final = "-"
 _NO_SIMULATOR: Final = "this kubectl-cards contains no simulator; install the wheel with pip"
@@ -28,7 +28,7 @@ def change_of(options: Simulate, namespace: str) -> Change:
     """
     return Change(
         manifests=_text(options.file) if options.file else "",
-        file=options.file or "-f",
+        file=options.file or NO_FILE,
         namespace=namespace,
         requests=options.requests,
         add_nodes=options.add_nodes,

@@ -15,14 +15,14 @@ from core.groups import DEFAULT_QUEUE, MEMBER_OF, TASK, GroupKey, GroupKind, Gro
 from core.model import Node, NodeName, Pod, PodUid
 from core.names import HOSTNAME_LABEL, VGPU_REGISTER
 from core.settings import Policy
-from core.wire.changes import Change
+from core.wire.changes import NO_FILE, Change
 from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
 from core.wire.nodes import decode_node
 from core.wire.podgroups import DECODERS
 from core.wire.priority_classes import decode_priority_class
 from core.wire.queues import decode_queue
 from core.wire.quotas import decode_quota
-from core.wire.templates import decode_workload
+from core.wire.templates import KINDS, decode_workload
 from core.wire.vgpu_register import with_mode, with_slots
 
 PODS_MAX: Final = 20_000
@@ -48,7 +48,10 @@ def make(cluster: Cluster, change: Change) -> tuple[Sequence[Pod], Sequence[str]
         UnusableChangeError: it cannot be made; *cluster* may be changed in part.
     """
     maker = _Maker(cluster, change)
-    for one in read_manifests(change.manifests):
+    objects = list(read_manifests(change.manifests))
+    if change.file != NO_FILE and not objects:
+        raise UnusableChangeError(f"{change.file}: found no object; write the pods, workloads or nodes to add")
+    for one in objects:
         if isinstance(one, Unreadable):
             raise UnusableChangeError(f"{change.file}:{one.line}: {one.problem}")
         maker.add(one)
@@ -81,6 +84,7 @@ class _Maker:
         self._cluster: Final = cluster
         self._change: Final = change
         self._book: Final = cluster.book
+        self._names: Final = {pod.key for pod in cluster.pods.values()}
         groups, quotas = cluster.owner.groups, cluster.owner.planner.state.books.quotas
         self._kinds: Final[Mapping[tuple[str, str], Callable[[bytes], object]]] = {
             ("", "Node"): lambda text: cluster.set_node(decode_node(text)),
@@ -120,8 +124,12 @@ class _Maker:
         elif kind in self._kinds:
             value = {**manifest.value, "metadata": {"namespace": self._change.namespace, "uid": _UID, **metadata}}
             self._kinds[kind](json.dumps(value, default=str).encode())
+        elif kind == _POD or kind in KINDS:
+            raise UnusableChangeError(
+                f"{where}: write spec, with the containers of the pods; found none in this {name}"
+            )
         else:
-            known = ", ".join(sorted({one for _, one in self._kinds} | {"Pod", "Job", "Deployment", "StatefulSet"}))
+            known = ", ".join(sorted({one for _, one in (*self._kinds, _POD, *KINDS - {_DAEMON_SET})}))
             raise UnusableChangeError(
                 f"{where}: found kind {quoted(name)}; remove it, because only {known} are simulated"
             )
@@ -150,6 +158,13 @@ class _Maker:
             self.pods.extend(
                 made._replace(uid=PodUid(f"{_UID}/{namespace}/{one}"), namespace=namespace, name=one) for one in names
             )
+            if kind == _POD:
+                key = self.pods[-1].key
+                if key in self._names:
+                    raise UnusableChangeError(
+                        f"{where}: there is a pod {quoted(key)} already; give this one another name"
+                    )
+                self._names.add(key)
 
     @staticmethod
     def _workload(manifest: Manifest, namespace: str) -> Any:

@@ -20,6 +20,8 @@ from kube.reflector import Reflector
 _SLICE_S: Final = 0.01
 _LOOK_S: Final = 0.01
 _NEEDED: Final = ("nodes", "pods")
+# Every API server has these, and the controller waits for them.
+_EVERYWHERE: Final = ("resource-quotas",)
 
 
 class UnreadableClusterError(Exception):
@@ -114,7 +116,8 @@ async def _listed(watches: Watches, *, is_preempting: bool) -> None:
 
 def _is_fatal(name: str, state: str) -> bool:
     """Return whether nothing can be told because reflector *name* is in *state*."""
-    return bool(state) and (name in _NEEDED or not state.startswith(("forbidden", "not found")))
+    may_be = ("forbidden",) if name in _EVERYWHERE else ("forbidden", "not found")
+    return bool(state) and (name in _NEEDED or not state.startswith(may_be))
 
 
 def _is_over(reflector: Reflector[Any]) -> bool:

@@ -63,7 +63,10 @@ async def simulate(cluster: Cluster, change: Change, notes: tuple[str, ...] = ()
         more = (*more, f"without the change, the controller would place {counted(placed, 'waiting pods')} now")
     if comparing.others:
         others = counted(comparing.others, "pods")
-        more = (*more, f"{others} of other schedulers would leave their nodes; where these pods go is not simulated")
+        more = (
+            *more,
+            f"{others} of other schedulers would be evicted; whether replacements run is not simulated",
+        )
     return Simulated(
         pods=tuple(pods),
         kinds=kinds_between(before, await _kinds(cluster)),
@@ -96,7 +99,7 @@ class _Comparing:
 
     Attributes:
         nodes: the nodes of pods before the change, by uid.
-        others: pods of other schedulers that left their nodes.
+        others: pods of other schedulers that left their nodes, and are created again.
         still_waiting: pods that waited before, and still wait.
     """
 
@@ -120,8 +123,9 @@ class _Comparing:
             yield await self._told(pod, Because.ADDED)
         for uid in self._gone():
             pod = self._pods[uid]
-            if pod.scheduler_name not in self._cluster.owner.planner.settings.scheduler_names:
-                self.others += 1
+            if pod.scheduler_name not in self._cluster.owner.planner.settings.scheduler_names and pod.owner:
+                # Pods of their node go with it, as for cardshare's.
+                self.others += uid in self._cluster.replaced
                 continue
             because = Because.PREEMPTED if uid in self._cluster.preempted else Because.DRAINED
             yield await self._told(pod, because)
@@ -172,7 +176,7 @@ class _Comparing:
 
     async def _why(self, pod: Pod, entry: Entry | None) -> dict[str, Any]:
         if entry is None:
-            text = f"the scheduler {pod.scheduler_name} decides, which is not simulated"
+            text = f"{pod.scheduler_name or 'the default scheduler'} decides, which is not simulated"
             return {"text": text} if not pod.gated else {"text": "it has scheduling gates"}
         wait = await self._writer.wait(entry)
         if wait is None:

@@ -6,18 +6,21 @@ import msgspec
 
 from core.wire import reading
 
+# The name of the file in messages if there is none.
+NO_FILE: Final = "-f"
+
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to change.
 
-    manifests: the text of a manifest file. file: its name in messages. namespace: of objects without one. requests:
-    resources and amounts for the containers with cards in *manifests*; the amount "" removes the resource. add_nodes:
-    number of copies of the node *like*. drain, remove: nodes. repartition: nodes, each with a mode or a number of
-    shares for all its cards. policy: another placement policy; "" = the cluster's.
+    manifests: the text of a manifest file. file: its name in messages, `NO_FILE` if there is none. namespace: of
+    objects without one. requests: resources and amounts for the containers with cards in *manifests*; the amount ""
+    removes the resource. add_nodes: number of copies of the node *like*. drain, remove: nodes. repartition: nodes,
+    each with a mode or a number of shares for all its cards. policy: another placement policy; "" = the cluster's.
     """
 
     manifests: str = ""
-    file: str = "-f"
+    file: str = NO_FILE
     namespace: str = "default"
     requests: tuple[tuple[str, str], ...] = ()
     add_nodes: int = 0

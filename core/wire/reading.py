@@ -34,6 +34,8 @@ _WORDS: Final = {
     "bool": "true or false",
     "null": "nothing",
 }
+# The decoder's words for a number below the least, and plain ones.
+_LEAST: Final = re.compile(r"Expected `(?:int|float)` >= (-?[0-9.]+)")
 _SHARED: Final = 1 << 14
 # Longer text is rarely repeated, and its sender must not be able to fill the caches.
 _MAX_SHARED_CHARS: Final = 2048
@@ -87,11 +89,13 @@ def unreadable(what: str, error: BaseException) -> InvalidRequestError:
     if isinstance(error, RecursionError):
         return InvalidRequestError(what, "nesting that is too deep", _REMEDY)
     problem, _, place = str(error).partition(" - at `$")
-    problem = _TYPES.sub(_in_words, problem)
+    problem = _LEAST.sub(r"a number below \1", _TYPES.sub(_in_words, problem))
     return InvalidRequestError(f"{what} {place.strip('`.')}".rstrip(), problem, _REMEDY)
 
 
 def _in_words(found: re.Match[str]) -> str:
+    if found["got"] == "float" and "int" in found["wanted"].split(" | "):
+        return "a fraction where a whole number belongs"
     wanted = [_WORDS.get(word, word) for word in found["wanted"].split(" | ") if word != "null"]
     return f"{_WORDS.get(found['got'], found['got'])} where {' or '.join(wanted) or 'nothing'} belongs"
 

@@ -83,3 +83,8 @@ async def test_disruption_budgets_are_read_if_pods_may_be_evicted():
     ]
     found, _ = await read_in(lists, preemption=True)
     assert found.owner.occupants.budgets
+
+
+async def test_a_file_without_quotas_is_no_cluster_and_ends():
+    with pytest.raises(UnreadableClusterError, match="not found: list resourcequotas"):
+        await read_in(Lists(nodes=[NODE], pods=[], namespaces=[]))

@@ -173,10 +173,41 @@ async def test_another_policy_decides_where_new_pods_go():
 
 
 async def test_pods_of_other_schedulers_are_counted_and_not_judged():
-    world = cluster(node("n1"), pods=[pod("dns", limits={}, scheduler_name="default-scheduler", node_name="n1")])
-    found = await told(world, remove=("n1",))
-    assert found.pods == ()
-    assert found.notes == ("1 pod of other schedulers would leave their nodes; where these pods go is not simulated",)
+    others = {
+        "dns": "ReplicaSet/dns",
+        "proxy": "DaemonSet/proxy",
+        "bare": "",
+    }
+    there = [
+        pod(name, limits={}, scheduler_name="default-scheduler", node_name="n1", owner=owner)
+        for name, owner in others.items()
+    ]
+    found = await told(cluster(node("n1"), pods=there), remove=("n1",))
+    assert short(found) == {"default/bare": ("drained", "ended", "n1", "")}
+    assert found.losing == 1
+    assert found.notes == ("1 pod of other schedulers would be evicted; whether replacements run is not simulated",)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "pods.yaml: found no object; write the pods"),
+        ("# nothing", "pods.yaml: found no object"),
+        ("{apiVersion: v1, kind: Pod, metadata: {name: x}}", "pods.yaml:1: write spec, with the containers"),
+        ("{apiVersion: batch/v1, kind: Job, metadata: {name: x}, spec: null}", "pods.yaml:1: write spec"),
+        (
+            "{apiVersion: v1, kind: Service, metadata: {name: x}}",
+            "found kind 'Service'; remove it, because only CronJob",
+        ),
+        (f"{POD}---{POD}", "pods.yaml:11: there is a pod 'default/new' already"),
+        (POD.replace("new", "there"), "pods.yaml:2: there is a pod 'default/there' already"),
+        (JOB.replace("parallelism: 3", "parallelism: 1.5"), "a fraction where a whole number belongs"),
+    ],
+)
+async def test_a_file_that_adds_nothing_new_is_one_line(text, problem):
+    with pytest.raises(UnusableChangeError) as e:
+        await told(cluster(node("n1"), pods=[pod("there")]), manifests=text, file="pods.yaml")
+    assert problem in str(e.value)
 
 
 async def test_a_group_that_lost_a_member_to_a_drain_waits_for_it():
