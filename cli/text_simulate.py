@@ -8,6 +8,7 @@ from cli.text import NONE, aligned
 from core.errors import escaped
 from core.units import counted
 from core.view.simulated import Outcome, Simulated, SimulatedKind, SimulatedPod
+from core.waiting import cause_of
 
 _PODS = ("POD", "BECAUSE", "BEFORE", "OUTCOME", "NODE", "CARDS OR REASON")
 _KINDS = ("PROTOCOL", "TYPE", "CARDS", "FREE", "STRANDED")
@@ -30,7 +31,10 @@ def _why(one: SimulatedPod) -> str:
     if one.outcome == Outcome.ENDED:
         told = "nothing creates it again"
     elif one.outcome == Outcome.WAITS:
-        told = " ".join(filter(None, (one.code, one.change or one.text)))
+        cause = cause_of(one.code)
+        # The remedy for all waits of a cause names nothing; the text does.
+        is_own = bool(one.change) and (cause is None or one.change != cause.value.remedy)
+        told = " ".join(filter(None, (one.code, one.change if is_own else one.text)))
     else:
         told = ", ".join(f"{part.card} ({part.share})" for part in one.cards)
     return f"evicted for {one.evicted_for}; {told}" if one.evicted_for else told

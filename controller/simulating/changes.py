@@ -84,7 +84,7 @@ class _Maker:
         self._cluster: Final = cluster
         self._change: Final = change
         self._book: Final = cluster.book
-        self._names: Final = {pod.key for pod in cluster.pods.values()}
+        self._names: Final = {(_POD, pod.namespace, pod.name) for pod in cluster.pods.values()}
         groups, quotas = cluster.owner.groups, cluster.owner.planner.state.books.quotas
         self._kinds: Final[Mapping[tuple[str, str], Callable[[bytes], object]]] = {
             ("", "Node"): lambda text: cluster.set_node(decode_node(text)),
@@ -143,7 +143,7 @@ class _Maker:
         counts = [1] if kind == _POD else [one.replicas for one in self._workload(asked, namespace).templates]
         if not len(templates) == len(pods) == len(counts):
             raise UnusableChangeError(f"{where}: write a template for each kind of pods, at most 64")
-        name = str(metadata.get("name") or f"{metadata['generateName']}1")
+        name = self._named(where, kind, namespace, metadata)
         tasks = self._tasks(asked) if kind == _VOLCANO_JOB else [""] * len(pods)
         group = self._group(asked, namespace, name, tasks, counts) if kind == _VOLCANO_JOB else ""
         for template, pod, count, task in zip(templates, pods, counts, tasks, strict=True):
@@ -156,15 +156,21 @@ class _Maker:
                 [name] if kind == _POD else [f"{name}-{task}-{at}" if task else f"{name}-{at}" for at in range(count)]
             )
             self.pods.extend(
-                made._replace(uid=PodUid(f"{_UID}/{namespace}/{one}"), namespace=namespace, name=one) for one in names
+                made._replace(uid=PodUid(f"{_UID}/{'.'.join(kind)}/{namespace}/{one}"), namespace=namespace, name=one)
+                for one in names
             )
-            if kind == _POD:
-                key = self.pods[-1].key
-                if key in self._names:
-                    raise UnusableChangeError(
-                        f"{where}: there is a pod {quoted(key)} already; give this one another name"
-                    )
-                self._names.add(key)
+
+    def _named(self, where: str, kind: tuple[str, str], namespace: str, metadata: Mapping[str, Any]) -> str:
+        """Return the name of an object, which no other of its kind has."""
+        name, at = str(metadata.get("name") or ""), 0
+        if name and (kind, namespace, name) in self._names:
+            found = quoted(f"{namespace}/{name}")
+            raise UnusableChangeError(f"{where}: there is a {kind[1]} {found} already; give this one another name")
+        while not name or (kind, namespace, name) in self._names:
+            at += 1
+            name = f"{metadata['generateName']}{at}"
+        self._names.add((kind, namespace, name))
+        return name
 
     @staticmethod
     def _workload(manifest: Manifest, namespace: str) -> Any:

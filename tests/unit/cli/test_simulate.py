@@ -10,6 +10,7 @@ from cli.fits import UnusableFileError
 from cli.options import parse
 from cli.simulate import change_of, fetch_simulated
 from core.view.simulated import Simulated, SimulatedCard, SimulatedKind, SimulatedPod
+from core.waiting import Cause
 from core.wire.changes import Change
 
 
@@ -38,6 +39,19 @@ def test_flags_are_the_change(tmp_path):
         repartition=(("n4", "mig"),),
         policy="spread",
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "change", "text", "shown"),
+    [
+        ("CS501", "Wait until n1 is uncordoned", "0/1 nodes", "CS501 Wait until n1 is uncordoned"),
+        ("CS545", Cause.CLAIM_NOT_FOUND.value.remedy, "volume claim 'd' does not exist", "CS545 volume claim 'd' does"),
+        ("", "", "volcano decides", "volcano decides"),
+    ],
+)
+def test_a_reason_says_what_it_is_about(code, change, text, shown):
+    one = SimulatedPod(pod="a/x", because="added", outcome="waits", code=code, change=change, text=text)
+    assert shown in text_simulate.table(Simulated(pods=(one,), kinds=(), losing=0, waiting=0))
 
 
 def test_the_table_has_each_pod_each_type_and_who_would_lose():

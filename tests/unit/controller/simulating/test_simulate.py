@@ -188,6 +188,15 @@ async def test_pods_of_other_schedulers_are_counted_and_not_judged():
     assert found.notes == ("1 pod of other schedulers would be evicted; whether replacements run is not simulated",)
 
 
+async def test_pods_of_one_name_of_two_workloads_do_not_share_a_place():
+    second = (
+        JOB.replace("batch/v1", "apps/v1").replace("kind: Job", "kind: ReplicaSet").replace("parallelism", "replicas")
+    )
+    for file in (f"{JOB}---{second}", 2 * f"{JOB.replace('name: train', 'generateName: t')}---"):
+        found = await told(cluster(node("n1")), manifests=file)
+        assert [one.outcome for one in found.pods].count("placed") == 1, file
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -199,8 +208,9 @@ async def test_pods_of_other_schedulers_are_counted_and_not_judged():
             "{apiVersion: v1, kind: Service, metadata: {name: x}}",
             "found kind 'Service'; remove it, because only CronJob",
         ),
-        (f"{POD}---{POD}", "pods.yaml:11: there is a pod 'default/new' already"),
-        (POD.replace("new", "there"), "pods.yaml:2: there is a pod 'default/there' already"),
+        (f"{POD}---{POD}", "pods.yaml:11: there is a Pod 'default/new' already"),
+        (f"{JOB}---{JOB}", "there is a Job 'team/train' already"),
+        (POD.replace("new", "there"), "pods.yaml:2: there is a Pod 'default/there' already"),
         (JOB.replace("parallelism: 3", "parallelism: 1.5"), "a fraction where a whole number belongs"),
     ],
 )
