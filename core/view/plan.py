@@ -210,7 +210,7 @@ def _empty(ground: Ground, asked: str, crowd: Crowd) -> Plan:
 def _plan(ground: Ground, asked: str, crowd: Crowd, answer: Search, unit: Unit, *, is_there: bool) -> Plan:
     plan, found = _empty(ground, asked, crowd), answer.found
     if found is None:
-        return replace(plan, gain=_no_gain(crowd, answer), why=_why(ground, unit))
+        return replace(plan, gain=_no_gain(crowd, answer, ground.limits), why=_why(ground, unit))
     if not unit.members or not found.placements:
         return replace(plan, gain="nothing to do: all of its pods are on nodes already", helps=True, is_fewest=True)
     pods = {one.pod.uid: one.pod for one in unit.members}
@@ -226,12 +226,14 @@ def _plan(ground: Ground, asked: str, crowd: Crowd, answer: Search, unit: Unit, 
     return replace(plan, gain=gain, helps=True, why=why, places=places, moves=moves, is_fewest=found.is_fewest)
 
 
-def _no_gain(crowd: Crowd, answer: Search) -> str:
+def _no_gain(crowd: Crowd, answer: Search, limits: Limits) -> str:
     if answer.gave_up:
         return f"no moves were found before the search reached its limit of {answer.looks} looks"
     if not crowd.movable:
         return "no pod may be moved; see staying"
-    return f"no moves help: {counted(len(crowd.movable), 'pods')} may move, and that does not make enough room"
+    many = counted(len(crowd.movable), "pods")
+    within = f"within --moves {limits.moves} and --per-namespace {limits.per_namespace}"
+    return f"no moves help: {many} may move, and that does not make enough room {within}"
 
 
 def _why(ground: Ground, unit: Unit) -> str:

@@ -96,7 +96,8 @@ def test_a_shape_is_planned_in_a_protocol_that_the_nodes_offer():
     assert plan.limits["volcano.sh/vgpu-number"] == "2"
     two = plan_for_wish(where, "2 x whole", CardWish(2), 2, "team")
     assert not two.helps
-    assert two.gain == "no moves help: 1 pod may move, and that does not make enough room"
+    within = "within --moves 10 and --per-namespace 2"
+    assert two.gain == f"no moves help: 1 pod may move, and that does not make enough room {within}"
     assert "too few cards" in two.why
 
 
