@@ -60,7 +60,7 @@ from cli.options import (
 from cli.plan import NothingToPlanError, fetch_plan
 from cli.queues import fetch_queues
 from cli.reads import Reads
-from cli.simulate import change_of, fetch_simulated
+from cli.simulate import UnreadError, change_of, fetch_simulated
 from cli.waiting import fetch_waiting
 from cli.why import fetch_why
 from core.errors import InvalidRequestError, escaped
@@ -321,6 +321,8 @@ async def _simulate(reads: Reads, options: Simulate) -> int:
         found = await fetch_simulated(reads, change, taken_s)
     except UnusableFileError as e:
         return _failed(str(e), _WRONG)
+    except UnreadError as e:
+        return _failed(str(e), _NOT_TOLD)
     print(text_simulate.table(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
     return _LOSING if found.losing else _OK
 

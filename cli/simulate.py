@@ -20,6 +20,10 @@ _STDIN: Final = "-"
 _NO_SIMULATOR: Final = "this kubectl-cards contains no simulator; install the wheel with pip"
 
 
+class UnreadError(Exception):
+    """The cluster cannot be read; the text is one line with the reason."""
+
+
 def change_of(options: Simulate, namespace: str) -> Change:
     """Return the change that the command line describes.
 
@@ -57,7 +61,8 @@ async def fetch_simulated(reads: Reads, change: Change, wall_s: float | None) ->
 
     Raises:
         ApiError: the server does not answer.
-        UnusableFileError: the cluster cannot be read, or the change cannot be made.
+        UnreadError: the cluster cannot be read.
+        UnusableFileError: the change cannot be made.
     """
     try:
         # The only code of the controller that a command runs: the same decisions, in memory. The single file does not
@@ -77,7 +82,9 @@ async def fetch_simulated(reads: Reads, change: Change, wall_s: float | None) ->
         ledger = holdings.ledger
         cluster, notes = await read(reads, ledger.tables, ledger.settings, wall_s=wall_s or time.time())
         return await simulate(cluster, change, (*holdings.notes, *notes))
-    except (UnreadableClusterError, UnusableChangeError) as e:
+    except UnreadableClusterError as e:
+        raise UnreadError(str(e)) from e
+    except UnusableChangeError as e:
         raise UnusableFileError(str(e)) from e
     finally:
         structlog.configure(**before)

@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+import controller.simulating.simulate  # noqa: F401 (an import would block the loop of a command)
 from cli import text_simulate
+from cli.__main__ import main
 from cli.fits import UnusableFileError
 from cli.options import parse
 from cli.simulate import change_of, fetch_simulated
+from cli.snapshot import packed
 from core.view.simulated import Simulated, SimulatedCard, SimulatedKind, SimulatedPod
 from core.waiting import Cause
 from core.wire.changes import Change
@@ -39,6 +42,15 @@ def test_flags_are_the_change(tmp_path):
         repartition=(("n4", "mig"),),
         policy="spread",
     )
+
+
+def test_a_cluster_that_cannot_be_listed_is_no_mistake_of_the_command(tmp_path, capsys):
+    file = tmp_path / "cluster.json.gz"
+    lists = {"/api/v1/nodes": {"status": 403, "items": []}}
+    lists |= {f"/api/v1/{kind}": {"items": []} for kind in ("configmaps", "resourcequotas")}
+    file.write_bytes(packed({"version": 1, "taken": "2026-01-01T00:00:00Z", "namespace": "a", "collections": lists}))
+    assert main(["simulate", "--drain", "n1", "--snapshot", str(file)]) == 1
+    assert "list nodes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
