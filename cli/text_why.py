@@ -43,14 +43,19 @@ def _summary(pod: str, life: PodLife) -> str:
     asked, bound = times.get(What.ASKED), times.get(What.BOUND)
     if bound is None:
         return f"{pod} was not bound while this was recorded"
-    if asked is None or not bound.last:
+    began, ended = _time(asked.first if asked is not None else ""), _time(bound.last)
+    if began is None or ended is None:
         return f"{pod} was bound"
-    waited_s = round((_time(bound.last) - _time(asked.first)).total_seconds())
+    waited_s = round((ended - began).total_seconds())
     return f"{pod} was bound {_duration(max(waited_s, 0))} after its creation"
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+def _time(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
 
 
 def _duration(seconds: int) -> str:
@@ -67,4 +72,6 @@ def _rows(life: PodLife) -> Iterator[tuple[str, str]]:
 def _sentence(one: Happened) -> str:
     bare, full = _SENTENCES.get(one.what, ("something happened", "{}"))
     words = full.format(one.text) if one.text else bare
-    return f"{words} ({one.times} times since {one.first})" if one.times > 1 and one.first else words
+    if one.times <= 1:
+        return words
+    return f"{words} ({one.times} times since {one.first})" if one.first else f"{words} ({one.times} times)"

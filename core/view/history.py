@@ -171,7 +171,8 @@ def why_by_api(pod: Pod, events: Sequence[Event], notes: Sequence[str] = ()) -> 
     found: list[Happened] = []
 
     def add(what: str, at: str, text: str = "", code: str = "", times: int = 1) -> None:
-        found.append(Happened(what=what, first=at, last=at, times=times, change=None, code=code, text=text))
+        first = at if times == 1 else ""  # of a repeated one, only the last time is known
+        found.append(Happened(what=what, first=first, last=at, times=times, change=None, code=code, text=text))
 
     if pod.created_s:
         add(What.ASKED.value, time_text(pod.created_s))
@@ -186,5 +187,6 @@ def why_by_api(pod: Pod, events: Sequence[Event], notes: Sequence[str] = ()) -> 
         add(What.WAITS.value, "", pod.scheduled_message, code_in(pod.scheduled_message))
     if pod.finished:
         add(What.ENDED.value, "", ": ".join(filter(None, (pod.phase, pod.status_reason, pod.status_message))))
+    found.sort(key=lambda one: (not one.last, one.last))
     life = PodLife(uid=pod.uid, events=tuple(found))
     return Why(pod=pod.key, state="remembered", source="conditions", lives=(life,), notes=tuple(notes))

@@ -115,3 +115,24 @@ def test_other_names_are_refused_in_one_line(words, capsys):
         parse(["why", *words], {})
     assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_without_a_record_events_are_in_their_order_and_no_first_time_is_made_up():
+    one = pod("a", node_name="n1", created_s=AT, start_s=AT + 60)
+    events = [
+        Event(time="2023-11-14T22:13:25Z", reason="FailedScheduling", message="CS501 none fits", count=3),
+        Event(time="2023-11-14T22:15:00Z", reason="Preempted", message="by b", count=1),
+    ]
+    assert story(why_by_api(one, events)).splitlines()[1:] == [
+        "TIME                  WHAT HAPPENED",
+        "2023-11-14T22:13:20Z  it was created",
+        "2023-11-14T22:13:25Z  it waited: CS501 none fits (3 times)",
+        "2023-11-14T22:14:20Z  it was bound: n1",
+        "2023-11-14T22:15:00Z  it was evicted: by b",
+    ]
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2023-11-14T22:13:25", ""])
+def test_a_time_in_no_known_form_is_shown_and_not_counted_with(time):
+    events = [Event(time=time, reason="Scheduled", message="on n1", count=1)]
+    assert story(why_by_api(pod("a", created_s=AT), events)).splitlines()[0] == "default/a was bound"
