@@ -246,7 +246,7 @@ class _Applying:
         Raises:
             StoppedError: it does not.
         """
-        plan, found = self._plan, await self._repeated(lambda: read(self._transport))
+        plan, found = self._plan, await self._read()
         there = {pod.uid: pod for pod in found.holdings.pods if not (pod.finished or pod.deleting)}
         left = tuple(one for one in plan.moves if PodUid(one.uid) in there)
         planned = {PodUid(one.uid) for one in plan.moves}
@@ -273,6 +273,21 @@ class _Applying:
             if reach.why:
                 raise StoppedError(f"{reach.why}; make a new plan")
         return state
+
+    async def _read(self) -> Read:
+        """Read the cluster as far as the plan has read it: a kind that is missing would look like room.
+
+        Raises:
+            StoppedError: something cannot be read that the plan was made from.
+        """
+        for left in reversed(range(_REPEATED)):
+            found = await self._repeated(lambda: read(self._transport))
+            missing = [note for note in found.unread if note not in self._plan.notes]
+            if not missing:
+                return found
+            if left:
+                await asyncio.sleep(self._poll_s)
+        raise StoppedError(f"something that the plan was made from cannot be read now: {missing[0]}")
 
     def _unit(self, found: Read) -> Unit:
         """Return the pods of the plan that wait for room."""
@@ -452,7 +467,7 @@ class _Applying:
         return None
 
     async def _await_replacement(self, move: PlannedMove, before: set[PodUid]) -> None:
-        namespace, _, name = move.pod.partition("/")
+        namespace = move.pod.partition("/")[0]
         until_s = time.monotonic() + self._timeout_s
         while True:
             pods = await self._pods(namespace)
@@ -467,7 +482,7 @@ class _Applying:
                 why = f"pod {move.pod} is not gone yet"
                 if is_gone:
                     why = new[0].scheduled_message or f"{new[0].key} has no node" if new else f"{move.owner} made none"
-                raise StoppedError(f"the replacement of {name} did not come back in {self._timeout_s} s: {why}")
+                raise StoppedError(f"pod {move.pod} is not replaced within {self._timeout_s} s: {why}")
             await asyncio.sleep(self._poll_s)
 
     async def await_places(self, room: Sequence[NodeName]) -> None:

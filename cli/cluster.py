@@ -37,7 +37,7 @@ class Holdings:
     """The cluster's cards: *ledger* from the API objects, and *notes* on what could not be read.
 
     node_unread: why the requested pod's node is missing from *ledger*, or "". pods: all counted pods, if all were
-    requested. version: the resourceVersion of their list.
+    requested. version: the resourceVersion of their list. unread: the notes on what could not be read.
     """
 
     ledger: Ledger
@@ -45,6 +45,7 @@ class Holdings:
     node_unread: str = ""
     pods: tuple[Pod, ...] = ()
     version: str = ""
+    unread: tuple[str, ...] = ()
 
 
 class _Series(msgspec.Struct, frozen=True, rename="camel"):
@@ -159,7 +160,7 @@ async def fetch_holdings(
     if selector:
         return Holdings(ledger=ledger, notes=notes, pods=pods)
     strays = (f"pod {pod} is bound to node {node}, which does not exist" for node, pod in ledger.stray_pods())
-    return Holdings(ledger=ledger, notes=(*notes, *strays), pods=pods, version=listed.resource_version)
+    return Holdings(ledger=ledger, notes=(*notes, *strays), pods=pods, version=listed.resource_version, unread=notes)
 
 
 def selecting(selector: str) -> dict[str, str]:

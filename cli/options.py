@@ -541,7 +541,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             yes=found.yes,
             dry_run=found.dry_run,
             undo=found.undo,
-            timeout_s=_number(command, found, "timeout", 300, 86_400),
+            timeout_s=_number(command, found, "timeout", 300, 86_400, least=1),
             **reach,
         )
     if found.command == "simulate":

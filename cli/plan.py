@@ -45,13 +45,14 @@ class NothingToPlanError(Exception):
 
 
 class Read(NamedTuple):
-    """The cluster as far as a plan needs it; unbound: pods on no node."""
+    """The cluster as far as a plan needs it; unbound: pods on no node. unread: the notes on what could not be read."""
 
     holdings: Holdings
     unbound: Sequence[Pod]
     lines: Lines
     budgets: Sequence[DisruptionBudget]
     notes: tuple[str, ...]
+    unread: tuple[str, ...] = ()
 
     @property
     def ledger(self) -> Ledger:
@@ -85,7 +86,7 @@ async def read(reads: Reads) -> Read:
     holdings = await fetch_holdings(reads, prepare=read_storage)
     bound = {pod.uid for pod in holdings.pods}
     unbound = [pod for pod in waiting if pod.uid not in bound]
-    notes = list(holdings.notes)
+    notes = list(holdings.unread)
     lines = await fetch_lines(reads, unbound, "", notes, bound=holdings.pods)
     budgets: Sequence[DisruptionBudget] = ()
     try:
@@ -94,7 +95,8 @@ async def read(reads: Reads) -> Read:
         if not e.status:
             raise
         notes.append(f"PodDisruptionBudgets are not read ({e}); the API server checks them at each eviction")
-    return Read(holdings, unbound, lines, budgets, tuple(notes))
+    strays = (note for note in holdings.notes if note not in holdings.unread)
+    return Read(holdings, unbound, lines, budgets, (*notes, *strays), tuple(notes))
 
 
 async def fetch_plan(reads: Reads, options: Options, namespace: str) -> Plan:
