@@ -203,7 +203,9 @@ class _Maker:
         """Return *pod* as the API server stores it."""
         spec = template.get("spec")
         named = str(spec.get("priorityClassName") or "") if isinstance(spec, dict) else ""
-        known = self._cluster.owner.groups.classes.get(named)
+        classes = self._cluster.owner.groups.classes
+        default = min((one for one in classes.values() if one.is_default), key=lambda one: one.value, default=None)
+        known = classes.get(named) if named else default
         priority = known.value if known is not None else _CRITICAL.get(named, pod.priority)
         if named and known is None and named not in _CRITICAL:
             raise UnusableChangeError(

@@ -160,6 +160,18 @@ async def test_a_node_with_fewer_shares_takes_fewer_pods():
     assert world.node("n1").allocatable["volcano.sh/vgpu-number"] == "2"
 
 
+async def test_a_pod_without_a_class_has_the_priority_of_the_default_one():
+    kind = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: usual}\n"
+    default = f"{kind}value: 5\nglobalDefault: true\n"
+    world = cluster(node("n1"), pods=[owned("low", memory=8000)], preemption=True)
+    budgets(world, allowed=1)
+    found = await told(world, manifests=f"{default}\n---{POD}")
+    assert short(found) == {
+        "default/new": ("added", "placed", "", "n1"),
+        "default/low": ("preempted", "waits", "n1", ""),
+    }
+
+
 async def test_another_policy_decides_where_new_pods_go():
     nodes = node("n1"), node("n2")
     for policy, where in (("binpack", "n1"), ("spread", "n2")):
