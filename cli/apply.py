@@ -264,6 +264,9 @@ class _Applying:
         if state.unit.members and not (waiting or leaving):
             own = next((group_of(one.pod) for one in state.unit.members), None)
             ground = found.ground(priority=plan.priority, own=own, jobs=plan.jobs)
+            absent = [name for name in self._targets if found.ledger.node(NodeName(name)) is None]
+            if absent:
+                raise StoppedError(f"node {absent[0]}, on which room is made, does not exist; make a new plan")
             if (room := has_room(ground, state.unit)) is not None:
                 return state._replace(room=room)
             why = hindrance(member.pod for member in state.unit.wanted()) if left else ""
