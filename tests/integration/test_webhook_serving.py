@@ -142,10 +142,10 @@ def test_a_stop_loses_no_call(children, tmp_path):
 def test_an_ended_certificate_is_not_served(children, tmp_path):
     served = Served(children, tmp_path, ends_in=timedelta(seconds=8))
     assert served.call(review())[0] == 200
-    assert "about to end" in served.ready()
+    assert "expires soon" in served.ready()
     assert 0 < served.metric("cardshare_webhook_certificate_days_left") < 0.001
     with served.raw() as kept:
-        wait_for("the end", lambda: "the certificate ended" in served.ready())
+        wait_for("the end", lambda: "the certificate expired" in served.ready())
         trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
 
@@ -157,7 +157,7 @@ def test_an_ended_certificate_is_not_served(children, tmp_path):
                 return True
 
         wait_for("a refusal", refused)
-        assert "certificate has ended" in served.child.log_tail()
+        assert "certificate expired" in served.child.log_tail()
         kept.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert kept.recv(100).startswith(b"HTTP/1.1 404 "), "who was let in is still answered"
     ensure(served.certs, Wanted(dns_names=("localhost",), days=1, ca_days=9), datetime.now(UTC))
