@@ -12,7 +12,7 @@ from core.wire.reading import check_length
 
 _SEPARATOR: Final = ";"
 # A pod has no more containers with cards, and hardly one of them has more cards than a node.
-_MAX_DEVICES: Final = 512
+_DEVICES_MAX: Final = 512
 
 
 class Written(NamedTuple):
@@ -43,15 +43,15 @@ def text_of(found: Iterable[tuple[str, str, int, int]]) -> str:
     return "".join(f"{name},{kind},{memory},{cores}:" for name, kind, memory, cores in found)
 
 
-def decode_segments(text: str, field: str) -> list[list[Written | Unread]]:
+def decode_segments(text: str, field: str, devices_max: int = _DEVICES_MAX) -> list[list[Written | Unread]]:
     """Read an assignment of one segment for each container, each closed by a semicolon.
 
     Raises:
-        InvalidRequestError: longer than an annotation may be, or of more devices than a pod can have.
+        InvalidRequestError: longer than an annotation may be, or of more than *devices_max* devices.
     """
     check_length(text, field)
-    if max(text.count(":"), text.count(_SEPARATOR)) > _MAX_DEVICES:
-        raise InvalidRequestError(field, text, f"no more than {_MAX_DEVICES} devices of one pod are read")
+    if max(text.count(":"), text.count(_SEPARATOR)) > devices_max:
+        raise InvalidRequestError(field, text, f"no more than {devices_max} devices of one pod are read")
     pieces = text.split(_SEPARATOR)
     if not pieces[-1].strip():
         pieces.pop()

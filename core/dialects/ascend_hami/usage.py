@@ -4,7 +4,7 @@ Source: protocol reference, ascend 4.7, 5.1, 5.2, 5.4; every segment counts (H-1
 """
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import Card, Cut, Kind, chips_of, cores_total, trim
@@ -15,6 +15,9 @@ from core.port.cards import CardShare, Held, Hole, NodeRoom, Tally
 from core.port.refusals import Reason
 from core.tables import AscendChip, Tables
 from core.wire.entries import Unread, Written, decode_segments, encode_segments
+
+# No pod has more of one type: a node has 16 chips, and hardly a pod has eight containers that use all of them.
+_DEVICES_MAX: Final = 128
 
 
 class Entry(NamedTuple):
@@ -85,7 +88,7 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
     count, closes = 0, ""
     for chip, text in found:
         try:
-            segments = decode_segments(text, f"annotation {keys.allocated(chip.common_word)}")
+            segments = decode_segments(text, f"annotation {keys.allocated(chip.common_word)}", _DEVICES_MAX)
         except InvalidRequestError as e:
             closes = closes or f"pod {pod.key}: {e}"
             continue
