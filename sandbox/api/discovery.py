@@ -17,8 +17,8 @@ Json = dict[str, Any]
 
 _VERSION: Final[Json] = {
     "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.1+sandbox",
+    "minor": "37",
+    "gitVersion": "v1.37.2+sandbox",
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "2026-01-01T00:00:00Z",
