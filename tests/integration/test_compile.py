@@ -43,7 +43,7 @@ def test_all_of_core_is_compiled_but_what_is_left_out():
     assert {
         "core/ledger.py",
         "core/placing/decide.py",
-        "core/dialects/vgpu/fit.py",
+        "core/sharing/fit.py",
         "core/admission/mutate.py",
     } <= files
     assert not {"core/errors.py", "core/wire/pods.py", "core/dialects/vgpu/dialect.py"} & files
