@@ -1,10 +1,8 @@
-"""A change of the cluster to simulate: the input of ``kubectl cards simulate``, and its JSON for the controller."""
+"""A change of the cluster to simulate: the input of ``kubectl cards simulate``."""
 
 from typing import Final
 
 import msgspec
-
-from core.wire import reading
 
 # The name of the file in messages if there is none.
 NO_FILE: Final = "-f"
@@ -29,11 +27,3 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     remove: tuple[str, ...] = ()
     repartition: tuple[tuple[str, str], ...] = ()
     policy: str = ""
-
-
-decode_change: Final = reading.reader("change", Change, lambda found: found)
-
-
-def encode_change(change: Change) -> bytes:
-    """Return *change* as JSON."""
-    return msgspec.json.encode(change)
