@@ -2,10 +2,9 @@
 
 Per bound pod it makes the two writes that the vGPU plugin makes: the served segment erased, then the phase success.
 With --listing it also makes the plugin's reads: all pods of the cluster, the pod again, its node. With --seconds S the
-pods of one node are served one after the other, each in S. With --kubelets pods that are to leave a node are gone at
-once, as when their containers end at the first signal. It prints a line of JSON for every pod when it is first seen
-bound, with the time, and one when it is served; with --telling also one for each reason that its condition gives for
-its waiting.
+pods of one node are served one after the other, each in S. With --kubelets, evicted pods end at once, as if their
+containers ended at the first signal. It prints a line of JSON for every pod when it is first seen bound, with the time,
+and one when it is served. With --telling it also prints one for each reason that a pod's condition gives for waiting.
 
     python -m tests.bench.plugins --kubeconfig F [--listing] [--seconds S] [--kubelets] [--telling]
 """

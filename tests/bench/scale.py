@@ -1,22 +1,23 @@
-"""What this field publishes of schedulers at scale, on a real kube-apiserver with played nodes and device plugins.
+"""Plays the scenarios for which schedulers publish figures, on a real kube-apiserver with played nodes and plugins.
 
-Every scenario has a server of its own, one controller with its default settings (and preemption where it says so), and
-nodes of 8 cards. Pods ask for whole cards. Beside it, where there are writes to compare, a bare client sends the writes
-that the controller sent, for the same objects: the least that the API server allows.
+Each scenario has its own server, one controller with its default settings (`preempted` also sets preemption), and nodes
+of 8 cards. Pods ask for whole cards. If there are writes to compare, a bare client then sends the writes that the
+controller sent, for the same objects: the least that the API server allows.
 
   at_once     4,000 pods of one card that exist when the controller starts to decide, on 500 nodes
-  submitted   the same, created while the controller runs, as fast as it goes; clock from the first creation
+  submitted   the same pods, created while the controller runs, as fast as possible; clock from the first creation
   gang        512 pods of 8 cards that start together, on 512 nodes; clock from the last creation
-  refused     513 such pods on 512 nodes; clock from the last creation until a member is told that they do not fit
-  preempted   250 pods of 8 cards, of a high priority, on 250 nodes full of 2,000 pods of a low one; clock from the last
-              creation until all are bound; pods that are evicted end at once
-  waiting     10,000 pods of 50 shapes that fit nowhere, on 1,000 nodes; clock from the last creation until all are told
+  refused     513 such pods on 512 nodes; clock from the last creation until a member reports that they do not fit
+  preempted   250 pods of 8 cards and a high priority, on 250 nodes full of 2,000 pods of a low one; clock from the last
+              creation until all are bound; evicted pods end at once
+  waiting     10,000 pods of 50 shapes that fit nowhere, on 1,000 nodes; clock from the last creation until each pod
+              reports the reason
   start       5,000 nodes, 100,000 bound pods and 100 that wait; clock from the start of the controller's process until
               the last is bound
 
-For each: seconds, the controller's CPU seconds and largest memory, the servers' CPU seconds, the bare client's seconds
-and CPU seconds, and what it costs the servers. Of the gang also first_seconds, until its first member is bound; all are
-decided before that. --part 0.1 makes everything a tenth as large; --page writes the table of docs/operators/scale.md.
+Figures: seconds, the controller's CPU seconds and largest memory, the servers' CPU seconds; the bare client's seconds
+and CPU seconds, and the servers' CPU seconds for it. For the gang also first_seconds, until its first member is bound;
+all are decided before that. --part 0.1 makes every number a tenth; --page writes the table of docs/operators/scale.md.
 """
 
 import argparse
@@ -113,6 +114,19 @@ class World:
                 raise RefusedError(f"{len(found)} of {count} pods {what} within {_LIMIT_S:.0f} s")
             await asyncio.sleep(0.02)
         return list(found.values())
+
+    async def after_creation(
+        self, pods: Sequence[dict[str, Any]], found: list[Sighting], *, what: str = "bound", count: int = 0
+    ) -> float:
+        """Create *pods*, wait until *count* of them (0: all) are *what*, and add these to *found*.
+
+        Returns the seconds from the last creation to the last of these.
+        """
+        await self.create(pods)
+        created_s = time.monotonic()
+        matches = _NO_ROOM if what == "told" else None
+        found.extend(await self.seen(what, count or len(pods), matches=matches))
+        return max(one.at_s for one in found) - created_s
 
     async def cost(self, controller: Controller, work: Callable[[], Awaitable[float]]) -> Cost:
         """What *work*, which returns its seconds, costs the controller and the server."""
@@ -222,18 +236,10 @@ async def gang_placed(part: float) -> Figures:
     async with world(512, part) as here:
         pods = gang(here.many(512))
         bound: list[Sighting] = []
-        first_s = 0.0
         async with controlling(here.stage, policy="binpack") as controller:
-
-            async def placed() -> float:
-                nonlocal first_s
-                await here.create(pods)
-                created_s = time.monotonic()
-                bound.extend(await here.seen("bound", len(pods)))
-                first_s = min(one.at_s for one in bound) - created_s
-                return max(one.at_s for one in bound) - created_s
-
-            cost = await here.cost(controller, placed)
+            cost = await here.cost(controller, partial(here.after_creation, pods, bound))
+        times_s = [one.at_s for one in bound]
+        first_s = cost.seconds - (max(times_s) - min(times_s))
         await here.again(pods)
         return Figures(placed=cost, bare=await here.bare(bindings(bound)), first_s=first_s)
 
@@ -241,14 +247,8 @@ async def gang_placed(part: float) -> Figures:
 async def gang_refused(part: float) -> Figures:
     """See the module's text."""
     async with world(512, part, "--telling") as here, controlling(here.stage, policy="binpack") as controller:
-
-        async def told() -> float:
-            await here.create(gang(here.many(512) + 1))
-            created_s = time.monotonic()
-            first = await here.seen("told", 1, matches=_NO_ROOM)
-            return first[0].at_s - created_s
-
-        return Figures(placed=await here.cost(controller, told))
+        pods = gang(here.many(512) + 1)
+        return Figures(placed=await here.cost(controller, partial(here.after_creation, pods, [], what="told", count=1)))
 
 
 async def preempted(part: float) -> Figures:
@@ -261,22 +261,14 @@ async def preempted(part: float) -> Figures:
         before: list[Sighting] = []
         after: list[Sighting] = []
         async with controlling(here.stage, policy="binpack", more=_PREEMPTION) as controller:
-            await here.create(low)
-            before = await here.seen("bound", len(low))
+            await here.after_creation(low, before)
             await until_served(controller)
-
-            async def placed() -> float:
-                await here.create(high)
-                created_s = time.monotonic()
-                after.extend(await here.seen("bound", len(high)))
-                return max(one.at_s for one in after) - created_s
-
-            cost = await here.cost(controller, placed)
+            cost = await here.cost(controller, partial(here.after_creation, high, after))
         await here.again(low)
         await here.bare(bindings(before))
         await here.create(high)
-        meta = [one["metadata"]["name"] for one in low]
-        evictions = (("POST", f"{PODS}/{name}/eviction", _eviction(name), "application/json") for name in meta)
+        names = [one["metadata"]["name"] for one in low]
+        evictions = (("POST", f"{PODS}/{name}/eviction", _eviction(name), "application/json") for name in names)
         return Figures(placed=cost, bare=await here.bare(evictions, bindings(after)))
 
 
@@ -298,16 +290,8 @@ async def waiting(part: float) -> Figures:
         told: list[Sighting] = []
         async with controlling(here.stage, policy="spread") as controller:
             # Spread, these leave no node empty.
-            await here.create(held)
-            await here.seen("bound", len(held))
-
-            async def said() -> float:
-                await here.create(pods)
-                created_s = time.monotonic()
-                told.extend(await here.seen("told", len(pods), matches=_NO_ROOM))
-                return max(one.at_s for one in told) - created_s
-
-            cost = await here.cost(controller, said)
+            await here.after_creation(held, [])
+            cost = await here.cost(controller, partial(here.after_creation, pods, told, what="told"))
         await here.again(pods)
         return Figures(placed=cost, bare=await here.bare(_conditions(told)))
 
