@@ -222,7 +222,7 @@ async def test_nodes_are_described_cordoned_and_drained(rig):
 
 async def test_other_commands_work(rig):
     async with pointed_at(rig) as kubectl:
-        assert "Server Version: v1.37" in await kubectl.ok("version")
+        assert "Server Version: v1." in await kubectl.ok("version")
         assert "scheduling.k8s.io/v1" in await kubectl.ok("api-versions")
         assert "Pod" in await kubectl.ok("api-resources", "--api-group=")
         await kubectl.ok("create", "namespace", "team")
