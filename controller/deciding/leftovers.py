@@ -1,4 +1,4 @@
-"""Room that becomes free beside those for whom others leave: nobody else has to leave for who fits there."""
+"""Room that evictions for one pod leave over: a pod that fits there needs no evictions of its own."""
 
 from collections.abc import Iterable, Set
 from typing import Final
@@ -55,7 +55,7 @@ class Leftovers:
         return None
 
     def forget(self, nodes: Set[NodeName]) -> None:
-        """Begin anew with *nodes*, on which room is not made any more for one of those."""
+        """Forget what is known of *nodes*, because a nomination on them ended."""
         self._full.difference_update([one for one in self._full if one[1] in nodes])
 
     def in_vain(self, uid: PodUid) -> None:

@@ -70,7 +70,7 @@ def room_wait(annotations: Mapping[str, str], had: int, comes_to: int) -> Wait |
     longest, value = max(annotations.items(), key=lambda one: len(one[0]) + len(one[1]))
     long = annotations_bytes({longest: value})
     text = (
-        f"remove or shorten annotations, of which the longest is {quoted(longest)} with {long} bytes: all have {had} "
+        f"remove or shorten annotations; the longest is {quoted(longest)} with {long} bytes: all have {had} "
         f"bytes, and with the assignment more than the {_ANNOTATIONS_MAX_BYTES} that the API server accepts for one pod"
     )
     return Wait(Cause.TOO_LONG, text)

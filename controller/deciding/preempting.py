@@ -179,7 +179,7 @@ class Preempting:
         return not (isinstance(ask, Together) and group_of(entry.pod) in groups)
 
     def _joins(self, ask: Ask, entry: Entry, now_s: float) -> bool:
-        """Keep for *entry* what becomes free beside those before it for whom others leave; whether there is any."""
+        """Keep for *entry* the room that evictions for pods before it leave over; return whether there is any."""
         started_s = self._clock()
         placement = self._leftovers.place(ask, entry, self._planner.handoff.closed_nodes(now_s).keys())
         ended_s = self._clock()
@@ -285,7 +285,7 @@ class Preempting:
             self._rests_until_s = max(self._rests_until_s, self._clock() + rest * search.worked_s)
 
     def _answered(self, search: _Search, answer: Eviction | None) -> bool:
-        """Somebody may leave for who was searched for, or nobody; whether they are asked to."""
+        """Take the answer of *search*, and return whether victims are asked to leave."""
         now_s, entry = self._clock(), self._planner.life.get(search.uid)
         if entry is None or entry.stage is not Stage.REFUSED or entry.parked != search.ask:
             return False

@@ -338,7 +338,7 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
         case Reason.PROMISED:
             return Shortfall(uuid, reason, detail="all of its cores are promised to the pods there")
         case Reason.BUSY:
-            return Shortfall(uuid, reason, detail="the pod wants a card that nobody uses")
+            return Shortfall(uuid, reason, detail="the pod needs a card that no other pod uses")
         case Reason.SLOTS:
             return Shortfall(uuid, reason, 1, max(fixed.slots - card.used_slots, 0), "shares")
         case Reason.MODE:

@@ -446,7 +446,7 @@ def test_a_pod_whose_annotations_leave_no_room_for_its_assignment_is_told_so_and
     if not bound:
         assert (world.stage("p"), world.holders("n1"), world.owner.handoff.in_flight) == ("held", set(), 0)
         assert world.wait("p").text == (
-            "remove or shorten annotations, of which the longest is 'notes' with 262005 bytes: all have 262005 bytes, "
+            "remove or shorten annotations; the longest is 'notes' with 262005 bytes: all have 262005 bytes, "
             "and with the assignment more than the 262144 that the API server accepts for one pod"
         )
         assert list(world.owner.planner.unreported) == ["uid-p"]
