@@ -431,7 +431,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
             "drain a node of Volcano's plugin and give its cards a mode, or a number of shares; repeatable",
             many=True,
         ),
-        Flag(("--policy",), "POLICY", "place new pods by this policy: binpack, spread or pack"),
+        Flag(("--policy",), "POLICY", "place pods by this policy: binpack, spread or pack; alone, also those that run"),
         _SNAPSHOT,
     ),
     "snapshot": (
@@ -605,8 +605,8 @@ def _simulate(command: argparse.ArgumentParser, found: argparse.Namespace, reach
         **reach,
     )
     changes = (simulate.file, simulate.add_nodes, simulate.drain, simulate.remove, simulate.repartition)
-    if not any(changes):
-        command.error("-f: missing; give -f, --add-nodes, --drain, --remove or --repartition")
+    if not (any(changes) or simulate.policy):
+        command.error("-f: missing; give -f, --add-nodes, --drain, --remove, --repartition or --policy")
     if simulate.requests and not simulate.file:
         command.error("--request: it changes the pods of a file; give -f too")
     return simulate

@@ -15,6 +15,7 @@ from core.groups import DEFAULT_QUEUE, MEMBER_OF, TASK, GroupKey, GroupKind, Gro
 from core.model import Node, NodeName, Pod, PodUid
 from core.names import HOSTNAME_LABEL, VGPU_REGISTER
 from core.settings import Policy
+from core.view.cards import Card, cards_of
 from core.wire.changes import NO_FILE, Change
 from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
 from core.wire.nodes import decode_node
@@ -271,12 +272,20 @@ class _Maker:
                 f"--repartition: node {quoted(name)} has no cards of Volcano's vGPU plugin; "
                 "write the node as it would be into the file of -f"
             )
-        is_open = not node.unschedulable
+        is_open, were_usable = not node.unschedulable, {one.id for one in self._cards(node.name) if one.healthy}
         self._cluster.drain(node.name)
         drained = self._cluster.node(node.name) or node
         self._cluster.set_node(self._partitioned(drained, text, what))
+        for card in self._cards(node.name):
+            if card.id in were_usable and not card.healthy:
+                raise UnusableChangeError(
+                    f"--repartition: found {quoted(f'{name}={what}')}; card {card.id} could not be used: {card.note}"
+                )
         if is_open:
             self._cluster.uncordon(node.name)
+
+    def _cards(self, name: NodeName) -> Sequence[Card]:
+        return cards_of(self._cluster.owner.ledger, (name,)).nodes[0].cards
 
     def _partitioned(self, node: Node, text: str, what: str) -> Node:
         resource = self._cluster.owner.ledger.tables.vgpu.number_resource

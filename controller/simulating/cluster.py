@@ -225,6 +225,17 @@ class Cluster:
         self.replaced[uid] = new.uid
         self._show(new)
 
+    def place_anew(self) -> None:
+        """Take all pods of this scheduler from their nodes, and let them wait again, as old as they are."""
+        names = self.owner.planner.settings.scheduler_names
+        pods = [pod for pod in self.pods.values() if pod.node_name and pod.scheduler_name in names and not pod.finished]
+        for pod in pods:
+            self._end(pod)
+        for pod in pods:
+            new = self._anew(pod)._replace(created_s=pod.created_s)
+            self.replaced[pod.uid] = new.uid
+            self._show(new)
+
     def _anew(self, pod: Pod) -> Pod:
         """Return *pod* as its controller creates it again."""
         self._numbers += 1

@@ -50,17 +50,21 @@ async def simulate(cluster: Cluster, change: Change, notes: tuple[str, ...] = ()
     work = Work(time.monotonic)
     begun = {one.pod.uid for one in cluster.owner.life}
     await _settle(cluster, work)
-    comparing = _Comparing(cluster)
+    comparing = _Comparing(cluster, Because.POLICY if change.is_policy_alone else Because.DRAINED)
     before = await _kinds(cluster)
     if change.policy:
         for _ in cluster.configure(replace(cluster.owner.planner.settings, policy=policy_of(change))):
             await work.give_way()
     added, more = make(cluster, change)
+    if change.is_policy_alone:
+        cluster.place_anew()
     await _settle(cluster, work)
     pods = [one async for one in comparing.pods(added)]
     placed = sum(uid in comparing.nodes for uid in begun)
     if placed:
         more = (*more, f"without the change, the controller would place {counted(placed, 'waiting pods')} now")
+    if comparing.same:
+        more = (*more, f"{counted(comparing.same, 'pods')} would be on the same nodes as now")
     if comparing.others:
         others = counted(comparing.others, "pods")
         more = (
@@ -100,14 +104,18 @@ class _Comparing:
     Attributes:
         nodes: the nodes of pods before the change, by uid.
         others: pods of other schedulers that left their nodes, and are created again.
+        same: pods that another policy leaves on their nodes.
         still_waiting: pods that waited before, and still wait.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, because: Because) -> None:
+        """Remember the pods; *because*: why pods leave their nodes that nothing preempts."""
         self.nodes: Final = {
             uid: pod.node_name for uid, pod in cluster.pods.items() if pod.node_name and not pod.finished
         }
         self.others = 0
+        self.same = 0
+        self._because: Final = because
         self.still_waiting = 0
         self._cluster: Final = cluster
         self._pods: Final = dict(cluster.pods)
@@ -127,8 +135,12 @@ class _Comparing:
                 # Pods of their node go with it, as for cardshare's.
                 self.others += uid in self._cluster.replaced
                 continue
-            because = Because.PREEMPTED if uid in self._cluster.preempted else Because.DRAINED
-            yield await self._told(pod, because)
+            because = Because.PREEMPTED if uid in self._cluster.preempted else self._because
+            found = await self._told(pod, because)
+            if because is Because.POLICY and found.node == found.before:
+                self.same += 1
+            else:
+                yield found
         for uid in self._waited:
             found = await self._told(self._pods[uid], Because.WAITED)
             if found.outcome == Outcome.PLACED:

@@ -15,13 +15,14 @@ class Because(StrEnum):
     """Why a pod is in the answer.
 
     ADDED: the change adds it. DRAINED: its node is drained, removed or partitioned again. PREEMPTED: it is evicted for
-    another pod. WAITED: it waits now, and would be placed.
+    another pod. WAITED: it waits now, and would be placed. POLICY: another policy places all pods again.
     """
 
     ADDED = "added"
     DRAINED = "drained"
     PREEMPTED = "preempted"
     WAITED = "waited"
+    POLICY = "policy"
 
 
 class Outcome(StrEnum):

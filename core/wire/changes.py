@@ -14,7 +14,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     manifests: the text of a manifest file. file: its name in messages, `NO_FILE` if there is none. namespace: of
     objects without one. requests: resources and amounts for the containers with cards in *manifests*; the amount ""
     removes the resource. add_nodes: number of copies of the node *like*. drain, remove: nodes. repartition: nodes,
-    each with a mode or a number of shares for all its cards. policy: another placement policy; "" = the cluster's.
+    each with a mode or a number of shares for all its cards. policy: another placement policy; "" = the cluster's. If
+    nothing else changes, it places the pods that run again.
     """
 
     manifests: str = ""
@@ -27,3 +28,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     remove: tuple[str, ...] = ()
     repartition: tuple[tuple[str, str], ...] = ()
     policy: str = ""
+
+    @property
+    def is_policy_alone(self) -> bool:
+        """Whether nothing but the policy changes."""
+        return self == Change(file=self.file, namespace=self.namespace, policy=self.policy)

@@ -62,7 +62,7 @@ async def test_who_would_lose_a_place_is_the_exit_status(rig, capsys):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ((), "-f: missing; give -f, --add-nodes, --drain, --remove or --repartition"),
+        ((), "-f: missing; give -f, --add-nodes, --drain, --remove, --repartition or --policy"),
         (("--add-nodes", "2"), "--add-nodes: give it together with --like"),
         (("--add-nodes", "x", "--like", "a"), "--add-nodes: found 'x'"),
         (("--repartition", "a"), "--repartition: found 'a'; write it with an equals sign"),

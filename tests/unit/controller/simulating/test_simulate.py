@@ -184,6 +184,26 @@ async def test_another_policy_decides_where_new_pods_go():
         assert found.pods[0].node == where, policy
 
 
+async def test_another_policy_alone_places_the_same_pods_again():
+    world = cluster(node("n1"), node("n2"), pods=[owned("a"), owned("b"), pod("bare"), pod("large", memory=99_000)])
+    assert {one.node_name for one in world.pods.values()} == {"n1", ""}
+    found = await told(world, policy="spread")
+    assert {one.pod for one in found.pods} < {"default/a", "default/b", "default/bare"}
+    assert {(one.because, one.outcome, one.before, one.node) for one in found.pods} == {("policy", "placed", "n1", "n2")}
+    assert (found.losing, found.waiting) == (0, 1)
+    assert found.notes == (f"{3 - len(found.pods)} pods would be on the same nodes as now".replace("1 pods", "1 pod"),)
+    assert sorted(one.node_name for one in world.pods.values()) != ["", "n1", "n1", "n1"]
+
+
+async def test_by_another_policy_an_older_pod_is_placed_first():
+    young, old = owned("young", memory=9000)._replace(created_s=200), owned("old", memory=9000)._replace(created_s=100)
+    world = cluster(node("n1", cards=2), pods=[young, old])
+    world.set_node(node("n1"))
+    found = await told(world, policy="spread")
+    assert short(found) == {"default/young": ("policy", "waits", "n1", "")}
+    assert found.losing == 1
+
+
 async def test_pods_of_other_schedulers_are_counted_and_not_judged():
     others = {
         "dns": "ReplicaSet/dns",
@@ -254,6 +274,10 @@ async def test_a_group_that_lost_a_member_to_a_drain_waits_for_it():
         (
             {"repartition": (("n1", "nonsense"),)},
             "--repartition: found 'nonsense'; write hami-core, mig, mps or a number",
+        ),
+        (
+            {"repartition": (("n1", "mig"),)},
+            "--repartition: found 'n1=mig'; card n1-0 could not be used: no known MIG geometry is for",
         ),
         ({"policy": "best"}, "--policy: found 'best'; write one of binpack, spread, pack"),
         ({"manifests": "kind: Pod"}, "-f:1: write metadata.name"),
