@@ -318,10 +318,13 @@ async def _simulate(reads: Reads, options: Simulate) -> int:
     taken_s = reads.taken_s if isinstance(reads, snapshot.Snapshot) else None
     try:
         change = change_of(options, options.namespace or reads.namespace or "default")
-        found = await fetch_simulated(reads, change, taken_s)
-    except UnusableFileError as e:
+        if options.controller is not None:
+            found = await controller.ask_simulated(options.controller, change)
+        else:
+            found = await fetch_simulated(reads, change, taken_s)
+    except (UnusableFileError, controller.UnusableError) as e:
         return _failed(str(e), _WRONG)
-    except UnreadError as e:
+    except (UnreadError, controller.NoAnswerError) as e:
         return _failed(str(e), _NOT_TOLD)
     print(text_simulate.table(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
     return _LOSING if found.losing else _OK
@@ -349,6 +352,8 @@ async def _apply(transport: Transport, options: Apply) -> int:
         return _failed(f"{options.file}: {getattr(e, 'strerror', None) or e}", _WRONG)
     try:
         await carry_out(transport, plan, options, say=lambda line: print(escaped(line), flush=True), ask=_agreed)
+    except UnusablePlanError as e:
+        return _failed(f"{options.file}: {e}", _WRONG)
     except StoppedError as e:
         return _failed(f"stopped: {e}", _NO_HELP)
     return _OK

@@ -1,4 +1,4 @@
-"""Queries the controller over TLS with an audience-bound token: why a pod waits, and what shadow mode found."""
+"""Queries the controller over TLS with an audience-bound token: why a pod waits, what a change would do, and more."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ import msgspec
 from cli.options import Controller
 from core.errors import escaped
 from core.view.history import Why
+from core.view.simulated import Simulated
+from core.wire.changes import Change, encode_change
 from kube.causes import cause_of
 
 _DEADLINE_S: Final = 5.0
 # An answer lists a few nodes and their cards.
 _MAX_BYTES: Final = 4 * 2**20
+# A simulation takes up to 60 s, and lists every affected pod.
+_SIMULATION_S: Final = 75.0
+_SIMULATION_MAX_BYTES: Final = 20 * 2**20
 _SHADOW: Final = "/v1/shadow"
 # Calls that the controller refuses before it identifies the caller are answered with one line (`runtime.calls`).
 _LINE_MAX: Final = 300
@@ -29,6 +34,10 @@ _decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 class NoAnswerError(Exception):
     """The controller gives no answer; the text is one line with the reason."""
+
+
+class UnusableError(NoAnswerError):
+    """The controller cannot use what it was given; the text is one line with the reason."""
 
 
 async def ask(controller: Controller, namespace: str, pod: str) -> Mapping[str, Any]:
@@ -54,6 +63,20 @@ async def ask_why(controller: Controller, namespace: str, pod: str) -> Why:
         raise NoAnswerError(f"the controller at {controller.url} answers something else: {e}") from e
 
 
+async def ask_simulated(controller: Controller, change: Change) -> Simulated:
+    """Return what would happen if *change* was made.
+
+    Raises:
+        UnusableError: it cannot be made.
+        NoAnswerError: the controller gives no answer.
+    """
+    answer = await _ask(controller, "/v1/simulate", body=encode_change(change))
+    try:
+        return msgspec.convert(answer, Simulated)
+    except msgspec.MsgspecError as e:
+        raise NoAnswerError(f"the controller at {controller.url} answers something else: {e}") from e
+
+
 async def ask_shadow(controller: Controller) -> Mapping[str, Any]:
     """Return the findings of a controller in shadow mode.
 
@@ -73,22 +96,25 @@ async def ask_held(controller: Controller) -> Sequence[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else ()
 
 
-async def _ask(controller: Controller, path: str, *, unknown: str = "") -> Mapping[str, Any]:
-    """Return the answer of 200, or of 404 with the state *unknown*.
+async def _ask(controller: Controller, path: str, *, unknown: str = "", body: bytes | None = None) -> Mapping[str, Any]:
+    """Return the answer of 200 to a GET, or to a POST of *body*; or of 404 with the state *unknown*.
 
     Raises:
-        NoAnswerError: there is none.
+        UnusableError: *body* is refused.
+        NoAnswerError: there is no answer.
     """
     context, token = await asyncio.to_thread(_read, controller)
     try:
-        status, body = await _get(f"{controller.url}{path}", token, context, controller.server_name)
+        status, found = await _call(controller, path, token, context, body)
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as e:
         why = "no answer in time" if isinstance(e, TimeoutError) else cause_of(e)
         raise NoAnswerError(f"the controller at {controller.url} does not answer: {why}") from e
     try:
-        answer = _decoder.decode(body)
+        answer = _decoder.decode(found)
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
-        raise NoAnswerError(_unread(status, body, path, controller.url)) from e
+        raise NoAnswerError(_unread(status, found, path, controller.url)) from e
+    if status == 400:
+        raise UnusableError(str(answer.get("text", "")))
     if status != 200 and (not unknown or answer.get("state") != unknown):
         raise NoAnswerError(f"the controller answers {status}: {answer.get('text', '')}")
     return answer
@@ -118,17 +144,29 @@ def _read(controller: Controller) -> tuple[ssl.SSLContext, str]:
     return context, token
 
 
-async def _get(url: str, token: str, context: ssl.SSLContext, server_name: str) -> tuple[int, bytes]:
+async def _call(
+    controller: Controller, path: str, token: str, context: ssl.SSLContext, body: bytes | None
+) -> tuple[int, bytes]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
+    verb, total_s, most = ("GET", _DEADLINE_S, _MAX_BYTES)
+    if body is not None:
+        verb, total_s, most = ("POST", _SIMULATION_S, _SIMULATION_MAX_BYTES)
     async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_DEADLINE_S)) as session,
-        session.get(
-            url, headers=headers, ssl=context, server_hostname=server_name or None, allow_redirects=False
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=total_s, sock_connect=_DEADLINE_S)) as session,
+        session.request(
+            verb,
+            f"{controller.url}{path}",
+            data=body,
+            headers=headers,
+            ssl=context,
+            server_hostname=controller.server_name or None,
+            allow_redirects=False,
         ) as answer,
     ):
-        parts: list[bytes] = []
+        parts, size = list[bytes](), 0
         async for part in answer.content.iter_any():
             parts.append(part)
-            if sum(map(len, parts)) > _MAX_BYTES:
-                raise ValueError(f"its answer is longer than {_MAX_BYTES} bytes")
+            size += len(part)
+            if size > most:
+                raise ValueError(f"its answer is longer than {most} bytes")
         return answer.status, b"".join(parts)

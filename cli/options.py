@@ -70,7 +70,9 @@ _EXAMPLES: Final = {
     "queues": "kubectl cards queues\nkubectl cards queues -o json",
     "simulate": "kubectl cards simulate -f job.yaml\nkubectl cards simulate --drain gpu-3\n"
     "kubectl cards simulate --add-nodes 2 --like gpu-3 --snapshot cluster.json.gz\n"
-    "kubectl cards simulate -f pod.yaml --request volcano.sh/vgpu-memory=8000 --policy spread",
+    "kubectl cards simulate -f pod.yaml --request volcano.sh/vgpu-memory=8000 --policy spread\n"
+    "kubectl cards simulate --policy pack --controller https://localhost:8444 --token-file token "
+    "--controller-ca ca.crt",
     "doctor": "kubectl cards doctor\nkubectl cards doctor -o json",
     "shadow": "kubectl cards shadow --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
 }
@@ -249,7 +251,8 @@ class Queues:
 class Simulate:
     """Show what would happen if the cluster changed.
 
-    namespace: of objects without one, "" = the kubeconfig's. The other fields are those of `core.wire.changes.Change`.
+    namespace: of objects without one, "" = the kubeconfig's. controller: simulates it; None = this process does.
+    The other fields are those of `core.wire.changes.Change`.
     """
 
     namespace: str
@@ -265,6 +268,7 @@ class Simulate:
     policy: str = ""
     output: Output = Output.TEXT
     snapshot: str = ""
+    controller: Controller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +437,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         ),
         Flag(("--policy",), "POLICY", "place pods by this policy: binpack, spread or pack; alone, also those that run"),
         _SNAPSHOT,
+        *_ASKING,
     ),
     "snapshot": (
         Flag(("-o", "--output-file"), "FILE", "write to this file"),
@@ -545,7 +550,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             **reach,
         )
     if found.command == "simulate":
-        return _simulate(command, found, reach)
+        return _simulate(command, found, reach, environ)
     if found.command == "queues":
         return Queues(output=Output(found.output), **stored, **reach)
     if found.command == "doctor":
@@ -584,7 +589,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     )
 
 
-def _simulate(command: argparse.ArgumentParser, found: argparse.Namespace, reach: Mapping[str, str]) -> Simulate:
+def _simulate(
+    command: argparse.ArgumentParser, found: argparse.Namespace, reach: Mapping[str, str], environ: Mapping[str, str]
+) -> Simulate:
+    if found.snapshot and found.controller:
+        command.error("--controller: found beside --snapshot, which no controller reads; leave one of them out")
     number = found.add_nodes or "0"
     if not (number.isascii() and number.isdigit() and len(number) < _DIGITS_MAX):
         command.error(f"--add-nodes: found {quoted(number, 64)}; write a number of nodes")
@@ -602,6 +611,7 @@ def _simulate(command: argparse.ArgumentParser, found: argparse.Namespace, reach
         policy=found.policy,
         output=Output(found.output),
         snapshot=found.snapshot,
+        controller=None if found.snapshot else _controller(command, found, environ),
         **reach,
     )
     changes = (simulate.file, simulate.add_nodes, simulate.drain, simulate.remove, simulate.repartition)

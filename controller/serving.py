@@ -23,9 +23,10 @@ from controller.reporting.held import held
 from controller.reporting.preview import preview
 from controller.reporting.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
 from controller.reporting.share_seconds import now_ms
+from controller.simulating.simulator import Simulator
 from core.errors import ConfigError
 from core.waiting import Cause, Wait
-from runtime.calls import Plain
+from runtime.calls import Call, Plain, Reply
 from runtime.figures import ServingFigures
 from runtime.listening import Address
 from runtime.process import connections_of, raise_file_limit
@@ -64,6 +65,7 @@ class Serving:
         self._plain: Final = HttpListener(
             "plain", Plain(self.reasons, self._exposition, self.notes).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
+        self._simulator: Final = Simulator(process.owner, process.inbox, process.config, lambda: process.active.parts)
         context = serving.server_context()
         trusted = HttpListener(
             "trusted",
@@ -76,6 +78,7 @@ class Serving:
                 audit=lambda: process.audit.report() if process.audit is not None else None,
                 packing=self._packing,
                 held=self._held,
+                simulate=self._simulate,
                 shadow=self._shadow if process.config.shadow else None,
             ).answer,
             context,
@@ -203,6 +206,9 @@ class Serving:
             idle=self._idle(),
             given_up=() if process.config.shadow else process.names.given_up.keys(),
         )
+
+    async def _simulate(self, call: Call) -> Reply | None:
+        return await self._simulator.answer(call) if self._process.synced.is_set() else None
 
     def _idle(self) -> Wait | None:
         """Return why this process currently decides nothing; None if it does."""

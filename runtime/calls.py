@@ -31,12 +31,16 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class RefusedCallError(Exception):
-    """Answers the call with *status* and a line of text; *allow* lists the methods for a 405."""
+    """Answers the call with *status* and a line of text; *allow* lists the methods for a 405.
 
-    def __init__(self, status: int, text: str, *, allow: str = "") -> None:
+    retry_after_s: when to ask again, 0 to leave that to the caller.
+    """
+
+    def __init__(self, status: int, text: str, *, allow: str = "", retry_after_s: int = 0) -> None:
         super().__init__(text)
         self.status = status
         self.allow = allow
+        self.retry_after_s = retry_after_s
 
 
 class _GoneError(Exception):
@@ -44,16 +48,33 @@ class _GoneError(Exception):
 
 
 class Reply(NamedTuple):
-    """An answer; body: one piece of text, or pieces generated while they are sent; allow: methods, for a 405."""
+    """An answer; body: one piece of text, or pieces generated while they are sent; allow: methods, for a 405.
+
+    retry_after_s: when to ask again, 0 for no such header.
+    """
 
     body: bytes | AsyncIterator[bytes]
     status: int = 200
     content_type: str = JSON
     allow: str = ""
+    retry_after_s: int = 0
+
+    @property
+    def more_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers that few answers have."""
+        found = [(b"allow", self.allow.encode())] if self.allow else []
+        return [*found, (b"retry-after", b"%d" % self.retry_after_s)] if self.retry_after_s else found
+
+
+def _stays() -> bool:
+    return False
 
 
 class Call(NamedTuple):
-    """One complete call. headers: names in lower case; stranger: why the caller may not call, "" if it may."""
+    """One complete call. headers: names in lower case; stranger: why the caller may not call, "" if it may.
+
+    has_left: returns whether the connection is closed, so that no one waits for the answer.
+    """
 
     method: str
     path: str
@@ -61,6 +82,7 @@ class Call(NamedTuple):
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes | bytearray
     stranger: str
+    has_left: Callable[[], bool] = _stays
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first header called *name*, or None."""
@@ -109,6 +131,7 @@ class App:
                     scope["headers"],
                     body,
                     scope["state"]["stranger"],
+                    scope["state"]["has_left"],
                 )
             )
         except Exception as e:  # noqa: BLE001 (the outermost frame of a call)
@@ -125,7 +148,7 @@ class App:
     def _refusal(self, error: Exception) -> Reply:
         if isinstance(error, RefusedCallError):
             self._refused[error.status] += 1
-            return Reply(f"{error}\n".encode(), error.status, TEXT, error.allow)
+            return Reply(f"{error}\n".encode(), error.status, TEXT, error.allow, error.retry_after_s)
         _log.error("call failed", exc_info=error)
         self._refused[500] += 1
         return Reply(b"cardshare failed; see its log\n", 500, TEXT)
@@ -156,9 +179,7 @@ async def _send(reply: Reply, scope: Scope, send: Send) -> None:
     if not isinstance(text, bytes):
         await _send_pieces(reply, text, scope, send)
         return
-    headers = [_CONTENT_TYPES[reply.content_type], _length(text)]
-    if reply.allow:
-        headers.append((b"allow", reply.allow.encode()))
+    headers = [_CONTENT_TYPES[reply.content_type], _length(text), *reply.more_headers]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": text})
 
@@ -179,9 +200,7 @@ async def _send_pieces(reply: Reply, pieces: AsyncIterator[bytes], scope: Scope,
 
 def head_of(reply: Reply, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Return the head of *reply* with *headers*, up to the value of the content length, which the caller appends."""
-    told = [*headers, _CONTENT_TYPES[reply.content_type]]
-    if reply.allow:
-        told.append((b"allow", reply.allow.encode()))
+    told = [*headers, _CONTENT_TYPES[reply.content_type], *reply.more_headers]
     lines = b"".join(b"%s: %s\r\n" % one for one in told)
     return b"HTTP/1.1 %d %s\r\n%scontent-length: " % (reply.status, HTTPStatus(reply.status).phrase.encode(), lines)
 

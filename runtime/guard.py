@@ -111,6 +111,7 @@ class Guarded(HttpToolsProtocol):
         if not self._out.lingers:
             # TLS buffers this much even while reading is paused; the library's default is four times as large.
             cast(_Session, transport).set_read_buffer_limits(high=_MAX_AHEAD_BYTES)
+        self.app_state["has_left"] = lambda: self._is_gone
         self.app_state["stranger"] = self._place.why_not(transport.get_extra_info("peercert") or {})
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -92,7 +92,7 @@ class HttpListener:
         self.why_not = why_not
         self.state = ServerState()
         self.app = App(answer, self.refused)
-        self._heads: dict[tuple[int, str, str], bytes] = {}
+        self._heads: dict[tuple[int, str, str, int], bytes] = {}
         self.config = Config(
             self.app,
             http=Guarded,
@@ -235,7 +235,7 @@ class HttpListener:
 
     def head(self, reply: Reply) -> bytes:
         """See `Place`. Within one second, replies that differ only in length share a head."""
-        key = reply.status, reply.content_type, reply.allow
+        key = reply.status, reply.content_type, reply.allow, reply.retry_after_s
         found = self._heads.get(key)
         if found is None:
             found = self._heads[key] = head_of(reply, self.state.default_headers)

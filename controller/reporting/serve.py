@@ -29,6 +29,7 @@ HISTORY: Final = "/v1/history"
 # Followed by namespace and name of the pod, as EXPLAIN.
 HISTORY_OF_PODS: Final = "/v1/history/pods"
 SHADOW: Final = "/v1/shadow"
+SIMULATE: Final = "/v1/simulate"
 # The API server's limit for an object.
 MAX_POD_BYTES: Final = 3 * 2**20
 BODY_S: Final = 2.0
@@ -88,7 +89,7 @@ class _Turns:
 
 
 class Trusted:
-    """Serves /v1/preview, /v1/explain and /v1/history, and /v1/audit or /v1/shadow, /v1/packing and /v1/held."""
+    """Serves /v1/preview, /v1/simulate, /v1/explain, /v1/history, /v1/packing, /v1/held, /v1/audit or /v1/shadow."""
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class Trusted:
         audit: Callable[[], dict[str, Any] | None],
         packing: Callable[[], dict[str, Any] | None],
         held: Callable[[], dict[str, Any] | None],
+        simulate: Callable[[Call], Awaitable[Reply | None]],
         shadow: Callable[[], dict[str, Any] | None] | None = None,
     ) -> None:
         """Prepare.
@@ -114,10 +116,12 @@ class Trusted:
             audit: returns the audit's findings; None if this process does not audit (yet).
             packing: returns what policy pack has learned; None before it has.
             held: returns what force-deleted pods still hold; None while the cluster is unknown.
+            simulate: returns the answer to a change; None while the cluster is unknown.
             shadow: returns what would be done; None before the first result. None itself if this is not shadow mode.
         """
         self._callers = callers
         self._preview = preview
+        self._simulate = simulate
         self._of_pod = {EXPLAIN: explain, HISTORY_OF_PODS: why}
         # The webhook does not wait for people.
         self._previews: Final = _Turns("previews", _PREVIEWS_OF_USER)
@@ -130,6 +134,9 @@ class Trusted:
         if call.path == PREVIEW:
             _expect(call, "POST")
             return await self._answered(call, self._previews, lambda: self._preview(bytes(call.body)))
+        if call.path == SIMULATE:
+            _expect(call, "POST")
+            return await self._simulated(call)
         told = self._told.get(call.path)
         if told is not None:
             _expect(call, "GET")
@@ -140,13 +147,36 @@ class Trusted:
         path, *pod = call.path.rsplit("/", 2)
         of_pod = self._of_pod.get(path) if all(pod) else None
         if of_pod is None:
-            known = ", ".join([PREVIEW, *(f"{path}/NAMESPACE/POD" for path in self._of_pod), HISTORY])
+            known = ", ".join([PREVIEW, SIMULATE, *(f"{path}/NAMESPACE/POD" for path in self._of_pod), HISTORY])
             raise RefusedCallError(404, f"there is nothing here; ask {known}, {' or '.join(self._told)}")
         _expect(call, "GET")
         return await self._answered(call, self._questions, lambda: of_pod("/".join(pod)))
 
     async def _answered(self, call: Call, turns: _Turns, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> Reply:
         """Return the answer of *ask*, in its turn, for an authorized caller."""
+        user = await self._user(call)
+        if isinstance(user, Reply):
+            return user
+        try:
+            found = await turns.answer(user, ask)
+        except InvalidRequestError as e:
+            return _json({"text": str(e)}, status=400)
+        if found is None:
+            return _UNKNOWN_CLUSTER
+        return _json(found, status=404 if found.get("state") == UNKNOWN else 200)
+
+    async def _simulated(self, call: Call) -> Reply:
+        """Return what would happen, for an authorized caller; nobody else waits for that."""
+        user = await self._user(call)
+        if isinstance(user, Reply):
+            return user
+        try:
+            return await self._simulate(call) or _UNKNOWN_CLUSTER
+        except InvalidRequestError as e:
+            return _json({"text": str(e)}, status=400)
+
+    async def _user(self, call: Call) -> str | Reply:
+        """Return who calls, or the answer to one who may not."""
         callers = self._callers()
         if callers is None:
             return _json({"text": "not connected to the API server yet; see /readyz"}, status=503)
@@ -156,15 +186,9 @@ class Trusted:
                 denied = await callers.judge(authorization, call.method.lower(), call.path)
                 if denied is not None:
                     return _json({"text": denied.text}, status=denied.status)
-                user = await callers.user(authorization)
-            found = await turns.answer(user, ask)
+                return await callers.user(authorization)
         except (ApiError, TimeoutError):
             return _json({"text": "the caller cannot be authorized now; try again"}, status=503)
-        except InvalidRequestError as e:
-            return _json({"text": str(e)}, status=400)
-        if found is None:
-            return _json({"text": "the cluster is not known yet; see /readyz"}, status=503)
-        return _json(found, status=404 if found.get("state") == UNKNOWN else 200)
 
 
 async def _at_once(told: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
@@ -178,3 +202,6 @@ def _expect(call: Call, method: str) -> None:
 
 def _json(found: object, status: int = 200) -> Reply:
     return Reply(msgspec.json.encode(found) + b"\n", status)
+
+
+_UNKNOWN_CLUSTER: Final = _json({"text": "the cluster is not known yet; see /readyz"}, status=503)

@@ -171,6 +171,12 @@ class Cluster:
         for name in list(self.owner.ledger.states):
             self.unlock(name)
 
+    def promise(self, uid: PodUid, node: NodeName, annotations: Mapping[str, str]) -> None:
+        """Bind a pod where it has its place; one that is gone or bound stays as it is."""
+        pod = self.pods.get(uid)
+        if pod is not None and not (pod.node_name or pod.finished or pod.deleting) and self.node(node) is not None:
+            self._show(pod._replace(node_name=node, annotations={**pod.annotations, **annotations}))
+
     def add_pods(self, pods: Iterable[Pod]) -> None:
         """Add pending pods, or change pods of the same uid."""
         for pod in pods:

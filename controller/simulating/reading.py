@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -10,7 +10,9 @@ from controller.documents import places
 from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
 from controller.simulating.cluster import Cluster
+from controller.simulating.request import Promised
 from controller.watching.watches import Watches
+from core.errors import InvariantError
 from core.settings import Settings
 from core.tables import Tables
 from kube.exchange import Response
@@ -36,6 +38,8 @@ class _Once:
 
     async def request(self, verb: str, path: str, **sending: Any) -> Response:
         """See `Source`."""
+        if verb != "GET":
+            raise InvariantError(f"a simulation has called {verb} {path}")
         return await self._source.request(verb, path, **sending)
 
     @asynccontextmanager
@@ -53,7 +57,15 @@ async def _nothing() -> AsyncIterator[bytes]:
     yield b""
 
 
-async def read(source: Source, tables: Tables, settings: Settings, *, wall_s: float) -> tuple[Cluster, tuple[str, ...]]:
+async def read(
+    source: Source,
+    tables: Tables,
+    settings: Settings,
+    *,
+    wall_s: float,
+    trusted: frozenset[str] | None = None,
+    promised: Iterable[Promised] = (),
+) -> tuple[Cluster, tuple[str, ...]]:
     """Return the cluster, with nothing in progress, and notes on what could not be read.
 
     Args:
@@ -61,14 +73,17 @@ async def read(source: Source, tables: Tables, settings: Settings, *, wall_s: fl
         tables: device configuration.
         settings: the operator's.
         wall_s: the time of the cluster, Unix seconds.
+        trusted: namespaces whose ConfigMaps about nodes are trusted; None: all, because the user trusts the texts of
+            the cluster, as other commands do.
+        promised: places of pods that wait in the cluster, and are to be bound there.
 
     Raises:
         UnreadableClusterError: nodes or pods cannot be listed.
     """
     cluster = Cluster(tables, settings, wall_s=wall_s)
     inbox = Inbox(time.monotonic)
-    # The user trusts the texts of the cluster, as other commands do.
-    trusted = frozenset(place.namespace for place in places(cluster.owner.ledger.catalog))
+    if trusted is None:
+        trusted = frozenset(place.namespace for place in places(cluster.owner.ledger.catalog))
     watches = Watches(cluster.owner, inbox, None, trusted, SchedulerNames(()))
     async with asyncio.TaskGroup() as tasks:
         running = [
@@ -84,6 +99,8 @@ async def read(source: Source, tables: Tables, settings: Settings, *, wall_s: fl
     for name, state in states.items():
         if _is_fatal(name, state):
             raise UnreadableClusterError(state)
+    for one in promised:
+        cluster.promise(one.uid, one.node, one.annotations)
     cluster.begin()
     return cluster, tuple(states.values())
 

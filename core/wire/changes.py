@@ -1,8 +1,10 @@
-"""A change of the cluster to simulate: the input of ``kubectl cards simulate``."""
+"""A change of the cluster to simulate: the input of ``kubectl cards simulate``, and its JSON for the controller."""
 
 from typing import Final
 
 import msgspec
+
+from core.wire import reading
 
 # The name of the file in messages if there is none.
 NO_FILE: Final = "-f"
@@ -33,3 +35,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def is_policy_alone(self) -> bool:
         """Whether nothing but the policy changes."""
         return self == Change(file=self.file, namespace=self.namespace, policy=self.policy)
+
+
+decode_change: Final = reading.reader("change", Change, lambda found: found)
+
+
+def encode_change(change: Change) -> bytes:
+    """Return *change* as JSON."""
+    return msgspec.json.encode(change)

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import struct
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
@@ -41,9 +43,11 @@ class Echo:
         self.go_on.set()
         self.begun = 0
         self.order: list[str] = []
+        self.has_left: Callable[[], bool] = bool
 
     def answer(self, call: Call) -> Reply | Awaitable[Reply]:
         self.begun += 1
+        self.has_left = call.has_left
         is_held = call.path.startswith("/later") or not self.go_on.is_set()
         return self._held(call) if is_held else self._answered(call)
 
@@ -57,6 +61,8 @@ class Echo:
             raise RefusedCallError(404, "there is nothing here")
         if call.path.endswith("/get"):
             raise RefusedCallError(405, "use GET", allow="GET")
+        if call.path.endswith("/busy"):
+            raise RefusedCallError(429, "another one is answered", retry_after_s=7)
         if call.path.endswith("/broken"):
             raise KeyError("a mistake of ours")
         return Reply(Counted(b"%d\n" % len(call.body), self.order), content_type=TEXT)
@@ -392,6 +398,34 @@ async def test_more_large_bodies_than_may_wait_are_refused(serve):
         for _, writer in opened:
             writer.write(call(b"x" * 100_000, length=200_000))
         await until(lambda: served.port.refused[503] == 16)
+
+
+async def test_an_answer_knows_that_its_caller_is_gone(serve):
+    served = await serve()
+    served.echo.go_on.clear()
+    async with served.connection() as (_, writer):
+        writer.write(call(b"abc"))
+        await until(lambda: served.echo.begun)
+        assert not served.echo.has_left()
+        # In plain text, a client that only closes its side may still read; one that resets the connection is gone.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+        await until(served.echo.has_left)
+    served.echo.go_on.set()
+
+
+@pytest.mark.parametrize("path", ["/busy", "/later/busy"])
+async def test_who_is_to_come_again_is_told_when(serve, path):
+    served = await serve()
+    async with served.connection() as (reader, writer):
+        for _ in range(2):
+            writer.write(call(path=path))
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert (" 429 " in head, "\r\nretry-after: 7\r\n" in head) == (True, True)
+            await reader.readexactly(24)
+            writer.write(call())
+            assert b"retry-after" not in (await reader.readuntil(b"\r\n\r\n")).lower()
+            await reader.readexactly(2)
 
 
 async def test_a_stop_waits_for_the_call_that_is_under_way(serve):

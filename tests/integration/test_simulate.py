@@ -13,6 +13,7 @@ import pytest
 from cli.options import parse
 from core.waiting import code_in
 from tests.integration.test_cli import ASSIGNED, add_pod, cards, cluster
+from tests.integration.test_explain import AUDIENCE, asked
 from tests.support.worlds.controller_rig import PODS, Rig, pod, share
 
 VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
@@ -48,6 +49,32 @@ async def test_a_cluster_and_its_snapshot_are_simulated_alike(rig, capsys, tmp_p
     stored = json.loads(capsys.readouterr().out)
     assert stored == live
     assert {one["pod"]: one["node"] for one in live["pods"]} == {"default/new": "t4-a", "default/waiter": "t4-a-new-1"}
+
+
+async def test_the_controller_simulates_as_the_command_does(rig, capsys, tmp_path):
+    change = tmp_path / "change.yaml"
+    await asyncio.to_thread(change.write_text, POD, encoding="utf-8")
+    async with asked(rig, nodes=NODES[:2]) as (world, found):
+        await world.add(serving("held", 12000), serving("large", 99_000))
+        await settled(world, "held")
+        await settled(world, "large")
+        for words in (
+            ("-f", str(change), "--drain", "n0"),
+            ("--policy", "spread"),
+            ("--add-nodes", "1", "--like", "n1"),
+        ):
+            told = []
+            for by in (found.cards, partial(cards, found.kubeconfig)):
+                assert await by("simulate", *words, "-o", "json") in (0, 5)
+                # The controller's account may not read what MindCluster writes, which its notes say.
+                told.append(json.loads(capsys.readouterr().out) | {"notes": []})
+            assert told[0] == told[1], words
+            assert told[0]["kinds"]
+        assert await found.cards("simulate", "--drain", "nowhere") == 2
+        assert "--drain: there is no node 'nowhere'" in capsys.readouterr().err
+        found.token = await world.token("nobody", "default", audiences=(AUDIENCE,))
+        assert await found.cards("simulate", "--drain", "n0") == 1
+        assert "may not post /v1/simulate" in capsys.readouterr().err
 
 
 async def test_who_would_lose_a_place_is_the_exit_status(rig, capsys):

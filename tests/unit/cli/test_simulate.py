@@ -9,7 +9,7 @@ import controller.simulating.simulate  # noqa: F401 (an import would block the l
 from cli import text_simulate
 from cli.__main__ import main
 from cli.fits import UnusableFileError
-from cli.options import parse
+from cli.options import Controller, parse
 from cli.simulate import change_of, fetch_simulated
 from cli.snapshot import packed
 from core.view.simulated import Simulated, SimulatedCard, SimulatedKind, SimulatedPod
@@ -42,6 +42,17 @@ def test_flags_are_the_change(tmp_path):
         repartition=(("n4", "mig"),),
         policy="spread",
     )
+
+
+def test_a_controller_is_asked_unless_a_snapshot_is_read(capsys):
+    parsed: Any = parse
+    words, environ = ["simulate", "--policy", "pack"], {"CARDSHARE_CONTROLLER": "https://c:1"}
+    assert parsed(words, {}).controller is None
+    assert parsed(words, environ).controller == Controller(url="https://c:1")
+    assert parsed([*words, "--snapshot", "x"], environ).controller is None
+    with pytest.raises(SystemExit):
+        parse([*words, "--snapshot", "x", "--controller", "https://c:1"], {})
+    assert "--controller: found beside --snapshot" in capsys.readouterr().err
 
 
 def test_a_cluster_that_cannot_be_listed_is_no_mistake_of_the_command(tmp_path, capsys):

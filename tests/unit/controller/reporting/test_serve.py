@@ -41,6 +41,7 @@ def all_answered_by(answer: Any) -> Trusted:
         audit=nothing,
         packing=nothing,
         held=nothing,
+        simulate=nothing,
     )
 
 

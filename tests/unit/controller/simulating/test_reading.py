@@ -4,7 +4,10 @@ import json
 
 import pytest
 
-from controller.simulating.reading import UnreadableClusterError, read
+from controller.simulating.reading import UnreadableClusterError, _Once, read
+from controller.simulating.request import Promised
+from core.errors import InvariantError
+from core.model import NodeName, PodUid
 from core.settings import Settings
 from core.tables import Tables
 from kube.errors import from_event
@@ -55,6 +58,17 @@ async def test_all_that_is_listed_is_there_and_decided():
     found.settle()
     assert {one.name: one.node_name for one in found.pods.values()} == {"a": "n1", "b": ""}
     assert [one for one in notes if "forbidden" in one] == []
+
+
+async def test_a_promised_place_is_kept_unless_the_pod_has_another():
+    assigned = {"volcano.sh/vgpu-node": "n1", "volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,9000,0:"}
+    lists = Lists(nodes=[NODE], pods=[pod("a", "6000"), pod("b", "9000")], namespaces=[], resourcequotas=[])
+    promised = [Promised(PodUid(uid), NodeName("n1"), assigned) for uid in ("b", "gone")]
+    found, _ = await read(lists, Tables(), Settings(), wall_s=START_UNIX_S, promised=promised)
+    found.settle()
+    assert {one.name: one.node_name for one in found.pods.values()} == {"a": "", "b": "n1"}
+    with pytest.raises(InvariantError, match="a simulation has called POST /x"):
+        await _Once(lists).request("POST", "/x")
 
 
 async def test_what_may_not_be_listed_is_noted():
