@@ -21,6 +21,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from cli.alone import TIMING, NotAloneError, alone
+from cli.cluster import fetch_cluster_uid
 from cli.options import Apply as Options
 from cli.plan import Read, hindrance, read
 from cli.reads import Reads
@@ -40,6 +42,7 @@ from core.wire import yaml_text
 from core.wire.pods import decode_pod
 from kube.calls import Calls, namespace_path, node_path, pod_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiThrottledError, ApiUnknownError
+from kube.lease import Timing
 from kube.listing import list_all
 from kube.objects import page_decoder
 
@@ -143,6 +146,7 @@ async def carry_out(
     say: Callable[[str], None],
     ask: Callable[[str], Awaitable[bool]],
     poll_s: float = _POLL_S,
+    timing: Timing = TIMING,
 ) -> None:
     """Carry out what is left of *plan*.
 
@@ -153,15 +157,52 @@ async def carry_out(
         say: prints a line.
         ask: asks whether pods may be evicted.
         poll_s: how long to wait between two looks.
+        timing: of the Lease that keeps others from applying a plan meanwhile.
 
     Raises:
         ApiError: the API server does not answer or refuses.
         StoppedError: not all of the plan was carried out.
+        UnusablePlanError: the plan is of another cluster.
     """
+    await _check_cluster(transport, plan)
     one = _Applying(transport, plan, options, say, poll_s)
     if options.undo:
         await one.open_nodes()
+    elif options.dry_run:
+        await _carry_out(one, plan, options, say, ask)
+    else:
+        try:
+            async with alone(transport, say, timing):
+                await _carry_out(one, plan, options, say, ask)
+        except NotAloneError as e:
+            raise StoppedError(str(e)) from e
+
+
+async def _check_cluster(transport: Reads, plan: Plan) -> None:
+    """Stop if *plan* was made for another cluster; one that names none may be of any.
+
+    Raises:
+        StoppedError: it is not known which cluster this is.
+        UnusablePlanError: it was.
+    """
+    if not plan.cluster:
         return
+    here = await fetch_cluster_uid(transport)
+    if not here:
+        raise StoppedError(
+            "namespace kube-system cannot be listed, whose uid shows whether the plan is of this cluster"
+        )
+    if here != plan.cluster:
+        raise UnusablePlanError("it was made for another cluster; choose that with --context, or make a new plan")
+
+
+async def _carry_out(
+    one: _Applying,
+    plan: Plan,
+    options: Options,
+    say: Callable[[str], None],
+    ask: Callable[[str], Awaitable[bool]],
+) -> None:
     try:
         state = await one.look()
     except StoppedError:

@@ -82,6 +82,7 @@ class _EventObject(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Named(msgspec.Struct, frozen=True):
     name: str = ""
+    uid: str = ""
 
 
 class _Object(msgspec.Struct, frozen=True):
@@ -220,6 +221,22 @@ async def fetch_names(transport: Reads, path: str) -> tuple[str, ...]:
         ApiError: the list is unavailable.
     """
     return tuple(one.metadata.name for one in (await list_all(transport, path, _NAMES)).items)
+
+
+async def fetch_cluster_uid(transport: Reads) -> str:
+    """The uid of namespace kube-system, which tells clusters apart; "" if it may not be listed, or is not there.
+
+    Raises:
+        ApiError: the server does not answer.
+    """
+    try:
+        selectors = {"fieldSelector": "metadata.name=kube-system"}
+        found = (await list_all(transport, "/api/v1/namespaces", _NAMES, selectors=selectors)).items
+    except ApiError as e:
+        if not e.status:
+            raise
+        return ""
+    return next((one.metadata.uid for one in found if one.metadata.name == "kube-system"), "")
 
 
 async def fetch_pods_of(transport: Reads, namespace: str, kind: str, name: str) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from cli.cluster import PODS, Holdings, fetch_holdings
+from cli.cluster import PODS, Holdings, fetch_cluster_uid, fetch_holdings
 from cli.options import Asked
 from cli.options import Plan as Options
 from cli.reads import Reads
@@ -106,17 +106,18 @@ async def fetch_plan(reads: Reads, options: Options, namespace: str) -> Plan:
         ApiError: nodes or pods may not be listed, or the server does not answer.
         NothingToPlanError: there is no such pod or group, or it cannot be judged.
     """
-    found, asked = await read(reads), options.asked
+    found, asked, cluster = await read(reads), options.asked, await fetch_cluster_uid(reads)
     limits = Limits(options.moves, options.per_namespace)
     if asked.wish is not None:
         ground = found.ground(priority=options.priority, own=None, jobs=options.jobs, limits=limits)
-        return plan_for_wish(ground, _text(asked), asked.wish, asked.pods, asked.namespace or namespace)
+        plan = plan_for_wish(ground, _text(asked), asked.wish, asked.pods, asked.namespace or namespace)
+        return replace(plan, cluster=cluster)
     asked = asked._replace(namespace=asked.namespace or namespace)
     unit, priority, own = wanted(found, asked)
     if why := hindrance(member.pod for member in unit.wanted()):
         raise NothingToPlanError(why)
     ground = found.ground(priority=priority, own=own, jobs=options.jobs, limits=limits)
-    return replace(plan_for_pods(ground, _text(asked), unit), namespace=asked.namespace)
+    return replace(plan_for_pods(ground, _text(asked), unit), namespace=asked.namespace, cluster=cluster)
 
 
 def _text(asked: Asked) -> str:

@@ -70,7 +70,8 @@ class PlannedStaying:
 class Plan:
     """The answer of ``plan``.
 
-    asked: what room is made for, as given. state: the resourceVersion of the pods that the plan was made from.
+    asked: what room is made for, as given. cluster: the uid of the cluster's namespace kube-system, "" if it may not be
+    listed. state: the resourceVersion of the pods that the plan was made from.
     newest_s: when the newest of them was created, Unix seconds. gain: the effect, or why there is none, in one
     sentence. helps: False if no moves were found. why: why it does not fit now.
     protocol: of the cards, "" for existing pods. limits, annotations, namespace: what a pod of the asked shape writes,
@@ -80,6 +81,7 @@ class Plan:
 
     version: int = VERSION
     asked: str
+    cluster: str = ""
     state: str = ""
     newest_s: int = 0
     gain: str

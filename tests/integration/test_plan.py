@@ -20,7 +20,7 @@ NODES = tuple(
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 PAGE = Path(__file__).parents[2] / "docs/operators/defragmentation.md"
 YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
-CHANGING = re.compile(r"^( *(?:uid|state|newest_s)):.*", re.MULTILINE)
+CHANGING = re.compile(r"^( *(?:uid|state|newest_s|cluster)):.*", re.MULTILINE)
 
 
 def normal(plan):

@@ -22,9 +22,12 @@ from core.moving.who import MOVING
 from core.port.cards import CardWish
 from kube.errors import ApiError, from_answer
 from kube.exchange import Response
+from kube.lease import Timing
 from tests.unit.cli.test_plan import node, pod
 
 OPTIONS = Apply(file="x", kubeconfig="", context="", yes=True, timeout_s=1)
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cardshare-apply"
+TIMING = Timing(duration_s=0.4, renew_deadline_s=0.3, retry_s=0.1)
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -32,14 +35,17 @@ class Api:
     """Nodes a and b; a pod on each, of which that on a may move; and a pod that needs a whole node.
 
     Attributes:
-        objects: by path. calls: what was written. before: called before each answer; it may change the objects, or
-        return a status to answer.
+        objects: by path. clusters: the uids of namespace kube-system. lease_status: why there is no Lease.
+        calls: what was written. before: called before each answer; it may change the objects, or return a status to
+        answer.
     """
 
     namespace = "team"
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
+        self.clusters = ["here"]
+        self.lease_status = 404
         self.calls: list[str] = []
         self.before: Callable[[str, str], int | None] = lambda *_: None
         for one in (node("a"), node("b")):
@@ -80,7 +86,23 @@ class Api:
         nodes = [one for path, one in self.objects.items() if path.startswith("/api/v1/nodes/")]
         return [one["metadata"]["name"] for one in nodes if MOVING in str(one.get("spec"))]
 
+    def lease(self, verb: str, body: Any) -> Response:
+        """Keep the Lease of those who apply."""
+        found = self.objects.get(LEASE)
+        if verb != "GET":
+            sent = json.loads(body)
+            told = found["metadata"]["resourceVersion"] if found else ""
+            if (verb == "POST" and found) or (verb == "PATCH" and sent["metadata"]["resourceVersion"] != told):
+                raise from_answer(verb, LEASE, 409, {}, b"{}")
+            found = {"metadata": {"resourceVersion": f"{told}1"}, "spec": sent["spec"]}
+            self.objects[LEASE] = found
+        if found is None:
+            raise from_answer(verb, LEASE, self.lease_status, {}, b"{}")
+        return self.answer(found)
+
     async def request(self, verb: str, path: str, *, params: Any = None, body: Any = None, **_: Any) -> Response:
+        if "/leases" in path:
+            return self.lease(verb, body)
         status = self.before(verb, path)
         if status:
             said = BUDGET if status == 429 else "told to"
@@ -119,6 +141,8 @@ class Api:
             return [
                 one for one in pods if not wanted or bool(one["spec"].get("nodeName")) is (wanted == "spec.nodeName!=")
             ]
+        if path == "/api/v1/namespaces":
+            return [{"metadata": {"name": "kube-system", "uid": uid}} for uid in self.clusters]
         if "/configmaps/" in path:
             raise from_answer(verb, path, 404, {}, b"{}")
         return []
@@ -143,7 +167,8 @@ class Applied:
             (ask if ask is not None else []).append(question)
             return True
 
-        self.run = carry_out(api, plan, replace(OPTIONS, **options), say=self.said.append, ask=agree, poll_s=0.0)
+        told = replace(OPTIONS, **options)
+        self.run = carry_out(api, plan, told, say=self.said.append, ask=agree, poll_s=0.0, timing=TIMING)
 
     async def stopped(self) -> str:
         with pytest.raises(StoppedError) as e:
@@ -188,6 +213,72 @@ async def test_a_pod_moves_and_the_one_that_waits_gets_in():
     await one.run
     assert api.evicted == ["s-1"]
     assert one.said[-2:] == ["done: placed team/train", "node a is open again"]
+
+
+async def test_a_plan_names_its_cluster_and_is_applied_nowhere_else():
+    api = Api()
+    plan = await planned(api)
+    assert plan.cluster == "here"
+    api.clusters = ["elsewhere"]
+    ways: tuple[dict[str, Any], ...] = ({}, {"undo": True}, {"dry_run": True})
+    for options in ways:
+        with pytest.raises(UnusablePlanError, match="it was made for another cluster; choose that with --context"):
+            await Applied(api, plan, **options).run
+    api.clusters = []
+    assert "namespace kube-system cannot be listed" in await Applied(api, plan).stopped()
+    await Applied(api, replace(plan, cluster=""), dry_run=True).run
+    assert api.calls == []
+
+
+async def test_two_plans_are_not_applied_at_once():
+    api = Api()
+    plan = await planned(api)
+    asked = asyncio.Event()
+
+    async def never(_: str) -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    first = asyncio.create_task(
+        carry_out(api, plan, replace(OPTIONS, yes=False), say=print, ask=never, poll_s=0.0, timing=TIMING)
+    )
+    await asked.wait()
+    second = Applied(api, plan)
+    assert "another kubectl cards apply runs: '" in await second.stopped()
+    assert second.said[0].startswith("waiting for another kubectl cards apply: '")
+    assert api.calls == []
+    first.cancel()
+    with suppress(asyncio.CancelledError):
+        await first
+    playing(api)
+    await Applied(api, plan).run
+    assert api.evicted == ["s-1"]
+
+
+async def test_who_loses_the_lease_evicts_nobody():
+    api = Api()
+    plan = await planned(api)
+
+    async def robbed(_: str) -> bool:
+        taken = {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": "x", "acquireTime": "x"}
+        api.objects[LEASE] = {"metadata": {"resourceVersion": "9"}, "spec": taken}
+        await asyncio.Event().wait()
+        return True
+
+    with pytest.raises(StoppedError, match=r"another kubectl cards apply may run: lease .* is held by 'other'"):
+        await carry_out(api, plan, replace(OPTIONS, yes=False), say=print, ask=robbed, poll_s=0.0, timing=TIMING)
+    assert api.calls == []
+    assert api.objects[LEASE]["spec"]["holderIdentity"] == "other"
+
+
+async def test_who_may_not_read_the_lease_is_told_at_once():
+    api = Api()
+    plan = await planned(api)
+    api.lease_status = 403
+    assert (
+        "Lease kube-system/cardshare-apply keeps plans from being applied at once" in await Applied(api, plan).stopped()
+    )
 
 
 async def test_a_pod_that_gets_its_node_between_two_lists_is_not_gone():
