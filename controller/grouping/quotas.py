@@ -20,6 +20,12 @@ class Quotas:
         """Begin with none; *changed*: called for every quota whose limits changed."""
         self._changed: Final = changed
         self._limits: Final[dict[str, dict[str, Mapping[str, int]]]] = {}
+        # All of them, also those that limit no cards.
+        self._all: Final[dict[tuple[str, str], ResourceQuota]] = {}
+
+    def all_of(self, namespace: str) -> list[ResourceQuota]:
+        """Return the quotas of *namespace*."""
+        return [one for (where, _), one in self._all.items() if where == namespace]
 
     def of(self, namespace: str) -> Mapping[str, Mapping[str, int]]:
         """Return the limits by quota of *namespace*, by resource."""
@@ -35,11 +41,13 @@ class Quotas:
         for name, namespace in self.names():
             if (namespace, name) not in there:
                 self._put(namespace, name, {})
+        self._all.clear()
         for one in quotas:
             self.changed(one)
 
     def changed(self, quota: ResourceQuota) -> None:
         """Record that a quota was added or changed."""
+        self._all[quota.namespace, quota.name] = quota
         limits = {
             key.removeprefix(_LIMITS): amount
             for key, amount in sorted(quota.hard.items())
@@ -49,6 +57,7 @@ class Quotas:
 
     def gone(self, quota: ResourceQuota) -> None:
         """Record that a quota was deleted."""
+        self._all.pop((quota.namespace, quota.name), None)
         self._put(quota.namespace, quota.name, {})
 
     def _put(self, namespace: str, name: str, limits: Mapping[str, int]) -> None:

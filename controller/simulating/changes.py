@@ -5,9 +5,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from controller.simulating.cluster import Cluster
+from controller.simulating.native_quotas import NativeQuotas
 from core.admission.asked_in import pods_of, templates_of
 from core.admission.manifests import is_judged
 from core.errors import ConfigError, InvalidRequestError, quoted
@@ -42,8 +43,16 @@ class UnusableChangeError(Exception):
     """The change cannot be made; the text is one line with place, reason and remedy."""
 
 
-def make(cluster: Cluster, change: Change) -> tuple[Sequence[Pod], Sequence[str]]:
-    """Make *change* in *cluster*, without deciding anything; return the added pods, and notes.
+class Made(NamedTuple):
+    """A change that was made. pods: those that it adds. refused: why the API server would refuse some, by uid."""
+
+    pods: Sequence[Pod]
+    refused: Mapping[PodUid, str]
+    notes: Sequence[str]
+
+
+def make(cluster: Cluster, change: Change) -> Made:
+    """Make *change* in *cluster*, without deciding anything.
 
     Raises:
         UnusableChangeError: it cannot be made; *cluster* may be changed in part.
@@ -63,8 +72,24 @@ def make(cluster: Cluster, change: Change) -> tuple[Sequence[Pod], Sequence[str]
         cluster.drain(maker.existing("--drain", name))
     for name in change.remove:
         cluster.remove_node(maker.existing("--remove", name))
-    cluster.add_pods(maker.pods)
-    return maker.pods, maker.notes
+    refused = _refused(cluster, maker.pods, maker.notes)
+    cluster.add_pods(pod for pod in maker.pods if pod.uid not in refused)
+    return Made(maker.pods, refused, maker.notes)
+
+
+def _refused(cluster: Cluster, pods: Sequence[Pod], notes: list[str]) -> dict[PodUid, str]:
+    """Return why the API server would refuse some new *pods*, by uid; *notes* gets what is not judged."""
+    quotas = {
+        namespace: NativeQuotas(
+            cluster.owner.planner.state.books.quotas.all_of(namespace),
+            (pod for pod in cluster.pods.values() if pod.namespace == namespace and not pod.finished),
+        )
+        for namespace in sorted({pod.namespace for pod in pods})
+    }
+    for one in quotas.values():
+        notes.extend(one.notes)
+    refusals = ((pod.uid, quotas[pod.namespace].refusal(pod)) for pod in pods)
+    return {uid: why for uid, why in refusals if why}
 
 
 def policy_of(change: Change) -> Policy:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from controller.reporting.answers import as_placed, where
 from controller.reporting.events import Recorder
 from controller.reporting.status import StatusWriter
 from controller.reporting.work import Work
-from controller.simulating.changes import make, policy_of
+from controller.simulating.changes import Made, make, policy_of
 from controller.simulating.cluster import Cluster
 from core.errors import InvariantError
 from core.explaining.reading_back import said_in
@@ -55,11 +55,12 @@ async def simulate(cluster: Cluster, change: Change, notes: tuple[str, ...] = ()
     if change.policy:
         for _ in cluster.configure(replace(cluster.owner.planner.settings, policy=policy_of(change))):
             await work.give_way()
-    added, more = make(cluster, change)
+    made = make(cluster, change)
+    more = made.notes
     if change.is_policy_alone:
         cluster.place_anew()
     await _settle(cluster, work)
-    pods = [one async for one in comparing.pods(added)]
+    pods = [one async for one in comparing.pods(made)]
     placed = sum(uid in comparing.nodes for uid in begun)
     if placed:
         more = (*more, f"without the change, the controller would place {counted(placed, 'waiting pods')} now")
@@ -125,10 +126,14 @@ class _Comparing:
         recorder = Recorder(calls, metrics, instance="")
         self._writer: Final = StatusWriter(cluster.owner, calls, inbox, recorder, metrics)
 
-    async def pods(self, added: Sequence[Pod]) -> AsyncIterator[SimulatedPod]:
-        """Yield what became of *added* pods, and of others that the change affects."""
-        for pod in added:
-            yield await self._told(pod, Because.ADDED)
+    async def pods(self, made: Made) -> AsyncIterator[SimulatedPod]:
+        """Yield what became of added pods, and of others that the change affects."""
+        for pod in made.pods:
+            why = made.refused.get(pod.uid)
+            if why is None:
+                yield await self._told(pod, Because.ADDED)
+            else:
+                yield SimulatedPod(pod=pod.key, because=Because.ADDED, outcome=Outcome.WAITS, text=why)
         for uid in self._gone():
             pod = self._pods[uid]
             if pod.scheduler_name not in self._cluster.owner.planner.settings.scheduler_names and pod.owner:

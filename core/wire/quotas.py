@@ -10,13 +10,14 @@ import msgspec
 
 from core.wire import reading
 from core.wire.objects import Presence
-from core.wire.reading import Quantity, quantities
+from core.wire.reading import Quantity, as_written, quantities
 
 
 class ResourceQuota(NamedTuple):
     """A namespace's limits on extended resources, by the quota's own keys (``requests.volcano.sh/vgpu-number``).
 
     used: by the same keys, as Kubernetes counts; uncounted keys are absent. scoped: whether it counts only some pods.
+    others: its other limits by key, as written, such as ``pods`` and ``requests.cpu``.
     """
 
     namespace: str
@@ -24,6 +25,7 @@ class ResourceQuota(NamedTuple):
     hard: Mapping[str, int]
     used: Mapping[str, int]
     scoped: bool = False
+    others: tuple[tuple[str, str], ...] = ()
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +64,7 @@ def quota_of(found: QuotaObject) -> ResourceQuota:
         hard=_extended(spec.hard, "spec.hard"),
         used=_extended(status.used, "status.used"),
         scoped=bool(spec.scopes) or spec.scope_selector is not None,
+        others=tuple((key, as_written(one)) for key, one in (spec.hard or {}).items() if not _is_extended(key)),
     )
 
 

@@ -5,9 +5,10 @@ import pytest
 from controller.simulating.changes import UnusableChangeError
 from controller.simulating.simulate import simulate
 from core.groups import GroupKey, GroupKind, GroupSpec
+from core.model import Phase
 from core.view.simulated import SimulatedCard, SimulatedKind
 from core.wire.changes import Change
-from tests.support.worlds.world import node, pod
+from tests.support.worlds.world import MEMORY, NUMBER, node, pod
 from tests.unit.controller.simulating.test_cluster import budgets, cluster, owned
 
 POD = """
@@ -172,6 +173,48 @@ async def test_a_pod_without_a_class_has_the_priority_of_the_default_one():
     }
 
 
+QUOTA = """
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: compute, namespace: team}
+spec: {hard: {HARD}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("hard", "placed", "reason"),
+    [
+        ("pods: 2", 1, "ResourceQuota compute has 0 of 2 pods left"),
+        ("count/pods: 3", 2, "ResourceQuota compute has 0 of 3 count/pods left"),
+        ("requests.cpu: 2500m", 1, "ResourceQuota compute has 0.5 of 2.5 requests.cpu left"),
+        ("memory: 2Gi", 1, "ResourceQuota compute has 0Mi of 2048Mi memory left"),
+        ("requests.volcano.sh/vgpu-number: 3", 2, "has 0 of 3 requests.volcano.sh/vgpu-number left"),
+        ("pods: 10, requests.cpu: 10, services: 0, count/jobs.batch: 0", 3, ""),
+    ],
+)
+async def test_pods_beyond_a_quota_of_the_api_server_do_not_run(hard, placed, reason):
+    limits = {NUMBER: "1", MEMORY: "100", "cpu": "1", "memory": "1Gi"}
+    there = [pod(name, namespace="team", limits=limits) for name in ("there", "done")]
+    there[1] = there[1]._replace(phase=Phase.FAILED)
+    job = JOB.replace("resources: {", "resources: {requests: {cpu: 1, memory: 1Gi}, ")
+    found = await told(cluster(node("n1", cards=4), pods=there), manifests=f"{job}---{QUOTA.replace('HARD', hard)}")
+    assert [one.outcome for one in found.pods] == ["placed"] * placed + ["waits"] * (3 - placed)
+    assert all(reason in one.text and not one.code for one in found.pods[placed:])
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "keys"),
+    [("hard: {limits.cpu: 1}", "limits.cpu"), ("hard: {pods: 1}, scopes: [BestEffort]", "pods")],
+)
+async def test_limits_that_are_not_judged_are_noted(spec, keys):
+    quota = QUOTA.replace("hard: {HARD}", spec)
+    found = await told(cluster(node("n1", cards=4)), manifests=f"{JOB}---{quota}")
+    assert [one.outcome for one in found.pods] == ["placed"] * 3
+    (note,) = found.notes
+    assert note.startswith(f"ResourceQuota team/compute limits {keys}, which is not simulated")
+
+
 async def test_another_policy_decides_where_new_pods_go():
     nodes = node("n1"), node("n2")
     for policy, where in (("binpack", "n1"), ("spread", "n2")):
@@ -189,7 +232,9 @@ async def test_another_policy_alone_places_the_same_pods_again():
     assert {one.node_name for one in world.pods.values()} == {"n1", ""}
     found = await told(world, policy="spread")
     assert {one.pod for one in found.pods} < {"default/a", "default/b", "default/bare"}
-    assert {(one.because, one.outcome, one.before, one.node) for one in found.pods} == {("policy", "placed", "n1", "n2")}
+    assert {(one.because, one.outcome, one.before, one.node) for one in found.pods} == {
+        ("policy", "placed", "n1", "n2")
+    }
     assert (found.losing, found.waiting) == (0, 1)
     assert found.notes == (f"{3 - len(found.pods)} pods would be on the same nodes as now".replace("1 pods", "1 pod"),)
     assert sorted(one.node_name for one in world.pods.values()) != ["", "n1", "n1", "n1"]
