@@ -1,4 +1,4 @@
-"""The owner's requests to the outside, as values. `act` performs each and returns the outcome to the owner."""
+"""The scheduler's requests to the outside, as values. `act` performs each and returns the outcome to the scheduler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

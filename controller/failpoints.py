@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Point(StrEnum):
-    """The points: before a write is sent, and after the API server has executed it but before the owner is notified."""
+    """The points: before a write is sent, and after the API server has executed it but before the scheduler knows."""
 
     BEFORE_BIND = "before-bind"
     AFTER_BIND = "after-bind"

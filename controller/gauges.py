@@ -11,18 +11,18 @@ from controller.watching.watches import age_s
 
 def fill(process: Process) -> None:
     """Set all gauges to the current state."""
-    metrics, owner, planner = process.metrics, process.owner, process.owner.planner
-    for stage, count in owner.life.counts().items():
+    metrics, scheduler = process.metrics, process.scheduler
+    for stage, count in scheduler.cluster.queue.counts().items():
         metrics.pods.labels(stage.value).set(count)
-    metrics.in_flight.set(owner.handoff.in_flight)
-    metrics.ghosts.set(len(owner.handoff.ghosts))
-    metrics.nodes.set(len(owner.ledger.states))
-    metrics.stray_pods.set(len(owner.ledger.stray_pods()))
+    metrics.in_flight.set(scheduler.cluster.handoff.in_flight)
+    metrics.ghosts.set(len(scheduler.cluster.handoff.unserved_pods))
+    metrics.nodes.set(len(scheduler.cluster.ledger.states))
+    metrics.stray_pods.set(len(scheduler.cluster.ledger.stray_pods()))
     metrics.tasks.set(len(asyncio.all_tasks()))
-    remembered = planner.search.candidates.remembered
+    remembered = scheduler.cluster.search.candidates.remembered
     metrics.vector_bytes.set(remembered.size_bytes)
     metrics.shapes.set(remembered.shapes)
-    packing.show(metrics, planner.search.learning)
+    packing.show(metrics, scheduler.cluster.search.learning)
     metrics.leading.set(process.leads)
     metrics.name_given_up.set(bool(process.given_up))
     _fill_nodes(process)
@@ -37,11 +37,15 @@ def fill(process: Process) -> None:
 
 def _fill_nodes(process: Process) -> None:
     """Set the gauges of nodes that take no new pods, or only some."""
-    metrics, owner, barring = process.metrics, process.owner, process.owner.planner.barring
-    dialects, rests = owner.ledger.catalog.dialects, owner.handoff.rests
+    metrics, scheduler, barring = process.metrics, process.scheduler, process.scheduler.reservations
+    dialects, rests = scheduler.cluster.ledger.catalog.dialects, scheduler.cluster.handoff.cooldown
     aside = dict.fromkeys(dialects, 0)
-    complained = {(name, one.dialect) for name, some in owner.nodes.complaints.items() for one in some}
-    contradicted = {(name, dialect) for name in owner.ledger.aside for dialect in owner.ledger.states[name].offers}
+    complained = {(name, one.dialect) for name, some in scheduler.nodes.complaints.items() for one in some}
+    contradicted = {
+        (name, dialect)
+        for name in scheduler.cluster.ledger.aside
+        for dialect in scheduler.cluster.ledger.states[name].offers
+    }
     for _, dialect in complained | contradicted:
         aside[dialect] += 1
     for dialect, count in aside.items():
@@ -49,12 +53,12 @@ def _fill_nodes(process: Process) -> None:
     kept = barring.keeping_free.kept
     metrics.nodes_kept_free.set(len(kept.nodes) if kept is not None else 0)
     metrics.nodes_claimed.set(len(frozenset().union(*(one.nodes for one in barring.nominations))))
-    metrics.nodes_silent.set(len(owner.handoff.closed_nodes(time.monotonic())))
+    metrics.nodes_silent.set(len(scheduler.cluster.handoff.closed_nodes(time.monotonic())))
     for dialect in dialects:
         metrics.nodes_resting.labels(dialect).set(len(rests.resting(dialect)))
-    for dialect, count in owner.nodes.flaps.counts(dialects).items():
+    for dialect, count in scheduler.nodes.flaps.counts(dialects).items():
         metrics.cards_unsteady.labels(dialect).set(count)
-    for dialect, count in owner.ledger.claimed_cards().items():
+    for dialect, count in scheduler.cluster.ledger.claimed_cards().items():
         metrics.cards_claimed.labels(dialect).set(count)
     metrics.nodes_avoided.set(sum(1 for _ in rests.avoidances()))
 

@@ -1,11 +1,11 @@
-"""The bounded queue of calls to the owner; the owner's own task runs them one at a time."""
+"""The bounded queue of calls to the scheduler; the scheduler's own task runs them one at a time."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-# One call of the owner. Long work is an iterator, whose steps run separately so that the loop is never blocked.
+# One call of the scheduler. Long work is an iterator, whose steps run separately so that the loop is never blocked.
 Message = Callable[[], Iterator[None] | None]
 
 # Maximum number of waiting events. When it is reached, the watches wait, and the API server with them.
@@ -13,7 +13,7 @@ _ROOM: Final = 4096
 
 
 class Inbox:
-    """Calls that wait for the owner's task."""
+    """Calls that wait for the scheduler's task."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.filled: Final = asyncio.Event()
@@ -35,7 +35,7 @@ class Inbox:
         self.put(message)
 
     async def put_and_wait(self, message: Message) -> None:
-        """Add *message* and wait until the owner has completed it."""
+        """Add *message* and wait until the scheduler has completed it."""
         done = asyncio.Event()
 
         def steps() -> Iterator[None]:
@@ -49,7 +49,7 @@ class Inbox:
 
     @property
     def is_halfway(self) -> bool:
-        """Whether a long call has begun and not ended, so that the owner's state is inconsistent."""
+        """Whether a long call has begun and not ended, so that the scheduler's state is inconsistent."""
         return self._steps is not None
 
     async def settled(self) -> None:

@@ -8,7 +8,7 @@ import structlog
 
 from controller.acting.act import Actor
 from controller.deciding.lifecycle import UndefinedEventError
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.leading import Leading, Phase
 from controller.takeover import Kept
@@ -25,11 +25,11 @@ _NEVER: Final = float("inf")
 
 
 class Loop:
-    """Drives the owner."""
+    """Drives the scheduler."""
 
     def __init__(
         self,
-        owner: Owner,
+        scheduler: Scheduler,
         inbox: Inbox,
         leading: Leading,
         actor: Actor,
@@ -41,22 +41,22 @@ class Loop:
         """Prepare.
 
         Args:
-            owner: called only by this task.
-            inbox: the calls for the owner.
-            leading: whether the owner may decide.
-            actor: performs the owner's actions.
+            scheduler: called only by this task.
+            inbox: the calls for the scheduler.
+            leading: whether the scheduler may decide.
+            actor: performs the scheduler's actions.
             transport: connection to the API server, which may ask for a pause.
             pods_wait: set when there is news to report on pods.
             groups_wait: set when there is news to report on groups.
         """
-        self._owner: Final = owner
+        self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._leading: Final = leading
         self._actor: Final = actor
         self._transport: Final = transport
         self._pods_wait: Final = pods_wait
         self._groups_wait: Final = groups_wait
-        self._kept: Final = Kept(lambda clear: owner.cleared(clear.pod.uid, done=False))
+        self._kept: Final = Kept(lambda clear: scheduler.cleared(clear.pod.uid, done=False))
         self._kept_up_s = 0.0
 
     async def run(self, tasks: asyncio.TaskGroup) -> NoReturn:
@@ -77,17 +77,17 @@ class Loop:
 
     def _work(self) -> tuple[bool, float]:
         """Take news in and decide, for one slice; return whether work is left, and when to continue (monotonic)."""
-        inbox, planner = self._inbox, self._owner.planner
+        inbox, cycle = self._inbox, self._scheduler.cycle
         due_s = time.monotonic()
         try:
             more = inbox.work(time.monotonic() + _SLICE_S)
             due_s = self._may_plan_s()
             if due_s <= time.monotonic() and not inbox.is_halfway:
-                more = planner.plan(time.monotonic() + _SLICE_S) or more
-                due_s = planner.next_due_s()
+                more = cycle.plan(time.monotonic() + _SLICE_S) or more
+                due_s = cycle.next_due_s()
         except UndefinedEventError as e:
             _log.exception("a pod is in an unexpected state and is read again", pod_uid=e.uid)
-            self._owner.mistrust(e)
+            self._scheduler.mistrust(e)
             more = True
         return more, due_s
 
@@ -102,30 +102,30 @@ class Loop:
 
     def _act(self, tasks: asyncio.TaskGroup) -> None:
         """Start all pending actions."""
-        actions = self._owner.planner.actions
+        actions = self._scheduler.cluster.actions
         actions.extend(self._kept.take())
         while actions:
             self._actor.perform(actions.popleft(), tasks)
 
     def _stand_by(self, tasks: asyncio.TaskGroup) -> float:
         """Keep the state warm and write nothing; return when to check again, monotonic."""
-        actions = self._owner.planner.actions
+        actions = self._scheduler.cluster.actions
         while actions:
             now = self._kept.keep(actions.popleft())
             if now is not None:
                 self._actor.perform(now, tasks)
         if time.monotonic() >= self._kept_up_s + _KEEP_UP_S and not self._inbox.is_halfway:
             self._kept_up_s = time.monotonic()
-            self._owner.planner.search.keep_up()
-            self._owner.vanished.look(time.monotonic())
-            self._owner.handoff.seconds.clear()
+            self._scheduler.cluster.search.keep_up()
+            self._scheduler.vanished.look(time.monotonic())
+            self._scheduler.cluster.handoff.seconds.clear()
         return self._kept_up_s + _KEEP_UP_S
 
     def _have_told(self) -> None:
         """Wake the tasks that report to users why their pods and groups wait."""
-        if self._owner.wakes.unreported or self._owner.planner.unreported:
+        if self._scheduler.cluster.requeue.unreported or self._scheduler.cluster.unreported:
             self._pods_wait.set()
-        if self._owner.groups.unreported:
+        if self._scheduler.cluster.groups.unreported:
             self._groups_wait.set()
 
 

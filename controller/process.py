@@ -10,7 +10,7 @@ from typing import Any, Final
 from controller.acting.act import Actor
 from controller.actions import Announce
 from controller.config import Config
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.leading import Leading, Phase
 from controller.metrics import Metrics
@@ -41,9 +41,9 @@ class Process:
         config: the options.
         active: the configuration in force.
         metrics: the process's metrics.
-        inbox: the calls for the owner.
+        inbox: the calls for the scheduler.
         names: scheduler names that other schedulers may use too.
-        owner: the state of the cluster; only its own task calls it.
+        scheduler: the state of the cluster; only its own task calls it.
         configuration: follows the files and ConfigMaps of the configuration.
         watches: the mirror.
         connection: why there is no connection, or "".
@@ -70,7 +70,7 @@ class Process:
         self.metrics: Final = Metrics()
         self.inbox: Final = Inbox(time.monotonic)
         self.names: Final = SchedulerNames(self._name_of(rival) for rival in RIVALS)
-        self.owner: Final = (Onlooker if config.shadow else Owner)(
+        self.scheduler: Final = (Onlooker if config.shadow else Scheduler)(
             standard_catalog(),
             self.active.tables,
             self._settings(),
@@ -83,7 +83,7 @@ class Process:
         self.configuration: Final = Follower(
             self.active, config.files, trusted=config.trusted, changed=self._take_configuration
         )
-        self.watches: Final = Watches(self.owner, self.inbox, self.configuration, config.trusted, self.names)
+        self.watches: Final = Watches(self.scheduler, self.inbox, self.configuration, config.trusted, self.names)
         self.connection = "connection: not made yet"
         self.leading: Leading | None = None
         self.callers: Callers | None = None
@@ -91,8 +91,8 @@ class Process:
         self.status_writer: StatusWriter | None = None
         self.audit: Audit | None = None
         self.shadow: Shadow | None = None
-        self.share_seconds: Final = ShareSeconds(lambda: self.owner.ledger, self.owner.planner.state.lines.of)
-        self.history: Final = History(self.owner, self.inbox, self.share_seconds, config.history_in)
+        self.share_seconds: Final = ShareSeconds(lambda: self.scheduler.cluster.ledger, self.scheduler.cluster.lines.of)
+        self.history: Final = History(self.scheduler, self.inbox, self.share_seconds, config.history_in)
         self.synced: Final = asyncio.Event()
         self.is_stopping = False
 
@@ -140,21 +140,21 @@ class Process:
         )
 
     def _is_sent(self, uid: PodUid) -> bool:
-        entry = self.owner.life.get(uid)
+        entry = self.scheduler.cluster.queue.get(uid)
         return entry is not None and entry.attempt > 0
 
     async def _take_configuration(self) -> None:
-        """Apply a changed configuration; return once the owner has taken it."""
+        """Apply a changed configuration; return once the scheduler has taken it."""
         await self.inbox.put_and_wait(self._configure)
 
     def _configure(self) -> Iterator[None]:
         gc.disable()
-        yield from self.owner.configure(self.active.tables, self._settings())
+        yield from self.scheduler.configure(self.active.tables, self._settings())
         if self.synced.is_set():
             keep_all()
 
     def _announce(self, event: Announce) -> None:
-        self.owner.planner.actions.append(event)
+        self.scheduler.cluster.actions.append(event)
         self.inbox.filled.set()
 
 

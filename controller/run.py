@@ -92,7 +92,7 @@ class Controller:
         _log.info(
             "controller serving",
             listen=await self._serving.start(),
-            names=self._process.owner.planner.settings.scheduler_names,
+            names=self._process.scheduler.cluster.settings.scheduler_names,
             trusted_namespaces=sorted(self._config.trusted) or "none",
         )
         try:
@@ -121,7 +121,7 @@ class Controller:
     def _garbage(self) -> Garbage:
         process = self._process
         return Garbage(
-            lambda: process.owner.ledger.cursor,
+            lambda: process.scheduler.cluster.ledger.cursor,
             failures=lambda: sum(one.counters.failures for one in process.reflectors.values()),
         )
 
@@ -153,7 +153,7 @@ class Controller:
 
         def settle() -> None:
             nonlocal is_settled
-            is_settled = self._process.owner.settle()
+            is_settled = self._process.scheduler.settle()
 
         while not is_settled:
             await self._process.inbox.put_and_wait(settle)
@@ -174,7 +174,7 @@ class Controller:
     async def _count_card_time(self) -> None:
         process = self._process
         await process.share_seconds.run(
-            counts=lambda: process.leads, by_owner=lambda: process.owner.planner.settings.metrics_per_pod
+            counts=lambda: process.leads, by_owner=lambda: process.scheduler.cluster.settings.metrics_per_pod
         )
 
     # ------------------------------------------------------------------ work
@@ -182,21 +182,25 @@ class Controller:
     async def _work(self) -> None:
         """Connect, then start the tasks, each once it has what it needs."""
         config, process = self._config, self._process
-        owner, inbox, metrics = process.owner, process.inbox, process.metrics
+        scheduler, inbox, metrics = process.scheduler, process.inbox, process.metrics
         async with AsyncExitStack() as stack:
             transport = await self._connect(stack)
             leading = process.leading = self._may_lead(transport)
             self._gated = Gated(transport, leading.may_write)
             calls = Calls(self._gated)
-            recorder = Recorder(calls, metrics, instance=config.identity, is_binding=lambda: owner.life.in_flight > 0)
-            actor = process.actor = Actor(calls, owner, inbox, recorder, metrics, reached=self._reached)
-            status_writer = process.status_writer = StatusWriter(owner, calls, inbox, recorder, metrics)
-            books, jobs = owner.planner.state.books, owner.jobs
-            group_writes = GroupWrites(owner.groups, calls, inbox, recorder, metrics, books=books, jobs=jobs)
+            recorder = Recorder(
+                calls, metrics, instance=config.identity, is_binding=lambda: scheduler.cluster.queue.in_flight > 0
+            )
+            actor = process.actor = Actor(calls, scheduler, inbox, recorder, metrics, reached=self._reached)
+            status_writer = process.status_writer = StatusWriter(scheduler, calls, inbox, recorder, metrics)
+            budgets, jobs = scheduler.cluster.budgets, scheduler.jobs
+            group_writes = GroupWrites(
+                scheduler.cluster.groups, calls, inbox, recorder, metrics, budgets=budgets, jobs=jobs
+            )
             process.callers = Callers(Calls(transport), config.audience)
             process.history.calls = calls
             loop = Loop(
-                owner,
+                scheduler,
                 inbox,
                 leading,
                 actor,
@@ -209,10 +213,10 @@ class Controller:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(loop.run(tasks), name="own")
                 tasks.create_task(self._mirror(tasks, transport), name="mirror")
-                if isinstance(owner, Onlooker):
+                if isinstance(scheduler, Onlooker):
                     # In shadow mode the process stays a standby for ever: it keeps everything warm, and its gate blocks
                     # all writes.
-                    await self._look_on(owner, status_writer)
+                    await self._look_on(scheduler, status_writer)
                 tasks.create_task(self._lead(leading), name="lead")
                 await leading.began.wait()
                 await inbox.put_and_wait(self._derive)
@@ -227,7 +231,7 @@ class Controller:
                     tasks.create_task(name.run(lease, WRITE_ENDS_S + 1.0), name=f"the name {name.rival.name}")
                 fetch, list_again = partial(pods_on, transport), process.watches.reflectors["pods"].list_again
                 tasks.create_task(process.history.run(), name="history")
-                audit = process.audit = Audit(owner, inbox, fetch, metrics, list_again=list_again)
+                audit = process.audit = Audit(scheduler, inbox, fetch, metrics, list_again=list_again)
                 tasks.create_task(audit.run(), name="audit")
                 if config.kueue:
                     tasks.create_task(self._answer_kueue(transport, calls, status_writer), name="admission checks")
@@ -249,7 +253,7 @@ class Controller:
         process = self._process
         leading, is_current = process.leading, process.watches.is_current
         checks = AdmissionChecks(
-            process.owner,
+            process.scheduler,
             process.inbox,
             transport,
             calls,
@@ -260,12 +264,12 @@ class Controller:
         process.watches.reflectors.update(checks.reflectors)
         await checks.run()
 
-    async def _look_on(self, owner: Onlooker, status_writer: StatusWriter) -> NoReturn:
+    async def _look_on(self, scheduler: Onlooker, status_writer: StatusWriter) -> NoReturn:
         """Report what would be done, until cancelled."""
         process = self._process
         await process.synced.wait()
         shadow = process.shadow = Shadow(
-            owner, process.inbox, status_writer.explain, process.metrics, is_current=process.watches.is_current
+            scheduler, process.inbox, status_writer.explain, process.metrics, is_current=process.watches.is_current
         )
         await shadow.run()
 
@@ -285,10 +289,10 @@ class Controller:
         await process.watches.catch_up(calls)
         await process.history.take_over()
         if how is not How.NEW:
-            await process.inbox.put_and_wait(process.owner.follow)
+            await process.inbox.put_and_wait(process.scheduler.follow)
         if how is not How.RELEASED:
             names = process.active.settings.scheduler_names
-            await process.inbox.put_and_wait(lambda: process.owner.take_over(names))
+            await process.inbox.put_and_wait(lambda: process.scheduler.take_over(names))
 
     def _lease(self, transport: Transport, namespace: str, name: str, *, makes: bool = True) -> Lease:
         config = self._config
@@ -303,7 +307,7 @@ class Controller:
 
     def _derive(self) -> Iterator[None]:
         refused = [refusal(name, why) for name, why in self._process.active.refused.items()]
-        return derive(self._process.owner, refused, time.monotonic())
+        return derive(self._process.scheduler, refused, time.monotonic())
 
     async def _release(self, held: Leading | Lease) -> None:
         if self._has_ended:
@@ -332,9 +336,9 @@ class Controller:
         keep_all()
         _log.info(
             "synced",
-            nodes=len(process.owner.ledger.states),
-            pods_with_cards=len(process.owner.carded),
-            pending=len(process.owner.life),
+            nodes=len(process.scheduler.cluster.ledger.states),
+            pods_with_cards=len(process.scheduler.cluster.carded),
+            pending=len(process.scheduler.cluster.queue),
             elapsed_ms=round(1000 * (time.monotonic() - self._started_s)),
         )
         process.inbox.filled.set()

@@ -65,7 +65,9 @@ class Serving:
         self._plain: Final = HttpListener(
             "plain", Plain(self.reasons, self._exposition, self.notes).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
-        self._simulator: Final = Simulator(process.owner, process.inbox, process.config, lambda: process.active.parts)
+        self._simulator: Final = Simulator(
+            process.scheduler, process.inbox, process.config, lambda: process.active.parts
+        )
         context = serving.server_context()
         trusted = HttpListener(
             "trusted",
@@ -137,7 +139,7 @@ class Serving:
         context = serving.server_context(serving.read_client_ca(Path(client_ca), flag), flag)
         listener = HttpListener(
             "extender",
-            Extender(lambda: process.owner if process.synced.is_set() else None, process.inbox).answer,
+            Extender(lambda: process.scheduler if process.synced.is_set() else None, process.inbox).answer,
             context,
             max_connections=_MAX_EXTENDING,
             max_body_bytes=BODY_MAX,
@@ -161,7 +163,7 @@ class Serving:
     def notes(self) -> list[str]:
         """Return additional notes for the readiness answer, one line each."""
         process = self._process
-        trouble = process.owner.preempting.trouble
+        trouble = process.scheduler.preempting.trouble
         found = [f"pods with schedulerName {name} are ignored here: {why}" for name, why in process.given_up.items()]
         return [*found, *process.watches.notes(), *([trouble] if trouble else [])]
 
@@ -181,8 +183,8 @@ class Serving:
     def _exposition(self) -> AsyncIterator[bytes]:
         process = self._process
         fill(process)
-        per_pod = process.owner.planner.settings.metrics_per_pod
-        cards = card_series(process.owner.ledger, per_pod=per_pod)
+        per_pod = process.scheduler.cluster.settings.metrics_per_pod
+        cards = card_series(process.scheduler.cluster.ledger, per_pod=per_pod)
         return exposition(process.metrics, chain(cards, process.share_seconds.series(now_ms())))
 
     # ------------------------------------------------------------------ answers; None while nothing can be said yet
@@ -191,14 +193,14 @@ class Serving:
         process, status_writer = self._process, self._process.status_writer
         if status_writer is None or not process.synced.is_set():
             return None
-        return await preview(process.owner, process.inbox, status_writer.explain, text)
+        return await preview(process.scheduler, process.inbox, status_writer.explain, text)
 
     async def _explain(self, key: str) -> dict[str, Any] | None:
         process, status_writer = self._process, self._process.status_writer
         if status_writer is None or not process.synced.is_set():
             return None
         return await answer(
-            process.owner,
+            process.scheduler,
             process.inbox,
             status_writer.explain,
             key,
@@ -228,11 +230,11 @@ class Serving:
 
     def _packing(self) -> dict[str, Any] | None:
         process = self._process
-        return packing.answer(process.owner.planner.search.learning) if process.synced.is_set() else None
+        return packing.answer(process.scheduler.cluster.search.learning) if process.synced.is_set() else None
 
     def _held(self) -> dict[str, Any] | None:
         process = self._process
-        return held(process.owner, time.monotonic()) if process.synced.is_set() else None
+        return held(process.scheduler, time.monotonic()) if process.synced.is_set() else None
 
     def _shadow(self) -> dict[str, Any] | None:
         shadow = self._process.shadow

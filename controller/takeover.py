@@ -10,7 +10,7 @@ from typing import Final
 
 from controller.actions import Action, Announce, Clear, Lock, ReadOwner, ReadPod
 from controller.deciding.lifecycle import Told
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 
 # The number of pods after which other tasks run.
 _SLICE: Final = 256
@@ -60,15 +60,15 @@ class Kept:
                 return
 
 
-def derive(owner: Owner, announcements: Iterable[Announce], now_s: float) -> Iterator[None]:
+def derive(scheduler: Scheduler, announcements: Iterable[Announce], now_s: float) -> Iterator[None]:
     """Start all writes that the mirror shows to be due. Yields so that other tasks can run."""
-    owner.planner.actions.extend(announcements)
-    for at, entry in enumerate(list(owner.life)):
+    scheduler.cluster.actions.extend(announcements)
+    for at, entry in enumerate(list(scheduler.cluster.queue)):
         # The previous leader's message is in the pod; it is as old as this process's first sight of it.
         if entry.pod.scheduled_message:
             before = entry.told
             if before is None or before.text != entry.pod.scheduled_message:
-                owner.life.tell(entry, Told(text=entry.pod.scheduled_message, at_s=now_s))
+                scheduler.cluster.queue.tell(entry, Told(text=entry.pod.scheduled_message, at_s=now_s))
         if at % _SLICE == 0:
             yield
-    yield from owner.announce_anew()
+    yield from scheduler.announce_anew()

@@ -1,4 +1,4 @@
-"""Performs the owner's actions as concurrent calls; each outcome returns to the owner.
+"""Performs the scheduler's actions as concurrent calls; each outcome returns to the scheduler.
 
 The error of a write determines the outcome (kube.errors): refused is certainly not written, unknown is perhaps written.
 """
@@ -31,7 +31,7 @@ from controller.actions import (
     Unnominate,
     about_pod,
 )
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.failpoints import Point, Reached, go_on
 from controller.inbox import Inbox
 from controller.metrics import Metrics
@@ -80,7 +80,7 @@ class Actor:
     def __init__(
         self,
         calls: Calls,
-        owner: Owner,
+        scheduler: Scheduler,
         inbox: Inbox,
         recorder: Recorder,
         metrics: Metrics,
@@ -92,7 +92,7 @@ class Actor:
         self.state = ""
         self._reached = reached
         self._calls = calls
-        self._owner = owner
+        self._scheduler = scheduler
         self._inbox = inbox
         self._recorder = recorder
         self._metrics = metrics
@@ -103,12 +103,12 @@ class Actor:
         self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
         self._binding: set[asyncio.Task[None]] = set()
         self._evicting: Final = Evicting(
-            calls, owner.preempting, inbox, recorder, metrics, at_once=self._others, reached=reached
+            calls, scheduler.preempting, inbox, recorder, metrics, at_once=self._others, reached=reached
         )
         self._turns: WeakValueDictionary[NodeName, asyncio.Lock] = WeakValueDictionary()
 
     def perform(self, action: Action, tasks: asyncio.TaskGroup) -> None:
-        """Start *action*; its outcome goes to the owner's inbox."""
+        """Start *action*; its outcome goes to the scheduler's inbox."""
         match action:
             case Bind():
                 task = tasks.create_task(self._bind(action), name=f"bind {action.pod.key}")
@@ -168,14 +168,14 @@ class Actor:
         self._metrics.binds.labels("bound").inc()
         self.state = ""
         self._bound_s = self._clock()
-        self._inbox.put(partial(self._owner.outcomes.bound, pod.uid, action.attempt))
+        self._inbox.put(partial(self._scheduler.outcomes.bound, pod.uid, action.attempt))
         message = f"Successfully assigned {pod.key} to {action.where}"
         self._recorder.note(Announce(about=about_pod(pod), reason="Scheduled", message=message, warning=False))
 
     def _not_bound(self, action: Bind, error: ApiError) -> None:
         outcome = _outcome(error)
         self._metrics.binds.labels(outcome).inc()
-        refused = partial(self._owner.outcomes.refused, action.pod.uid, action.attempt)
+        refused = partial(self._scheduler.outcomes.refused, action.pod.uid, action.attempt)
         match error:
             case ApiThrottledError():
                 self._inbox.put(partial(refused, rest_s=error.retry_after_s or 1.0))
@@ -191,15 +191,15 @@ class Actor:
                 self._inbox.put(partial(refused, rest_s=_UNREACHABLE_REST_S))
             case ApiNotFoundError() | ApiConflictError():
                 _log.info("binding refused", pod=action.pod.key, node=action.node, error=error.message)
-                self._inbox.put(partial(self._owner.outcomes.contradicted, action.pod.uid, action.attempt))
+                self._inbox.put(partial(self._scheduler.outcomes.contradicted, action.pod.uid, action.attempt))
             case ApiRefusedError():
                 _log.warning("binding refused", pod=action.pod.key, node=action.node, error=error.message)
                 text = f"the API server refuses to bind this pod to {action.node}: {error.message}"
-                rest_s = self._owner.planner.settings.refused_retry_s
+                rest_s = self._scheduler.cluster.settings.refused_retry_s
                 self._inbox.put(partial(refused, rest_s=rest_s, wait=Wait(Cause.BINDING_REFUSED, text)))
             case _:
                 _log.warning("binding unknown", pod=action.pod.key, node=action.node, error=str(error))
-                self._inbox.put(partial(self._owner.outcomes.lost, action.pod.uid, action.attempt, _shown(error)))
+                self._inbox.put(partial(self._scheduler.outcomes.lost, action.pod.uid, action.attempt, _shown(error)))
 
     def _is_ours(self, error: ApiForbiddenError) -> bool:
         """Return whether *error* means that this process may not bind pods, not only that this pod may not be bound."""
@@ -213,7 +213,7 @@ class Actor:
     # ------------------------------------------------------------------ locks of nodes
 
     async def _lock(self, action: Lock) -> None:
-        """Bring the lock of a node to the owner's desired state, by compare-and-swap."""
+        """Bring the lock of a node to the scheduler's desired state, by compare-and-swap."""
         # One at a time for each node, so that each write is settled before the next.
         turn = self._turns.setdefault(action.node, asyncio.Lock())
         async with turn:
@@ -236,11 +236,11 @@ class Actor:
                 return
         self._metrics.api_errors.labels("lock node").inc()
         _log.warning("a node's lock cannot be written", node=action.node, error=problem)
-        self._inbox.put(partial(self._owner.locks.not_locked, action, problem, rest_s))
+        self._inbox.put(partial(self._scheduler.locks.not_locked, action, problem, rest_s))
 
     async def _look_at_lock(self, action: Lock) -> None:
-        """Read the lock, ask the owner, and write if necessary."""
-        locks = self._owner.locks
+        """Read the lock, ask the scheduler, and write if necessary."""
+        locks = self._scheduler.locks
         node = decode_node(await self._calls.get_node(action.node))
         named = await self._named(action, locks.owner_of(action, node))
         step = await self._ask(partial(locks.step, action, node, named))
@@ -253,7 +253,7 @@ class Actor:
         self._inbox.put(partial(locks.locked, action))
 
     async def _write_lock(self, action: Lock, step: LockStep, version: str) -> None:
-        locks = self._owner.locks
+        locks = self._scheduler.locks
         self._reached(Point.BEFORE_LOCK)
         try:
             await self._calls.patch_node_annotations(action.node, {step.key: step.value}, resource_version=version)
@@ -279,7 +279,7 @@ class Actor:
             return None
 
     async def _ask(self, question: Callable[[], LockStep | LockWait | None]) -> LockStep | LockWait | None:
-        """Return the owner's answer to *question*, given in its turn."""
+        """Return the scheduler's answer to *question*, given in its turn."""
         answer: asyncio.Future[LockStep | LockWait | None] = asyncio.get_running_loop().create_future()
         self._inbox.put(lambda: answer.set_result(question()))
         return await answer
@@ -297,7 +297,7 @@ class Actor:
             self._metrics.api_errors.labels("bind claim").inc()
             _log.warning("a volume claim cannot be written", claim=action.claim.key, pod=action.pod.key, error=str(e))
             problem = "it changed meanwhile" if isinstance(e, ApiConflictError) else str(e)
-            self._inbox.put(partial(self._owner.prebind.failed, action, problem))
+            self._inbox.put(partial(self._scheduler.prebind.failed, action, problem))
 
     # ------------------------------------------------------------------ other calls
 
@@ -318,11 +318,11 @@ class Actor:
                 _log.warning("pod cannot be read", pod=pod.key, error=str(e))
                 delay_s, again_s = again_s, min(2.0 * again_s, _READ_AGAIN_MAX_S)
                 continue
-            self._inbox.put(partial(self._owner.pod_read, pod.uid, action.attempt, found))
+            self._inbox.put(partial(self._scheduler.pod_read, pod.uid, action.attempt, found))
             return
 
     async def _read_owner(self, action: ReadOwner) -> None:
-        """Read once; the owner repeats the request if needed. An unreadable object defines no group."""
+        """Read once; the scheduler repeats the request if needed. An unreadable object defines no group."""
         kind, _, name = action.owner.partition("/")
         try:
             async with self._others:
@@ -344,7 +344,7 @@ class Actor:
             self._metrics.api_errors.labels("read owner").inc()
             _log.warning("owner cannot be read", namespace=action.namespace, owner=action.owner, error=str(e))
             return
-        answered = self._owner.pending.owners.answered
+        answered = self._scheduler.pending.owners.answered
         self._inbox.put(partial(answered, action.namespace, action.owner, members))
 
     async def _fence(self, action: Fence) -> None:
@@ -364,9 +364,9 @@ class Actor:
             self._metrics.api_errors.labels("write condition").inc()
             if not isinstance(e, ApiConflictError | ApiNotFoundError):
                 _log.warning("a pod's condition cannot be written", pod=pod.key, error=str(e))
-            self._inbox.put(partial(self._owner.outcomes.not_fenced, pod.uid, action.attempt))
+            self._inbox.put(partial(self._scheduler.outcomes.not_fenced, pod.uid, action.attempt))
             return
-        self._inbox.put(partial(self._owner.fenced, pod.uid, action.attempt, found))
+        self._inbox.put(partial(self._scheduler.fenced, pod.uid, action.attempt, found))
         message = escaped(action.wait.message)
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=message))
 
@@ -383,9 +383,9 @@ class Actor:
                 )
             if isinstance(e, ApiForbiddenError):
                 self._say(f"forbidden: patch pods/status: {e.message}")
-            self._inbox.put(partial(self._owner.not_moved, pod.uid))
+            self._inbox.put(partial(self._scheduler.not_moved, pod.uid))
             return
-        self._inbox.put(partial(self._owner.moved, pod.uid, action.version, found))
+        self._inbox.put(partial(self._scheduler.moved, pod.uid, action.version, found))
 
     async def _moved(self, action: Move) -> bytes:
         """Return the pod after a write of its condition, or if that is forbidden, of an annotation; both change it."""
@@ -416,7 +416,7 @@ class Actor:
             except (ApiNotFoundError, ApiConflictError) as e:
                 if action.version and isinstance(e, ApiConflictError):
                     # It has changed; the mirror's next event shows what must be cleared now.
-                    self._inbox.put(partial(self._owner.cleared, pod.uid, done=False))
+                    self._inbox.put(partial(self._scheduler.cleared, pod.uid, done=False))
                     return
                 # A deleted pod needs no clearing; the mirror will report it.
             except ApiError as e:
@@ -426,7 +426,7 @@ class Actor:
                 again_s = min(2.0 * again_s, _READ_AGAIN_MAX_S)
                 continue
             _log.info("an unused assignment was cleared", pod=pod.key)
-            self._inbox.put(partial(self._owner.cleared, pod.uid, done=True))
+            self._inbox.put(partial(self._scheduler.cleared, pod.uid, done=True))
             return
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from controller.actions import Announce, Preempt, Target, Unnominate, about_pod
-from controller.deciding.preempting import Preempting
+from controller.deciding.preempt import Preempting
 from controller.failpoints import Point, Reached
 from controller.inbox import Inbox
 from controller.metrics import Metrics

@@ -17,7 +17,7 @@ import structlog
 from controller.actions import Announce, Subject
 from controller.grouping import group_status
 from controller.grouping.admitting import queue_problem
-from controller.grouping.books import Books
+from controller.grouping.budgets import Budgets
 from controller.grouping.group_status import GroupVerdict, Tally
 from controller.grouping.groups import Groups
 from controller.grouping.jobs import Jobs
@@ -64,14 +64,14 @@ class GroupWrites:
         recorder: Recorder,
         metrics: Metrics,
         *,
-        books: Books,
+        budgets: Budgets,
         jobs: Jobs,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.wake: Final = asyncio.Event()
         self._groups: Final = groups
-        self._books: Final = books
+        self._budgets: Final = budgets
         self._jobs: Final = jobs
         self._calls: Final = calls
         self._inbox: Final = inbox
@@ -222,7 +222,7 @@ class GroupWrites:
             return
         self._queues_s = self._clock()
         groups.queues_unreported = False
-        for name, amounts in self._books.allocated().items():
+        for name, amounts in self._budgets.allocated().items():
             queue = groups.queue(name)
             said = {one: shown(one, amount) for one, amount in amounts.items()}
             if queue is not None and said != queue.allocated:

@@ -1,1 +1,1 @@
-"""What becomes of each pending pod: its stages, its turn, its place. The owner alone writes here."""
+"""What becomes of each pending pod: its stages, its turn, its place. The scheduler alone writes here."""

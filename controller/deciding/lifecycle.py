@@ -1,24 +1,62 @@
-"""A pending pod's life: the stages it may be in, what leads from one to the next, and the only code that writes it.
+"""A pending pod's life and its Bindings' lives: the stages, what leads from one to the next, and what each entry says.
 
-`TABLE` says all that may happen. What is not in it is a mistake of ours, and the pod is not what it is thought to be:
-`UndefinedEventError`, which ends a test; in service the pod is read, and everything else goes on. How many pods are in
-flight is counted from the stages, and by nothing else.
+`TABLE` says all that may happen to a pod, `ATTEMPTS` all that may be heard of what was sent for it. What is not in them
+is a mistake of ours, and the pod is not what it is thought to be: `UndefinedEventError`, which ends a test; in service
+the pod is read, and everything else goes on.
+
+A write that names a version of its object can be written only while the object is in that version. So nothing is judged
+by the clock: an attempt without a certain answer is over once its object is seen in a later version, or gone; while
+reads show the very version that it named, something is written that moves the version (a fence), and then it is over.
+Until then all that it promised stays promised: `Attempts.check_settled` stands before every release.
+
+The same holds for what earlier leaders sent: a pod that was waiting when this leader began, and is in the same version
+still, may be bound by an earlier leader at any moment; once it is in another version it never is. Whoever began to wait
+later is unknown to earlier leaders, which send nothing any more. The first pod that is to get room has them all moved
+(`Fencing`), by a write of their conditions that names their version, and goes once that is done.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from heapq import heappop, heappush
+from math import inf
+from typing import Final, Generic, TypeVar
 
-from controller.deciding.asks import Ask
-from controller.deciding.queue import Order, Queue
+from controller.actions import Action, Move, target_of
 from core.errors import InvariantError
 from core.ledger import Placement
 from core.model import Pod, PodUid
+from core.placing.fairness import Account
+from core.placing.gang import Together
 from core.placing.shape import Shape
 from core.placing.standing import Standing, order
-from core.waiting import Wait
-from kube.versions import is_newer
+from core.waiting import Cause, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """A shape that nodes would take, and of which one of the accounts that limit it has too little left."""
+
+    limits: tuple[Account, ...]
+    shape: Shape
+
+
+Ask = Shape | Together | Capped
+
+
+def shapes_of(ask: Ask) -> Iterable[Shape]:
+    """The shapes of all who ask so."""
+    match ask:
+        case Shape():
+            return (ask,)
+        case Together():
+            return ask.shapes
+        case Capped(shape=shape):
+            return (shape,)
+
+
+Order = tuple[int, bool, int, int]
 
 
 class Stage(StrEnum):
@@ -84,9 +122,7 @@ TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
 # Stages in which something was sent for the pod: what the mirror shows of it on no node counts once that is settled.
 UNSETTLED: Final = frozenset({*_ANSWERED, Stage.BOUND})
 # Stages in which a pod's turn has not come, or is found to be another's.
-_BEFORE_TURN: Final = (Stage.READY, Stage.PREPARING, Stage.TURN, Stage.LOCKING)
-# A condition that stood for so long does not change again and again.
-_CALM_S: Final = 600.0
+BEFORE_TURN: Final = (Stage.READY, Stage.PREPARING, Stage.TURN, Stage.LOCKING)
 
 
 class UndefinedEventError(InvariantError):
@@ -120,7 +156,7 @@ class Told:
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """One pending pod; read by all, written by `Lifecycle` alone.
+    """One pending pod; read by all, written by `SchedulingQueue` alone.
 
     Attributes:
         pod: as it was when it was last decided on, in the newest version that a Binding may name.
@@ -169,300 +205,211 @@ class Entry:
         return (*order(self.standing, self.pod), self.arrival)
 
 
-class Lifecycle:
-    """All pending pods of ours, each in one stage."""
+# ---------------------------------------------------------------------- what was sent
 
-    def __init__(
-        self,
-        line_of: Callable[[Pod], str] = lambda _: "",
-        rank: Callable[[str], Any] = lambda line: line,
-        standing_of: Callable[[Pod], Standing] = lambda pod: Standing(pod.priority, pod.preempts),
-    ) -> None:
-        """Begin with none.
 
-        Args:
-            line_of: which line a pod stands in.
-            rank: of lines, which has its turn first: the lower one.
-            standing_of: how important a pod is, with its group.
-        """
-        # How many pods stand in each line.
-        self.lines: Final[dict[str, int]] = {}
-        self._line_of: Final = line_of
-        self._standing_of: Final = standing_of
-        self._entries: Final[dict[PodUid, Entry]] = {}
-        self._counts: Final = dict.fromkeys(Stage, 0)
-        self._queue: Final = Queue(self._is_current, rank)
-        self._tickets = 0
-        self._arrivals = 0
-        # What pods were woken for that were not refused for it: what woke them may help the next one.
-        self._passed_on: list[Ask] = []
-        # By what pods are refused for: who was woken for it last.
-        self._woken: Final[dict[Ask, PodUid]] = {}
+_K = TypeVar("_K", bound=Hashable)
+
+
+class AttemptState(StrEnum):
+    """What is known of an attempt."""
+
+    SENT = "sent"
+    UNKNOWN = "unknown"
+    FENCING = "fencing"
+    DEAD = "dead"
+    WRITTEN = "written"
+
+
+class News(StrEnum):
+    """What is heard of an attempt: answers of the API server, and what shows its object."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    LOST = "lost"
+    READ_OPEN = "read open"
+    PASSED = "passed"
+    FOUND = "found"
+
+
+# (state, news) -> state. READ_OPEN: a read showed the version that the attempt named; PASSED: a later one, or no such
+# object any more; FOUND: what the attempt wanted, or what it cannot be written over.
+ATTEMPTS: Final[Mapping[tuple[AttemptState, News], AttemptState]] = {
+    (AttemptState.SENT, News.ACCEPTED): AttemptState.WRITTEN,
+    (AttemptState.SENT, News.REFUSED): AttemptState.DEAD,
+    (AttemptState.SENT, News.LOST): AttemptState.UNKNOWN,
+    (AttemptState.UNKNOWN, News.READ_OPEN): AttemptState.FENCING,
+    (AttemptState.UNKNOWN, News.PASSED): AttemptState.DEAD,
+    (AttemptState.FENCING, News.LOST): AttemptState.UNKNOWN,
+    (AttemptState.FENCING, News.PASSED): AttemptState.DEAD,
+    (AttemptState.SENT, News.FOUND): AttemptState.WRITTEN,
+    (AttemptState.UNKNOWN, News.FOUND): AttemptState.WRITTEN,
+    (AttemptState.FENCING, News.FOUND): AttemptState.WRITTEN,
+}
+
+
+@dataclass(slots=True)
+class _Attempt:
+    version: str
+    state: AttemptState = AttemptState.SENT
+
+
+class Attempts(Generic[_K]):
+    """The attempts of which the outcome is not known, one at a time for each object."""
+
+    def __init__(self) -> None:
+        self._open: Final[dict[_K, _Attempt]] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._open)
 
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+    def send(self, key: _K, version: str) -> None:
+        """A write to *key* is sent that names *version* of it."""
+        self.check_settled(key)
+        self._open[key] = _Attempt(version)
 
-    def get(self, uid: PodUid) -> Entry | None:
-        """The entry of a pod."""
-        return self._entries.get(uid)
+    def state(self, key: _K) -> AttemptState | None:
+        """What is known of the attempt on *key*; None if none is open."""
+        attempt = self._open.get(key)
+        return attempt.state if attempt is not None else None
 
-    def counts(self) -> Mapping[Stage, int]:
-        """How many pods are in each stage."""
-        return self._counts
+    def version(self, key: _K) -> str:
+        """The version that the attempt on *key* names, "" if none is open."""
+        attempt = self._open.get(key)
+        return attempt.version if attempt is not None else ""
 
-    @property
-    def in_flight(self) -> int:
-        """How many Bindings, or the locks before them, are on their way."""
-        return self._counts[Stage.LOCKING] + self._counts[Stage.BINDING]
+    def hear(self, key: _K, news: News) -> AttemptState:
+        """Take *news* of the open attempt on *key*; what is known of it then.
 
-    # ------------------------------------------------------------------ stages
+        Raises:
+            InvariantError: none is open, or the news cannot be of it.
+        """
+        attempt = self._open.get(key)
+        state = ATTEMPTS.get((attempt.state, news)) if attempt is not None else None
+        if attempt is None or state is None:
+            known = attempt.state if attempt is not None else "settled"
+            raise InvariantError(f"an attempt on {key} is {known}, of which '{news}' cannot be heard")
+        attempt.state = state
+        if state in (AttemptState.DEAD, AttemptState.WRITTEN):
+            del self._open[key]
+        return state
 
-    def seen(self, pod: Pod, told: Told | None = None) -> Entry:
-        """A pod of ours that is not known appeared; whoever calls this says at once where it waits."""
-        known = self._entries.get(pod.uid)
-        if known is not None:
-            raise UndefinedEventError(pod.uid, pod.key, known.stage, Event.SEEN)
-        self._arrivals += 1
-        standing = self._standing_of(pod)
-        entry = Entry(pod=pod, told=told, arrival=self._arrivals, line=self._line_of(pod), standing=standing)
-        self.lines[entry.line] = self.lines.get(entry.line, 0) + 1
-        self._entries[pod.uid] = entry
-        self._counts[entry.stage] += 1
-        return entry
+    def close(self, key: _K) -> None:
+        """What *key* names does not exist any more, or cannot be written over: nothing can become of an attempt."""
+        self._open.pop(key, None)
 
-    def ready(self, entry: Entry) -> None:
-        """Let *entry* be decided as soon as its order says."""
-        self._move(entry, Event.QUEUE)
-        self._stand(entry)
-        self._queue.ready(entry.line, entry.order, entry.ticket, entry.pod.uid)
+    def check_settled(self, key: _K) -> None:
+        """Make sure that nothing sent to *key* may still be written.
 
-    def refuse(self, entry: Entry, ask: Ask, now_s: float, wait: Wait | None = None) -> None:
-        """Keep *entry* until something frees that could help who asks *ask*; *wait*: why, if that is known."""
-        if entry.woken == ask:
-            self._end_wake(entry)
-        self._move(entry, Event.REFUSE)
-        entry.wait = wait
-        entry.parked = ask
-        if entry.refused_s is None:
-            entry.refused_s = now_s
-        self._queue.refuse(ask, entry.line, entry.order, entry.ticket, entry.pod.uid)
+        Raises:
+            InvariantError: it may.
+        """
+        attempt = self._open.get(key)
+        if attempt is not None:
+            raise InvariantError(f"what was sent to {key} is {attempt.state}, and must not be released")
 
-    def back_off(self, entry: Entry, until_s: float) -> None:
-        """Let *entry* be decided after *until_s* (monotonic), not before."""
-        self._move(entry, Event.BACK_OFF)
-        self._queue.rest(until_s, entry.ticket, entry.pod.uid)
 
-    def hold(self, entry: Entry) -> None:
-        """Keep *entry* until it changes."""
-        self._move(entry, Event.HOLD)
+# ---------------------------------------------------------------------- what an earlier leader sent
 
-    def prepare(self, entry: Entry, wait: Wait) -> None:
-        """What *entry* needs on the node where it is reserved is made ready first; *wait* says what."""
-        self._move(entry, Event.PREPARE)
-        entry.wait = wait
 
-    def line_up(self, entry: Entry, now_s: float) -> None:
-        """*entry* waits its turn on the node where it is reserved."""
-        self._move(entry, Event.LINE_UP)
-        if entry.turn_s is None:
-            entry.turn_s = now_s
+# At a time. It takes less than Bindings, and ends sooner.
+_AT_ONCE: Final = 64
+# A condition tells seconds: what was written in the same one changes nothing.
+_FIRST_REST_S: Final = 1.0
+_LAST_REST_S: Final = 15.0
 
-    def lock(self, entry: Entry) -> None:
-        """The node is being locked for *entry*, before its next Binding."""
-        self._move(entry, Event.LOCK)
-        entry.attempt += 1
+# Of a pod that nobody has told yet why it waits.
+UNTOLD: Final = Wait(
+    Cause.WAITING_FOR_DECISION,
+    "will be decided by the current leader; no earlier request can bind it any more",
+)
 
-    def bind(self, entry: Entry) -> None:
-        """The next Binding of *entry* is sent."""
-        if entry.stage is not Stage.LOCKING:
-            entry.attempt += 1
-        self._move(entry, Event.BIND)
 
-    def written(self, entry: Entry) -> None:
-        """The Binding was written; the mirror will show it."""
-        self._move(entry, Event.WRITTEN)
-        entry.failures = 0
+@dataclass(slots=True)
+class _Unmoved:
+    pod: Pod
+    tries: int = 0
 
-    def doubt(self, entry: Entry, wait: Wait | None) -> None:
-        """It is not known what became of the Binding, or of the pod; *wait* says why, if the user should know."""
-        self._move(entry, Event.DOUBT)
-        entry.wait = wait
 
-    def mistrust(self, entry: Entry) -> None:
-        """Something happened to the pod that cannot: it is read, and nothing is believed of it until then."""
-        self._move(entry, Event.MISTRUST)
-        entry.wait = None
+class Fencing:
+    """The waiting pods that an earlier leader may have sent a Binding of; a chore, which tries again."""
 
-    def leave(self, uid: PodUid) -> Entry | None:
-        """Forget a pod; its entry, if there was one."""
-        entry = self._entries.get(uid)
-        if entry is not None:
-            self._move(entry, Event.LEAVE)
-        return entry
+    def __init__(self, actions: deque[Action]) -> None:
+        """Begin with none; *actions*: what is to be done outside."""
+        self._actions: Final = actions
+        self._unmoved: Final[dict[PodUid, _Unmoved]] = {}
+        self._to_move: Final[deque[PodUid]] = deque()
+        self._under_way: Final[set[PodUid]] = set()
+        self._resting: Final[list[tuple[float, PodUid]]] = []
+        self._is_wanted = False
 
-    def _move(self, entry: Entry, event: Event) -> None:
-        stage = TABLE.get((entry.stage, event), entry)
-        if stage is entry or entry.ticket < 0:
-            raise UndefinedEventError(entry.pod.uid, entry.pod.key, entry.stage if entry.ticket >= 0 else None, event)
-        if entry.parked is not None:
-            self._queue.unpark(entry.parked)
-            entry.parked = None
-        if stage is not Stage.READY and entry.woken is not None:
-            self._passed_on.append(entry.woken)
-            self._end_wake(entry)
-        if stage not in _BEFORE_TURN:
-            entry.turn_s = None
-        self._counts[entry.stage] -= 1
-        if isinstance(stage, Stage):
-            self._counts[stage] += 1
-            self._tickets += 1
-            entry.ticket = self._tickets
-            entry.stage = stage
-        else:
-            entry.ticket = -1
-            del self._entries[entry.pod.uid]
-            self._leave_line(entry)
+    def __len__(self) -> int:
+        return len(self._unmoved)
 
-    def _stand(self, entry: Entry) -> None:
-        """Let *entry* stand in the line that is its by now, by the priority that it has by now."""
-        entry.standing = self._standing_of(entry.pod)
-        line = self._line_of(entry.pod)
-        if line != entry.line:
-            self._leave_line(entry)
-            entry.line = line
-            self.lines[line] = self.lines.get(line, 0) + 1
-
-    def _leave_line(self, entry: Entry) -> None:
-        self.lines[entry.line] -= 1
-        if not self.lines[entry.line]:
-            del self.lines[entry.line]
-
-    # ------------------------------------------------------------------ what an entry says
-
-    def take(self, entry: Entry, pod: Pod) -> None:
-        """*pod* is what the entry's pod is now."""
-        entry.pod, entry.newest = pod, None
-
-    def note(self, entry: Entry, pod: Pod) -> None:
-        """*pod* was seen while something that was sent is not settled: that is what it is afterwards."""
-        if entry.newest is None or not is_newer(entry.newest.resource_version, pod.resource_version):
-            entry.newest = pod
-
-    def moved_on(self, entry: Entry, version: str) -> None:
-        """The pod is as it was, in another *version*: a write of our own made it."""
-        entry.pod = entry.pod._replace(resource_version=version)
-
-    def asks(self, entry: Entry, shape: Shape | None, wait: Wait | None = None) -> None:
-        """What the pod asks, if that is known; *wait*: why it is not decided."""
-        if entry.woken is not None and entry.woken != shape:
-            self._passed_on.append(entry.woken)
-            self._end_wake(entry)
-        entry.shape, entry.wait = shape, wait
-
-    def hold_up(self, entry: Entry, wait: Wait | None) -> None:
-        """Why the pod is not bound yet; None: there is nothing to say but why its shape is refused."""
-        entry.wait = wait
-
-    def reserve(self, entry: Entry, placement: Placement) -> None:
-        """*placement* is reserved for the pod."""
-        entry.placement, entry.wait, entry.refused_s = placement, None, None
-
-    def unreserve(self, entry: Entry) -> None:
-        """Nothing is reserved for the pod any more."""
-        entry.placement = None
-
-    def failed(self, entry: Entry) -> None:
-        """A write for the pod failed."""
-        entry.failures += 1
-
-    def changed(self, entry: Entry) -> None:
-        """The pod asks something else: what failed before says nothing of it."""
-        entry.failures, entry.refused_s = 0, None
-        if entry.told is not None:
-            entry.told = replace(entry.told, times=0)
-
-    def tell(self, entry: Entry, told: Told) -> None:
-        """The pod's condition says *told*; the same text once more (a fence) is no change, and counts as none."""
-        before = entry.told
-        if before is not None and before.text == told.text:
-            return
-        if before is not None and before.why is not None and before.why == told.why:
-            told = replace(told, since_s=before.changed_s, times=before.times)
-        elif before is not None and told.at_s < before.changed_s + _CALM_S:
-            told = replace(told, times=before.times + 1)
-        entry.told = told
-
-    # ------------------------------------------------------------------ asking
-
-    def pop(self, now_s: float) -> Entry | None:
-        """The pod to decide now; it stays in stage READY until it is put elsewhere."""
-        for uid in self._queue.due(now_s):
-            self.ready(self._entries[uid])
-        found = self._queue.pop()
-        return self._entries[found] if found is not None else None
-
-    def next_due_s(self) -> float | None:
-        """When the next resting pod is due, monotonic."""
-        return self._queue.next_due_s()
-
-    def refused_asks(self) -> list[Ask]:
-        """What pods are refused for."""
-        return self._queue.refused_asks()
-
-    def refuses(self, ask: Ask) -> bool:
-        """Whether pods are refused for *ask*."""
-        return self._queue.refuses(ask)
+    def begin(self, waiting: Iterable[Pod]) -> None:
+        """This process leads from now on; *waiting*: the pods that an earlier leader may have wanted to bind."""
+        for pod in waiting:
+            self._unmoved[pod.uid] = _Unmoved(pod)
+            self._to_move.append(pod.uid)
 
     @property
-    def is_refusing(self) -> bool:
-        """Whether any pod is refused."""
-        return self._queue.is_refusing
+    def is_under_way(self) -> bool:
+        """Whether pods are being moved, so that nobody gets room."""
+        return self._is_wanted and bool(self._unmoved)
 
-    def refused_pods(self, ask: Ask) -> list[Entry]:
-        """The pods refused for *ask*, in no order."""
-        return [self._entries[uid] for uid in self._queue.refused_pods(ask)]
+    def want(self) -> bool:
+        """Somebody is to get room: have all moved; whether none is left to be."""
+        if not self._unmoved:
+            return True
+        self._is_wanted = True
+        self._send()
+        return False
 
-    def first_refused(self, ask: Ask) -> Entry | None:
-        """The first pod refused for *ask*, which stays refused; None if there is none."""
-        uid = self._queue.first_refused(ask, pop=False)
-        return self._entries[uid] if uid is not None else None
+    # ------------------------------------------------------------------ what becomes of pods
 
-    def wake(self, ask: Ask) -> bool:
-        """Let the first pod refused for *ask* be decided; False if there is none."""
-        uid = self._queue.first_refused(ask, pop=True)
-        if uid is None:
-            return False
-        self._wake(self._entries[uid], ask)
-        return True
+    def seen(self, uid: PodUid, version: str) -> None:
+        """The pod is in *version* now, or is bound in it."""
+        found = self._unmoved.get(uid)
+        if found is not None and found.pod.resource_version != version:
+            self.gone(uid)
 
-    def wake_one(self, entry: Entry) -> None:
-        """Let *entry*, which is refused, be decided, whoever else is refused for the same."""
-        if entry.parked is not None:
-            self._wake(entry, entry.parked)
+    def gone(self, uid: PodUid) -> None:
+        """The pod does not exist any more, or cannot be bound in the version that it was in."""
+        self._unmoved.pop(uid, None)
+        self._end(uid)
 
-    def _wake(self, entry: Entry, ask: Ask) -> None:
-        self.ready(entry)
-        entry.woken = ask
-        self._woken[ask] = entry.pod.uid
+    def failed(self, uid: PodUid, now_s: float) -> None:
+        """The pod's condition was not written, or perhaps not, or it says what it said before."""
+        found = self._unmoved.get(uid)
+        if found is not None:
+            rest_s = min(_FIRST_REST_S * 2.0 ** min(found.tries, 10), _LAST_REST_S)
+            found.tries += 1
+            heappush(self._resting, (now_s + rest_s, uid))
+        self._end(uid)
 
-    def _end_wake(self, entry: Entry) -> None:
-        if entry.woken is not None and self._woken.get(entry.woken) == entry.pod.uid:
-            del self._woken[entry.woken]
-        entry.woken = None
+    def _end(self, uid: PodUid) -> None:
+        self._under_way.discard(uid)
+        if self._is_wanted:
+            self._send()
 
-    def is_tried(self, entry: Entry, ask: Ask) -> bool:
-        """Whether *entry* is decided though others are refused for *ask*: it is woken, or comes before who is."""
-        woken = self._entries.get(self._woken.get(ask, entry.pod.uid))
-        return entry.woken == ask or (woken is not None and woken.woken == ask and entry.order < woken.order)
+    def _send(self) -> None:
+        while self._to_move and len(self._under_way) < _AT_ONCE:
+            uid = self._to_move.popleft()
+            found = self._unmoved.get(uid)
+            if found is not None:
+                self._under_way.add(uid)
+                pod = found.pod
+                wait = None if pod.scheduled_message else UNTOLD
+                self._actions.append(Move(pod=target_of(pod), version=pod.resource_version, wait=wait))
 
-    def wake_next(self) -> None:
-        """Wake the next pod where the one that was woken was not refused again."""
-        while self._passed_on:
-            self.wake(self._passed_on.pop())
+    # ------------------------------------------------------------------ time
 
-    def _is_current(self, uid: PodUid, ticket: int) -> bool:
-        entry = self._entries.get(uid)
-        return entry is not None and entry.ticket == ticket
+    def next_s(self) -> float:
+        """When the next one is tried again, monotonic."""
+        return self._resting[0][0] if self._resting else inf
+
+    def look(self, now_s: float) -> None:
+        """Try again what is due."""
+        while self._resting and self._resting[0][0] <= now_s:
+            self._to_move.append(heappop(self._resting)[1])
+        self._send()

@@ -1,20 +1,131 @@
-"""Pods that are on no node: whether they are ours to decide, what they ask, and where in the queue that puts them."""
+"""Pods that are on no node: whether they are ours to decide, what they ask, and where in the queue that puts them.
 
-from collections.abc import Callable, Collection
+Volcano's PodGroup controller makes a pod's group by an annotation of its owner (groups 3). If it is late, the owner is
+read here, so that none of these pods is placed alone. An answer holds for a while; what is older is forgotten.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Set
+from dataclasses import dataclass
 from typing import Final
 
-from controller.deciding.changes import asks_the_same
-from controller.deciding.group_owners import FRESH_S, GroupOwners
+from controller.actions import Action, ReadOwner
+from controller.deciding.cluster import ClusterState
+from controller.deciding.gang import waits_for_others
 from controller.deciding.lifecycle import Entry, Stage, Told
-from controller.deciding.planner import Planner
-from controller.deciding.units import waits_for_others
-from controller.deciding.wake import storage_happening
-from controller.grouping.groups import Groups, nameless
+from controller.deciding.queue import storage_event
+from controller.deciding.reserve import Reservations
+from controller.grouping.groups import nameless
 from core.explaining.asked import read_wish
 from core.groups import GroupKey, group_of
 from core.model import NO_VOLUMES, NodeName, Pod, PodUid
 from core.volumes import awaited
 from core.waiting import Cause, Wait, is_ours
+from kube.calls import OWNERS
+
+# Of a pod's fields the last: its version and its annotations.
+_NOTES: Final = Pod._fields.index("resource_version")
+
+
+def holds_the_same(known: Pod, pod: Pod, marks: Set[str]) -> bool:
+    """Whether a bound pod holds what it held: its node, and all that a dialect reads of it, so not *marks*."""
+    return (
+        known.node_name == pod.node_name
+        and known.finished == pod.finished
+        and known.deleting == pod.deleting
+        and known.init_done == pod.init_done
+        and {key for key, _ in known.annotations.items() ^ pod.annotations.items()} <= marks
+        and known.labels == pod.labels
+        and known.containers == pod.containers
+        and known.init_containers == pod.init_containers
+        and known.resources == pod.resources
+    )
+
+
+def is_served(known: Pod, pod: Pod, marks: Set[str]) -> bool:
+    """Whether nothing of a bound pod is new but *marks*, which its device plugin writes: most changes are so."""
+    return (
+        known[:_NOTES] == pod[:_NOTES]
+        and {key for key, _ in known.annotations.items() ^ pod.annotations.items()} <= marks
+    )
+
+
+def asks_the_same(known: Pod, pod: Pod) -> bool:
+    """Whether a pending pod asks what it asked."""
+    return (
+        known.annotations == pod.annotations
+        and known.labels == pod.labels
+        and known.containers == pod.containers
+        and known.init_containers == pod.init_containers
+        and known.constraints == pod.constraints
+        and known.peers == pod.peers
+        and known.volumes == pod.volumes
+        and known.unjudged == pod.unjudged
+        and known.overhead == pod.overhead
+        and known.resources == pod.resources
+        and known.priority == pod.priority
+        and known.preempts == pod.preempts
+        and known.scheduler_name == pod.scheduler_name
+        and known.gated == pod.gated
+    )
+
+
+# ---------------------------------------------------------------------- what owners want
+
+
+FRESH_S: Final = 30.0
+# A read without an answer is begun again after so long.
+ASKED_AGAIN_S: Final = 10.0
+_KNOWN_MAX: Final = 1024
+
+
+@dataclass(slots=True)
+class _Known:
+    """asked_s: when it was last read, monotonic; members: what it said, None before."""
+
+    asked_s: float
+    members: int | None = None
+
+
+class GroupOwners:
+    """What owners say, by their namespace and kind/name."""
+
+    def __init__(self, actions: deque[Action], clock: Callable[[], float]) -> None:
+        """Begin with nothing; *actions*: where reads are asked for."""
+        self._actions: Final = actions
+        self._clock: Final = clock
+        self._known: Final[dict[tuple[str, str], _Known]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def members(self, pod: Pod) -> int | None:
+        """How many pods the owner of *pod* wants placed together; 0 if it does not say; None while it is read."""
+        if pod.owner.partition("/")[0] not in OWNERS:
+            return 0
+        now_s, key = self._clock(), (pod.namespace, pod.owner)
+        known = self._known.get(key)
+        age_s = now_s - known.asked_s if known is not None else FRESH_S
+        if known is None or age_s >= (ASKED_AGAIN_S if known.members is None else FRESH_S):
+            self._forget(now_s)
+            known = self._known[key] = _Known(now_s)
+            self._actions.append(ReadOwner(namespace=pod.namespace, owner=pod.owner))
+        return known.members
+
+    def answered(self, namespace: str, owner: str, members: int) -> None:
+        """An owner says so."""
+        known = self._known.get((namespace, owner))
+        if known is not None:
+            known.members = members
+
+    def _forget(self, now_s: float) -> None:
+        if len(self._known) >= _KNOWN_MAX:
+            for key in [key for key, known in self._known.items() if now_s - known.asked_s >= FRESH_S]:
+                del self._known[key]
+
+
+# ---------------------------------------------------------------------- pods on no node
+
 
 FIRST_REST_S: Final = 0.25
 _LAST_REST_S: Final = 60.0
@@ -37,11 +148,11 @@ _MAY_BE_READ: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
 class Pending:
     """Puts pods where they wait: to be decided, for their group, after a failure, or for the user."""
 
-    def __init__(self, planner: Planner, groups: Groups, clock: Callable[[], float]) -> None:
-        self._planner: Final = planner
-        self._groups: Final = groups
-        self._clock: Final = clock
-        self.owners: Final = GroupOwners(planner.actions, clock)
+    def __init__(self, cluster: ClusterState, reservations: Reservations) -> None:
+        self._cluster: Final = cluster
+        self._reservations: Final = reservations
+        self._groups: Final = cluster.groups
+        self.owners: Final = GroupOwners(cluster.actions, cluster.clock)
         # Pods that wait for a scheduler that is not this one: its names may come to be ours.
         self._strangers: Final[dict[PodUid, Pod]] = {}
 
@@ -49,33 +160,33 @@ class Pending:
         """A pod that is on no node, and of which nothing was sent, appeared or changed."""
         self._heed_nomination(pod)
         self._take(pod)
-        entry = self._planner.life.get(pod.uid)
-        settings = self._planner.settings
+        entry = self._cluster.queue.get(pod.uid)
+        settings = self._cluster.settings
         if pod.nominated_node and entry is not None and (settings.preemption or settings.reclaim):
-            self._planner.barring.nominations.restore(entry, self._clock(), settings.preemption_wait_s)
+            self._reservations.nominations.restore(entry, self._cluster.clock(), settings.preemption_wait_s)
 
     def _take(self, pod: Pod) -> None:
-        entry = self._planner.life.get(pod.uid)
+        entry = self._cluster.queue.get(pod.uid)
         if entry is None:
             known = self._strangers.pop(pod.uid, None)
             if self.is_ours(pod):
                 text = pod.scheduled_message if is_ours(pod.scheduled_reason) else ""
-                told = Told(text=text, at_s=self._clock()) if text else None
-                self.read(self._planner.life.seen(pod, told))
+                told = Told(text=text, at_s=self._cluster.clock()) if text else None
+                self.read(self._cluster.queue.seen(pod, told))
             else:
                 self._pass_by(pod)
                 if known is None and pod.uid in self._strangers and (key := group_of(pod)) is not None:
                     self.group_parted(key)
             return
         if self.is_ours(pod) and asks_the_same(entry.pod, pod):
-            self._planner.life.take(entry, pod)
+            self._cluster.queue.take(entry, pod)
         else:
-            self._planner.life.changed(entry)
+            self._cluster.queue.changed(entry)
             self.reconsider(entry, pod)
 
     def _heed_nomination(self, pod: Pod) -> None:
         """Count a pod where another scheduler has made room for it, for as long as that says so."""
-        ledger = self._planner.ledger
+        ledger = self._cluster.ledger
         if pod.nominated_node and not (self.is_ours(pod) or pod.finished or pod.deleting):
             ledger.nominate(pod)
         elif pod.uid in ledger.nominated:
@@ -88,7 +199,7 @@ class Pending:
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether this controller is to decide *pod* now."""
-        mine = pod.scheduler_name in self._planner.settings.scheduler_names
+        mine = pod.scheduler_name in self._cluster.settings.scheduler_names
         return mine and not (pod.finished or pod.deleting or pod.gated)
 
     def reconsider(self, entry: Entry, pod: Pod) -> None:
@@ -96,8 +207,8 @@ class Pending:
         if not self.is_ours(pod):
             self.drop(entry, pod)
             return
-        self._planner.promises.take_back(entry)
-        self._planner.life.take(entry, pod)
+        self._reservations.take_back(entry)
+        self._cluster.queue.take(entry, pod)
         self.read(entry)
 
     def settled(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None, tell: bool = True) -> None:
@@ -114,26 +225,26 @@ class Pending:
             self.drop(entry, pod)
             return
         if not asks_the_same(entry.pod, pod):
-            self._planner.life.changed(entry)
+            self._cluster.queue.changed(entry)
             rest_s, wait = 0.0, None
-        self._planner.life.take(entry, pod)
+        self._cluster.queue.take(entry, pod)
         self.read(entry, rest_s)
         if wait is None and entry.failures > _FAILURES_QUIET:
             # Of whose Binding the answer was lost again and again was told so, by every fence.
             wait = before if before is not None and before.cause is Cause.SCHEDULER_ERROR else RETRIED
         if wait is not None and entry.stage is Stage.RESTING:
-            self._planner.life.hold_up(entry, wait)
+            self._cluster.queue.hold_up(entry, wait)
             if tell:
-                self._planner.unreported[pod.uid] = None
+                self._cluster.unreported[pod.uid] = None
 
     def read(self, entry: Entry, rest_s: float = 0.0) -> None:
         """Read what the pod asks and put it where that leads, if that is a decision after *rest_s* at the earliest."""
-        self._planner.wakes.leave(entry.pod.uid)
+        self._cluster.requeue.leave(entry.pod.uid)
         if entry.pod.volumes is not NO_VOLUMES:
-            storage = self._planner.ledger.topology.volumes.storage
-            changes = [storage_happening(kind, name) for kind, name in awaited(entry.pod, storage)]
-            self._planner.wakes.wait_for(entry.pod.uid, *changes)
-        wish = read_wish(entry.pod, self._planner.ledger)
+            storage = self._cluster.ledger.topology.volumes.storage
+            changes = [storage_event(kind, name) for kind, name in awaited(entry.pod, storage)]
+            self._cluster.requeue.wait_for(entry.pod.uid, *changes)
+        wish = read_wish(entry.pod, self._cluster.ledger)
         if isinstance(wish, Wait):
             self._hold(entry, wish)
             return
@@ -144,23 +255,23 @@ class Pending:
             return
         if key is None and self._awaits_group(entry):
             return
-        node = self._planner.handoff.node_of(entry.pod.uid)
+        node = self._cluster.handoff.node_of(entry.pod.uid)
         if node is not None:
             self._hold(entry, _left_over(node))
             return
-        self._planner.life.asks(entry, wish)
-        self._planner.search.learn_of(entry.pod, wish)
+        self._cluster.queue.asks(entry, wish)
+        self._cluster.search.learn_of(entry.pod, wish)
         delay_s = max(rest_s, self.rest_s(entry))
         if delay_s:
-            self._planner.life.back_off(entry, self._clock() + delay_s)
+            self._cluster.queue.back_off(entry, self._cluster.clock() + delay_s)
         else:
-            self._planner.life.ready(entry)
+            self._cluster.queue.ready(entry)
 
     def _hold(self, entry: Entry, wait: Wait) -> None:
         """Keep a pod, and tell why, until it or what it waits for changes."""
-        self._planner.life.asks(entry, None, wait)
-        self._planner.life.hold(entry)
-        self._planner.unreported[entry.pod.uid] = None
+        self._cluster.queue.asks(entry, None, wait)
+        self._cluster.queue.hold(entry)
+        self._cluster.unreported[entry.pod.uid] = None
 
     def _awaits_group(self, entry: Entry) -> bool:
         """Let a pod rest to which Volcano's PodGroup controller may give a group.
@@ -169,7 +280,7 @@ class Pending:
         """
         if not self._groups.may_be_given(entry.pod):
             return False
-        rest_s, wait = entry.pod.created_s + GROUP_GIVEN_S - self._planner.state.wall(), _AWAITS_GROUP
+        rest_s, wait = entry.pod.created_s + GROUP_GIVEN_S - self._cluster.wall(), _AWAITS_GROUP
         if rest_s <= 0:
             members = self.owners.members(entry.pod)
             if members is None:
@@ -178,27 +289,26 @@ class Pending:
                 rest_s, wait = FRESH_S, nameless(members, entry.pod.owner)
             else:
                 return False
-        self._planner.life.asks(entry, None)
-        self._planner.life.back_off(entry, self._clock() + rest_s)
-        self._planner.life.hold_up(entry, wait)
-        self._planner.unreported[entry.pod.uid] = None
+        self._cluster.queue.asks(entry, None)
+        self._cluster.queue.back_off(entry, self._cluster.clock() + rest_s)
+        self._cluster.hold_up(entry, wait)
         return True
 
     def group_changed(self, key: GroupKey) -> None:
         """Something else is known of a group: its members may be placed now, or wait for another reason."""
         for uid in self._groups.members(key):
-            entry = self._planner.life.get(uid)
+            entry = self._cluster.queue.get(uid)
             if entry is not None and entry.stage in _MAY_BE_READ:
                 self.read(entry)
 
     def group_parted(self, key: GroupKey) -> None:
         """A member of a group left, failed, came back, or came and may not be placed: those that wait hear of it."""
-        members = (self._planner.life.get(uid) for uid in self._groups.members(key))
+        members = (self._cluster.queue.get(uid) for uid in self._groups.members(key))
         waiting = [entry for entry in members if entry is not None and waits_for_others(entry)]
         for at, entry in enumerate(waiting):
-            self._planner.life.ready(entry)
+            self._cluster.queue.ready(entry)
             # To find a gang takes a look at all its members: whether it has its minimum, each of them tells.
-            found = self._planner.units.gang(entry) if at == 0 else None
+            found = self._cluster.gangs.gang(entry) if at == 0 else None
             if found is not None and not found.asks.inner:
                 return  # all of them are decided with it
 
@@ -210,17 +320,17 @@ class Pending:
 
     def drop(self, entry: Entry, pod: Pod) -> None:
         """Let a pod go that is not to be decided any more as it is now."""
-        self._planner.promises.take_back(entry)
+        self._reservations.take_back(entry)
         self.forget(pod.uid)
         self._pass_by(pod)
 
     def forget(self, uid: PodUid) -> Entry | None:
         """Take a pod out of the queue, if it is there: it is gone, bound, or not to be decided any more."""
         self._strangers.pop(uid, None)
-        self._planner.unreported.pop(uid, None)
-        self._planner.state.sent.close(uid)
-        self._planner.wakes.leave(uid)
-        return self._planner.life.leave(uid)
+        self._cluster.unreported.pop(uid, None)
+        self._cluster.sent.close(uid)
+        self._cluster.requeue.leave(uid)
+        return self._cluster.queue.leave(uid)
 
     def stranger(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name, if it waits and is not ours to decide."""
@@ -230,11 +340,11 @@ class Pending:
     def waiting(self, names: Collection[str]) -> list[Pod]:
         """Pods that wait for a scheduler of one of *names*, whether or not they are to be decided now."""
         others = [pod for pod in self._strangers.values() if pod.scheduler_name in names]
-        return [*(entry.pod for entry in self._planner.life), *others]
+        return [*(entry.pod for entry in self._cluster.queue), *others]
 
     def named(self) -> list[Pod]:
         """Pods that were not ours to decide, and whose scheduler's name is ours now."""
-        names = self._planner.settings.scheduler_names
+        names = self._cluster.settings.scheduler_names
         return [pod for pod in self._strangers.values() if pod.scheduler_name in names]
 
 

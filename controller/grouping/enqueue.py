@@ -1,4 +1,4 @@
-"""Admits waiting PodGroups after changes that could help one; a task of the planner."""
+"""Admits waiting PodGroups after changes that could help one; a chore of the cycle."""
 
 from collections.abc import Callable
 from typing import Final

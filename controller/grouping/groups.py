@@ -1,6 +1,6 @@
 """PodGroups, Queues and the members of groups, and which groups are admitted.
 
-Only the owner changes this state. `group_status` computes what to write, and `group_writes` writes it. A group is
+Only the scheduler changes this state. `group_status` computes what to write, and `group_writes` writes it. A group is
 identified by its uid: a group that is recreated under the same name starts again.
 """
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from controller.handing_over.marks import Keys
+from controller.handing_over.collision import CollisionKey
 from core.model import NodeName
 from core.node_set import NodeSet
 
@@ -13,12 +13,12 @@ class Crowds:
     """Which nodes would let a pod wait for longer than so many seconds, by what plugins could mistake it for."""
 
     def __init__(self) -> None:
-        # Keys -> seconds -> the nodes known to let wait for longer than that. A node of some seconds is in all sets of
+        # CollisionKey -> seconds -> the nodes known to let wait for longer. A node of some seconds is in all sets of
         # fewer, too.
-        self._nodes: Final[dict[Keys, dict[float, NodeSet]]] = {}
-        self._keys: Final[dict[NodeName, set[Keys]]] = {}
+        self._nodes: Final[dict[CollisionKey, dict[float, NodeSet]]] = {}
+        self._keys: Final[dict[NodeName, set[CollisionKey]]] = {}
 
-    def add(self, node: NodeName, keys: Keys, beyond_s: float) -> None:
+    def add(self, node: NodeName, keys: CollisionKey, beyond_s: float) -> None:
         """A pod with *keys* would wait on *node* for longer than *beyond_s*."""
         self.beyond(keys, beyond_s)
         for limit_s, nodes in self._nodes.setdefault(keys, {beyond_s: NodeSet()}).items():
@@ -26,7 +26,7 @@ class Crowds:
                 nodes.add(node)
         self._keys.setdefault(node, set()).add(keys)
 
-    def beyond(self, keys: Keys, limit_s: float) -> NodeSet:
+    def beyond(self, keys: CollisionKey, limit_s: float) -> NodeSet:
         """The nodes known to let a pod with *keys* wait for longer than *limit_s*."""
         by_limit = self._nodes.get(keys)
         if by_limit is None:

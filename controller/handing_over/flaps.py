@@ -1,6 +1,6 @@
 """Cards that fail again and again: each takes nothing new until it has stayed well for a while, longer each time.
 
-A card that came back for the first time is used at once, after its node's rest (`controller.handing_over.rests`). One
+A card that came back for the first time is used at once, after its node's rest (`node_cooldown`). One
 that is unhealthy again soon after would fail what is placed there meanwhile. The other cards of its node go on serving.
 """
 

@@ -2,8 +2,8 @@
 
 A plugin is told no name: what it could mistake one pod for is not in flight on its node together. A pod for such a node
 is reserved there and waits its turn, if that is short; how long hand-offs take is measured. A plugin that stays silent
-closes its node for what it would confuse. A pod that vanishes unserved leaves a ghost, which counts as in flight;
-so does a pod that was served, until its plugin has dropped the lock of the node, if it goes by one.
+closes its node for what it would confuse. A pod that vanishes unserved counts as in flight for a while; so does
+a pod that was served, until its plugin has dropped the lock of the node, if it goes by one.
 Source: protocol reference, nvidia 2.8, 2.9; architecture 6.
 """
 
@@ -13,12 +13,12 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from controller.handing_over.collision import CollisionKey, Collisions
 from controller.handing_over.crowds import Crowds
-from controller.handing_over.ghosts import Ghosts
-from controller.handing_over.marks import Keys, Marks
+from controller.handing_over.node_cooldown import NodeCooldown
 from controller.handing_over.plugins import Plugins
 from controller.handing_over.releases import RELEASE_S, Releases
-from controller.handing_over.rests import Rests
+from controller.handing_over.unserved_pods import UnservedPods
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
 from core.port.handoff import InFlight, Progress
@@ -48,7 +48,7 @@ class _Flight:
     """
 
     node: NodeName
-    keys: Keys
+    keys: CollisionKey
     begun_s: float
     since_s: float
     pod: Pod | None = None
@@ -61,7 +61,7 @@ class _Flight:
 class _Waiting:
     """One reserved pod in a node's line. since_s: it waits since then, here or elsewhere; looked_s: seen to last."""
 
-    keys: Keys
+    keys: CollisionKey
     since_s: float
     looked_s: float
 
@@ -72,7 +72,7 @@ class _Node:
 
     flights: dict[PodUid, _Flight] = field(default_factory=dict)
     line: dict[PodUid, _Waiting] = field(default_factory=dict)
-    kinds: dict[Keys, int] = field(default_factory=dict)
+    kinds: dict[CollisionKey, int] = field(default_factory=dict)
     mean_s: float | None = None
 
     def join(self, uid: PodUid, waiting: _Waiting) -> None:
@@ -115,15 +115,21 @@ class Silent:
 
 
 class HandOff:
-    """What is in flight, and who waits for it; belongs to the owner of the ledger."""
+    """What is in flight, and who waits for it; belongs to the scheduler of the ledger."""
 
-    def __init__(self, catalog: Catalog, tables: Tables, settings: Settings) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        tables: Tables,
+        settings: Settings,
+        on_served: Callable[[PodUid], None] = lambda _: None,
+    ) -> None:
         self._catalog: Final = catalog
         self.tables = tables
         self.settings = settings
-        self.marks: Final = Marks()
-        self.ghosts: Final = Ghosts()
-        self.rests: Final = Rests()
+        self.collisions: Final = Collisions()
+        self.unserved_pods: Final = UnservedPods()
+        self.cooldown: Final = NodeCooldown()
         self.releases: Final = Releases()
         self.plugins: Final = Plugins(catalog)
         # The dialects whose pods need a lock on their node.
@@ -143,8 +149,7 @@ class HandOff:
         self._measured = 0
         # What was measured, and the nodes that may be free for what they were not; the reader takes them out.
         self.seconds: list[float] = []
-        # Called for every pod that its device plugin has served.
-        self.on_served: Callable[[PodUid], None] = lambda _: None
+        self._on_served: Final = on_served
         self.opened: Final[dict[NodeName, None]] = {}
 
     # ------------------------------------------------------------------ what the mirror shows
@@ -173,7 +178,7 @@ class HandOff:
             rest |= self._retirement(pod, node, name)
         if seen.progress is Progress.WAITING or (rest and (seen.confusable or seen.progress is Progress.FAILED)):
             marks = seen.confusable or _RETIRING
-            self._note(pod, node, Keys(name, marks), now_s, dead=seen.progress is Progress.FAILED)
+            self._note(pod, node, CollisionKey(name, marks), now_s, dead=seen.progress is Progress.FAILED)
         elif flight is not None:
             self._end(pod.uid, now_s, served=seen.progress is Progress.DONE)
         return self._cleanup(pod, rest)
@@ -195,12 +200,12 @@ class HandOff:
             is_news = flight is not None and not flight.dead
             until_s = (now_s if is_news else self._began_s) + RELEASE_S
             if until_s > now_s:
-                keys = flight.keys if flight is not None else Keys(name, seen.confusable)
+                keys = flight.keys if flight is not None else CollisionKey(name, seen.confusable)
                 self.releases.add(node, pod, keys, until_s)
 
     def _retirement(self, pod: Pod, node: NodeName, name: DialectName) -> Mapping[str, str]:
         """What a plugin that goes by time alone must read of *pod*, which is not to be served any more."""
-        if not self.marks.is_blind(node, name):
+        if not self.collisions.is_blind(node, name):
             return {}
         dialect = self._catalog.dialects[name]
         return dialect.retirement(pod) if isinstance(dialect, Beating) else {}
@@ -217,7 +222,7 @@ class HandOff:
                 return name, seen
         return None, None
 
-    def _note(self, pod: Pod, node: NodeName, keys: Keys, now_s: float, *, dead: bool) -> None:
+    def _note(self, pod: Pod, node: NodeName, keys: CollisionKey, now_s: float, *, dead: bool) -> None:
         flight = self._flight(pod.uid)
         if flight is not None and flight.node != node:
             self._end(pod.uid, now_s, served=False)
@@ -258,20 +263,20 @@ class HandOff:
         if flight is not None and not flight.dead:
             expected_s = self._expected_s(self._nodes[flight.node])
             seen = flight.pod is not None
-            self.ghosts.add(flight.node, uid, flight.keys, now_s, expected_s, seen=seen)
+            self.unserved_pods.add(flight.node, uid, flight.keys, now_s, expected_s, seen=seen)
         self._end(uid, now_s, served=False)
         self.leave(uid)
 
     def set_blind(self, node: NodeName, dialect: DialectName, blind: bool) -> None:
         """Note whether the plugin of *dialect* on *node* may tell no pod from another."""
-        if self.marks.set_blind(node, dialect, blind=blind):
+        if self.collisions.set_blind(node, dialect, blind=blind):
             self._reopen(node)
 
     def node_gone(self, name: NodeName) -> None:
         """Nobody waits for a node that does not exist; its pods stay known until they are gone too."""
         self.crowds.forget(name)
-        self.marks.forget(name)
-        self.rests.forget(name)
+        self.collisions.forget(name)
+        self.cooldown.forget(name)
         self.plugins.forget(name)
         self.unwatched.pop(name, None)
         self._orders.pop(name, None)
@@ -283,7 +288,7 @@ class HandOff:
 
     # ------------------------------------------------------------------ what we do
 
-    def begin(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float) -> None:
+    def begin(self, uid: PodUid, node: NodeName, keys: CollisionKey, now_s: float) -> None:
         """A Binding for *uid* is being sent: from now on it may be in flight."""
         self.leave(uid)
         flight = self._flight(uid)
@@ -302,7 +307,7 @@ class HandOff:
             self._end(uid, now_s, served=False)
         elif flight is not None:
             flight.ours = False  # what is left of it somebody else wrote
-        node = self.ghosts.withdraw(uid)
+        node = self.unserved_pods.withdraw(uid)
         if node is not None:
             self._reopen(node)
 
@@ -324,7 +329,7 @@ class HandOff:
         orders[name] = order
         return order
 
-    def join(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float, since_s: float | None = None) -> None:
+    def join(self, uid: PodUid, node: NodeName, keys: CollisionKey, now_s: float, since_s: float | None = None) -> None:
         """Let reserved *uid* wait its turn on *node*; *since_s*: it has waited since then, if not from now on."""
         self.leave(uid)
         self._node(node).join(uid, _Waiting(keys, now_s if since_s is None else since_s, now_s))
@@ -341,61 +346,63 @@ class HandOff:
 
     # ------------------------------------------------------------------ asking
 
-    def busy(self, node: NodeName, keys: Keys) -> bool:
+    def busy(self, node: NodeName, keys: CollisionKey) -> bool:
         """Whether *node* is closed, its plugin away, or something in flight could be mistaken for a pod with *keys*."""
         if keys.dialect is not None and node in self.unwatched:
             return True
-        if self.rests.is_resting(node, keys.dialect) or self.plugins.is_away(node, keys.dialect):
+        if self.cooldown.is_resting(node, keys.dialect) or self.plugins.is_away(node, keys.dialect):
             return True
         found = self._nodes.get(node)
-        alike = self.marks.alike
+        alike = self.collisions.alike
         if found is not None and any(alike(node, keys, flight.keys) for flight in found.flights.values()):
             return True
         if any(alike(node, keys, others) for others in self.releases.of(node)):
             return True
-        return any(alike(node, keys, others) for others, _ in self.ghosts.of(node))
+        return any(alike(node, keys, others) for others, _ in self.unserved_pods.of(node))
 
-    def free(self, node: NodeName, keys: Keys) -> bool:
+    def free(self, node: NodeName, keys: CollisionKey) -> bool:
         """Whether a pod with *keys* that comes to *node* now need not wait, neither for a plugin nor in a line."""
         if self.busy(node, keys):
             return False
         found = self._nodes.get(node)
-        return found is None or not any(self.marks.alike(node, keys, others) for others in found.kinds)
+        return found is None or not any(self.collisions.alike(node, keys, others) for others in found.kinds)
 
-    def wait_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
+    def wait_s(self, node: NodeName, keys: CollisionKey, now_s: float) -> float:
         """How long a pod with *keys* that comes to *node* now would wait for its turn; infinite behind a silence."""
         found = self._nodes.get(node)
         if found is None:
             return self.closed_s(node, keys, now_s)
-        ahead = sum(count for others, count in found.kinds.items() if self.marks.alike(node, keys, others))
+        ahead = sum(count for others, count in found.kinds.items() if self.collisions.alike(node, keys, others))
         return self._flights_s(node, found, keys, now_s) + self._expected_s(found) * ahead
 
     def _expected_s(self, node: _Node | None) -> float:
         """How long a hand-off takes there."""
         return self._mean_s if node is None or node.mean_s is None else node.mean_s
 
-    def closed_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
-        """How long until it does not rest, has its plugin, and no ghost could be mistaken for a pod with *keys*."""
-        found = (until_s for others, until_s in self.ghosts.of(node) if self.marks.alike(node, keys, others))
-        rests_s = max(one.left_s(node, keys.dialect, now_s) for one in (self.rests, self.plugins))
+    def closed_s(self, node: NodeName, keys: CollisionKey, now_s: float) -> float:
+        """How long until it rests no more, has its plugin, and no unserved pod could be taken for one with *keys*."""
+        found = (
+            until_s for others, until_s in self.unserved_pods.of(node) if self.collisions.alike(node, keys, others)
+        )
+        rests_s = max(one.left_s(node, keys.dialect, now_s) for one in (self.cooldown, self.plugins))
         unwatched_s = self.unwatched.get(node, now_s) - now_s if keys.dialect is not None else 0.0
         return max(max(found, default=now_s) - now_s, rests_s, unwatched_s)
 
-    def why_closed(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> str:
+    def why_closed(self, node: NodeName, keys: CollisionKey, *, in_full: bool = False) -> str:
         """Why a pod with *keys* waits on *node* for more than a plugin that is busy, for people, or ""."""
-        if why := self.plugins.why(node, keys.dialect) or self.rests.why(node, keys.dialect, in_full=in_full):
+        if why := self.plugins.why(node, keys.dialect) or self.cooldown.why(node, keys.dialect, in_full=in_full):
             return why
         if keys.dialect is not None and node in self.unwatched:
             return "a pod may have been removed there by force before this controller began, and may still be ending"
-        if any(self.marks.alike(node, keys, others) for others, _ in self.ghosts.of(node)):
+        if any(self.collisions.alike(node, keys, others) for others, _ in self.unserved_pods.of(node)):
             return "a pod was deleted there before it was served, and kubelet may still ask for its cards"
         return ""
 
-    def _flights_s(self, name: NodeName, node: _Node, keys: Keys, now_s: float) -> float:
+    def _flights_s(self, name: NodeName, node: _Node, keys: CollisionKey, now_s: float) -> float:
         """How long until nothing in flight could be mistaken for a pod with *keys*; infinite behind a silence."""
         mean_s, left_s = self._expected_s(node), self.closed_s(name, keys, now_s)
         for flight in node.flights.values():
-            if self.marks.alike(name, keys, flight.keys):
+            if self.collisions.alike(name, keys, flight.keys):
                 waited_s = now_s - flight.since_s
                 if waited_s >= self.settings.handoff_timeout_s:
                     return _NEVER
@@ -413,12 +420,12 @@ class HandOff:
         """Name *node* in the next `turns` as well."""
         self._ended[node] = None
 
-    def kinds(self, node: NodeName) -> set[Keys]:
+    def kinds(self, node: NodeName) -> set[CollisionKey]:
         """By what plugins could mistake those who wait on *node*."""
         found = self._nodes.get(node)
         return set(found.kinds) if found else set()
 
-    def line(self, node: NodeName) -> list[tuple[PodUid, Keys]]:
+    def line(self, node: NodeName) -> list[tuple[PodUid, CollisionKey]]:
         """Who waits on *node*, longest first."""
         found = self._nodes.get(node)
         return [(uid, one.keys) for uid, one in found.line.items()] if found else []
@@ -459,22 +466,22 @@ class HandOff:
         expected_s = self._expected_s(found)
         left_s = {keys: self._flights_s(node, found, keys, now_s) for keys in found.kinds}
         # Who waits for whom: most of them for themselves alone.
-        behind = {one: [other for other in left_s if self.marks.alike(node, one, other)] for one in left_s}
+        behind = {one: [other for other in left_s if self.collisions.alike(node, one, other)] for one in left_s}
         for uid, one in found.line.items():
             yield uid, left_s[one.keys]
             for other in behind[one.keys]:
                 left_s[other] += expected_s
 
     def next_s(self) -> float:
-        """When the next rest ends, or ghost may end, or kubelet is believed of a plugin, monotonic."""
-        return min(self.ghosts.next_s(), self.rests.next_s(), self.plugins.next_s())
+        """When the next rest ends, or an unserved pod's time, or kubelet is believed of a plugin, monotonic."""
+        return min(self.unserved_pods.next_s(), self.cooldown.next_s(), self.plugins.next_s())
 
     def look(self, now_s: float) -> None:
         """End what has lasted long enough."""
-        for node in (*self.rests.end(now_s), *self.plugins.end(now_s)):
+        for node in (*self.cooldown.end(now_s), *self.plugins.end(now_s)):
             self._reopen(node)
         busy = [name for name, node in self._nodes.items() if any(not one.dead for one in node.flights.values())]
-        for node in self.ghosts.end(now_s, busy, self._mean_s):
+        for node in self.unserved_pods.end(now_s, busy, self._mean_s):
             self._reopen(node)
 
     def silent(self, now_s: float) -> list[Silent]:
@@ -544,10 +551,10 @@ class HandOff:
         if flight.told:
             self.opened[name] = None
         if served:
-            self.on_served(uid)
+            self._on_served(uid)
         if served and flight.ours:
             self._measure(node, now_s - flight.since_s)
-            self.ghosts.served(name, flight.begun_s, now_s, self._expected_s(node))
+            self.unserved_pods.served(name, flight.begun_s, now_s, self._expected_s(node))
         self._ended[name] = None
         self.crowds.forget(name)
         self._drop_if_empty(name, node)

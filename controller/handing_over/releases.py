@@ -9,7 +9,7 @@ Source: protocol reference, hami 3.5; ascend 2.2 step 6.
 from dataclasses import dataclass
 from typing import Final
 
-from controller.handing_over.marks import Keys
+from controller.handing_over.collision import CollisionKey
 from core.model import NodeName, Pod, PodUid
 from core.settings import DialectName
 
@@ -25,7 +25,7 @@ class _Release:
     """
 
     pod: Pod
-    keys: Keys
+    keys: CollisionKey
     until_s: float
     is_over: bool = False
 
@@ -36,7 +36,7 @@ class Releases:
     def __init__(self) -> None:
         self._nodes: Final[dict[NodeName, dict[PodUid, _Release]]] = {}
 
-    def add(self, node: NodeName, pod: Pod, keys: Keys, until_s: float) -> None:
+    def add(self, node: NodeName, pod: Pod, keys: CollisionKey, until_s: float) -> None:
         """*pod* was served on *node* and has not started; one that is known already stays as it is."""
         self._nodes.setdefault(node, {}).setdefault(pod.uid, _Release(pod, keys, until_s))
 
@@ -60,7 +60,7 @@ class Releases:
         """The pods of *node* whose lock is their plugin's to drop, as they were then; some may be gone."""
         return [one.pod for one in self._nodes.get(node, {}).values()]
 
-    def of(self, node: NodeName) -> list[Keys]:
+    def of(self, node: NodeName) -> list[CollisionKey]:
         """By what the plugins of *node* know the pods whose lock has not been seen to be gone."""
         found = self._nodes.get(node)
         return [one.keys for one in found.values() if not one.is_over] if found else []

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from controller.deciding.owner import Owner
-from controller.grouping.books import Spender, spender_of
+from controller.deciding.scheduler import Scheduler
+from controller.grouping.budgets import Spender, spender_of
 from controller.kueue.known import Known
 from controller.reporting.work import Work
 from core.admission.awaited import pod_to_come
@@ -43,15 +43,17 @@ _NOTHING: Final = Answer(CheckState.READY, "requests nothing that cardshare plac
 class Asking:
     """Answers Workloads in one round."""
 
-    def __init__(self, owner: Owner, known: Known, explain_shape: ExplainOn, book: Rulebook, work: Work) -> None:
+    def __init__(
+        self, scheduler: Scheduler, known: Known, explain_shape: ExplainOn, book: Rulebook, work: Work
+    ) -> None:
         """Begin a round with the current ledger; *book*: the rules that complete pods."""
-        self._owner: Final = owner
+        self._scheduler: Final = scheduler
         self._known: Final = known
         self._explain: Final = explain_shape
         self._book: Final = book
         self._work: Final = work
-        self._ledger: Final = owner.ledger.fork()
-        self._candidates: Final = Candidates(self._ledger, owner.planner.search.policy)
+        self._ledger: Final = scheduler.cluster.ledger.fork()
+        self._candidates: Final = Candidates(self._ledger, scheduler.cluster.search.policy)
         self._budgets: Final[dict[Spender, Budget | None]] = {}
 
     async def answers(
@@ -99,8 +101,8 @@ class Asking:
         """Return how many pods already have, or had, their capacity, by Workload and pod set."""
         arrived = self._known.arrived
         keys = {mark: one.key for one in promised for mark in one.marks}
-        reserved = [one.pod for one in self._owner.life if one.placement is not None]
-        for pod in (*reserved, *self._owner.carded.values()):
+        reserved = [one.pod for one in self._scheduler.cluster.queue if one.placement is not None]
+        for pod in (*reserved, *self._scheduler.cluster.carded.values()):
             key = next((keys[mark] for mark in marks_of(pod) if mark in keys), None)
             # A pod that was placed after the fork has no capacity in the fork yet.
             if key is not None and self._ledger.node_of(pod.uid) is not None:
@@ -183,7 +185,7 @@ class Asking:
             pod, reviewed, priority_class = pod_in(pod_set.template, workload.namespace)
         except InvalidRequestError as e:
             return _of(pod_set, Wait(Cause.INVALID, str(e)))
-        of_class = self._owner.groups.classes.get(priority_class)
+        of_class = self._scheduler.cluster.groups.classes.get(priority_class)
         if of_class is not None:
             pod = pod._replace(priority=of_class.value, preempts=pod.preempts and of_class.preempts)
         missing = [one for one in pod_set.flavors if one not in self._known.flavors]
@@ -205,7 +207,7 @@ class Asking:
         """Return what the queue or namespace of *pod* has left after all earlier answers."""
         spender = spender_of(pod)
         if spender not in self._budgets:
-            self._budgets[spender] = self._owner.planner.state.books.budget(spender)
+            self._budgets[spender] = self._scheduler.cluster.budgets.budget(spender)
         return self._budgets[spender]
 
     def _spend(self, placements: Iterable[Placement]) -> None:
@@ -216,7 +218,7 @@ class Asking:
 
     def _barred(self, wants: Iterable[Want]) -> frozenset[NodeName]:
         """Return the nodes that would take no pod of *wants* if it were created now."""
-        return self._owner.planner.barring.to_new(max((want.pod.priority for want in wants), default=0))
+        return self._scheduler.reservations.to_new(max((want.pod.priority for want in wants), default=0))
 
     def _set_aside(self, error: NodeInvariantError) -> None:
         """Place nothing more in this round on a node whose state is contradictory."""

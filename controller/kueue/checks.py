@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import structlog
 
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.kueue.asking import Asking, ExplainOn
 from controller.kueue.known import Known, KnownSink
@@ -86,7 +86,7 @@ class AdmissionChecks:
 
     def __init__(
         self,
-        owner: Owner,
+        scheduler: Scheduler,
         inbox: Inbox,
         source: Source,
         calls: Calls,
@@ -100,8 +100,8 @@ class AdmissionChecks:
         """Prepare.
 
         Args:
-            owner: the state of the cluster.
-            inbox: the calls for the owner.
+            scheduler: the state of the cluster.
+            inbox: the calls for the scheduler.
             source: follows Kueue's objects.
             calls: writes the answers.
             metrics: the process's metrics.
@@ -110,7 +110,7 @@ class AdmissionChecks:
             clock: monotonic seconds.
             wall: Unix seconds.
         """
-        self._owner: Final = owner
+        self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._calls: Final = calls
         self._explain: Final = explain_shape
@@ -186,10 +186,10 @@ class AdmissionChecks:
         asking = self.known.asking(self._wall())
         if not asking:
             return 0.0
-        ledger, work, waited_s = self._owner.ledger, Work(self._clock), 0.0
+        ledger, work, waited_s = self._scheduler.cluster.ledger, Work(self._clock), 0.0
         tables = ledger.tables
         book = rulebook(ledger.settings, tables, ledger.catalog)
-        round_ = Asking(self._owner, self.known, self._explained, book, work)
+        round_ = Asking(self._scheduler, self.known, self._explained, book, work)
         async with contextlib.aclosing(round_.answers(asking, self._wall())) as answers:
             async for workload, answer in answers:
                 if ledger.tables is not tables or not self._may_answer():

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 from controller.deciding.lifecycle import Entry, Stage
-from controller.deciding.owner import Owner
 from controller.deciding.pending import RETRIED
-from controller.deciding.plan import turn_wait
+from controller.deciding.permit import turn_wait
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.reporting.evictions import would_leave
 from core.errors import quoted
@@ -42,7 +42,7 @@ _STAGES: Final = {
 
 
 async def answer(
-    owner: Owner,
+    scheduler: Scheduler,
     inbox: Inbox,
     explain_shape: Explain,
     key: str,
@@ -54,8 +54,8 @@ async def answer(
     """Return what is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor requests cards.
 
     Args:
-        owner: the state of the cluster.
-        inbox: the calls for the owner.
+        scheduler: the state of the cluster.
+        inbox: the calls for the scheduler.
         explain_shape: returns why no node takes a shape.
         key: the pod.
         explain_unit: returns why no node takes one more member of a unit; None if nodes must not be judged.
@@ -65,13 +65,17 @@ async def answer(
     await inbox.settled()
     # Building a key for each of 100,000 pods would take 30 ms.
     namespace, _, name = key.partition("/")
-    entry = next((one for one in owner.life if one.pod.name == name and one.pod.namespace == namespace), None)
+    entry = next(
+        (one for one in scheduler.cluster.queue if one.pod.name == name and one.pod.namespace == namespace), None
+    )
     if entry is not None:
-        return await _pending(owner, explain_shape, explain_unit, entry, idle)
-    pod = next((one for one in owner.carded.values() if one.name == name and one.namespace == namespace), None)
+        return await _pending(scheduler, explain_shape, explain_unit, entry, idle)
+    pod = next(
+        (one for one in scheduler.cluster.carded.values() if one.name == name and one.namespace == namespace), None
+    )
     if pod is not None:
-        return await _bound(owner, pod)
-    stranger = owner.pending.stranger(namespace, name)
+        return await _bound(scheduler, pod)
+    stranger = scheduler.pending.stranger(namespace, name)
     if stranger is not None and stranger.scheduler_name in given_up:
         whose = quoted(stranger.scheduler_name)
         text = (
@@ -84,15 +88,15 @@ async def answer(
 
 
 async def _pending(
-    owner: Owner, explain_shape: Explain, explain_unit: ExplainUnit | None, entry: Entry, idle: Wait | None
+    scheduler: Scheduler, explain_shape: Explain, explain_unit: ExplainUnit | None, entry: Entry, idle: Wait | None
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"pod": entry.pod.key, "uid": entry.pod.uid, "state": entry.stage.value}
     if entry.placement is not None:
-        found |= where(owner.ledger, entry.placement)
+        found |= where(scheduler.cluster.ledger, entry.placement)
     if entry.stage is Stage.TURN and entry.placement is not None:
-        keys = owner.planner.state.keys(entry.shape) if entry.shape is not None else None
+        keys = scheduler.cluster.keys(entry.shape) if entry.shape is not None else None
         node = entry.placement.node
-        wait = owner.planner.turns.wait(entry.pod, node, keys, in_full=True) if keys is not None else turn_wait(node)
+        wait = scheduler.gate.wait(entry.pod, node, keys, in_full=True) if keys is not None else turn_wait(node)
         found |= coded(wait)
     elif entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_EVICTED:
         found |= coded(entry.wait)
@@ -102,9 +106,9 @@ async def _pending(
         found |= coded(entry.wait)
     elif entry.stage is Stage.REFUSED and entry.shape is not None:
         refused, _ = await explain_shape(entry.shape)
-        silent = owner.wakes.silent.get(entry.shape, ())
+        silent = scheduler.cluster.requeue.silent.get(entry.shape, ())
         found |= coded(explain.wait(refused, silent)) | refused_answer(refused)
-        found["text"] += _closers(owner, refused, entry.shape)
+        found["text"] += _closers(scheduler, refused, entry.shape)
         if silent:
             found["silent_plugins"] = list(silent)
             found["text"] += f"\nThese nodes would fit, but their device plugin does not answer: {', '.join(silent)}."
@@ -117,7 +121,7 @@ async def _pending(
     else:
         found["text"] = _STAGES.get(entry.stage, "waits")
     if entry.stage is Stage.REFUSED:
-        leaving = await would_leave(owner, entry)
+        leaving = await would_leave(scheduler, entry)
         text = leaving.pop("text", "")
         found |= leaving
         found["text"] += f"\n{text}" if text else ""
@@ -127,7 +131,7 @@ async def _pending(
         if whose != PRIORITY_FIELD:
             whose = f"the PriorityClass {quoted(whose)} of its group"
         found["text"] += f"\nIts priority is {entry.standing.priority}, from {whose}."
-    avoided = sorted(owner.handoff.rests.avoided(entry.pod))
+    avoided = sorted(scheduler.cluster.handoff.cooldown.avoided(entry.pod))
     if avoided:
         found["avoided_nodes"] = avoided
         found["text"] += (
@@ -151,9 +155,9 @@ def coded(wait: Wait) -> dict[str, Any]:
     return {"code": wait.cause.code, "reason": wait.cause.reason, "text": wait.text}
 
 
-def _closers(owner: Owner, refused: Refused, shape: Shape) -> str:
+def _closers(scheduler: Scheduler, refused: Refused, shape: Shape) -> str:
     """Return which pods close the nearest nodes; only their own namespaces and operators may see this."""
-    states = owner.ledger.states
+    states = scheduler.cluster.ledger.states
     closed = [(one.node, states[one.node].closed) for one in refused.nearest if one.node in states]
     told = [f"\n{node}: {why[shape.dialect]}" for node, why in closed if shape.dialect in why]
     return "".join(told)
@@ -190,31 +194,35 @@ def refused_answer(refused: Refused) -> dict[str, Any]:
     }
 
 
-async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
+async def _bound(scheduler: Scheduler, pod: Pod) -> dict[str, Any]:
     found: dict[str, Any] = {"pod": pod.key, "uid": pod.uid, "state": "bound"}
-    holding = owner.ledger.holding(pod.uid)
+    holding = scheduler.cluster.ledger.holding(pod.uid)
     if holding is None or holding.dialect is None:
         return found | {"node": pod.node_name, "text": f"is bound to {pod.node_name} and holds no cards"}
     if holding.assignment is None:
         text = f"is bound to {pod.node_name}, which accepts no new shares while this pod is there: {holding.reason}"
         return found | {"node": pod.node_name, "dialect": holding.dialect, "text": text}
     placement = as_placed(pod, holding)
-    found |= where(owner.ledger, placement)
-    if placement.node not in owner.ledger.states:
+    found |= where(scheduler.cluster.ledger, placement)
+    if placement.node not in scheduler.cluster.ledger.states:
         gone = f"is bound to node {placement.node}, which does not exist; delete the pod, or restore the node"
         return found | {"text": gone}
-    found["text"] = f"is bound to {explain.placed(owner.ledger, placement)}"
-    shape = shape_of(pod, owner.ledger)
+    found["text"] = f"is bound to {explain.placed(scheduler.cluster.ledger, placement)}"
+    shape = shape_of(pod, scheduler.cluster.ledger)
     chosen = ""
     if isinstance(shape, Shape):
         # Every node is judged once per mode, on a copy in a thread, so that the loop is not blocked.
-        chosen = await asyncio.to_thread(compared, owner.ledger.fork(), owner.planner.search.policy, shape, placement)
+        chosen = await asyncio.to_thread(
+            compared, scheduler.cluster.ledger.fork(), scheduler.cluster.search.policy, shape, placement
+        )
     if chosen:
         found["choice"] = chosen
         found["text"] += f"\nThe mode was chosen: {chosen}"
     packing = ""
-    if isinstance(shape, Shape) and owner.planner.search.learns:
-        packing = await asyncio.to_thread(packed, owner.ledger.fork(), owner.planner.search.policy, shape, placement)
+    if isinstance(shape, Shape) and scheduler.cluster.search.learns:
+        packing = await asyncio.to_thread(
+            packed, scheduler.cluster.ledger.fork(), scheduler.cluster.search.policy, shape, placement
+        )
     if packing:
         found["packing"] = packing
         found["text"] += f"\nBy policy pack this place is expected to leave the least capacity unused: {packing}"

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import structlog
 
 from controller.actions import Announce, Subject
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from core import audit
@@ -75,7 +75,7 @@ class Audit:
 
     def __init__(
         self,
-        owner: Owner,
+        scheduler: Scheduler,
         inbox: Inbox,
         fetch: Callable[[NodeName], Awaitable[Sequence[Pod]]],
         metrics: Metrics,
@@ -86,8 +86,8 @@ class Audit:
         """Prepare.
 
         Args:
-            owner: has the ledger.
-            inbox: the calls for the owner.
+            scheduler: has the ledger.
+            inbox: the calls for the scheduler.
             fetch: returns the pods of a node, read from the API server now.
             metrics: the process's metrics.
             list_again: lists all pods again, because a pod that left its node may now wait without one.
@@ -95,7 +95,7 @@ class Audit:
         """
         self.findings: Final[dict[str, tuple[Finding, ...]]] = {}
         self.rounds = 0
-        self._owner = owner
+        self._scheduler = scheduler
         self._inbox = inbox
         self._fetch = fetch
         self._metrics = metrics
@@ -106,8 +106,8 @@ class Audit:
     async def run(self) -> None:
         """Visit all nodes repeatedly until cancelled; a round of 0 s disables this."""
         while True:
-            names = list(self._owner.ledger.states)
-            round_s = self._owner.planner.settings.audit_round_s
+            names = list(self._scheduler.cluster.ledger.states)
+            round_s = self._scheduler.cluster.settings.audit_round_s
             if not names or not round_s:
                 await self._sleep(_IDLE_S)
                 continue
@@ -135,24 +135,24 @@ class Audit:
         return await self._ask(partial(self._compare, name, pods))
 
     async def _ask(self, question: Callable[[], _T]) -> _T:
-        """Return the result of *question* in the owner's turn."""
+        """Return the result of *question* in the scheduler's turn."""
         answers: list[_T] = []
         await self._inbox.put_and_wait(lambda: answers.append(question()))
         return answers[0]
 
-    # ------------------------------------------------------------------ in the owner's turn
+    # ------------------------------------------------------------------ in the scheduler's turn
 
     def _compare(self, name: NodeName, pods: Sequence[Pod]) -> Seen:
-        owner, ledger = self._owner, self._owner.ledger
+        scheduler, ledger = self._scheduler, self._scheduler.cluster.ledger
         node = ledger.node(name)
         if node is None:
             return Seen({}, (), ())
         there = {pod.uid: pod for pod in pods if not pod.finished}
-        promised = (uid for uid in ledger.holders(name) if owner.life.get(uid) is not None)
-        reserved = {*promised, *ledger.nominated, *owner.vanished.uids}
+        promised = (uid for uid in ledger.holders(name) if scheduler.cluster.queue.get(uid) is not None)
+        reserved = {*promised, *ledger.nominated, *scheduler.vanished.uids}
         vanished = tuple(uid for uid in ledger.holders(name) if uid not in there and uid not in reserved)
-        missed = {uid: pod for uid, pod in there.items() if owner.has_missed(pod)}
-        same = [pod for pod in there.values() if owner.has_seen(pod)]
+        missed = {uid: pod for uid, pod in there.items() if scheduler.has_missed(pod)}
+        same = [pod for pod in there.values() if scheduler.has_seen(pod)]
         fresh = audit.rebuilt(
             ledger.catalog, ledger.tables, ledger.settings, [node], [ledger.counted(pod.uid) or pod for pod in same]
         )
@@ -162,28 +162,28 @@ class Audit:
 
     def _take(self, name: NodeName, seen: Seen) -> None:
         """Repair what *seen* shows, and record other faults of the node."""
-        owner, found = self._owner, []
+        scheduler, found = self._scheduler, []
         for uid, pod in seen.missed.items():
-            owner.pod_changed(pod)
+            scheduler.pod_changed(pod)
             found.append(f"pod {pod.key} changed, and the change was missed ({uid})")
         for uid in seen.vanished:
-            owner.pod_gone(uid)
+            scheduler.pod_gone(uid)
             found.append(f"pod {uid} was deleted, and the deletion was missed")
         if seen.vanished:
             self._list_again()
         if seen.drift:
-            owner.ledger.recount(name)
+            scheduler.cluster.ledger.recount(name)
             found += seen.drift
         findings = [Finding(fault=Fault.DRIFT, node=name, text=text, event=_REPAIRED) for text in found]
-        if name in owner.ledger.states:
-            findings += audit.faults_on(owner.ledger, name)
+        if name in scheduler.cluster.ledger.states:
+            findings += audit.faults_on(scheduler.cluster.ledger, name)
         self._metrics.audit_repairs.inc(len(found))
         self._note(name, findings)
 
     async def _finish_round(self) -> None:
-        findings = await self._ask(lambda: audit.faults_between(self._owner.ledger))
+        findings = await self._ask(lambda: audit.faults_between(self._scheduler.cluster.ledger))
         self._note("", findings)
-        gone = [name for name in self.findings if name and name not in self._owner.ledger.states]
+        gone = [name for name in self.findings if name and name not in self._scheduler.cluster.ledger.states]
         for name in gone:
             del self.findings[name]
         self._announced.intersection_update(one for some in self.findings.values() for one in some)
@@ -203,11 +203,11 @@ class Audit:
             self._announced.add(one)
             _log.warning("audit", fault=one.fault.value, node=one.node, reason=one.text)
             reason = REASONS.get(one.fault)
-            about = self._owner.ledger.node(one.node)
+            about = self._scheduler.cluster.ledger.node(one.node)
             if reason is not None and about is not None and (one.node, one.event) not in told:
                 told.add((one.node, one.event))
                 subject = Subject(kind="Node", name=about.name, uid=about.uid)
-                self._owner.planner.actions.append(Announce(about=subject, reason=reason, message=one.event))
+                self._scheduler.cluster.actions.append(Announce(about=subject, reason=reason, message=one.event))
         self._inbox.filled.set()
 
     # ------------------------------------------------------------------ what others see

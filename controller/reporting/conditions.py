@@ -19,7 +19,7 @@ import structlog
 
 from controller.actions import Announce, about_pod
 from controller.deciding.lifecycle import Entry, Told
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
@@ -103,7 +103,7 @@ class Conditions:
 
     def __init__(
         self,
-        owner: Owner,
+        scheduler: Scheduler,
         calls: Calls,
         inbox: Inbox,
         recorder: Recorder,
@@ -114,7 +114,7 @@ class Conditions:
         wall: Callable[[], float] = time.time,
     ) -> None:
         """Begin with none; *what*: returns what to report about a pod now, None if nothing."""
-        self._owner: Final = owner
+        self._scheduler: Final = scheduler
         self._calls: Final = calls
         self._inbox: Final = inbox
         self._recorder: Final = recorder
@@ -145,7 +145,7 @@ class Conditions:
         if uid in self._writing:
             self._writing[uid] = True
         elif uid not in self._failures or uid not in self._later:  # a failed write keeps its retry interval
-            entry = self._owner.life.get(uid)
+            entry = self._scheduler.cluster.queue.get(uid)
             line, other = self._first, self._again
             if entry is None or entry.told is not None:
                 line, other = other, line
@@ -217,7 +217,7 @@ class Conditions:
 
     def _is_news(self, uid: PodUid, *, in_turn: bool) -> bool:
         """Return whether to report something about a pod now; otherwise schedule the next check if needed."""
-        entry = self._owner.life.get(uid)
+        entry = self._scheduler.cluster.queue.get(uid)
         saying = self._what(entry) if entry is not None else None
         if entry is None or saying is None:
             self._failures.pop(uid, None)
@@ -248,7 +248,7 @@ class Conditions:
         return False
 
     async def _tell(self, uid: PodUid) -> None:
-        entry = self._owner.life.get(uid)
+        entry = self._scheduler.cluster.queue.get(uid)
         saying = self._what(entry) if entry is not None else None
         if entry is None or saying is None or (entry.told is not None and entry.told.text == saying.text):
             return
@@ -266,7 +266,7 @@ class Conditions:
         self._failures.pop(uid, None)
         self._pace.succeeded()
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=saying.text))
-        told = partial(self._owner.told, uid, saying.text, saying.why, base, version)
+        told = partial(self._scheduler.told, uid, saying.text, saying.why, base, version)
         await self._inbox.put_and_wait(told)
 
     def _failed(self, entry: Entry, error: Exception) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.reporting.work import Work
 from core import nodefit
@@ -38,10 +38,10 @@ class Extender:
     """Serves `PATH`; questions are answered one at a time."""
 
     def __init__(
-        self, owner: Callable[[], Owner | None], inbox: Inbox, *, clock: Callable[[], float] = time.monotonic
+        self, scheduler: Callable[[], Scheduler | None], inbox: Inbox, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Prepare; *owner* returns the state of the cluster, None while it is unknown. *clock*: monotonic seconds."""
-        self._owner: Final = owner
+        """Prepare; *scheduler* returns the state of the cluster, None while it is unknown. *clock*: monotonic."""
+        self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._clock: Final = clock
         self._turn: Final = asyncio.Lock()
@@ -63,45 +63,45 @@ class Extender:
             self._waiting -= 1
 
     async def _filtered(self, text: bytes | bytearray) -> bytes:
-        owner = self._owner()
-        if owner is None:
+        scheduler = self._scheduler()
+        if scheduler is None:
             return encode_filter_error("the cluster is not known yet; see /readyz")
         try:
             async with asyncio.timeout(LIMIT_S):
                 args = decode_extender_args(text)
                 await self._inbox.settled()
-                return await self._judged(owner, args)
+                return await self._judged(scheduler, args)
         except InvalidRequestError as e:
             return encode_filter_error(str(e))
         except TimeoutError:
             return encode_filter_error(f"not every node could be judged within {LIMIT_S:g} s; ask about fewer nodes")
 
-    async def _judged(self, owner: Owner, args: ExtenderArgs) -> bytes:
-        ledger, pod = owner.ledger, args.pod
+    async def _judged(self, scheduler: Scheduler, args: ExtenderArgs) -> bytes:
+        ledger, pod = scheduler.cluster.ledger, args.pod
         if pod.scheduler_name not in ledger.settings.scheduler_names:
             return encode_filter_result(args, {})  # another scheduler's pod
         shape = read_wish(pod, ledger)
         if not isinstance(shape, Shape):
             return encode_filter_result(args, {one.name: shape.text for one in args.candidates})
-        kept = owner.planner.barring.to_new(owner.groups.standing(pod).priority)
+        kept = scheduler.reservations.to_new(scheduler.cluster.groups.standing(pod).priority)
         work, tables, refused = Work(self._clock), ledger.tables, dict[str, str]()
         for one in args.candidates:
             name = NodeName(one.name)
             if name in ledger.states:
-                why = _KEPT if name in kept else _why_not(owner, args, shape, name)
+                why = _KEPT if name in kept else _why_not(scheduler, args, shape, name)
             else:
-                why = _why_not_new(owner, shape, decode_node(one.text)) if one.text else _ABSENT
+                why = _why_not_new(scheduler, shape, decode_node(one.text)) if one.text else _ABSENT
             if why:
                 refused[one.name] = why
             await work.give_way()
-            if owner.ledger.tables is not tables:
+            if scheduler.cluster.ledger.tables is not tables:
                 return encode_filter_error("the configuration changed meanwhile; ask again")
         return encode_filter_result(args, refused)
 
 
-def _why_not(owner: Owner, args: ExtenderArgs, shape: Shape, name: NodeName) -> str:
+def _why_not(scheduler: Scheduler, args: ExtenderArgs, shape: Shape, name: NodeName) -> str:
     """Return why node *name* of the cluster does not take the pod now; "" if it does, or has its place already."""
-    ledger, policy = owner.ledger, owner.planner.search.policy
+    ledger, policy = scheduler.cluster.ledger, scheduler.cluster.search.policy
     if ledger.node_of(args.pod.uid) == name or placed_on(ledger, policy, args.pod, shape, name) is not None:
         return ""
     refusal = refusal_on(ledger, shape, ledger.states[name], policy.cards)
@@ -110,10 +110,10 @@ def _why_not(owner: Owner, args: ExtenderArgs, shape: Shape, name: NodeName) -> 
     return f"{refusal.key} ({refusal.detail})" if refusal.detail else refusal.key
 
 
-def _why_not_new(owner: Owner, shape: Shape, node: Node) -> str:
+def _why_not_new(scheduler: Scheduler, shape: Shape, node: Node) -> str:
     """Return why a new node like *node* does not take the pod; "" if it does."""
-    kind = owner.planner.search.kinds.like(node)
-    ledger, state = owner.ledger, kind.state
+    kind = scheduler.cluster.search.kinds.like(node)
+    ledger, state = scheduler.cluster.ledger, kind.state
     if not state.cards(shape.dialect):
         return "it has no such cards; describe its kind in node_kinds, with labels that it has"
     mismatch = nodefit.admits(shape.constraints, state.facts)
@@ -122,6 +122,6 @@ def _why_not_new(owner: Owner, shape: Shape, node: Node) -> str:
     if ledger.topology.refuses_new(shape.peers, state.facts.labels):
         return "other pods keep it away"
     dialect = ledger.catalog.judging(shape.dialect)
-    if not takes(shape, state, dialect, owner.planner.search.policy.cards):
+    if not takes(shape, state, dialect, scheduler.cluster.search.policy.cards):
         return "a new, empty node of this kind does not take it"
     return ""

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 
 
-def held(owner: Owner, now_s: float) -> dict[str, Any]:
+def held(scheduler: Scheduler, now_s: float) -> dict[str, Any]:
     """Return the answer of ``GET /v1/held``; *now_s*: monotonic.
 
     held: for each such pod its namespace/name, node, whether the node is ready, left_s (seconds; they restart while the
     node is not ready), and cards: protocol, card, share in words, amount in the card's unit, cores_pct.
     """
-    ledger = owner.ledger
+    ledger = scheduler.cluster.ledger
     found = []
-    for one in owner.vanished.held(now_s):
+    for one in scheduler.vanished.held(now_s):
         holding, state = ledger.holding(one.uid), ledger.states.get(one.node)
         if holding is None or state is None:
             continue

@@ -14,7 +14,7 @@ import structlog
 
 from controller.config import PodName
 from controller.deciding.lifecycle import Stage
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.reporting.share_seconds import ShareSeconds, now_ms
 from controller.reporting.work import Work
@@ -82,7 +82,7 @@ class History:
 
     def __init__(
         self,
-        owner: Owner,
+        scheduler: Scheduler,
         inbox: Inbox,
         share_seconds: ShareSeconds,
         where: PodName | None,
@@ -93,8 +93,8 @@ class History:
         """Prepare.
 
         Args:
-            owner: the state of the cluster.
-            inbox: the calls for the owner.
+            scheduler: the state of the cluster.
+            inbox: the calls for the scheduler.
             share_seconds: accounts the time of cards.
             where: the ConfigMap that stores the record, None for none.
             wall: Unix seconds.
@@ -102,7 +102,7 @@ class History:
         """
         self.minutes: Final = MinuteRecord()
         self.calls: Calls | None = None
-        self._owner: Final = owner
+        self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._share_seconds: Final = share_seconds
         self._where: Final = where
@@ -120,7 +120,7 @@ class History:
         """Read what the leader before stored, and record from now on."""
         self._stored = stored = await self._read()
         self.minutes.restore(stored.minutes)
-        await self._inbox.put_and_wait(lambda: self._owner.record(tuple(reversed(stored.lives))))
+        await self._inbox.put_and_wait(lambda: self._scheduler.record(tuple(reversed(stored.lives))))
 
     async def _read(self) -> Stored:
         """Return what is stored; whatever is wrong with it is a note, and a line in the log."""
@@ -144,8 +144,8 @@ class History:
 
     async def why(self, pod: str) -> dict[str, Any]:
         """Return what happened to the pods that are, or were, called *pod* (namespace/name)."""
-        if self._owner.recording.is_on:
-            found = why(pod, self._owner.recording.pods.named(pod), notes=self._stored.notes)
+        if self._scheduler.cluster.recording.is_on:
+            found = why(pod, self._scheduler.cluster.recording.pods.named(pod), notes=self._stored.notes)
         else:
             stored = await self._of_leader()
             lives = [life for life in reversed(stored.lives) if life.pod == pod]
@@ -155,7 +155,7 @@ class History:
 
     async def day(self) -> dict[str, Any]:
         """Return the minutes of the last day."""
-        if self._owner.recording.is_on:
+        if self._scheduler.cluster.recording.is_on:
             stored = self._stored._replace(minutes=tuple(self.minutes.newest()), at_s=0)
         else:
             stored = await self._of_leader()
@@ -198,7 +198,7 @@ class History:
 
     async def _waiting(self) -> Mapping[Key, int]:
         work, found = Work(time.monotonic), Counter[Key]()
-        for entry in list(self._owner.life):
+        for entry in list(self._scheduler.cluster.queue):
             if entry.stage in _WAITS:
                 dialect = entry.shape.dialect if entry.shape is not None else None
                 found[Key(dialect or "", "", entry.line)] += 1
@@ -207,7 +207,9 @@ class History:
 
     async def _store(self, calls: Calls, where: PodName) -> None:
         work, now_s = Work(time.monotonic), int(self._wall())
-        pods = await work.result(pack(map(life_line, self._owner.recording.pods.newest()), PODS_CHARACTERS, now_s))
+        pods = await work.result(
+            pack(map(life_line, self._scheduler.cluster.recording.pods.newest()), PODS_CHARACTERS, now_s)
+        )
         minutes = await work.result(pack(map(minute_line, self.minutes.newest()), MINUTES_CHARACTERS, now_s))
         body = {"binaryData": {"pods": pods, "minutes": minutes}}
         try:

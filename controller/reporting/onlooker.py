@@ -1,4 +1,4 @@
-"""An owner for shadow mode: for each Binding of the other scheduler, it records what this controller would have done.
+"""A scheduler for shadow mode: for each Binding of another scheduler, it records what this controller would have done.
 
 It decides when it sees the Binding, for the cluster as it was just before, with all pods where others bound them. Then
 the pod is counted as bound, like any other.
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from controller.deciding.lifecycle import Entry
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.reporting.answers import as_placed, coded, where
 from core.errors import NodeInvariantError
 from core.explaining.refusal import refusal_on
@@ -52,8 +52,8 @@ class Difference:
         return {"pod": self.pod, "at": at, "outcome": self.outcome.value, "bound": self.bound, "instead": self.instead}
 
 
-class Onlooker(Owner):
-    """An owner that decides nothing, and records the decisions of others.
+class Onlooker(Scheduler):
+    """A scheduler that decides nothing, and records the decisions of others.
 
     Attributes:
         outcomes_seen: number of other schedulers' Bindings, by outcome.
@@ -61,20 +61,20 @@ class Onlooker(Owner):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """See `Owner`."""
+        """See `Scheduler`."""
         super().__init__(*args, **kwargs)
         self.outcomes_seen: Final[Counter[Outcome]] = Counter()
         self.differences: Final[deque[Difference]] = deque(maxlen=DIFFERENCES_MAX)
 
     def pod_changed(self, pod: Pod) -> None:
-        """Record that a pod was added or changed; see `Owner.pod_changed`."""
-        entry = self.life.get(pod.uid)
+        """Record that a pod was added or changed; see `Scheduler.pod_changed`."""
+        entry = self.cluster.queue.get(pod.uid)
         if entry is None or not pod.node_name:
             super().pod_changed(pod)
             return
         instead = self._decided(entry, NodeName(pod.node_name))
         super().pod_changed(pod)
-        if self.life.get(pod.uid) is None:
+        if self.cluster.queue.get(pod.uid) is None:
             self._compare(pod, instead)
 
     def _decided(self, entry: Entry, node: NodeName) -> dict[str, Any] | None:
@@ -82,16 +82,16 @@ class Onlooker(Owner):
         if entry.shape is None:
             return coded(entry.wait) if entry.wait is not None else None
         try:
-            placement = decide(self.planner.search.candidates, entry.pod, entry.shape)
+            placement = decide(self.cluster.search.candidates, entry.pod, entry.shape)
         except NodeInvariantError:
             return None
-        return where(self.ledger, placement) if placement is not None else self._refused(entry.shape, node)
+        return where(self.cluster.ledger, placement) if placement is not None else self._refused(entry.shape, node)
 
     def _refused(self, shape: Shape, name: NodeName) -> dict[str, Any]:
-        state = self.ledger.states.get(name)
+        state = self.cluster.ledger.states.get(name)
         if state is None:
             return {"text": f"no node fits, and node {name} does not exist"}
-        refusal = refusal_on(self.ledger, shape, state, self.planner.search.policy.cards)
+        refusal = refusal_on(self.cluster.ledger, shape, state, self.cluster.search.policy.cards)
         why = (
             ": ".join(filter(None, (refusal.key, refusal.detail)))
             if refusal is not None
@@ -106,15 +106,17 @@ class Onlooker(Owner):
         if outcome is Outcome.SAME:
             return
         told = instead if instead is not None else {"text": "the decision at that time is unknown"}
-        self.differences.append(Difference(pod=pod.key, outcome=outcome, at_s=self._wall(), bound=bound, instead=told))
+        self.differences.append(
+            Difference(pod=pod.key, outcome=outcome, at_s=self.cluster.wall(), bound=bound, instead=told)
+        )
 
     def _bound(self, pod: Pod) -> dict[str, Any]:
         """Return where *pod* is, as counted."""
-        holding = self.ledger.holding(pod.uid)
+        holding = self.cluster.ledger.holding(pod.uid)
         if holding is None or holding.dialect is None or holding.assignment is None:
             told = {"node": pod.node_name, "cards": []}
             return told | ({"text": holding.reason} if holding is not None and holding.reason else {})
-        return where(self.ledger, as_placed(pod, holding))
+        return where(self.cluster.ledger, as_placed(pod, holding))
 
 
 def _outcome(bound: dict[str, Any], instead: dict[str, Any] | None) -> Outcome:

@@ -1,7 +1,7 @@
 """The answer of /v1/preview: where a pod would go now, or why nowhere. It reserves and remembers nothing.
 
-Every node is judged, in slices between which the planner runs, within a time limit. Callers can send pods of any shape,
-so results are not cached as they are for shapes in the cluster.
+Every node is judged, in slices between which the scheduler runs, within a time limit. Callers can send pods of any
+shape, so results are not cached as they are for shapes in the cluster.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.reporting.answers import Explain, coded, refused_answer, where
 from controller.reporting.work import Work
@@ -28,7 +28,12 @@ LATE: Final = "late"
 
 
 async def preview(
-    owner: Owner, inbox: Inbox, explain_shape: Explain, text: bytes, *, clock: Callable[[], float] = time.monotonic
+    scheduler: Scheduler,
+    inbox: Inbox,
+    explain_shape: Explain,
+    text: bytes,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the decision for the pod in *text*, JSON, if it were created now; *clock*: monotonic seconds.
 
@@ -39,31 +44,33 @@ async def preview(
     try:
         async with asyncio.timeout(LIMIT_S):
             await inbox.settled()
-            if pod.scheduler_name not in owner.ledger.settings.scheduler_names:
+            if pod.scheduler_name not in scheduler.cluster.ledger.settings.scheduler_names:
                 return {"state": "not ours", "text": "it names another scheduler"}
-            shape = read_wish(pod, owner.ledger)
+            shape = read_wish(pod, scheduler.cluster.ledger)
             if isinstance(shape, Wait):
                 return {"state": "waits", **coded(shape)}
-            tables = owner.ledger.tables
-            kept = owner.planner.barring.to_new(owner.groups.standing(pod).priority)
+            tables = scheduler.cluster.ledger.tables
+            kept = scheduler.reservations.to_new(scheduler.cluster.groups.standing(pod).priority)
             placement = await Work(clock).result(
-                look_around(owner.ledger, owner.planner.search.policy, pod, shape, kept)
+                look_around(scheduler.cluster.ledger, scheduler.cluster.search.policy, pod, shape, kept)
             )
             await inbox.settled()
-            if owner.ledger.tables is not tables:
+            if scheduler.cluster.ledger.tables is not tables:
                 return {"state": LATE, "text": "the configuration changed meanwhile; ask again"}
-            over = owner.planner.over(pod, placement) if placement is not None else ()
+            over = scheduler.cluster.over(pod, placement) if placement is not None else ()
             if over:
                 return {"state": "waits", **coded(over_wait(over))}
-            return await _told(owner, explain_shape, shape, placement)
+            return await _told(scheduler, explain_shape, shape, placement)
     except TimeoutError:
         return {"state": LATE, "text": f"not every node could be checked within {LIMIT_S} s; create the pod to see"}
 
 
-async def _told(owner: Owner, explain_shape: Explain, shape: Shape, placement: Placement | None) -> dict[str, Any]:
-    if placement is not None and placement.node in owner.ledger.states:
-        found: dict[str, Any] = {"state": "fits", "text": explain.placed(owner.ledger, placement)}
-        return found | where(owner.ledger, placement)
+async def _told(
+    scheduler: Scheduler, explain_shape: Explain, shape: Shape, placement: Placement | None
+) -> dict[str, Any]:
+    if placement is not None and placement.node in scheduler.cluster.ledger.states:
+        found: dict[str, Any] = {"state": "fits", "text": explain.placed(scheduler.cluster.ledger, placement)}
+        return found | where(scheduler.cluster.ledger, placement)
     refused, _ = await explain_shape(shape)
     wait = coded(explain.wait(refused))
     return {"state": "refused", **refused_answer(refused), **wait, "text": explain.sentence(refused)}

@@ -59,7 +59,7 @@ async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[b
 
 
 class _Turns:
-    """Answers calls one at a time, so that the planner continues after each; few may wait, of one user and in total."""
+    """Answers calls one at a time, so that the scheduler goes on after each; few may wait, of one user and in total."""
 
     def __init__(self, what: str, of_user: int) -> None:
         self._what: Final = what

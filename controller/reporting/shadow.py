@@ -36,7 +36,7 @@ class Shadow:
 
     def __init__(
         self,
-        owner: Onlooker,
+        scheduler: Onlooker,
         inbox: Inbox,
         explain_shape: ExplainOn,
         metrics: Metrics,
@@ -48,15 +48,15 @@ class Shadow:
         """Prepare.
 
         Args:
-            owner: the state of the cluster.
-            inbox: the calls for the owner.
+            scheduler: the state of the cluster.
+            inbox: the calls for the scheduler.
             explain_shape: returns why no node takes a shape.
             metrics: the process's metrics.
             is_current: whether the mirror is recent enough for decisions.
             clock: monotonic seconds.
             wall: Unix seconds.
         """
-        self._owner: Final = owner
+        self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._explain: Final = explain_shape
         self._metrics: Final = metrics
@@ -79,7 +79,7 @@ class Shadow:
         """Run one round; return its seconds of work."""
         await self._inbox.settled()
         work, now_s = Work(self._clock), self._clock()
-        found = await judge(self._owner, self._explain, work, self._round)
+        found = await judge(self._scheduler, self._explain, work, self._round)
         fitting = [one.pod.uid for one in found.judged if one.fits]
         self._fits_since_s = {uid: self._fits_since_s.get(uid, now_s) for uid in fitting}
         findings = await self._faults(work)
@@ -88,13 +88,13 @@ class Shadow:
 
     async def _faults(self, work: Work) -> tuple[Finding, ...]:
         """Return violations: cards beyond their capacity, sold in two ways, or held by unreadable pods."""
-        ledger = self._owner.ledger
+        ledger = self._scheduler.cluster.ledger
         found: list[Finding] = []
         for name in tuple(ledger.states):
             await work.give_way()
             await self._inbox.settled()
             if name in ledger.states:
-                found += audit.faults_on(ledger, name, self._owner.carded.keys())
+                found += audit.faults_on(ledger, name, self._scheduler.cluster.carded.keys())
         return (*found, *audit.faults_between(ledger))
 
     # ------------------------------------------------------------------ what others see
@@ -109,7 +109,7 @@ class Shadow:
         metrics.shadow_needless.set(len(self._needless()))
         show(metrics.shadow_rounds, self._round.number)
         for outcome in Outcome:
-            show(metrics.shadow_bindings.labels(outcome.value), self._owner.outcomes_seen[outcome])
+            show(metrics.shadow_bindings.labels(outcome.value), self._scheduler.outcomes_seen[outcome])
         counts = dict.fromkeys(audit.Fault, 0)
         for one in self._findings:
             counts[one.fault] += 1
@@ -119,14 +119,18 @@ class Shadow:
     def _needless(self) -> dict[PodUid, float]:
         """Return how many seconds pods have waited needlessly, if long enough."""
         now_s = self._clock()
-        since = {uid: now_s - at_s for uid, at_s in self._fits_since_s.items() if self._owner.life.get(uid) is not None}
+        since = {
+            uid: now_s - at_s
+            for uid, at_s in self._fits_since_s.items()
+            if self._scheduler.cluster.queue.get(uid) is not None
+        }
         return {uid: for_s for uid, for_s in since.items() if for_s >= NEEDLESS_S}
 
     def report(self) -> dict[str, Any] | None:
         """Return all results, for /v1/shadow; None before the first round is over."""
         if not self._round.number:
             return None
-        needless, seen = self._needless(), self._owner.outcomes_seen
+        needless, seen = self._needless(), self._scheduler.outcomes_seen
         pods = [
             {
                 "pod": one.pod.key,
@@ -138,15 +142,15 @@ class Shadow:
                 **one.answer,
             }
             for one in self._round.judged
-            if self._owner.life.get(one.pod.uid) is not None
+            if self._scheduler.cluster.queue.get(one.pod.uid) is not None
         ]
         return {
             "version": _VERSION,
-            "schedulers": list(self._owner.planner.settings.scheduler_names),
+            "schedulers": list(self._scheduler.cluster.settings.scheduler_names),
             "rounds": self._round.number,
             "age_s": round(self._clock() - self._ended_s, 1),
-            "nodes": len(self._owner.ledger.states),
-            "bound": len(self._owner.carded),
+            "nodes": len(self._scheduler.cluster.ledger.states),
+            "bound": len(self._scheduler.cluster.carded),
             "pods": pods,
             "not_judged": self._round.left_out,
             "without_need": len(needless),
@@ -155,5 +159,5 @@ class Shadow:
             ],
             "findings_in_all": len(self._findings),
             "bindings": {outcome.value: seen[outcome] for outcome in Outcome},
-            "differences": [one.told() for one in self._owner.differences],
+            "differences": [one.told() for one in self._scheduler.differences],
         }

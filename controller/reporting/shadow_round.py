@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from controller.deciding.owner import Owner
-from controller.deciding.units import Gang
-from controller.grouping.books import Spender, spender_of
+from controller.deciding.gang import Gang
+from controller.deciding.scheduler import Scheduler
+from controller.grouping.budgets import Spender, spender_of
 from controller.reporting.answers import coded, where
 from controller.reporting.work import Work
 from core.errors import NodeInvariantError
@@ -73,12 +73,14 @@ class _Turn:
     gang: Gang | None = None
 
 
-async def judge(owner: Owner, explain_shape: ExplainOn, work: Work, before: Round, most: int = JUDGED_MAX) -> Round:
+async def judge(
+    scheduler: Scheduler, explain_shape: ExplainOn, work: Work, before: Round, most: int = JUDGED_MAX
+) -> Round:
     """Judge the first *most* waiting pods, after the round *before*; other tasks run between two pods."""
-    turns, left_out = _turns(owner, most)
+    turns, left_out = _turns(scheduler, most)
     if not turns:
         return Round(number=before.number + 1, left_out=left_out)
-    trial = _Trial(owner, explain_shape, work, before)
+    trial = _Trial(scheduler, explain_shape, work, before)
     judged: list[Judged] = []
     for turn in turns:
         judged += await trial.judged(turn)
@@ -86,15 +88,14 @@ async def judge(owner: Owner, explain_shape: ExplainOn, work: Work, before: Roun
     return Round(number=trial.number, judged=tuple(judged), left_out=left_out, reasons=trial.reasons)
 
 
-def _turns(owner: Owner, most: int) -> tuple[list[_Turn], int]:
+def _turns(scheduler: Scheduler, most: int) -> tuple[list[_Turn], int]:
     """Return the order of pods, with gangs at the place of their first member; and how many pods are left out."""
-    planner = owner.planner
-    ranks = {line: planner.state.lines.rank(line) for line in {one.line for one in owner.life}}
-    entries = sorted(owner.life, key=lambda one: (ranks[one.line], one.order))
+    ranks = {line: scheduler.cluster.lines.rank(line) for line in {one.line for one in scheduler.cluster.queue}}
+    entries = sorted(scheduler.cluster.queue, key=lambda one: (ranks[one.line], one.order))
     turns: list[_Turn] = []
     begun: set[GroupKey] = set()
     for entry in entries[:most]:
-        found = planner.units.gang(entry) if entry.shape is not None else None
+        found = scheduler.cluster.gangs.gang(entry) if entry.shape is not None else None
         if found is None:
             turns.append(_Turn(pod=entry.pod, shape=entry.shape, wait=entry.wait))
         elif found.key not in begun:
@@ -111,15 +112,15 @@ class _Trial:
         reasons: why no node takes a shape, for shapes refused in this round, and the round of that explanation.
     """
 
-    def __init__(self, owner: Owner, explain_shape: ExplainOn, work: Work, before: Round) -> None:
+    def __init__(self, scheduler: Scheduler, explain_shape: ExplainOn, work: Work, before: Round) -> None:
         self.number: Final = before.number + 1
         self.reasons: Final[dict[Shape, tuple[int, Mapping[str, Any]]]] = {}
         self._before: Final = before.reasons
-        self._owner: Final = owner
+        self._scheduler: Final = scheduler
         self._explain: Final = explain_shape
         self._work: Final = work
-        self._ledger: Final[Ledger] = owner.ledger.fork()
-        self._candidates: Final = Candidates(self._ledger, owner.planner.search.policy)
+        self._ledger: Final[Ledger] = scheduler.cluster.ledger.fork()
+        self._candidates: Final = Candidates(self._ledger, scheduler.cluster.search.policy)
         # Use of queues and namespaces in this round, in addition to bound pods.
         self._spent: Final[dict[tuple[Account, str], int]] = {}
         # Shapes that no node takes any more, because free capacity only shrinks during a round.
@@ -215,7 +216,7 @@ class _Trial:
         return known[1]
 
     def _budget(self, spender: Spender) -> Budget | None:
-        found = self._owner.planner.state.books.budget(spender)
+        found = self._scheduler.cluster.budgets.budget(spender)
         if found is None:
             return None
         left = {at: (left - self._spent.get(at, 0), limit) for at, (left, limit) in found.left.items()}

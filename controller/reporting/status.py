@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, NamedTuple
 
-from controller.deciding.asks import Ask, Capped
-from controller.deciding.lifecycle import Entry, Stage
-from controller.deciding.owner import Owner
+from controller.deciding.lifecycle import Ask, Capped, Entry, Stage
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.conditions import Conditions, Saying, Why, numberless
@@ -61,7 +60,7 @@ class StatusWriter:
 
     def __init__(
         self,
-        owner: Owner,
+        scheduler: Scheduler,
         calls: Calls,
         inbox: Inbox,
         recorder: Recorder,
@@ -71,11 +70,11 @@ class StatusWriter:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.wake: Final = asyncio.Event()
-        self._owner = owner
+        self._scheduler = scheduler
         self._inbox = inbox
         self._clock = clock
         self._conditions: Final = Conditions(
-            owner, calls, inbox, recorder, metrics, what=self._saying_of, clock=clock, wall=wall
+            scheduler, calls, inbox, recorder, metrics, what=self._saying_of, clock=clock, wall=wall
         )
         self._said: dict[Ask, _Explained] = {}
         self._later: dict[Ask, float] = {}
@@ -89,8 +88,8 @@ class StatusWriter:
                 await self._wait()
                 for ask in [ask for ask, due_s in self._later.items() if due_s <= self._clock()]:
                     del self._later[ask]
-                    self._owner.wakes.unreported[ask] = None
-                unreported = self._owner.planner.unreported
+                    self._scheduler.cluster.requeue.unreported[ask] = None
+                unreported = self._scheduler.cluster.unreported
                 for uid in unreported:
                     self._conditions.put(uid)
                 unreported.clear()
@@ -99,10 +98,10 @@ class StatusWriter:
                     await self._tell_all_of(following)
 
     async def _wait(self) -> None:
-        if self._next_ask() is not None or self._owner.planner.unreported:
+        if self._next_ask() is not None or self._scheduler.cluster.unreported:
             return
-        if self._owner.wakes.unreported:
-            # The planner sets this event at every turn, but most explanations must rest.
+        if self._scheduler.cluster.requeue.unreported:
+            # The scheduler sets this event at every turn, but most explanations must rest.
             await asyncio.sleep(max(min(self._rests_until_s - self._clock(), _LOOK_S), 0.01))
             return
         self.wake.clear()
@@ -139,20 +138,20 @@ class StatusWriter:
 
     def _has_asked_nodes(self, asks: Together) -> bool:
         """Return whether nodes lack capacity for a unit; the reason is reported once they were judged."""
-        refusal = self._owner.planner.units.refusal(asks)
+        refusal = self._scheduler.cluster.gangs.refusal(asks)
         return refusal is not None and not refusal.over
 
     def _next_ask(self) -> Ask | None:
         """Return the next request to explain: a new one, or after the pause for the last one, any."""
-        unreported = self._owner.wakes.unreported
+        unreported = self._scheduler.cluster.requeue.unreported
         new = next((ask for ask in unreported if ask not in self._said), None)
         if new is not None or self._clock() < self._rests_until_s:
             return new
         return next(iter(unreported), None)
 
     async def _tell_all_of(self, ask: Ask) -> None:
-        del self._owner.wakes.unreported[ask]
-        if not self._owner.life.refuses(ask):
+        del self._scheduler.cluster.requeue.unreported[ask]
+        if not self._scheduler.cluster.queue.refuses(ask):
             self._said.pop(ask, None)
             return
         before, now_s = self._said.get(ask), self._clock()
@@ -166,13 +165,13 @@ class StatusWriter:
         if before is None or before.saying.text != saying.text:
             if isinstance(ask, Together):
                 text = saying.wait.text
-                self._inbox.put(lambda: self._owner.planner.units.explained(ask, text))
-            for entry in self._owner.life.refused_pods(ask):
+                self._inbox.put(lambda: self._scheduler.cluster.gangs.explained(ask, text))
+            for entry in self._scheduler.cluster.queue.refused_pods(ask):
                 self._conditions.put(entry.pod.uid)
         if before is not None:
             self._rests_until_s = self._clock() + worked_s * _REST_PER_WORK
         if len(self._said) > _SAID_MAX:
-            self._said = {ask: one for ask, one in self._said.items() if self._owner.life.refuses(ask)}
+            self._said = {ask: one for ask, one in self._said.items() if self._scheduler.cluster.queue.refuses(ask)}
 
     async def _saying(self, ask: Ask) -> tuple[Saying | None, float]:
         """Return what to report for *ask*, None if it is reported already; and the seconds of work."""
@@ -187,23 +186,23 @@ class StatusWriter:
         if not isinstance(ask, Shape):
             return None, 0.0
         answer, worked_s = await self.explain(ask)
-        wait = explain.wait(answer, self._owner.wakes.silent.get(ask, ()))
+        wait = explain.wait(answer, self._scheduler.cluster.requeue.silent.get(ask, ()))
         reasons = wait.cause, frozenset(key for key, _ in answer.counts), answer.signature[1:]
         return Saying(self._with_kept(ask, wait), Why((reasons, self._is_kept(ask)), answer.words)), worked_s
 
     def _is_kept(self, ask: Ask) -> bool:
         """Return whether nodes are kept free for the first pod with *ask*."""
-        kept = self._owner.planner.barring.keeping_free.kept
+        kept = self._scheduler.reservations.keeping_free.kept
         return kept is not None and kept.ask == ask
 
     def _with_kept(self, ask: Ask, wait: Wait) -> Wait:
         """Return *wait*, with the nodes that are kept free for the first waiting pod."""
-        kept = self._owner.planner.barring.keeping_free.kept
+        kept = self._scheduler.reservations.keeping_free.kept
         if kept is None or kept.ask != ask:
             return wait
         names = sorted(kept.nodes)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        for_s = self._owner.planner.settings.keep_free_for_s
+        for_s = self._scheduler.cluster.settings.keep_free_for_s
         told = f"Kept free for the first that waits for this, {for_s:g} s at most: {', '.join(names[:_NAMED])}{more}."
         most = _SENTENCE_MAX - len(told) - 1
         text = wait.text if len(wait.text) <= most else f"{wait.text[: most - 1]}…"
@@ -216,25 +215,25 @@ class StatusWriter:
         because no domain could contain its members, or only parts of it must be in one domain.
         """
         await self._inbox.settled()
-        refusal = self._owner.planner.units.refusal(asks)
+        refusal = self._scheduler.cluster.gangs.refusal(asks)
         if refusal is None or refusal.answer is None or refusal.over or refusal.answer.first is None:
             return None, None, 0.0
         answer, first, work = refusal.answer, refusal.answer.first, Work(self._clock)
         if asks.is_bound and answer.domain is None:
             return shortage(answer), None, 0.0
-        ledger, policy = self._owner.ledger.fork(), self._owner.planner.search.policy
+        ledger, policy = self._scheduler.cluster.ledger.fork(), self._scheduler.cluster.search.policy
         gang.put(ledger, policy, answer)
         news: dict[Shape, New] = {}
         # The domain of a new node is unknown.
         for shape in dict.fromkeys(part.shape for part in answer.parts) if answer.domain is None else ():
-            helping = Helping(self._owner.planner.search.kinds, shape, policy.cards)
+            helping = Helping(self._scheduler.cluster.search.kinds, shape, policy.cards)
             for name in ledger.states:
                 helping.look(name)
                 await work.give_way()
             news[shape] = New(helping.told(), helping.room(_ROOM_MAX))
         worked_s = work.worked_s
         nodes = answer.domain.nodes if answer.domain is not None else None
-        one, asked_s = await self.explain(first.shape, ledger, self._owner.planner.barring.to_first(asks), nodes)
+        one, asked_s = await self.explain(first.shape, ledger, self._scheduler.reservations.to_first(asks), nodes)
         return shortage(answer, Missing(one=one, news=news), refusal.silent), one, worked_s + asked_s
 
     async def explain(
@@ -252,10 +251,10 @@ class StatusWriter:
         """
         await self._inbox.settled()
         if barred is None:
-            barred = self._owner.planner.barring.to_first(shape)
-        ledger, policy = fork or self._owner.ledger, self._owner.planner.search.policy.cards
+            barred = self._scheduler.reservations.to_first(shape)
+        ledger, policy = fork or self._scheduler.cluster.ledger, self._scheduler.cluster.search.policy.cards
         states = tuple(state for name, state in ledger.states.items() if domain is None or name in domain)
-        helping = Helping(self._owner.planner.search.kinds, shape, policy)
+        helping = Helping(self._scheduler.cluster.search.kinds, shape, policy)
         held = self._held(ledger, shape)
         refusals: list[NodeRefusal] = []
         nodes = 0
@@ -281,14 +280,14 @@ class StatusWriter:
 
     def _held(self, ledger: Ledger, shape: Shape) -> "_Held | None":
         """Return the cards that force-deleted pods still hold; None if there are none, which is usual."""
-        held = self._owner.vanished.held(self._clock())
+        held = self._scheduler.vanished.held(self._clock())
         if not held:
             return None
         free = ledger.fork()
         for one in held:
             free.release(one.uid)
         # The name of a pod is shown only to pods of its own namespace.
-        asking = {entry.pod.namespace for entry in self._owner.life.refused_pods(shape)}
+        asking = {entry.pod.namespace for entry in self._scheduler.cluster.queue.refused_pods(shape)}
         nodes: dict[NodeName, tuple[str, float]] = {}
         for one in held:
             told = f"pod {one.pod}" if asking == {one.pod.partition("/")[0]} else "a pod"

@@ -81,7 +81,7 @@ def _refused(cluster: Cluster, pods: Sequence[Pod], notes: list[str]) -> dict[Po
     """Return why the API server would refuse some new *pods*, by uid; *notes* gets what is not judged."""
     quotas = {
         namespace: NativeQuotas(
-            cluster.owner.planner.state.books.quotas.all_of(namespace),
+            cluster.scheduler.cluster.budgets.quotas.all_of(namespace),
             (pod for pod in cluster.pods.values() if pod.namespace == namespace and not pod.finished),
         )
         for namespace in sorted({pod.namespace for pod in pods})
@@ -111,7 +111,7 @@ class _Maker:
         self._change: Final = change
         self._book: Final = cluster.book
         self._names: Final = {(_POD, pod.namespace, pod.name) for pod in cluster.pods.values()}
-        groups, quotas = cluster.owner.groups, cluster.owner.planner.state.books.quotas
+        groups, quotas = cluster.scheduler.cluster.groups, cluster.scheduler.cluster.budgets.quotas
         self._kinds: Final[Mapping[tuple[str, str], Callable[[bytes], object]]] = {
             ("", "Node"): lambda text: cluster.set_node(decode_node(text)),
             ("", "ResourceQuota"): lambda text: quotas.changed(decode_quota(text)),
@@ -229,7 +229,7 @@ class _Maker:
         """Return *pod* as the API server stores it."""
         spec = template.get("spec")
         named = str(spec.get("priorityClassName") or "") if isinstance(spec, dict) else ""
-        classes = self._cluster.owner.groups.classes
+        classes = self._cluster.scheduler.cluster.groups.classes
         default = min((one for one in classes.values() if one.is_default), key=lambda one: one.value, default=None)
         known = classes.get(named) if named else default
         priority = known.value if known is not None else _CRITICAL.get(named, pod.priority)
@@ -310,10 +310,10 @@ class _Maker:
             self._cluster.uncordon(node.name)
 
     def _cards(self, name: NodeName) -> Sequence[Card]:
-        return cards_of(self._cluster.owner.ledger, (name,)).nodes[0].cards
+        return cards_of(self._cluster.scheduler.cluster.ledger, (name,)).nodes[0].cards
 
     def _partitioned(self, node: Node, text: str, what: str) -> Node:
-        resource = self._cluster.owner.ledger.tables.vgpu.number_resource
+        resource = self._cluster.scheduler.cluster.ledger.tables.vgpu.number_resource
         if what in _MODES:
             return replace(node, annotations={**node.annotations, VGPU_REGISTER: with_mode(text, what)})
         if not (what.isascii() and what.isdigit() and 0 < int(what) <= _SHARES_MAX):

@@ -1,4 +1,4 @@
-"""A whole cluster in memory that can be changed and decided: the controller's own owner, with played writes.
+"""A whole cluster in memory that can be changed and decided: the controller's own scheduler, with played writes.
 
 How it is used::
 
@@ -8,7 +8,7 @@ How it is used::
     cluster.drain(NodeName("gpu-3"))
     cluster.settle()                    # and see what becomes of that
     cluster.pods[uid].node_name         # where a pod is
-    cluster.owner.ledger.fork()         # the ledger, for searches of your own
+    cluster.scheduler.cluster.ledger.fork()         # the ledger, for searches of your own
 
 Time is virtual and passes only in `settle`. API server, kubelets and device plugins are played: each Binding succeeds,
 each bound pod starts at once, each eviction within its disruption budget succeeds, and the controllers of Jobs,
@@ -30,7 +30,7 @@ from controller.actions import (
     ReadOwner,
     ReadPod,
 )
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.metrics import Metrics
 from core.admission.rulebook import Rulebook, rulebook
 from core.catalog import standard_catalog
@@ -47,7 +47,7 @@ _BEGIN_S: Final = 1000.0
 # The simulation ends if nothing happened for this long.
 _QUIET_S: Final = 10.0
 # A limit for what never ends, such as pods that are evicted for each other. Heartbeats are not played, and are stale
-# after 120 s (controller.beats).
+# after 120 s (controller.heartbeats).
 _TIME_MAX_S: Final = 100.0
 # Waiting before an eviction does not change who is evicted.
 _PREEMPTION_DELAY_S: Final = 1.0
@@ -59,25 +59,25 @@ _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 _OF_NODE: Final = ("DaemonSet/", "Node/")
 
 
-class Recorder(Owner):
-    """An owner that remembers all pods, as last seen.
+class Recorder(Scheduler):
+    """A scheduler that remembers all pods, as last seen.
 
     Attributes:
         pods: by uid.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """See `Owner`."""
+        """See `Scheduler`."""
         self.pods: Final[dict[PodUid, Pod]] = {}
         super().__init__(*args, **kwargs)
 
     def pod_changed(self, pod: Pod) -> None:
-        """See `Owner.pod_changed`."""
+        """See `Scheduler.pod_changed`."""
         self.pods[pod.uid] = pod
         super().pod_changed(pod)
 
     def pod_gone(self, uid: PodUid) -> None:
-        """See `Owner.pod_gone`."""
+        """See `Scheduler.pod_gone`."""
         self.pods.pop(uid, None)
         super().pod_gone(uid)
 
@@ -87,7 +87,7 @@ class Cluster:
 
     Attributes:
         metrics: what the controller counts.
-        owner: the controller's state: ledger, groups, queues and waiting pods.
+        scheduler: the controller's state: ledger, groups, queues and waiting pods.
         replaced: the pod that an evicted or drained pod was replaced by, by uid.
         ended: pods that were evicted or drained and that nothing replaces, as last seen.
         preempted: for evicted pods, the uid of the pod that they left for.
@@ -97,7 +97,7 @@ class Cluster:
         """Begin without nodes and pods; *wall_s*: Unix seconds."""
         self._now_s = _BEGIN_S
         self.metrics: Final = Metrics()
-        self.owner: Final = Recorder(
+        self.scheduler: Final = Recorder(
             standard_catalog(),
             tables,
             self._simulated(settings),
@@ -129,7 +129,7 @@ class Cluster:
     @property
     def pods(self) -> Mapping[PodUid, Pod]:
         """All pods by uid."""
-        return self.owner.pods
+        return self.scheduler.pods
 
     @property
     def now_s(self) -> int:
@@ -139,14 +139,14 @@ class Cluster:
     @property
     def book(self) -> Rulebook:
         """The rules of admission."""
-        ledger = self.owner.ledger
+        ledger = self.scheduler.cluster.ledger
         if self._book is None or self._book.settings is not ledger.settings:
             self._book = rulebook(ledger.settings, ledger.tables, ledger.catalog)
         return self._book
 
     def node(self, name: NodeName) -> Node | None:
         """Return the node *name*."""
-        return self.owner.ledger.node(name)
+        return self.scheduler.cluster.ledger.node(name)
 
     @staticmethod
     def _simulated(settings: Settings) -> Settings:
@@ -156,7 +156,7 @@ class Cluster:
 
     def configure(self, settings: Settings) -> Iterator[None]:
         """Decide under other *settings*, after the last step; bound pods stay."""
-        return self.owner.configure(self.owner.ledger.tables, self._simulated(settings))
+        return self.scheduler.configure(self.scheduler.cluster.ledger.tables, self._simulated(settings))
 
     def begin(self) -> None:
         """Complete what was in progress when the cluster was read.
@@ -168,7 +168,7 @@ class Cluster:
                 self._end(pod)
             elif pod.node_name and not pod.finished and not pod.started:
                 self._start(pod)
-        for name in list(self.owner.ledger.states):
+        for name in list(self.scheduler.cluster.ledger.states):
             self.unlock(name)
 
     def promise(self, uid: PodUid, node: NodeName, annotations: Mapping[str, str]) -> None:
@@ -184,12 +184,12 @@ class Cluster:
 
     def add_group(self, group: GroupSpec) -> None:
         """Add a PodGroup; its kind counts as installed."""
-        self.owner.groups.served[group.key.kind] = True
-        self.owner.groups.changed(replace(group, resource_version=self._next_version()))
+        self.scheduler.cluster.groups.served[group.key.kind] = True
+        self.scheduler.cluster.groups.changed(replace(group, resource_version=self._next_version()))
 
     def set_node(self, node: Node) -> None:
         """Add *node*, or replace the node of that name; its pods stay."""
-        self.owner.nodes.changed(replace(node, resource_version=self._next_version()))
+        self.scheduler.nodes.changed(replace(node, resource_version=self._next_version()))
 
     def cordon(self, name: NodeName) -> None:
         """Let no new pods go to node *name*."""
@@ -212,7 +212,7 @@ class Cluster:
         """Remove node *name* and all its pods; those with a controller are replaced."""
         self._existing(name)
         pods = self.on(name)
-        self.owner.nodes.gone(name)
+        self.scheduler.nodes.gone(name)
         for pod in pods:
             self.evict(pod.uid)
 
@@ -233,7 +233,7 @@ class Cluster:
 
     def place_anew(self) -> None:
         """Take all pods of this scheduler from their nodes, and let them wait again, as old as they are."""
-        names = self.owner.planner.settings.scheduler_names
+        names = self.scheduler.cluster.settings.scheduler_names
         pods = [pod for pod in self.pods.values() if pod.node_name and pod.scheduler_name in names and not pod.finished]
         for pod in pods:
             self._end(pod)
@@ -279,15 +279,15 @@ class Cluster:
 
     def settling(self) -> Iterator[None]:
         """Settle in steps of one decision each; between two of them, other work may run."""
-        planner, end_s = self.owner.planner, self._now_s + _TIME_MAX_S
+        cycle, end_s = self.scheduler.cycle, self._now_s + _TIME_MAX_S
         until_s = self._now_s + _QUIET_S
         while True:
             # Deciding is faster than any answer, so all pods are decided before one of them is bound.
-            while planner.plan(self._now_s):
+            while cycle.plan(self._now_s):
                 yield
             if self._play():
                 until_s = self._now_s + _QUIET_S
-            elif (due_s := planner.next_due_s()) > min(until_s, end_s):
+            elif (due_s := cycle.next_due_s()) > min(until_s, end_s):
                 return
             else:
                 self._now_s = max(due_s, self._now_s + _TICK_S)
@@ -295,7 +295,7 @@ class Cluster:
 
     def _play(self) -> bool:
         """Play the pending writes; return whether one of them was more than an event."""
-        actions, has_played = self.owner.planner.actions, False
+        actions, has_played = self.scheduler.cluster.actions, False
         while actions:
             action = actions.popleft()
             play = self._plays.get(type(action))
@@ -307,15 +307,15 @@ class Cluster:
     def _bind(self, action: Bind) -> None:
         pod = self.pods.get(action.pod.uid)
         if pod is None:
-            self.owner.outcomes.refused(action.pod.uid, action.attempt)
+            self.scheduler.outcomes.refused(action.pod.uid, action.attempt)
             return
-        self.owner.outcomes.bound(pod.uid, action.attempt)
+        self.scheduler.outcomes.bound(pod.uid, action.attempt)
         bound = self._show(pod._replace(node_name=action.node, annotations={**pod.annotations, **action.annotations}))
         self._start(bound)
         self.unlock(action.node)
 
     def _lock(self, action: Lock) -> None:
-        locks, node = self.owner.locks, self.node(action.node)
+        locks, node = self.scheduler.locks, self.node(action.node)
         if node is None:
             locks.not_locked(action, "its node does not exist")
             return
@@ -331,10 +331,10 @@ class Cluster:
 
     def unlock(self, name: NodeName) -> None:
         """Device plugins release their locks of node *name*."""
-        node, state = self.node(name), self.owner.ledger.states.get(name)
+        node, state = self.node(name), self.scheduler.cluster.ledger.states.get(name)
         if node is None or state is None:
             return
-        for lock in self.owner.planner.promises.locks.among(state.offers).values():
+        for lock in self.scheduler.binder.locks.among(state.offers).values():
             if lock.lock_key in node.annotations:
                 node = self._annotate(node, lock.lock_key, None)
 
@@ -348,34 +348,34 @@ class Cluster:
         pod = self.pods.get(action.pod.uid)
         if pod is not None:
             self._show(pod._replace(annotations={**pod.annotations, **action.annotations}))
-        self.owner.cleared(action.pod.uid, done=True)
+        self.scheduler.cleared(action.pod.uid, done=True)
 
     def _fence(self, action: Fence) -> None:
         pod = self.pods.get(action.pod.uid)
         if pod is not None:
             now = pod._replace(resource_version=self._next_version(), scheduled_message=action.wait.message)
-            self.owner.pods[pod.uid] = now
-            self.owner.fenced(pod.uid, action.attempt, now)
+            self.scheduler.pods[pod.uid] = now
+            self.scheduler.fenced(pod.uid, action.attempt, now)
 
     def _move(self, action: Move) -> None:
         pod = self.pods.get(action.pod.uid)
         if pod is None:
-            self.owner.not_moved(action.pod.uid)
+            self.scheduler.not_moved(action.pod.uid)
             return
         now = pod._replace(resource_version=self._next_version())
-        self.owner.pods[pod.uid] = now
-        self.owner.moved(pod.uid, action.version, now)
+        self.scheduler.pods[pod.uid] = now
+        self.scheduler.moved(pod.uid, action.version, now)
 
     def _read_pod(self, action: ReadPod) -> None:
-        self.owner.pod_read(action.pod.uid, action.attempt, self.pods.get(action.pod.uid))
+        self.scheduler.pod_read(action.pod.uid, action.attempt, self.pods.get(action.pod.uid))
 
     def _read_owner(self, action: ReadOwner) -> None:
         members = self._minimums.get((action.namespace, action.owner), 0)
-        self.owner.pending.owners.answered(action.namespace, action.owner, members)
+        self.scheduler.pending.owners.answered(action.namespace, action.owner, members)
 
     def _preempt(self, action: Preempt) -> None:
         """Evict all victims, or none if a disruption budget does not allow one of them."""
-        preempting = self.owner.preempting
+        preempting = self.scheduler.preempting
         allowed = {(one.namespace, one.name): one.allowed for one in self._budgets()}
         pods = [pod for victim, _ in action.victims if (pod := self.pods.get(victim.uid)) is not None]
         for pod in pods:
@@ -389,11 +389,13 @@ class Cluster:
             self.preempted[pod.uid] = action.nomination
             self.evict(pod.uid)
         for budget in self._budgets():
-            self.owner.occupants.budget_changed(budget._replace(allowed=max(allowed[budget.namespace, budget.name], 0)))
+            self.scheduler.cluster.occupants.budget_changed(
+                budget._replace(allowed=max(allowed[budget.namespace, budget.name], 0))
+            )
         preempting.asked(action.nomination)
 
     def _budgets(self) -> tuple[DisruptionBudget, ...]:
-        return tuple((self.owner.occupants.budgets or {}).values())
+        return tuple((self.scheduler.cluster.occupants.disruption_budgets or {}).values())
 
     # ------------------------------------------------------------------ what the API server shows
 
@@ -403,7 +405,7 @@ class Cluster:
 
     def _show(self, pod: Pod) -> Pod:
         now = pod._replace(resource_version=self._next_version())
-        self.owner.pod_changed(now)
+        self.scheduler.pod_changed(now)
         return now
 
     def _start(self, pod: Pod) -> None:
@@ -414,4 +416,4 @@ class Cluster:
         """The processes of *pod* end, then its object is removed."""
         if pod.node_name and not pod.finished:
             self._show(pod._replace(phase=Phase.SUCCEEDED))
-        self.owner.pod_gone(pod.uid)
+        self.scheduler.pod_gone(pod.uid)

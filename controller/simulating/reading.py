@@ -83,15 +83,15 @@ async def read(
     cluster = Cluster(tables, settings, wall_s=wall_s)
     inbox = Inbox(time.monotonic)
     if trusted is None:
-        trusted = frozenset(place.namespace for place in places(cluster.owner.ledger.catalog))
-    watches = Watches(cluster.owner, inbox, None, trusted, SchedulerNames(()))
+        trusted = frozenset(place.namespace for place in places(cluster.scheduler.cluster.ledger.catalog))
+    watches = Watches(cluster.scheduler, inbox, None, trusted, SchedulerNames(()))
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(_take_in(inbox), name="take in"),
             tasks.create_task(_follow(watches, _Once(source)), name="read"),
         ]
         try:
-            await _listed(watches, is_preempting=cluster.owner.preempting.is_on)
+            await _listed(watches, is_preempting=cluster.scheduler.preempting.is_on)
         finally:
             for task in running:
                 task.cancel()

@@ -48,12 +48,12 @@ async def simulate(cluster: Cluster, change: Change, notes: tuple[str, ...] = ()
         UnusableChangeError: the change cannot be made.
     """
     work = Work(time.monotonic)
-    begun = {one.pod.uid for one in cluster.owner.life}
+    begun = {one.pod.uid for one in cluster.scheduler.cluster.queue}
     await _settle(cluster, work)
     comparing = _Comparing(cluster, Because.POLICY if change.is_policy_alone else Because.DRAINED)
     before = await _kinds(cluster)
     if change.policy:
-        for _ in cluster.configure(replace(cluster.owner.planner.settings, policy=policy_of(change))):
+        for _ in cluster.configure(replace(cluster.scheduler.cluster.settings, policy=policy_of(change))):
             await work.give_way()
     made = make(cluster, change)
     more = made.notes
@@ -88,7 +88,7 @@ async def _settle(cluster: Cluster, work: Work) -> None:
 
 async def _kinds(cluster: Cluster) -> tuple[Kind, ...]:
     # Counting thousands of nodes would block the loop.
-    return await asyncio.to_thread(lambda: kinds_of(cards_of(cluster.owner.ledger).nodes))
+    return await asyncio.to_thread(lambda: kinds_of(cards_of(cluster.scheduler.cluster.ledger).nodes))
 
 
 class _NoServer:
@@ -120,11 +120,11 @@ class _Comparing:
         self.still_waiting = 0
         self._cluster: Final = cluster
         self._pods: Final = dict(cluster.pods)
-        self._waited: Final = [one.pod.uid for one in cluster.owner.life if one.placement is None]
+        self._waited: Final = [one.pod.uid for one in cluster.scheduler.cluster.queue if one.placement is None]
         metrics, inbox = cluster.metrics, Inbox(time.monotonic)
         calls = Calls(_NoServer())
         recorder = Recorder(calls, metrics, instance="")
-        self._writer: Final = StatusWriter(cluster.owner, calls, inbox, recorder, metrics)
+        self._writer: Final = StatusWriter(cluster.scheduler, calls, inbox, recorder, metrics)
 
     async def pods(self, made: Made) -> AsyncIterator[SimulatedPod]:
         """Yield what became of added pods, and of others that the change affects."""
@@ -136,7 +136,7 @@ class _Comparing:
                 yield SimulatedPod(pod=pod.key, because=Because.ADDED, outcome=Outcome.WAITS, text=why)
         for uid in self._gone():
             pod = self._pods[uid]
-            if pod.scheduler_name not in self._cluster.owner.planner.settings.scheduler_names and pod.owner:
+            if pod.scheduler_name not in self._cluster.scheduler.cluster.settings.scheduler_names and pod.owner:
                 # Pods of their node go with it, as for cardshare's.
                 self.others += uid in self._cluster.replaced
                 continue
@@ -172,7 +172,7 @@ class _Comparing:
         if place is not None:
             cards = tuple(SimulatedCard(**one) for one in place["cards"])
             return SimulatedPod(**found, outcome=str(Outcome.PLACED), node=place["node"], cards=cards)
-        entry = cluster.owner.life.get(uid)
+        entry = cluster.scheduler.cluster.queue.get(uid)
         return SimulatedPod(**found, outcome=str(Outcome.WAITS), **await self._why(now, entry))
 
     def _key(self, uid: PodUid) -> str:
@@ -181,7 +181,7 @@ class _Comparing:
 
     def _place(self, pod: Pod) -> dict[str, Any] | None:
         """Return node and cards of *pod*, bound or promised."""
-        ledger, entry = self._cluster.owner.ledger, self._cluster.owner.life.get(pod.uid)
+        ledger, entry = self._cluster.scheduler.cluster.ledger, self._cluster.scheduler.cluster.queue.get(pod.uid)
         if entry is not None and entry.placement is not None:
             return where(ledger, entry.placement)
         if not pod.node_name:

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from controller.config import Config
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.reporting.work import Work
 from controller.simulating.request import Promised, Request, Status
@@ -54,7 +54,7 @@ class Simulator:
 
     def __init__(
         self,
-        owner: Owner,
+        scheduler: Scheduler,
         inbox: Inbox,
         config: Config,
         parts: Callable[[], Mapping[Source, Decoded]],
@@ -65,14 +65,14 @@ class Simulator:
         """Prepare.
 
         Args:
-            owner: knows the places of pods whose Bindings are not written yet.
-            inbox: the calls for the owner.
+            scheduler: knows the places of pods whose Bindings are not written yet.
+            inbox: the calls for the scheduler.
             config: of this process.
             parts: returns the texts of the configuration in force.
             limit_s: after which a simulation ends.
             command: of the child.
         """
-        self._owner: Final = owner
+        self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._config: Final = config
         self._parts: Final = parts
@@ -106,7 +106,7 @@ class Simulator:
         request = Request(
             change=change,
             texts=tuple(one.text for one in self._parts().values()),
-            scheduler_names=self._owner.planner.settings.scheduler_names,
+            scheduler_names=self._scheduler.cluster.settings.scheduler_names,
             hami_config=self._config.hami_config,
             trusted=tuple(sorted(self._config.trusted)),
             promised=await self._promised(),
@@ -131,9 +131,9 @@ class Simulator:
 
     async def _promised(self) -> tuple[Promised, ...]:
         await self._inbox.settled()
-        ledger, work, now_s = self._owner.ledger, Work(time.monotonic), int(time.time())
+        ledger, work, now_s = self._scheduler.cluster.ledger, Work(time.monotonic), int(time.time())
         found: list[Promised] = []
-        for placement in [one.placement for one in self._owner.life if one.placement is not None]:
+        for placement in [one.placement for one in self._scheduler.cluster.queue if one.placement is not None]:
             annotations = dict(ledger.told_of(placement))
             if placement.dialect is not None:
                 stamp = Stamp(node=placement.node, now_s=now_s, order=0)

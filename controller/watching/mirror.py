@@ -1,4 +1,4 @@
-"""Passes the objects of the API server to the owner in order: pods, nodes, groups, queues, and ConfigMaps.
+"""Passes the objects of the API server to the scheduler in order: pods, nodes, groups, queues, and ConfigMaps.
 
 `kube.reflector` lists and watches. This module defines the kinds of objects and their receivers.
 """
@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 
 from controller.actions import Announce, Subject, about_pod
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
 from core.claims import StorageKind
@@ -94,7 +94,7 @@ class Forgiving(Generic[_T]):
 
 
 class Told(Generic[_T]):
-    """A sink that passes the objects of one kind to the owner, in order."""
+    """A sink that passes the objects of one kind to the scheduler, in order."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Told(Generic[_T]):
         """Prepare.
 
         Args:
-            inbox: the calls for the owner.
+            inbox: the calls for the scheduler.
             replaced: receives the complete list, and whether the kind is served.
             changed: receives an added or changed object.
             gone: receives a deleted object.
@@ -127,16 +127,16 @@ class Told(Generic[_T]):
 
 
 class PodSink(Told[Pod]):
-    """Passes pods to the owner, and before that directly to *others*, which detects other schedulers."""
+    """Passes pods to the scheduler, and before that directly to *others*, which detects other schedulers."""
 
-    def __init__(self, owner: Owner, inbox: Inbox, others: SchedulerNames) -> None:
+    def __init__(self, scheduler: Scheduler, inbox: Inbox, others: SchedulerNames) -> None:
         super().__init__(
             inbox,
-            replaced=lambda pods, _: owner.pods_replaced(pods),
-            changed=owner.pod_changed,
-            gone=lambda pod: owner.pod_gone(pod.uid),
+            replaced=lambda pods, _: scheduler.pods_replaced(pods),
+            changed=scheduler.pod_changed,
+            gone=lambda pod: scheduler.pod_gone(pod.uid),
         )
-        self._owner: Final = owner
+        self._scheduler: Final = scheduler
         self._others: Final = others
         self._newest = ""
 
@@ -147,7 +147,7 @@ class PodSink(Told[Pod]):
         back = is_newer(self._newest, resource_version)
         self._newest = resource_version
         await self._inbox.put_and_wait(
-            partial(self._owner.pods_replaced, objects, resource_version, has_gone_back=back)
+            partial(self._scheduler.pods_replaced, objects, resource_version, has_gone_back=back)
         )
 
     async def on_event(self, kind: EventKind, value: Pod) -> None:
@@ -161,9 +161,9 @@ class PodSink(Told[Pod]):
         await super().on_event(kind, value)
 
 
-def node_sink(owner: Owner, inbox: Inbox) -> Told[Node]:
-    """Return a sink that passes nodes to the owner."""
-    nodes = owner.nodes
+def node_sink(scheduler: Scheduler, inbox: Inbox) -> Told[Node]:
+    """Return a sink that passes nodes to the scheduler."""
+    nodes = scheduler.nodes
     return Told(
         inbox,
         replaced=lambda objects, _: nodes.replaced(objects),
@@ -172,61 +172,61 @@ def node_sink(owner: Owner, inbox: Inbox) -> Told[Node]:
     )
 
 
-def forgiving_pods(owner: Owner) -> Forgiving[Pod]:
-    """Return a decoder of pods for *owner*."""
+def forgiving_pods(scheduler: Scheduler) -> Forgiving[Pod]:
+    """Return a decoder of pods for *scheduler*."""
 
     def salvage(text: bytes) -> Pod:
-        tables = owner.ledger.tables
+        tables = scheduler.cluster.ledger.tables
         return salvage_pod(
-            text, {name for one in owner.ledger.catalog.dialects.values() for name in one.resources(tables)}
+            text, {name for one in scheduler.cluster.ledger.catalog.dialects.values() for name in one.resources(tables)}
         )
 
     def so(pod: Pod) -> str:
         return "its node takes no new shares of what it names" if pod.node_name else "it is not placed"
 
-    return Forgiving(decode_pod, salvage, _tells(owner, about_pod, so))
+    return Forgiving(decode_pod, salvage, _tells(scheduler, about_pod, so))
 
 
-def forgiving_nodes(owner: Owner) -> Forgiving[Node]:
-    """Return a decoder of nodes for *owner*."""
+def forgiving_nodes(scheduler: Scheduler) -> Forgiving[Node]:
+    """Return a decoder of nodes for *scheduler*."""
 
     def about(node: Node) -> Subject:
         return Subject(kind="Node", name=node.name, uid=node.uid)
 
-    return Forgiving(decode_node, salvage_node, _tells(owner, about, lambda _: "nothing is placed there"))
+    return Forgiving(decode_node, salvage_node, _tells(scheduler, about, lambda _: "nothing is placed there"))
 
 
-def _forgiving_groups(kind: GroupKind, owner: Owner) -> Forgiving[GroupSpec]:
+def _forgiving_groups(kind: GroupKind, scheduler: Scheduler) -> Forgiving[GroupSpec]:
     def about(spec: GroupSpec) -> Subject:
         return Subject(kind="PodGroup", namespace=spec.key.namespace, name=spec.key.name, uid=spec.uid)
 
-    tell = _tells(owner, about, lambda _: "none of its members is placed")
+    tell = _tells(scheduler, about, lambda _: "none of its members is placed")
     return Forgiving(DECODERS[kind], partial(salvage_group, kind), tell)
 
 
-def _forgiving_queues(owner: Owner) -> Forgiving[QueueSpec]:
+def _forgiving_queues(scheduler: Scheduler) -> Forgiving[QueueSpec]:
     def about(queue: QueueSpec) -> Subject:
         return Subject(kind="Queue", name=queue.name, uid=queue.uid)
 
-    return Forgiving(decode_queue, salvage_queue, _tells(owner, about, lambda _: "it takes no groups"))
+    return Forgiving(decode_queue, salvage_queue, _tells(scheduler, about, lambda _: "it takes no groups"))
 
 
-def _forgiving_hyper_nodes(owner: Owner) -> Forgiving[HyperNode]:
+def _forgiving_hyper_nodes(scheduler: Scheduler) -> Forgiving[HyperNode]:
     def about(found: HyperNode) -> Subject:
         return Subject(kind="HyperNode", name=found.name, uid="")
 
-    return Forgiving(decode_hyper_node, salvage_hyper_node, _tells(owner, about, lambda _: "it has no nodes"))
+    return Forgiving(decode_hyper_node, salvage_hyper_node, _tells(scheduler, about, lambda _: "it has no nodes"))
 
 
-def _forgiving_quotas(owner: Owner) -> Forgiving[ResourceQuota]:
+def _forgiving_quotas(scheduler: Scheduler) -> Forgiving[ResourceQuota]:
     def about(quota: ResourceQuota) -> Subject:
         return Subject(kind="ResourceQuota", namespace=quota.namespace, name=quota.name, uid="")
 
-    return Forgiving(decode_quota, salvage_quota, _tells(owner, about, lambda _: "no pod waits for it"))
+    return Forgiving(decode_quota, salvage_quota, _tells(scheduler, about, lambda _: "no pod waits for it"))
 
 
 def _tells(
-    owner: Owner, about: Callable[[_T], Subject], so: Callable[[_T], str]
+    scheduler: Scheduler, about: Callable[[_T], Subject], so: Callable[[_T], str]
 ) -> Callable[[_T, InvalidRequestError], None]:
     """Return a function that reports an unreadable object and its effect in log and event."""
 
@@ -240,16 +240,16 @@ def _tells(
             reason=str(error),
         )
         message = f"cannot be read by cardshare, so {so(found)}: {error}"
-        owner.planner.actions.append(Announce(about=subject, reason="ObjectUnreadable", message=message))
+        scheduler.cluster.actions.append(Announce(about=subject, reason="ObjectUnreadable", message=message))
 
     return tell
 
 
 def pods_reflector(
-    source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Pod], others: SchedulerNames
+    source: Source, scheduler: Scheduler, inbox: Inbox, decode: Forgiving[Pod], others: SchedulerNames
 ) -> Reflector[Pod]:
-    """Return a reflector that passes every pod of the cluster to the owner."""
-    return Reflector(source, PODS_PATH, decode=decode, sink=PodSink(owner, inbox, others), pace=_PACE)
+    """Return a reflector that passes every pod of the cluster to the scheduler."""
+    return Reflector(source, PODS_PATH, decode=decode, sink=PodSink(scheduler, inbox, others), pace=_PACE)
 
 
 async def pods_on(source: listing.Source, node: NodeName) -> Sequence[Pod]:
@@ -263,73 +263,73 @@ async def pods_on(source: listing.Source, node: NodeName) -> Sequence[Pod]:
     return (await listing.list_all(source, PODS_PATH, page_decoder(decode_pod), selectors=selectors)).items
 
 
-def nodes_reflector(source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Node]) -> Reflector[Node]:
-    """Return a reflector that passes every node to the owner."""
-    return Reflector(source, _NODES_PATH, decode=decode, sink=node_sink(owner, inbox), pace=_PACE)
+def nodes_reflector(source: Source, scheduler: Scheduler, inbox: Inbox, decode: Forgiving[Node]) -> Reflector[Node]:
+    """Return a reflector that passes every node to the scheduler."""
+    return Reflector(source, _NODES_PATH, decode=decode, sink=node_sink(scheduler, inbox), pace=_PACE)
 
 
-def groups_reflector(source: Source, kind: GroupKind, owner: Owner, inbox: Inbox) -> Reflector[GroupSpec]:
+def groups_reflector(source: Source, kind: GroupKind, scheduler: Scheduler, inbox: Inbox) -> Reflector[GroupSpec]:
     """Return a reflector of PodGroups of *kind*, which may not be installed, at any served version."""
-    groups = owner.groups
+    groups = scheduler.cluster.groups
 
     def replaced(objects: Sequence[GroupSpec], served: bool) -> Iterator[None]:
         return groups.replaced(kind, objects, served=served, api=reflector.path.removesuffix(f"/{PODGROUPS}"))
 
     sink = Told(inbox, replaced=replaced, changed=groups.changed, gone=lambda spec: groups.gone(spec.key))
-    decode = _forgiving_groups(kind, owner)
+    decode = _forgiving_groups(kind, scheduler)
     newest, *older = (f"{api}/{PODGROUPS}" for api in APIS[kind])
     reflector = Reflector(source, newest, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True, older=older)
     return reflector
 
 
-def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[QueueSpec]:
+def queues_reflector(source: Source, scheduler: Scheduler, inbox: Inbox) -> Reflector[QueueSpec]:
     """Return a reflector of Volcano's queues, which may not be installed."""
-    groups = owner.groups
+    groups = scheduler.cluster.groups
     sink = Told(
         inbox,
         replaced=lambda objects, served: groups.queues_replaced(objects, served=served),
         changed=groups.queue_changed,
         gone=lambda queue: groups.queue_gone(queue.name),
     )
-    decode = _forgiving_queues(owner)
+    decode = _forgiving_queues(scheduler)
     return Reflector(source, QUEUES_PATH, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
-def hyper_nodes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[HyperNode]:
+def hyper_nodes_reflector(source: Source, scheduler: Scheduler, inbox: Inbox) -> Reflector[HyperNode]:
     """Return a reflector of Volcano's HyperNodes, which may not be installed."""
-    groups = owner.groups
+    groups = scheduler.cluster.groups
     sink = Told(
         inbox,
         replaced=lambda objects, _: groups.hyper_nodes_replaced(objects),
         changed=groups.hyper_node_changed,
         gone=groups.hyper_node_gone,
     )
-    decode = _forgiving_hyper_nodes(owner)
+    decode = _forgiving_hyper_nodes(scheduler)
     return Reflector(source, HYPER_NODES_PATH, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
-def jobs_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[JobSpec]:
+def jobs_reflector(source: Source, scheduler: Scheduler, inbox: Inbox) -> Reflector[JobSpec]:
     """Return a reflector of Volcano's Jobs, which may not be installed."""
-    jobs = owner.jobs
+    jobs = scheduler.jobs
     sink = Told(inbox, replaced=lambda objects, _: jobs.replaced(objects), changed=jobs.changed, gone=jobs.gone)
     return Reflector(source, JOBS_PATH, decode=decode_job, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
-def quotas_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceQuota]:
+def quotas_reflector(source: Source, scheduler: Scheduler, inbox: Inbox) -> Reflector[ResourceQuota]:
     """Return a reflector of ResourceQuotas."""
-    quotas = owner.planner.state.books.quotas
+    quotas = scheduler.cluster.budgets.quotas
     sink = Told(
         inbox,
         replaced=lambda objects, _: quotas.replaced(objects),
         changed=quotas.changed,
         gone=quotas.gone,
     )
-    return Reflector(source, _QUOTAS_PATH, decode=_forgiving_quotas(owner), sink=sink)
+    return Reflector(source, _QUOTAS_PATH, decode=_forgiving_quotas(scheduler), sink=sink)
 
 
-def budgets_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[DisruptionBudget]:
+def budgets_reflector(source: Source, scheduler: Scheduler, inbox: Inbox) -> Reflector[DisruptionBudget]:
     """Return a reflector of disruption budgets."""
-    occupants = owner.occupants
+    occupants = scheduler.cluster.occupants
     sink = Told(
         inbox,
         replaced=lambda objects, _: occupants.budgets_replaced(objects),
@@ -339,20 +339,20 @@ def budgets_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[D
     return Reflector(source, _BUDGETS_PATH, decode=decode_disruption_budget, sink=sink)
 
 
-def namespaces_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Namespace]:
+def namespaces_reflector(source: Source, scheduler: Scheduler, inbox: Inbox) -> Reflector[Namespace]:
     """Return a reflector of namespaces and their labels."""
     sink = Told(
         inbox,
-        replaced=lambda objects, _: owner.namespaces_replaced(objects),
-        changed=owner.namespace_changed,
-        gone=owner.namespace_gone,
+        replaced=lambda objects, _: scheduler.namespaces_replaced(objects),
+        changed=scheduler.namespace_changed,
+        gone=scheduler.namespace_gone,
     )
     return Reflector(source, _NAMESPACES_PATH, decode=decode_namespace, sink=sink)
 
 
-def priority_classes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[PriorityClass]:
+def priority_classes_reflector(source: Source, scheduler: Scheduler, inbox: Inbox) -> Reflector[PriorityClass]:
     """Return a reflector of PriorityClasses, which groups name."""
-    groups = owner.groups
+    groups = scheduler.cluster.groups
     sink = Told(
         inbox,
         replaced=lambda objects, _: groups.classes_replaced(objects),
@@ -362,23 +362,23 @@ def priority_classes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Re
     return Reflector(source, _CLASSES_PATH, decode=decode_priority_class, sink=sink, pace=_OPTIONAL)
 
 
-def storage_reflector(source: Source, owner: Owner, inbox: Inbox, kind: StorageKind) -> Reflector[Any]:
+def storage_reflector(source: Source, scheduler: Scheduler, inbox: Inbox, kind: StorageKind) -> Reflector[Any]:
     """Return a reflector of claims, volumes, or other storage objects, each of which may not be served."""
-    claims = owner.claims
+    claims = scheduler.claims
     sink = _sink(inbox, claims.stores[kind], replaced=partial(claims.replaced, kind))
     path, decode = STORAGE[kind]
     return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
-def resource_claims_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceClaim]:
+def resource_claims_reflector(source: Source, scheduler: Scheduler, inbox: Inbox) -> Reflector[ResourceClaim]:
     """Return a reflector of the claims of dynamic resource allocation, which may not be served."""
-    path, sink = f"{_RESOURCES_PATH}/resourceclaims", _sink(inbox, owner.uses.claims)
+    path, sink = f"{_RESOURCES_PATH}/resourceclaims", _sink(inbox, scheduler.uses.claims)
     return Reflector(source, path, decode=decode_resource_claim, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
-def resource_slices_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceSlice]:
+def resource_slices_reflector(source: Source, scheduler: Scheduler, inbox: Inbox) -> Reflector[ResourceSlice]:
     """Return a reflector of the devices of such claims, which may not be served."""
-    path, sink = f"{_RESOURCES_PATH}/resourceslices", _sink(inbox, owner.uses.slices)
+    path, sink = f"{_RESOURCES_PATH}/resourceslices", _sink(inbox, scheduler.uses.slices)
     return Reflector(source, path, decode=decode_resource_slice, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
@@ -395,9 +395,9 @@ def _sink(inbox: Inbox, store: Store[_T], replaced: Callable[[Sequence[_T]], Ite
     return Told(inbox, replaced=lambda objects, _: whole(objects), changed=put, gone=drop)
 
 
-def documents_reflector(source: Source, owner: Owner, inbox: Inbox, place: Place) -> Reflector[ConfigMap]:
+def documents_reflector(source: Source, scheduler: Scheduler, inbox: Inbox, place: Place) -> Reflector[ConfigMap]:
     """Return a reflector of the ConfigMaps about nodes at one place."""
-    nodes = owner.nodes
+    nodes = scheduler.nodes
     sink: Told[ConfigMap] = Told(
         inbox,
         replaced=lambda objects, _: nodes.documents_replaced(place, objects),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import structlog
 
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.documents import places
 from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
@@ -74,7 +74,7 @@ class Watches:
 
     def __init__(
         self,
-        owner: Owner,
+        scheduler: Scheduler,
         inbox: Inbox,
         configuration: Follower | None,
         trusted: frozenset[str],
@@ -83,16 +83,16 @@ class Watches:
         """Begin with none.
 
         Args:
-            owner: receives the objects.
-            inbox: the calls for the owner.
+            scheduler: receives the objects.
+            inbox: the calls for the scheduler.
             configuration: follows the configuration's texts; None: it never changes.
             trusted: namespaces whose third-party ConfigMaps are trusted.
             others: receives pods too.
         """
         self.reflectors: Final[dict[str, Reflector[Any]]] = {}
-        self.nodes_read: Final = forgiving_nodes(owner)
-        self.pods_read: Final = forgiving_pods(owner)
-        self._owner: Final = owner
+        self.nodes_read: Final = forgiving_nodes(scheduler)
+        self.pods_read: Final = forgiving_pods(scheduler)
+        self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._configuration: Final = configuration
         self._trusted: Final = trusted
@@ -112,7 +112,7 @@ class Watches:
         """
         self._follow_groups(tasks, transport)
         tasks.create_task(self._follow_budgets(transport), name="follow disruption budgets")
-        namespaces = self.reflectors["namespaces"] = namespaces_reflector(transport, self._owner, self._inbox)
+        namespaces = self.reflectors["namespaces"] = namespaces_reflector(transport, self._scheduler, self._inbox)
         tasks.create_task(namespaces.run(), name="reflect namespaces")
         await self._follow_quotas(tasks, transport)
         await self._follow_documents(tasks, transport)
@@ -121,8 +121,8 @@ class Watches:
         await self._follow_hyper_nodes(tasks, transport)
         # Nodes first, because a pod is counted on its node.
         for name, reflector in (
-            ("nodes", nodes_reflector(transport, self._owner, self._inbox, self.nodes_read)),
-            ("pods", pods_reflector(transport, self._owner, self._inbox, self.pods_read, self._others)),
+            ("nodes", nodes_reflector(transport, self._scheduler, self._inbox, self.nodes_read)),
+            ("pods", pods_reflector(transport, self._scheduler, self._inbox, self.pods_read, self._others)),
         ):
             self.reflectors[name] = reflector
             tasks.create_task(reflector.run(), name=f"reflect {name}")
@@ -130,17 +130,17 @@ class Watches:
 
     def _follow_groups(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow queues, groups of all kinds, and the classes that groups name; each may not be installed."""
-        self.reflectors["queues"] = queues_reflector(transport, self._owner, self._inbox)
+        self.reflectors["queues"] = queues_reflector(transport, self._scheduler, self._inbox)
         for kind, name in _GROUPS.items():
-            self.reflectors[name] = groups_reflector(transport, kind, self._owner, self._inbox)
-        self.reflectors[_CLASSES] = priority_classes_reflector(transport, self._owner, self._inbox)
+            self.reflectors[name] = groups_reflector(transport, kind, self._scheduler, self._inbox)
+        self.reflectors[_CLASSES] = priority_classes_reflector(transport, self._scheduler, self._inbox)
         for name in ("queues", *_GROUPS.values(), _CLASSES):
             tasks.create_task(self.reflectors[name].run(), name=f"reflect {name}")
 
     async def _follow_storage(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow claims, volumes and related objects; only pods with claims wait for them."""
         for kind in StorageKind:
-            self.reflectors[kind] = storage_reflector(transport, self._owner, self._inbox, kind)
+            self.reflectors[kind] = storage_reflector(transport, self._scheduler, self._inbox, kind)
             tasks.create_task(self.reflectors[kind].run(), name=f"reflect {kind}")
         for kind in StorageKind:
             await _listed_or_forbidden(self.reflectors[kind])
@@ -154,7 +154,7 @@ class Watches:
 
     async def _follow_quotas(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow ResourceQuotas; no pod is placed before they are known, unless they may not be read."""
-        reflector = self.reflectors[_QUOTAS] = quotas_reflector(transport, self._owner, self._inbox)
+        reflector = self.reflectors[_QUOTAS] = quotas_reflector(transport, self._scheduler, self._inbox)
         tasks.create_task(reflector.run(), name="reflect ResourceQuotas")
         await _listed_or_forbidden(reflector)
         if _is_forbidden(reflector):
@@ -165,7 +165,7 @@ class Watches:
 
     async def _follow_hyper_nodes(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow HyperNodes; if served, they are known before any pod is placed by them."""
-        reflector = self.reflectors[_HYPER_NODES] = hyper_nodes_reflector(transport, self._owner, self._inbox)
+        reflector = self.reflectors[_HYPER_NODES] = hyper_nodes_reflector(transport, self._scheduler, self._inbox)
         tasks.create_task(reflector.run(), name="reflect HyperNodes")
         await _listed_or_forbidden(reflector)
         if _is_forbidden(reflector):
@@ -177,8 +177,8 @@ class Watches:
     async def _follow_resource_claims(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow resource claims; if served, they are known before any pod is placed."""
         found: dict[str, Reflector[Any]] = {
-            "resourceslices": resource_slices_reflector(transport, self._owner, self._inbox),
-            "resourceclaims": resource_claims_reflector(transport, self._owner, self._inbox),
+            "resourceslices": resource_slices_reflector(transport, self._scheduler, self._inbox),
+            "resourceclaims": resource_claims_reflector(transport, self._scheduler, self._inbox),
         }
         self.reflectors.update(found)
         for name, reflector in found.items():
@@ -195,22 +195,22 @@ class Watches:
 
     async def _follow_budgets(self, transport: Source) -> None:
         """Follow disruption budgets while preemption is enabled."""
-        preempting = self._owner.preempting
+        preempting = self._scheduler.preempting
         while True:
             while not preempting.is_on:  # noqa: ASYNC110 (there is no event for a change of the settings)
                 await asyncio.sleep(_FOLLOW_S)
-            reflector = self.reflectors[_BUDGETS] = budgets_reflector(transport, self._owner, self._inbox)
+            reflector = self.reflectors[_BUDGETS] = budgets_reflector(transport, self._scheduler, self._inbox)
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(reflector.run(), name="reflect disruption budgets")
                 while preempting.is_on:  # noqa: ASYNC110
                     await asyncio.sleep(_FOLLOW_S)
                 running.cancel()
             del self.reflectors[_BUDGETS]
-            await self._inbox.put_in_time(self._owner.occupants.forget_budgets)
+            await self._inbox.put_in_time(self._scheduler.cluster.occupants.forget_budgets)
 
     async def jobs(self, transport: Source) -> None:
         """Follow Volcano's Jobs while this process admits its groups and its queues are served."""
-        groups = self._owner.groups
+        groups = self._scheduler.cluster.groups
 
         def is_wanted() -> bool:
             return groups.governs and bool(groups.queues_served)
@@ -218,14 +218,14 @@ class Watches:
         while True:
             while not is_wanted():  # noqa: ASYNC110 (there is no event for a change of the settings)
                 await asyncio.sleep(_FOLLOW_S)
-            reflector = self.reflectors[_JOBS] = jobs_reflector(transport, self._owner, self._inbox)
+            reflector = self.reflectors[_JOBS] = jobs_reflector(transport, self._scheduler, self._inbox)
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(reflector.run(), name="reflect Jobs of Volcano")
                 while is_wanted():  # noqa: ASYNC110
                     await asyncio.sleep(_FOLLOW_S)
                 running.cancel()
             del self.reflectors[_JOBS]
-            await self._inbox.put_in_time(lambda: self._owner.jobs.replaced(()))
+            await self._inbox.put_in_time(lambda: self._scheduler.jobs.replaced(()))
 
     def notes(self) -> list[str]:
         """Return problems that do not prevent decisions, one line each."""
@@ -262,7 +262,7 @@ class Watches:
         return all(not self.reflectors[name].state and self.age_s(name) <= MAX_AGE_S for name in _WEIGHTY)
 
     async def catch_up(self, calls: Calls) -> None:
-        """Wait until the owner knows all writes to pods that were made before this call."""
+        """Wait until the scheduler knows all writes to pods that were made before this call."""
         wanted = await _newest_version(calls)
         reflector = self.reflectors["pods"]
         try:
@@ -284,7 +284,9 @@ class Watches:
 
     def _places(self) -> list[Place]:
         return [
-            place for place in places(self._owner.planner.ledger.catalog) if believes(place.namespace, self._trusted)
+            place
+            for place in places(self._scheduler.cluster.ledger.catalog)
+            if believes(place.namespace, self._trusted)
         ]
 
     async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
@@ -293,7 +295,7 @@ class Watches:
         They are needed to read nodes: without them, an unhealthy chip would count as healthy.
         """
         for place in self._places():
-            found = self._documents[place.title] = documents_reflector(transport, self._owner, self._inbox, place)
+            found = self._documents[place.title] = documents_reflector(transport, self._scheduler, self._inbox, place)
             self.reflectors[place.title] = found
             tasks.create_task(found.run(), name=f"reflect {place.title}")
         for place in self._places():

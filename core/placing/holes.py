@@ -13,7 +13,7 @@ from core.catalog import Catalog
 from core.model import NodeName
 from core.node_state import NodeState
 from core.nodefit import Amounts
-from core.placing.pack import RESOURCES, Ground, Lost, Tables, ground, score, steps_free
+from core.placing.pack import RESOURCES, Ground, HoleValues, Lost, ground, score, steps_free
 from core.port.cards import Placed
 from core.port.optional import PackingByCard
 from core.settings import DialectName
@@ -32,7 +32,7 @@ class Grounds:
 
     __slots__ = ("_catalog", "_known", "tables")
 
-    def __init__(self, catalog: Catalog, tables: Tables) -> None:
+    def __init__(self, catalog: Catalog, tables: HoleValues) -> None:
         self._catalog: Final = catalog
         self.tables: Final = tables
         self._known: Final[dict[tuple[NodeName, DialectName], tuple[int, Ground]]] = {}

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from core.ledger import Ledger
 from core.model import NodeName, PodUid
-from core.placing.pack import NO_TABLES, Asked, Mix, Request, Size, Stock, Table, Tables, taken
+from core.placing.pack import NO_HOLE_VALUES, Asked, HoleValues, Mix, Request, Size, Stock, Table, taken
 from core.placing.shape import Shape
 from core.settings import DialectName, Policy
 
@@ -44,7 +44,7 @@ class Learning:
         self._ledger: Final = ledger
         self._seen: Final[set[PodUid]] = set()
         self.mix: Final = Mix()
-        self.tables = NO_TABLES
+        self.tables = NO_HOLE_VALUES
         self.is_due = False
         self.made_of = 0
         self.known: tuple[Known, ...] = ()
@@ -89,7 +89,7 @@ class Learning:
                     yield False
             by_size[size] = self.mix.table(asked, stock.have, stock.cards[size])
             yield False
-        tables = Tables(by_size)
+        tables = HoleValues(by_size)
         self.made_of = self.mix.seen
         self.known = tuple([self._known(size, stock, table) for size, table in list(by_size.items())[:_TOLD_MAX]])
         has_moved = not tables.is_like(self.tables)

@@ -23,7 +23,7 @@ STEPS: Final = 100
 RESOURCES: Final = (names.CPU, names.MEMORY)
 # So many pods are looked ahead. Beyond 100 the tables believe that every hole is sold one day, and packing gets worse.
 _ROUNDS: Final = 60
-# Tables are made anew after so many pods, and then after every so many.
+# HoleValues are made anew after so many pods, and then after every so many.
 _FIRST: Final = (50, 100, 200, 400, 800)
 _EVERY: Final = 1000
 # A pod counts half of one that asked so many pods later.
@@ -37,7 +37,7 @@ _SCARCE_FROM: Final = 0.97
 _SCARCE_OVER: Final = 0.05
 _SCARCE_MORE: Final = 0.1
 _SCARCE_KEPT: Final = 0.01
-# Tables that differ by less than this part lead to the same places, nearly always.
+# HoleValues that differ by less than this part lead to the same places, nearly always.
 _MOVED: Final = 0.01
 # Scores that differ by less than this are equal.
 _DIGITS: Final = 9
@@ -107,7 +107,7 @@ class Table(NamedTuple):
 NOTHING_KNOWN: Final = Table((0.0,) * (STEPS + 1), ((names.CPU, 10_000 / STEPS),))
 
 
-class Tables:
+class HoleValues:
     """What is known at one moment of each size of card."""
 
     __slots__ = ("by_size",)
@@ -119,14 +119,14 @@ class Tables:
         """What is known of cards of *size*."""
         return self.by_size.get(size, NOTHING_KNOWN)
 
-    def is_like(self, other: "Tables") -> bool:
+    def is_like(self, other: "HoleValues") -> bool:
         """Whether *other* says nearly the same of every size."""
         mine, others = self.by_size, other.by_size
         return mine.keys() == others.keys() and all(mine[size].is_like(others[size]) for size in mine)
 
 
 # Before pods were seen.
-NO_TABLES: Final = Tables({})
+NO_HOLE_VALUES: Final = HoleValues({})
 
 
 class Lost(NamedTuple):
@@ -169,7 +169,7 @@ class Ground(NamedTuple):
     lost: Lost
 
 
-def ground(tables: Tables, dialect: DialectName, holes: Iterable[Hole]) -> Ground:
+def ground(tables: HoleValues, dialect: DialectName, holes: Iterable[Hole]) -> Ground:
     """The cards of which *holes* are left."""
     lost, kept, free = 0.0, 0.0, 0
     needed: dict[str, float] = {}

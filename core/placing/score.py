@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from core import names, nodefit
 from core.model import NodeName, Toleration
 from core.nodefit import NodeFacts
-from core.placing.pack import NO_TABLES, Tables
+from core.placing.pack import NO_HOLE_VALUES, HoleValues
 from core.settings import NodeWeights, Policy, Settings
 from core.topology.leaning import FULL
 from core.topology.preferred import Preferred
@@ -46,7 +46,7 @@ class NodePolicy:
     cards: Policy
     weight: int
     others: NodeWeights = field(default_factory=NodeWeights)
-    tables: Tables | None = None
+    tables: HoleValues | None = None
 
     def rank(self, score: float, tie_ppm: int, name: NodeName) -> Rank:
         """Where a node stands whose placement scored *score*."""
@@ -67,7 +67,7 @@ def node_policy(settings: Settings) -> NodePolicy:
     """The policy that *settings* ask for; a weight below 0 counts as 0."""
     is_pack = settings.policy is Policy.PACK
     cards = Policy.BINPACK if is_pack else settings.policy
-    tables = NO_TABLES if is_pack else None
+    tables = NO_HOLE_VALUES if is_pack else None
     return NodePolicy(cards, max(settings.schedule_weight, 0), settings.node_weights, tables)
 
 

@@ -67,7 +67,7 @@ def _figures(pods: int) -> Iterator[tuple[str, float, str]]:
 
 
 def _noting_us() -> float:
-    recording = World(node("n1")).owner.recording
+    recording = World(node("n1")).scheduler.cluster.recording
     recording.begin()
     placed = [pod(f"p{at}", memory=1000) for at in range(_PLACED)]
     started_s = time.process_time()

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.metrics import Metrics
 from core.catalog import standard_catalog
 from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Toleration
@@ -48,27 +48,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Iterator[Result]:
     """Measure and yield the figures that the module's text lists."""
     clock = _Clock()
-    owner = Owner(standard_catalog(), _FLEET.tables, Settings(), metrics=Metrics(), clock=clock.now, wall=time.time)
+    scheduler = Scheduler(
+        standard_catalog(), _FLEET.tables, Settings(), metrics=Metrics(), clock=clock.now, wall=time.time
+    )
     gc.set_threshold(20_000, 10, 1000)  # as the controller does
-    _fill(owner, args.nodes)
-    _work(owner, clock, 1.0)
+    _fill(scheduler, args.nodes)
+    _work(scheduler, clock, 1.0)
     before_mib, cpu_s = _rss_mib(), time.process_time()
     for number in range(args.shapes):
-        owner.pod_changed(_waiting(number, args.shapes))
-        _work(owner, clock, _PACE_S)
+        scheduler.pod_changed(_waiting(number, args.shapes))
+        _work(scheduler, clock, _PACE_S)
     cpu_s = time.process_time() - cpu_s
-    refused = len(owner.life.refused_asks())
+    refused = len(scheduler.cluster.queue.refused_asks())
     if refused != args.shapes:
         raise RuntimeError(f"{refused} of {args.shapes} shapes are refused")
     release_s = time.process_time()
     for number in range(_RELEASES):
-        owner.pod_gone(PodUid(f"other-{number}-0"))
-        _work(owner, clock, 1.0)
+        scheduler.pod_gone(PodUid(f"other-{number}-0"))
+        _work(scheduler, clock, 1.0)
     release_s = time.process_time() - release_s
     again_s = time.process_time()
-    _work(owner, clock, owner.planner.settings.refused_retry_s)
+    _work(scheduler, clock, scheduler.cluster.settings.refused_retry_s)
     again_s = time.process_time() - again_s
-    kept = owner.planner.search.candidates.remembered
+    kept = scheduler.cluster.search.candidates.remembered
     params = {"nodes": args.nodes, "shapes": args.shapes}
     for metric, value, unit in (
         ("peak_rss_mib", peak_rss_mib(), "MiB"),
@@ -83,15 +85,15 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
         yield Result(metric=metric, value=value, unit=unit, params=params)
 
 
-def _fill(owner: Owner, nodes: int) -> None:
+def _fill(scheduler: Scheduler, nodes: int) -> None:
     for number in range(nodes):
         node = _FLEET.node(number)
-        owner.nodes.changed(replace(node, resource_version="1"))
+        scheduler.nodes.changed(replace(node, resource_version="1"))
         name = str(node.name)
         held = {"volcano.sh/vgpu-ids-new": f"GPU-{number:05d}-0,NVIDIA,{1000 + number % 50},10:"}
-        owner.pod_changed(_bound(f"share-{number}", name, "2", held))
+        scheduler.pod_changed(_bound(f"share-{number}", name, "2", held))
         for at in range(_OTHERS):
-            owner.pod_changed(_bound(f"other-{number}-{at}", name, "2", {}))
+            scheduler.pod_changed(_bound(f"other-{number}-{at}", name, "2", {}))
 
 
 class _Clock:
@@ -107,15 +109,15 @@ class _Clock:
         self._now_s = max(self._now_s, at_s)
 
 
-def _work(owner: Owner, clock: _Clock, for_s: float) -> None:
+def _work(scheduler: Scheduler, clock: _Clock, for_s: float) -> None:
     """Have all decided and asked that is due now and within the next *for_s*."""
     until_s = clock.now() + for_s
-    while owner.planner.plan(until_s) or owner.planner.next_due_s() <= until_s:
-        clock.skip_to(min(owner.planner.next_due_s(), until_s))
+    while scheduler.cycle.plan(until_s) or scheduler.cycle.next_due_s() <= until_s:
+        clock.skip_to(min(scheduler.cycle.next_due_s(), until_s))
     clock.skip_to(until_s)
-    owner.planner.actions.clear()
-    owner.planner.unreported.clear()
-    owner.wakes.unreported.clear()
+    scheduler.cluster.actions.clear()
+    scheduler.cluster.unreported.clear()
+    scheduler.cluster.requeue.unreported.clear()
 
 
 def _bound(name: str, node: str, cpu: str, annotations: dict[str, str]) -> Pod:

@@ -1,6 +1,6 @@
 """Memory over many pod lives: how much of it stays when 200,000 pods have come and gone.
 
-The controller's owner (queue, ledger, hand-off, planner) in one process, with the API server's side played, and time
+The controller's scheduler (queue, ledger, hand-off, cycle) in one process, with the API server's side played, and time
 virtual. Pods are placed, served and deleted; of every hundred some are refused, rejected by kubelet, deleted by
 force before they were served, or had a Binding of unknown outcome. Names, uids and owners never repeat, nor do shapes
 that fit nowhere; nodes are exchanged for others all the time. Seeded: the same lives every time.
@@ -88,9 +88,9 @@ class Soak:
         if kind < 7:
             world.loses(bind)
             for read in world.reads():
-                world.owner.pod_read(read.pod.uid, read.attempt, world.pods[read.pod.uid])
+                world.scheduler.pod_read(read.pod.uid, read.attempt, world.pods[read.pod.uid])
             for fence in world.fences():
-                world.owner.outcomes.not_fenced(fence.pod.uid, fence.attempt)
+                world.scheduler.outcomes.not_fenced(fence.pod.uid, fence.attempt)
             world.shows_bound(bind)
         else:
             world.accepts(bind)
@@ -107,13 +107,13 @@ class Soak:
         """Answer what is asked besides."""
         world = self.world
         for clear in world.actions(Clear):
-            world.owner.cleared(clear.pod.uid, done=True)
+            world.scheduler.cleared(clear.pod.uid, done=True)
         for read in world.reads():
-            world.owner.pod_read(read.pod.uid, read.attempt, world.pods.get(read.pod.uid))
+            world.scheduler.pod_read(read.pod.uid, read.attempt, world.pods.get(read.pod.uid))
         world.actions(Announce, Lock)
         # Whoever tells users takes these out.
-        world.owner.wakes.unreported.clear()
-        world.owner.planner.unreported.clear()
+        world.scheduler.cluster.requeue.unreported.clear()
+        world.scheduler.cluster.unreported.clear()
 
     def end(self, name: str) -> None:
         """A pod is over, and soon gone."""
@@ -127,9 +127,9 @@ class Soak:
         gone, self.made = self.nodes.popleft(), self.made + 1
         for one in [one for one in self.world.pods.values() if one.node_name == gone]:
             self.world.gone(one.name)
-        self.world.owner.nodes.gone(NodeName(gone))
+        self.world.scheduler.nodes.gone(NodeName(gone))
         self.nodes.append(f"n{self.made}")
-        self.world.owner.nodes.changed(_node(self.nodes[-1]))
+        self.world.scheduler.nodes.changed(_node(self.nodes[-1]))
 
 
 def _node(name: str) -> Node:

@@ -16,7 +16,7 @@ from core.model import Image, Node, NodeName, Pod, PodUid
 from core.node_set import NodeSet
 from core.placing.candidates import BYTES_MAX, Candidates
 from core.placing.decide import shape_of, shapes_by_way
-from core.placing.pack import Table, Tables, losses
+from core.placing.pack import HoleValues, Table, losses
 from core.placing.score import NodePolicy, node_policy
 from core.placing.shape import Shape, scan
 from core.settings import NodeWeights, Policy, Settings
@@ -410,7 +410,7 @@ def learnt(chance: Chance, rule: NodePolicy, ledger: Ledger) -> NodePolicy:
         size: Table(losses({chance.randint(1, 100): 1.0}), (("cpu", 100.0), ("memory", 2.0**30)), chance.random())
         for size in sorted(sizes, key=repr)
     }
-    return replace(rule, tables=Tables(by_size))
+    return replace(rule, tables=HoleValues(by_size))
 
 
 def test_the_best_is_that_of_a_scan_whatever_happens(monkeypatch):

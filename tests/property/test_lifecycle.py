@@ -67,7 +67,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 class PodLives:
-    """The controller's owner beside a twin of the API server, and between them a network."""
+    """The controller's scheduler beside a twin of the API server, and between them a network."""
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = BOTH
@@ -76,7 +76,7 @@ class PodLives:
             node(ELSEWHERE, cards=0),
             scheduler_names=BOTH,
         )
-        self.owner = self.world.owner
+        self.scheduler = self.world.scheduler
         self.api = TwinApi({f"{name}-0": TOTAL for name in NODES})
         self.made = 0
         self.shown = 0  # events that the mirror has shown
@@ -147,14 +147,14 @@ class PodLives:
 
     def mirror_lists(self) -> None:
         self.shown = len(self.api.events)
-        for _ in self.owner.pods_replaced(tuple(self.api.pods.values())):
+        for _ in self.scheduler.pods_replaced(tuple(self.api.pods.values())):
             pass
 
     def _show(self, kind: str, value) -> None:
         if kind == "DELETED":
-            self.owner.pod_gone(value.uid)
+            self.scheduler.pod_gone(value.uid)
         else:
-            self.owner.pod_changed(value)
+            self.scheduler.pod_changed(value)
 
     # ------------------------------------------------------------------ the controller and its calls
 
@@ -204,9 +204,9 @@ class PodLives:
             self.late.append(call)
         elif call.what == "bind":
             wait = Wait(Cause.BINDING_REFUSED, "forbidden") if fate == "is forbidden" else None
-            self.owner.outcomes.refused(call.uid, call.attempt, rest_s=1.0, wait=wait)
+            self.scheduler.outcomes.refused(call.uid, call.attempt, rest_s=1.0, wait=wait)
         else:
-            self.owner.outcomes.not_fenced(call.uid, call.attempt)
+            self.scheduler.outcomes.not_fenced(call.uid, call.attempt)
 
     def late_calls_come(self) -> None:
         while self.late:
@@ -224,30 +224,30 @@ class PodLives:
 
     def _lose(self, call: Request) -> None:
         if call.what == "bind":
-            self.owner.outcomes.lost(call.uid, call.attempt, "no answer")
+            self.scheduler.outcomes.lost(call.uid, call.attempt, "no answer")
         else:
-            self.owner.outcomes.not_fenced(call.uid, call.attempt)
+            self.scheduler.outcomes.not_fenced(call.uid, call.attempt)
 
     def _answer(self, call: Request, found) -> None:
         match call.what, found:
             case "bind", RefusedError():
-                self.owner.outcomes.contradicted(call.uid, call.attempt)
+                self.scheduler.outcomes.contradicted(call.uid, call.attempt)
             case "bind", _:
-                self.owner.outcomes.bound(call.uid, call.attempt)
+                self.scheduler.outcomes.bound(call.uid, call.attempt)
             case "fence", RefusedError():
-                self.owner.outcomes.not_fenced(call.uid, call.attempt)
+                self.scheduler.outcomes.not_fenced(call.uid, call.attempt)
             case "fence", _:
-                self.owner.fenced(call.uid, call.attempt, found)
+                self.scheduler.fenced(call.uid, call.attempt, found)
             case "read", _:
-                self.owner.pod_read(call.uid, call.attempt, None if isinstance(found, RefusedError) else found)
+                self.scheduler.pod_read(call.uid, call.attempt, None if isinstance(found, RefusedError) else found)
             case _:
-                self.owner.cleared(PodUid(call.uid), done=True)
+                self.scheduler.cleared(PodUid(call.uid), done=True)
 
     # ------------------------------------------------------------------ configuration
 
     def names_change(self, names: tuple[str, ...]) -> None:
         self.names = names
-        for _ in self.owner.configure(self.world.ledger.tables, Settings(scheduler_names=names)):
+        for _ in self.scheduler.configure(self.world.ledger.tables, Settings(scheduler_names=names)):
             pass
 
     # ------------------------------------------------------------------ what must hold
@@ -256,17 +256,19 @@ class PodLives:
         assert self.api.oversold() == {}
 
     def what_is_in_flight_is_what_the_stages_say(self) -> None:
-        life = self.owner.life
+        life = self.scheduler.cluster.queue
         counted = {stage: sum(1 for entry in life if entry.stage is stage) for stage in Stage}
         assert dict(life.counts()) == counted
-        open_ = {entry.pod.uid for entry in life if self.owner.planner.state.sent.state(entry.pod.uid) is not None}
-        assert len(self.owner.planner.state.sent) == len(open_)
+        open_ = {entry.pod.uid for entry in life if self.scheduler.cluster.sent.state(entry.pod.uid) is not None}
+        assert len(self.scheduler.cluster.sent) == len(open_)
         assert open_ <= {entry.pod.uid for entry in life if entry.stage in (Stage.BINDING, Stage.SETTLING)}
 
     def ends(self) -> None:
         """The network heals; calls that were given up come still, or never."""
         quiet = 0
-        while quiet < 20 or self.owner.handoff.waiting:  # of 30 s each; a line behind a deleted pod takes longer
+        while (
+            quiet < 20 or self.scheduler.cluster.handoff.waiting
+        ):  # of 30 s each; a line behind a deleted pod takes longer
             at = self.api.revision
             self.mirror_shows(len(self.api.events))
             while self.flying:
@@ -286,11 +288,11 @@ class PodLives:
         self._nothing_is_forgotten()
 
     def _nothing_is_forgotten(self) -> None:
-        owner, ledger = self.owner, self.world.ledger
-        assert len(owner.planner.state.sent) == 0
-        assert owner.handoff.in_flight == 0
+        scheduler, ledger = self.scheduler, self.world.ledger
+        assert len(scheduler.cluster.sent) == 0
+        assert scheduler.cluster.handoff.in_flight == 0
         for one in self.api.pods.values():
-            entry = owner.life.get(one.uid)
+            entry = scheduler.cluster.queue.get(one.uid)
             if one.node_name or one.finished or one.scheduler_name not in self.names:
                 assert entry is None, one
             else:

@@ -86,19 +86,19 @@ class NearWorld:
 
     def waiting_though_they_fit(self) -> list[str]:
         """Pods that are refused or held and would be placed if they were tried."""
-        owner, found = self.world.owner, []
-        for entry in owner.life:
-            unit = owner.planner.units.unit(entry)
+        scheduler, found = self.world.scheduler, []
+        for entry in scheduler.cluster.queue:
+            unit = scheduler.cluster.gangs.unit(entry)
             if entry.stage.value not in ("refused", "held") or not unit.members or not unit.is_complete:
                 continue
             with self.world.ledger.trial():
-                if not isinstance(place(self.world.ledger, owner.planner.search.candidates, unit), Refused):
+                if not isinstance(place(self.world.ledger, scheduler.cluster.search.candidates, unit), Refused):
                     found.append(entry.pod.name)
         return found
 
     def outside(self) -> list[str]:
         """Groups and subgroups of which those placed here are in no one domain, though they must be."""
-        groups, found = self.world.owner.groups, []
+        groups, found = self.world.scheduler.cluster.groups, []
         for spec in self.specs:
             pods = [one for one in groups.members(spec.key).values() if one.scheduler_name != "other"]
             placed = [(one, at) for one in pods if (at := self.world.ledger.node_of(one.uid)) is not None]

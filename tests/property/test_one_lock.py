@@ -80,10 +80,10 @@ class Site:
         if self.unseen:
             shown = self.unseen.pop(0)
             self.world.pods[shown.uid] = shown
-            self.world.owner.pod_changed(shown)
+            self.world.scheduler.pod_changed(shown)
 
     def the_mirror_shows_the_node(self) -> None:
-        self.world.owner.nodes.changed(self.node())
+        self.world.scheduler.nodes.changed(self.node())
 
     def the_controller_acts(self) -> None:
         self.world.now_s += self.chance.choice((0.01, 0.3, 2.0))
@@ -96,10 +96,10 @@ class Site:
             found = self.pods[bind.pod.uid]
             self.put(found, node_name=bind.node, annotations={**found.annotations, **bind.annotations})
             self.asking[found.uid] = [one for one in found.containers if one.limits.keys() & TO_ALLOCATE]
-            self.world.owner.outcomes.bound(bind.pod.uid, bind.attempt)
+            self.world.scheduler.outcomes.bound(bind.pod.uid, bind.attempt)
 
     def locks(self, action: Lock) -> None:
-        locks, node = self.world.owner.locks, self.node()
+        locks, node = self.world.scheduler.locks, self.node()
         key = locks.owner_of(action, node)
         step = locks.step(action, node, next((one for one in self.pods.values() if one.key == key), None))
         if isinstance(step, LockWait):

@@ -44,7 +44,7 @@ def test_it_becomes_quiet_although_all_who_leave_come_again(drawn):
     keys = [GroupKey(GroupKind.VOLCANO, "default", one.name) for one in known]
     groups = [GroupSpec(key=key, uid=key.name, resource_version="1", queue=key.name) for key in keys]
     world.groups_are(*groups, queues=[QueueSpec(name="top"), *known])
-    world.owner.occupants.budgets_replaced(())
+    world.scheduler.cluster.occupants.budgets_replaced(())
     made = 0
 
     def comes(name):
@@ -62,7 +62,7 @@ def test_it_becomes_quiet_although_all_who_leave_come_again(drawn):
         world.passes(1.0)
         for asked in world.actions(Preempt):
             last_s = world.now_s
-            world.owner.preempting.asked(asked.nomination)
+            world.scheduler.preempting.asked(asked.nomination)
             before = holdings(world)
             gone = [target.name for target, _ in asked.victims]
             for name in gone:

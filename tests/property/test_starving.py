@@ -81,7 +81,7 @@ class Stream:
         for name in self.idle:
             self.idle[name] = self.idle[name] + 1 if self.cards - self.taken(name) > 0 else 0
         self.idle_max = max(self.idle_max, *self.idle.values())
-        self.kept_s += self.world.owner.planner.barring.keeping_free.kept is not None
+        self.kept_s += self.world.scheduler.reservations.keeping_free.kept is not None
 
     def taken(self, name):
         found = 0
@@ -174,7 +174,7 @@ def test_nobody_waits_for_ever_whose_predecessors_end_in_time(nodes, cards, long
     assert stream.world.metrics.kept_free.labels("in_vain")._value.get() == 0
     # What is kept free goes back to the others at once.
     stream.passes()
-    assert stream.world.owner.planner.barring.keeping_free.kept is None
+    assert stream.world.scheduler.reservations.keeping_free.kept is None
 
 
 @settings(max_examples=6, deadline=None)
@@ -198,9 +198,9 @@ def test_who_is_of_a_higher_priority_goes_where_nodes_are_kept_free():
     stream = Stream(2, 4, 1, 30)
     stream.fill()
     stream.large()
-    while stream.world.owner.planner.barring.keeping_free.kept is None:
+    while stream.world.scheduler.reservations.keeping_free.kept is None:
         stream.passes()
-    assert stream.world.owner.planner.barring.keeping_free.kept is not None
+    assert stream.world.scheduler.reservations.keeping_free.kept is not None
     stream.world.adds(pod("urgent", memory=MIB, priority=1))
     for _ in range(40):
         stream.passes()
@@ -227,11 +227,11 @@ def test_what_one_needs_is_chosen_alike_whatever_the_order_in_which_nodes_and_po
             )
         world.adds(pod("large", memory=MIB, number=2))
         world.plan()
-        world.owner.nodes.changed(node("tiny", memory=MIB, slots=1))
+        world.scheduler.nodes.changed(node("tiny", memory=MIB, slots=1))
         world.adds(pod("small", memory=MIB, created_s=2_000_000_000))
         world.passes(2.0)
         world.passes(2.0)
-        kept = world.owner.planner.barring.keeping_free.kept
+        kept = world.scheduler.reservations.keeping_free.kept
         assert kept is not None
         chosen.add(kept.nodes)
     assert chosen == {frozenset({"n2"})}
@@ -254,7 +254,7 @@ def test_others_come_first_after_one_for_whom_it_was_in_vain():
     kept: list[str] = []
     for _ in range(60):
         world.passes(1.0)
-        found = world.owner.planner.barring.keeping_free.kept
+        found = world.scheduler.reservations.keeping_free.kept
         if found is not None and (not kept or kept[-1] != found.uid):
             kept.append(found.uid)
     assert kept == ["uid-four", "uid-two", "uid-four", "uid-two"]

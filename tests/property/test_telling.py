@@ -69,10 +69,10 @@ class Cluster:
     # ------------------------------------------------------------------ what happens
 
     def a_node_changes(self) -> None:
-        self.world.owner.nodes.changed(self._node(self.chance.randrange(4)))
+        self.world.scheduler.nodes.changed(self._node(self.chance.randrange(4)))
 
     def a_node_goes(self) -> None:
-        self.world.owner.nodes.gone(NodeName(f"n{self.chance.randrange(4)}"))
+        self.world.scheduler.nodes.gone(NodeName(f"n{self.chance.randrange(4)}"))
 
     def a_pod_comes(self) -> None:
         chance = self.chance
@@ -115,18 +115,18 @@ class Cluster:
                 world.accepts(bind)
                 if self.serves or self.chance.random() < 0.5:
                     world.serves(bind.pod.name)
-            world.owner.planner.actions.clear()
+            world.scheduler.cluster.actions.clear()
 
     # ------------------------------------------------------------------ what is true
 
     async def untrue(self) -> list[tuple[str, str, str]]:
         """Pods that no node takes, or that wait for their group: name, what is true, and what they were told."""
         found = []
-        for entry in list(self.world.owner.life):
+        for entry in list(self.world.scheduler.cluster.queue):
             said = entry.told.text if entry.told is not None else ""
             if entry.stage is Stage.REFUSED and isinstance(entry.parked, Shape):
                 answer, _ = await self.rig.teller.explain(entry.parked)
-                silent = self.world.owner.wakes.silent.get(entry.parked, ())
+                silent = self.world.scheduler.cluster.requeue.silent.get(entry.parked, ())
                 true = _reasons(explain.wait(answer, silent).message)
                 if true != _reasons(said):
                     found.append((entry.pod.name, true, said))

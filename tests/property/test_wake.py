@@ -36,7 +36,7 @@ class Twin:
 
     def a_node_is_there(self) -> None:
         chance, self.count = self.chance, self.count + 1
-        self.world.owner.nodes.changed(
+        self.world.scheduler.nodes.changed(
             node(
                 f"n{chance.randrange(4)}",
                 cards=chance.choice((1, 2)),
@@ -52,7 +52,7 @@ class Twin:
         )
 
     def a_node_goes(self) -> None:
-        self.world.owner.nodes.gone(NodeName(f"n{self.chance.randrange(4)}"))
+        self.world.scheduler.nodes.gone(NodeName(f"n{self.chance.randrange(4)}"))
 
     def a_pod_comes(self) -> None:
         chance, self.count = self.chance, self.count + 1
@@ -105,13 +105,13 @@ class Twin:
         if not self.flying:
             return
         bind = self.flying.pop(self.chance.randrange(len(self.flying)))
-        entry = self.world.owner.life.get(bind.pod.uid)
+        entry = self.world.scheduler.cluster.queue.get(bind.pod.uid)
         if entry is None or entry.attempt != bind.attempt or entry.stage is not Stage.BINDING:
             return
         if self.chance.random() < 0.1:
             self._vanishes(bind)
         elif self.chance.random() < 0.2:
-            self.world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=self.chance.choice((0.0, 1.0)))
+            self.world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=self.chance.choice((0.0, 1.0)))
         else:
             self.world.accepts(bind)
             self.world.serves(bind.pod.name)
@@ -121,7 +121,7 @@ class Twin:
         shown = self.world.pods[bind.pod.uid]
         self.world.loses(bind)
         for read in [one for one in self.world.reads() if one.pod.uid == shown.uid]:
-            self.world.owner.pod_read(read.pod.uid, read.attempt, None)
+            self.world.scheduler.pod_read(read.pod.uid, read.attempt, None)
             self.world.pods.pop(shown.uid)
             if self.chance.random() < 0.5:
                 self.world.shows(shown)
@@ -132,19 +132,19 @@ class Twin:
     def a_pod_is_mistrusted(self) -> None:
         """What leaves the queue by a mistake of ours takes no wake with it."""
         found = self._some()
-        ready = self.world.owner.life.get(found.uid) if found is not None else None
+        ready = self.world.scheduler.cluster.queue.get(found.uid) if found is not None else None
         if ready is not None and ready.stage is Stage.READY:
-            self.world.owner.outcomes.mistrust(ready)
+            self.world.scheduler.outcomes.mistrust(ready)
             self.world.reads_back(self.world.pods[ready.pod.uid])
 
     def one_thing_is_decided(self) -> None:
-        """The planner is interrupted after one step, so that more can happen between a wake and its decision."""
+        """The scheduler is interrupted after one step, so that more can happen between a wake and its decision."""
         self.world.now_s += 0.05
-        self.world.owner.planner.plan(self.world.now_s)
+        self.world.scheduler.cycle.plan(self.world.now_s)
         self.flying += self.world.actions(Bind)
 
     def _some(self):
-        woken = [entry.pod for entry in self.world.owner.life if entry.woken is not None]
+        woken = [entry.pod for entry in self.world.scheduler.cluster.queue if entry.woken is not None]
         pods = woken if woken and self.chance.random() < 0.7 else list(self.world.pods.values())
         return self.chance.choice(pods) if pods else None
 
@@ -152,12 +152,12 @@ class Twin:
 
     def passes(self) -> None:
         """Until all that has happened has been heard of."""
-        planner = self.world.owner.planner
+        cluster = self.world.scheduler.cluster
         for _ in range(4):
             self.world.passes(0.3)
         self.flying += self.world.actions(Bind)
         while self._is_at_work():
-            if not planner.state.has_room:
+            if not cluster.has_room:
                 self.a_binding_is_answered()
             self.world.passes(0.05)
             self.flying += self.world.actions(Bind)
@@ -165,18 +165,18 @@ class Twin:
 
     def _is_at_work(self) -> bool:
         """Whether something is due, or asked, or may wait for a Binding that is free."""
-        planner, now_s = self.world.owner.planner, self.world.now_s
+        cluster, now_s = self.world.scheduler.cluster, self.world.now_s
         # Questions that took long, by this clock, are followed by a pause of some times that.
-        is_asked = planner.wakes.due_s(now_s) < inf
-        return is_asked or not planner.state.has_room or planner.next_due_s() <= now_s + 0.05
+        is_asked = cluster.requeue.due_s(now_s) < inf
+        return is_asked or not cluster.has_room or self.world.scheduler.cycle.next_due_s() <= now_s + 0.05
 
     def nobody_sleeps_who_would_fit(self) -> None:
-        planner = self.world.owner.planner
-        for entry in self.world.owner.life:
+        cluster = self.world.scheduler.cluster
+        for entry in self.world.scheduler.cluster.queue:
             if entry.stage is Stage.REFUSED and not isinstance(entry.parked, Together):
                 shape = shape_of(entry.pod, self.world.ledger)
                 assert isinstance(shape, Shape)
-                found = scan(self.world.ledger, planner.search.policy, shape)
+                found = scan(self.world.ledger, cluster.search.policy, shape)
                 assert found is None, f"{entry.pod.name} sleeps, and {found} would take it"
             assert entry.woken is None or entry.stage is Stage.READY
 

@@ -29,7 +29,7 @@ def breaches(name: str) -> Iterator[tuple[str, str]]:
     core = [one for one in children("core") if one != "core.wire"]
     yield from {
         "rooms": [("core.names", "kube.versions"), ("runtime.backoff", "kube.versions"), ("webhook", "controller")],
-        "the command line stays outside the processes": [("cli.text", "controller.deciding.changes")],
+        "the command line stays outside the processes": [("cli.text", "controller.deciding.pending")],
         "inside the sandbox": [("sandbox.client", "sandbox.cluster")],
         "inside the core": [
             ("core.names", "core.errors"),

@@ -1,4 +1,4 @@
-"""The field without a network: an API server, kubelets and device plugins, step by step, around a controller's owner.
+"""The field without a network: an API server, kubelets and device plugins, step by step, around a `Scheduler`.
 
 Written from the protocol documents (nvidia 2.2, 2.4, 5.2, 7.2; Kubernetes' kubelet), not from the controller. Every
 part sees the API server's changes in order and with a lag of its own, and each takes one step at a time, so that any
@@ -189,9 +189,9 @@ class Field:
         for change in self.api.log[self._mirrored : self._mirrored + events]:
             self._mirrored += 1
             if change.gone:
-                self.world.owner.pod_gone(change.pod.uid)
+                self.world.scheduler.pod_gone(change.pod.uid)
             else:
-                self.world.owner.pod_changed(change.pod)
+                self.world.scheduler.pod_changed(change.pod)
         return True
 
     def control(self) -> bool:
@@ -200,7 +200,7 @@ class Field:
         for action in self.world.clears():
             self._clear(action)
         for read in self.world.reads():
-            self.world.owner.pod_read(read.pod.uid, read.attempt, self.api.pods.get(read.pod.uid))
+            self.world.scheduler.pod_read(read.pod.uid, read.attempt, self.api.pods.get(read.pod.uid))
         for fence in self.world.fences():
             self._fence(fence)
         self.world.announced()
@@ -209,15 +209,15 @@ class Field:
     def _clear(self, action: Clear) -> None:
         if action.pod.uid in self.api.pods:
             self.api.write(action.pod.uid, annotations=action.annotations)
-        self.world.owner.cleared(action.pod.uid, done=True)
+        self.world.scheduler.cleared(action.pod.uid, done=True)
 
     def _fence(self, action: Fence) -> None:
         pod = self.api.pods.get(action.pod.uid)
         if pod is None or pod.resource_version != action.version:
-            self.world.owner.pod_read(action.pod.uid, action.attempt, pod)
+            self.world.scheduler.pod_read(action.pod.uid, action.attempt, pod)
         else:
             now = self.api.write(pod.uid, scheduled_message=action.wait.message)
-            self.world.owner.fenced(pod.uid, action.attempt, now)
+            self.world.scheduler.fenced(pod.uid, action.attempt, now)
 
     def write_binding(self) -> bool:
         """One of the Bindings under way reaches the API server, and is answered; False if there is none."""
@@ -225,9 +225,9 @@ class Field:
             return False
         action = self._sent.pop(self.chance.randrange(len(self._sent)))
         if self.api.bind(action):
-            self.world.owner.outcomes.contradicted(action.pod.uid, action.attempt)
+            self.world.scheduler.outcomes.contradicted(action.pod.uid, action.attempt)
         else:
-            self.world.owner.outcomes.bound(action.pod.uid, action.attempt)
+            self.world.scheduler.outcomes.bound(action.pod.uid, action.attempt)
         return True
 
     # ------------------------------------------------------------------ kubelet

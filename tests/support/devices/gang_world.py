@@ -42,14 +42,14 @@ class Asked:
 
 
 class GangWorld:
-    """One cluster and its owner, and what happens to them."""
+    """One cluster and its scheduler, and what happens to them."""
 
     def __init__(self, seed: object) -> None:
         self.chance: Final = random.Random(f"gangs/{seed}")
         self.nodes: Final[dict[str, Node]] = {}
         self.asked: Final[dict[str, Asked]] = {}
         self.specs: Final[dict[str, GroupSpec]] = {}
-        # Groups that the owner has not been shown yet: whoever is of one waits for that, whatever fits.
+        # Groups that the scheduler has not been shown yet: whoever is of one waits for that, whatever fits.
         self.unseen: Final[set[str]] = set()
         self.limits: Final = {"small": {NUMBER: 4, "cpu": 9000}, "within": {"cpu": 5000}, "open": {}}
         # MiB of cards' memory in all that quotas leave the first of the namespaces, by quota.
@@ -72,7 +72,7 @@ class GangWorld:
     # ------------------------------------------------------------------ what happens
 
     def step(self) -> None:
-        """One thing happens; then the owner decides, and all is looked at."""
+        """One thing happens; then the scheduler decides, and all is looked at."""
         act = self.chance.choices(
             (self.add_pods, self.take_pod, self.end_pod, self.answer, self.add_node, self.take_node, self.change_group,
              self.change_queue, self.change_quota, self.restart, self.wait),
@@ -111,7 +111,7 @@ class GangWorld:
             key=key, uid=f"uid-{name}", resource_version=str(self.number), min_member=least, queue=queue
         )
         if self.chance.random() < 0.9:
-            self.world.owner.groups.changed(self.specs[name])
+            self.world.scheduler.cluster.groups.changed(self.specs[name])
         else:
             self.unseen.add(name)
         return name
@@ -147,7 +147,7 @@ class GangWorld:
                     self._serve(bind.pod.name)
             else:
                 self._break(bind.pod.name)
-                self.world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
+                self.world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt)
         for one in list(self.world.pods.values()):
             if one.node_name and not one.started and not one.finished and self.chance.random() < 0.5:
                 self._serve(one.name)
@@ -169,7 +169,7 @@ class GangWorld:
             made = node(name, cards=cards, memory=CARD_MIB, version=str(self.number))
             have = {**made.allocatable, "cpu": str(CPUS)}
             self.nodes[name] = replace(made, capacity=have, allocatable=have)
-            self.world.owner.nodes.changed(self.nodes[name])
+            self.world.scheduler.nodes.changed(self.nodes[name])
 
     def take_node(self) -> None:
         """A node goes with all its pods, those that are promised there too."""
@@ -178,7 +178,7 @@ class GangWorld:
             for one in [one for one in self.world.pods.values() if self._node_of(one) == name]:
                 self.take(one.name)
             del self.nodes[name]
-            self.world.owner.nodes.gone(NodeName(name))
+            self.world.scheduler.nodes.gone(NodeName(name))
 
     def change_group(self) -> None:
         """A group wants another number of members at once, or is seen at last."""
@@ -189,7 +189,7 @@ class GangWorld:
             if least > self.specs[name].min_member:
                 self.broken.add(name)
             self.specs[name] = replace(self.specs[name], min_member=least, resource_version=str(self.number))
-            self.world.owner.groups.changed(self.specs[name])
+            self.world.scheduler.cluster.groups.changed(self.specs[name])
             self.unseen.discard(name)
 
     def change_queue(self) -> None:
@@ -212,12 +212,12 @@ class GangWorld:
                 self.broken.add("queue within")
             self.limits["within"] = {"cpu": cpu}
         self.number += 1
-        self.world.owner.groups.queue_changed(self._queue(name))
+        self.world.scheduler.cluster.groups.queue_changed(self._queue(name))
 
     def change_quota(self) -> None:
         """A quota comes, goes or is another one."""
         name, cards = self.chance.choice("ab"), self.chance.choice((None, 0, 2, 5, 9))
-        quotas = self.world.owner.planner.state.books.quotas
+        quotas = self.world.scheduler.cluster.budgets.quotas
         if cards is None:
             self.quotas.pop(name, None)
             quotas.gone(_quota(name, 0))
@@ -235,7 +235,7 @@ class GangWorld:
         before = self.world
         self.world = World(*self.nodes.values(), keep_free_after_s=_AFTER_S, keep_free_for_s=self.keep_free_for_s)
         self.world.version, self.world.now_s = before.version, before.now_s
-        self.world.owner.planner.state.books.quotas.replaced([_quota(*one) for one in self.quotas.items()])
+        self.world.scheduler.cluster.budgets.quotas.replaced([_quota(*one) for one in self.quotas.items()])
         shown = sorted(before.pods.values(), key=lambda _: self.chance.random())
         if self.chance.random() < 0.5:
             self._show_groups()
@@ -372,7 +372,7 @@ class GangWorld:
 
         Nodes that are kept free for somebody are nobody else's.
         """
-        kept = self.world.owner.planner.barring.to(None)
+        kept = self.world.scheduler.reservations.to(None)
         free = {
             name: [self._has(name, NUMBER), self._has(name, "cpu") // 1000] for name in self.nodes if name not in kept
         }

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from controller.actions import Bind
 from controller.cards import card_series
-from controller.deciding.locks import Locks
+from controller.deciding.bind import Locks
 from controller.documents import Documents, places
 from core.admission.mutate import mutate
 from core.admission.rulebook import rulebook
@@ -102,11 +102,11 @@ def controller() -> Json:
         ConfigMap(namespace="toy-system", name="toy-n1", texts={"state": "well"}),
         gone=False,
     )
-    locks = Locks(standard_catalog(), Settings(node_lock=True), world.owner.handoff)
+    locks = Locks(standard_catalog(), Settings(node_lock=True), world.scheduler.cluster.handoff)
     lock = locks.of(TOY)
     return {
         "bind": [bind.node, dict(bind.annotations)],
-        "in_flight": world.owner.handoff.in_flight,
+        "in_flight": world.scheduler.cluster.handoff.in_flight,
         "explained": explained,
         "metrics": "".join(card_series(world.ledger, per_pod=True)),
         "cards": repr(cards_of(world.ledger)),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from controller.deciding import lifecycle, settling
+from controller.deciding import lifecycle
 
 PAGE: Final = Path(__file__).parents[3] / "docs/maintainers/pod-lifecycle.md"
 _SKIPPED: Final = (lifecycle.Event.LEAVE, lifecycle.Event.MISTRUST)
@@ -18,8 +18,8 @@ def page() -> str:
         for (before, event), after in lifecycle.TABLE.items()
         if event not in _SKIPPED
     )
-    attempts = _diagram((before, news, after) for (before, news), after in settling.TABLE.items())
-    made = iter((stages, f"    [*] --> {settling.State.SENT}\n{attempts}"))
+    attempts = _diagram((before, news, after) for (before, news), after in lifecycle.ATTEMPTS.items())
+    made = iter((stages, f"    [*] --> {lifecycle.AttemptState.SENT}\n{attempts}"))
     return re.sub(
         r"(?<=```mermaid\nstateDiagram-v2\n).*?(?=\n```)", lambda _: next(made), PAGE.read_text(), flags=re.DOTALL
     )

@@ -189,7 +189,7 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     30: (f"{_PLACING}::a_finished_pod_frees_its_cards_once_and_its_deletion_frees_nothing_more",),
     31: (
         f"{_CHANGE}::31_a_pod_that_was_turned_away_frees_its_share_once",
-        "unit/controller/handing_over/test_rests::an_owners_pods_go_elsewhere_after_three_failures_in_a_row",
+        "unit/controller/handing_over/test_node_cooldown::an_owners_pods_go_elsewhere_after_three_failures_in_a_row",
     ),
     32: (
         "unit/core/test_nodefit::a_pod_takes_the_larger_of_its_init_phase_and_its_containers_plus_overhead",
@@ -220,8 +220,8 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     ),
     40: ("unit/core/test_nodefit::static_rules_admit_or_say_why_not",),
     41: (
-        "unit/controller/test_beats::an_index_is_taken_once_the_handshake_of_a_replaced_plugin_is_old",
-        "unit/controller/test_beats::other_changes_of_the_node_do_not_make_the_handshake_young",
+        "unit/controller/test_heartbeats::an_index_is_taken_once_the_handshake_of_a_replaced_plugin_is_old",
+        "unit/controller/test_heartbeats::other_changes_of_the_node_do_not_make_the_handshake_young",
     ),
     42: (
         "unit/controller/deciding/test_locks::42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen",

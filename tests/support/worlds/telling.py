@@ -44,7 +44,7 @@ class Rig:
         self.recorder = recorder
         self.metrics = Metrics()
         self.teller = CountingWriter(
-            self.world.owner, self.calls, self.inbox, recorder, self.metrics, clock=self.now_s, wall=self.now_s
+            self.world.scheduler, self.calls, self.inbox, recorder, self.metrics, clock=self.now_s, wall=self.now_s
         )
 
     def now_s(self):
@@ -52,13 +52,13 @@ class Rig:
         return self._began_s + asyncio.get_running_loop().time()
 
     async def passes(self, seconds, step_s=0.1):
-        """Let time pass, with the owner at work every *step_s*."""
+        """Let time pass, with the scheduler at work every *step_s*."""
         end_s = self.now_s() + seconds
         while self.now_s() < end_s:
             self.world.now_s = self.now_s()
             self.inbox.work(self.now_s() + 1.0)
             self.world.plan()
-            if self.world.owner.wakes.unreported or self.world.owner.planner.unreported:
+            if self.world.scheduler.cluster.requeue.unreported or self.world.scheduler.cluster.unreported:
                 self.teller.wake.set()
             await asyncio.sleep(step_s)
 

@@ -1,11 +1,11 @@
-"""The controller's owner without an outside: builds nodes and pods, answers its actions, and moves its clock."""
+"""The controller's scheduler without an outside: builds nodes and pods, answers its actions, and moves its clock."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.actions import Action, Announce, Bind, Clear, Fence, Move, ReadPod
 from controller.deciding.lifecycle import Entry
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.metrics import Metrics
 from core import audit
 from core.catalog import Catalog, standard_catalog
@@ -59,14 +59,19 @@ made: list["World"] = []
 
 
 class World:
-    """An owner, its clock, and the API server's side of what it does."""
+    """A scheduler, its clock, and the API server's side of what it does."""
 
     def __init__(
-        self, *nodes: Node, catalog: Catalog | None = None, strict: bool = True, owner: type[Owner] = Owner, **settings
+        self,
+        *nodes: Node,
+        catalog: Catalog | None = None,
+        strict: bool = True,
+        scheduler: type[Scheduler] = Scheduler,
+        **settings,
     ) -> None:
         self.now_s = 1000.0
         self.metrics = Metrics()
-        self.owner: Owner = owner(
+        self.scheduler: Scheduler = scheduler(
             catalog or standard_catalog(),
             Tables(),
             Settings(**settings),
@@ -79,27 +84,27 @@ class World:
         self.version = 100
         made.append(self)
         for one in nodes:
-            self.owner.nodes.changed(one)
+            self.scheduler.nodes.changed(one)
 
     @property
     def ledger(self) -> Ledger:
-        return self.owner.ledger
+        return self.scheduler.cluster.ledger
 
     def configures(self, **settings) -> None:
-        """Have the owner judge everything anew under *settings*."""
-        for _ in self.owner.configure(self.ledger.tables, Settings(**settings)):
+        """Have the scheduler judge everything anew under *settings*."""
+        for _ in self.scheduler.configure(self.ledger.tables, Settings(**settings)):
             pass
 
     def audited(self) -> list[str]:
         """Where the ledger differs from one that is made anew of the pods as they were shown."""
-        ledger, life, found = self.ledger, self.owner.life, list[str]()
+        ledger, queue, found = self.ledger, self.scheduler.cluster.queue, list[str]()
         for name in ledger.states:
             node = ledger.node(name)
             assert node is not None
             pods = [ledger.counted(one.uid) or one for one in self.pods.values() if one.node_name == name]
             fresh = audit.rebuilt(ledger.catalog, ledger.tables, ledger.settings, [node], pods)
-            reserved = {uid for uid in ledger.holders(name) if life.get(uid) is not None} | ledger.nominated
-            reserved |= set(self.owner.vanished.uids)
+            reserved = {uid for uid in ledger.holders(name) if queue.get(uid) is not None} | ledger.nominated
+            reserved |= set(self.scheduler.vanished.uids)
             found += audit.differences(ledger, fresh, name, reserved=reserved, unsettled=())
         return found
 
@@ -110,7 +115,7 @@ class World:
         self.version += 1
         now = shown._replace(**({"resource_version": str(self.version)} | changes))
         self.pods[now.uid] = now
-        self.owner.pod_changed(now)
+        self.scheduler.pod_changed(now)
         return now
 
     def adds(self, *pods: Pod) -> None:
@@ -123,7 +128,7 @@ class World:
         if pod is not None and pod.started and not (pod.finished or by_force):
             self.shows(pod, phase=Phase.SUCCEEDED)
         self.pods.pop(PodUid(f"uid-{name}"), None)
-        self.owner.pod_gone(PodUid(f"uid-{name}"))
+        self.scheduler.pod_gone(PodUid(f"uid-{name}"))
 
     def seen(self, name: str) -> Pod:
         return self.pods[PodUid(f"uid-{name}")]
@@ -133,20 +138,20 @@ class World:
     ) -> None:
         """Show the groups of *kind*, which is installed, and for Volcano's the queues."""
         if kind is GroupKind.VOLCANO:
-            self.owner.groups.queues_replaced(queues, served=True)
-        for _ in self.owner.groups.replaced(kind, specs, served=True):
+            self.scheduler.cluster.groups.queues_replaced(queues, served=True)
+        for _ in self.scheduler.cluster.groups.replaced(kind, specs, served=True):
             pass
 
     def has_no_kind(self, kind: GroupKind = GroupKind.VOLCANO) -> None:
         """Show that a kind of groups is not installed."""
-        for _ in self.owner.groups.replaced(kind, (), served=False):
+        for _ in self.scheduler.cluster.groups.replaced(kind, (), served=False):
             pass
 
-    # what the owner does
+    # what the scheduler does
 
     def plan(self) -> None:
-        """Let the owner decide all that it can decide now."""
-        while self.owner.planner.plan(self.now_s + 1.0):
+        """Let the scheduler decide all that it can decide now."""
+        while self.scheduler.cycle.plan(self.now_s + 1.0):
             pass
 
     def passes(self, seconds: float) -> None:
@@ -156,10 +161,10 @@ class World:
 
     def actions(self, *kinds: type[Action]) -> list[Any]:
         """Take out the actions of *kinds*; the others stay."""
-        found = [action for action in self.owner.planner.actions if isinstance(action, kinds)]
-        rest = [action for action in self.owner.planner.actions if not isinstance(action, kinds)]
-        self.owner.planner.actions.clear()
-        self.owner.planner.actions.extend(rest)
+        found = [action for action in self.scheduler.cluster.actions if isinstance(action, kinds)]
+        rest = [action for action in self.scheduler.cluster.actions if not isinstance(action, kinds)]
+        self.scheduler.cluster.actions.clear()
+        self.scheduler.cluster.actions.extend(rest)
         return found
 
     def binds(self) -> list[Bind]:
@@ -178,20 +183,20 @@ class World:
         (read,) = self.reads()
         if found is not None:
             self.pods[found.uid] = found
-        self.owner.pod_read(read.pod.uid, read.attempt, found)
+        self.scheduler.pod_read(read.pod.uid, read.attempt, found)
 
     def fences(self) -> list[Fence]:
         return self.actions(Fence)
 
     def writes_fence(self) -> Pod:
-        """The one condition that is to be written is, and the owner told of the pod as it is then."""
+        """The one condition that is to be written is, and the scheduler told of the pod as it is then."""
         (fence,) = self.fences()
         self.version += 1
         before = self.pods[fence.pod.uid]
         assert before.resource_version == fence.version
         now = before._replace(resource_version=str(self.version), scheduled_message=fence.wait.message)
         self.pods[now.uid] = now
-        self.owner.fenced(fence.pod.uid, fence.attempt, now)
+        self.scheduler.fenced(fence.pod.uid, fence.attempt, now)
         return now
 
     def moves(self, *names: str) -> list[str]:
@@ -200,19 +205,19 @@ class World:
         for move in self.actions(Move):
             before = self.pods[move.pod.uid]
             if (names and move.pod.name not in names) or before.resource_version != move.version:
-                self.owner.not_moved(move.pod.uid)
+                self.scheduler.not_moved(move.pod.uid)
                 continue
             self.version += 1
             text = move.wait.message if move.wait is not None else before.scheduled_message
             now = before._replace(resource_version=str(self.version), scheduled_message=text)
             self.pods[now.uid] = now
-            self.owner.moved(move.pod.uid, move.version, now)
+            self.scheduler.moved(move.pod.uid, move.version, now)
             moved.append(move.pod.name)
         return moved
 
     def loses(self, bind: Bind, error: str = "no answer") -> None:
         """Nothing certain is heard of *bind*."""
-        self.owner.outcomes.lost(bind.pod.uid, bind.attempt, error)
+        self.scheduler.outcomes.lost(bind.pod.uid, bind.attempt, error)
 
     def clears(self) -> list[Clear]:
         return self.actions(Clear)
@@ -220,8 +225,8 @@ class World:
     # what the cluster does
 
     def accepts(self, bind: Bind) -> Pod:
-        """The Binding is written; the owner is told, the mirror shows it."""
-        self.owner.outcomes.bound(bind.pod.uid, bind.attempt)
+        """The Binding is written; the scheduler is told, the mirror shows it."""
+        self.scheduler.outcomes.bound(bind.pod.uid, bind.attempt)
         return self.shows_bound(bind)
 
     def shows_bound(self, bind: Bind) -> Pod:
@@ -248,7 +253,7 @@ class World:
 
     def entry(self, name: str) -> Entry:
         """The queue's entry of a pod that is in it."""
-        found = self.owner.life.get(PodUid(f"uid-{name}"))
+        found = self.scheduler.cluster.queue.get(PodUid(f"uid-{name}"))
         assert found is not None
         return found
 
@@ -259,5 +264,5 @@ class World:
         return found
 
     def stage(self, name: str) -> str:
-        entry = self.owner.life.get(PodUid(f"uid-{name}"))
+        entry = self.scheduler.cluster.queue.get(PodUid(f"uid-{name}"))
         return entry.stage.value if entry is not None else "none"

@@ -18,9 +18,9 @@ def shown(*, ready: bool = True, namespace: str = "") -> Cards:
     world.adds(pod("p"))
     world.placed()
     if not ready:
-        world.owner.nodes.changed(node("n1", memory=4000, ready=False, version="2"))
+        world.scheduler.nodes.changed(node("n1", memory=4000, ready=False, version="2"))
     world.gone("p", by_force=True)
-    answer = json.loads(json.dumps(held(world.owner, world.now_s)))
+    answer = json.loads(json.dumps(held(world.scheduler, world.now_s)))
     seen = Ledger(standard_catalog(), Tables(), Settings())
     seen.set_node(node("n1", memory=4000, ready=ready))
     return with_removed(cards_of(seen), answer["held"], namespace)
@@ -49,4 +49,4 @@ def test_nothing_is_held_of_a_pod_that_has_ended():
     world.adds(pod("p"))
     world.placed()
     world.gone("p")
-    assert held(world.owner, world.now_s) == {"held": []}
+    assert held(world.scheduler, world.now_s) == {"held": []}

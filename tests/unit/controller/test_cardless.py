@@ -52,7 +52,7 @@ def test_once_bound_it_is_counted_and_nothing_of_it_is_in_flight():
     world.accepts(bind)
     world.shows_bound(bind)
     assert world.ledger.states[NodeName("n1")].used["cpu"] == 3000
-    assert not world.owner.handoff.in_flight
+    assert not world.scheduler.cluster.handoff.in_flight
     world.adds(asks("q", "2"))
     assert world.binds() == []
 

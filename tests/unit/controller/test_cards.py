@@ -68,10 +68,10 @@ async def test_the_answer_for_a_pod_that_waits_names_stage_place_and_reason():
     async def nothing(shape):
         raise AssertionError(shape)
 
-    found = await answer(world.owner, Inbox(float), nothing, "default/b")
+    found = await answer(world.scheduler, Inbox(float), nothing, "default/b")
     assert (found["state"], found["node"], found["cards"]) == ("turn", "n1", [{"card": "n1-0", "share": "1000 MiB"}])
     assert "waits until the device plugin there has served" in found["text"]
-    assert (await answer(world.owner, Inbox(float), nothing, "default/nobody"))["state"] == UNKNOWN
+    assert (await answer(world.scheduler, Inbox(float), nothing, "default/nobody"))["state"] == UNKNOWN
 
 
 HOSTILE = (

@@ -45,9 +45,9 @@ def test_39_a_card_that_leaves_the_register_takes_its_share_along_and_has_it_aga
     held = {running(world, "p0", 800), running(world, "p1", 700)}
     assert held == {"g0", "g1"}
     before = used(world)
-    world.owner.nodes.changed(plain("2", ["g1"]))
+    world.scheduler.nodes.changed(plain("2", ["g1"]))
     assert used(world) == {"g1": before["g1"]}
-    world.owner.nodes.changed(plain("3", ["g0", "g1"]))
+    world.scheduler.nodes.changed(plain("3", ["g0", "g1"]))
     assert used(world) == before
     world.now_s += REST_S
     world.adds(pod("q", memory=500))
@@ -58,7 +58,7 @@ def test_39_a_card_that_leaves_the_register_takes_its_share_along_and_has_it_aga
 def test_39_another_order_moves_nothing(order):
     world = World(plain("1", ["g0", "g1"]))
     card = running(world, "p0", 800)
-    world.owner.nodes.changed(plain("2", order))
+    world.scheduler.nodes.changed(plain("2", order))
     world.now_s += REST_S
     assert {uuid: memory for uuid, memory in used(world).items() if memory} == {card: 800}
 
@@ -66,13 +66,13 @@ def test_39_another_order_moves_nothing(order):
 def test_39_half_the_memory_leaves_a_card_overfull_and_takes_nothing_new():
     world = World(plain("1", ["g0"]))
     running(world, "p0", 800)
-    world.owner.nodes.changed(plain("2", ["g0"], memory=500))
+    world.scheduler.nodes.changed(plain("2", ["g0"], memory=500))
     world.now_s += REST_S
     world.adds(pod("q", memory=100))
     assert world.binds() == []
     assert used(world) == {"g0": 800}
     assert world.holders("n1") == {"uid-p0"}
-    world.owner.nodes.changed(plain("3", ["g0"]))
+    world.scheduler.nodes.changed(plain("3", ["g0"]))
     world.now_s += REST_S
     assert len(world.binds()) == 1
 
@@ -80,8 +80,8 @@ def test_39_half_the_memory_leaves_a_card_overfull_and_takes_nothing_new():
 def test_37_other_cards_under_the_same_name_are_empty_and_the_pods_of_the_old_ones_are_kept():
     world = World(plain("1", ["g0"]))
     running(world, "p0", 800)
-    world.owner.nodes.gone(N1)
-    world.owner.nodes.changed(plain("9", ["h0"]))
+    world.scheduler.nodes.gone(N1)
+    world.scheduler.nodes.changed(plain("9", ["h0"]))
     world.now_s += REST_S
     assert used(world) == {"h0": 0}
     assert world.holders("n1") == {"uid-p0"}
@@ -92,11 +92,11 @@ def test_37_other_cards_under_the_same_name_are_empty_and_the_pods_of_the_old_on
 def test_38_an_unhealthy_card_takes_nothing_new_keeps_what_it_has_and_heals():
     world = World(plain("1", ["g0"]))
     running(world, "p0", 300)
-    world.owner.nodes.changed(with_cards("2", "g0,1000,false,hami-core"))
+    world.scheduler.nodes.changed(with_cards("2", "g0,1000,false,hami-core"))
     world.adds(pod("q", memory=100))
     assert world.binds() == []
     assert used(world) == {"g0": 300}
-    world.owner.nodes.changed(plain("3", ["g0"]))
+    world.scheduler.nodes.changed(plain("3", ["g0"]))
     world.now_s += REST_S
     (bind,) = world.binds()
     assert bind.pod.name == "q"
@@ -105,12 +105,12 @@ def test_38_an_unhealthy_card_takes_nothing_new_keeps_what_it_has_and_heals():
 def test_a_mode_that_is_switched_under_a_running_pod_closes_the_card_until_it_is_gone():
     world = World(plain("1", ["g0"]))
     running(world, "p0", 300)
-    world.owner.nodes.changed(with_cards("2", "g0,1000,true,mig"))
+    world.scheduler.nodes.changed(with_cards("2", "g0,1000,true,mig"))
     world.now_s += REST_S
     world.adds(pod("q", memory=100))
     assert world.binds() == []
     assert world.holders("n1") == {"uid-p0"}
-    world.owner.nodes.changed(plain("3", ["g0"]))
+    world.scheduler.nodes.changed(plain("3", ["g0"]))
     world.now_s += REST_S
     (bind,) = world.binds()
     assert (bind.pod.name, used(world)) == ("q", {"g0": 400})

@@ -61,14 +61,14 @@ def documents_of(world):
 
 def test_documents_reach_their_node_before_and_after_it_and_leave_it_when_they_vanish():
     world = World()
-    list(world.owner.nodes.documents_replaced(CHIPS, [chips_of("npu")]))
-    world.owner.nodes.changed(npu_node())
+    list(world.scheduler.nodes.documents_replaced(CHIPS, [chips_of("npu")]))
+    world.scheduler.nodes.changed(npu_node())
     assert documents_of(world)[DIRECT_DEVICES] == ILL
     before = world.ledger.states[NPU].offers
-    list(world.owner.nodes.documents_changed(CHIPS, chips_of("npu"), gone=True))
+    list(world.scheduler.nodes.documents_changed(CHIPS, chips_of("npu"), gone=True))
     assert documents_of(world) == {}
     assert world.ledger.states[NPU].offers != before
-    world.owner.nodes.changed(npu_node("2"))
+    world.scheduler.nodes.changed(npu_node("2"))
     assert documents_of(world) == {}
-    list(world.owner.nodes.documents_changed(CHIPS, chips_of("npu")))
+    list(world.scheduler.nodes.documents_changed(CHIPS, chips_of("npu")))
     assert world.ledger.states[NPU].offers == before

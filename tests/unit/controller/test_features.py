@@ -67,6 +67,6 @@ def test_a_pod_waits_until_a_node_declares_what_it_needs():
     assert shape is not None
     refused = explain.refused(world.ledger, shape, Policy.BINPACK)
     assert f"1 no declared feature {RESTARTS}" in explain.wait(refused).text
-    world.owner.nodes.changed(replace(node("n0", version="2"), features=(RESTARTS,)))
+    world.scheduler.nodes.changed(replace(node("n0", version="2"), features=(RESTARTS,)))
     world.passes(1.0)
     assert world.placed() == {"p": "n0"}

@@ -24,9 +24,9 @@ def group(name="high", version="1"):
 
 def world(*classes, of_group="high", **settings):
     found = World(node("n1"), **settings)
-    found.owner.groups.classes_replaced(classes)
+    found.scheduler.cluster.groups.classes_replaced(classes)
     found.groups_are(group(of_group), queues=[QueueSpec(name="default")])
-    found.owner.occupants.budgets_replaced(())
+    found.scheduler.cluster.occupants.budgets_replaced(())
     return found
 
 
@@ -61,11 +61,11 @@ def test_a_change_of_the_group_or_of_its_class_counts_at_once(how):
     found.adds(pod("alone", memory=MIB, priority=5), pod("member", **IN_G))
     found.placed()
     if how == "group":
-        found.owner.groups.changed(group("low", version="2"))
+        found.scheduler.cluster.groups.changed(group("low", version="2"))
     elif how == "class":
-        found.owner.groups.class_changed(PriorityClass("high", 1))
+        found.scheduler.cluster.groups.class_changed(PriorityClass("high", 1))
     else:
-        found.owner.groups.class_gone(HIGH)
+        found.scheduler.cluster.groups.class_gone(HIGH)
     found.gone("blocker")
     found.passes(1.0)
     assert first(found) == "alone"
@@ -92,7 +92,7 @@ def test_members_of_a_group_of_a_higher_class_do_not_leave_for_a_pod_of_a_lower_
     found.placed()
     found.adds(pod("alone", memory=MIB, priority=50))
     assert evicted(found) == []
-    found.owner.groups.class_changed(PriorityClass("high", 10))
+    found.scheduler.cluster.groups.class_changed(PriorityClass("high", 10))
     assert evicted(found, after_s=600.0) == ["member"]
 
 
@@ -104,7 +104,7 @@ def native(*more, **fields):
     found = World(node("n1"), *more, preemption=True, preemption_delay_s=30.0)
     spec = GroupSpec(key=NATIVE, uid="u", resource_version="1", queue="", **fields)
     found.groups_are(spec, kind=GroupKind.NATIVE)
-    found.owner.occupants.budgets_replaced(())
+    found.scheduler.cluster.occupants.budgets_replaced(())
     return found, spec
 
 
@@ -132,7 +132,7 @@ def test_a_minimum_that_is_lowered_later_counts_at_once():
     found, spec = native(min_member=2)
     found.adds(pod("a", memory=MIB, scheduling_group="g"))
     assert not found.placed()
-    found.owner.groups.changed(replace(spec, min_member=1, resource_version="2"))
+    found.scheduler.cluster.groups.changed(replace(spec, min_member=1, resource_version="2"))
     found.passes(1.0)
     assert list(found.placed()) == ["a"]
 
@@ -140,7 +140,7 @@ def test_a_minimum_that_is_lowered_later_counts_at_once():
 async def test_an_explanation_names_the_field_that_raised_the_priority():
     found, _ = native(min_member=2, priority=100)
     found.adds(pod("member", memory=MIB, scheduling_group="g"))
-    said = await answer(found.owner, Inbox(float), unasked, "default/member")
+    said = await answer(found.scheduler, Inbox(float), unasked, "default/member")
     assert "priority is 100, from spec.priority of its PodGroup" in said["text"]
 
 
@@ -151,6 +151,6 @@ async def unasked(shape):
 async def test_an_explanation_names_the_class_that_raised_the_priority():
     found = world(HIGH)
     found.adds(pod("member", **IN_G))
-    said = await answer(found.owner, Inbox(float), unasked, "default/member")
+    said = await answer(found.scheduler, Inbox(float), unasked, "default/member")
     assert said["priority"] == 100
     assert "priority is 100, from the PriorityClass 'high' of its group" in said["text"]

@@ -4,8 +4,7 @@ from collections import deque
 from typing import Any
 
 from controller.actions import Action, ReadOwner
-from controller.deciding.group_owners import ASKED_AGAIN_S, FRESH_S, GroupOwners
-from controller.deciding.pending import GROUP_GIVEN_S
+from controller.deciding.pending import ASKED_AGAIN_S, FRESH_S, GROUP_GIVEN_S, GroupOwners
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.waiting import Cause
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
@@ -34,7 +33,7 @@ def test_four_of_five_pods_wait_before_and_after_they_are_named():
     found.adds(*(pod(f"p{at}", **OF_A_SET) for at in range(4)))
     assert found.placed() == {}
     assert found.wait("p0").cause is Cause.WAITING_FOR_GROUP
-    found.owner.groups.changed(group(5))
+    found.scheduler.cluster.groups.changed(group(5))
     for at in range(4):
         found.shows(found.seen(f"p{at}"), annotations=NAMED)
     found.passes(2 * GROUP_GIVEN_S)
@@ -49,7 +48,7 @@ def answers(found, members):
     """The owners that are to be read say how many pods are placed together; who was read."""
     reads = found.actions(ReadOwner)
     for one in reads:
-        found.owner.pending.owners.answered(one.namespace, one.owner, members)
+        found.scheduler.pending.owners.answered(one.namespace, one.owner, members)
     found.passes(1.0)
     return [one.owner for one in reads]
 
@@ -91,7 +90,7 @@ def test_no_pod_is_placed_before_its_owner_was_read_and_one_without_an_answer_is
         reads += found.actions(ReadOwner)
         found.passes(1.0)
     assert [one.owner for one in reads] == ["ReplicaSet/web", "ReplicaSet/web"]
-    found.owner.pending.owners.answered("default", "ReplicaSet/web", 0)
+    found.scheduler.pending.owners.answered("default", "ReplicaSet/web", 0)
     found.passes(1.0)
     assert found.placed() == {"p": "n1"}
 

@@ -28,7 +28,7 @@ def clears(world):
     for one in found:
         before = world.pods[one.pod.uid]
         assert one.version == before.resource_version
-        world.owner.cleared(one.pod.uid, done=True)
+        world.scheduler.cleared(one.pod.uid, done=True)
         world.shows(before, annotations={**before.annotations, **one.annotations})
     return [(one.pod.name, dict(one.annotations)) for one in found]
 
@@ -87,7 +87,7 @@ def test_a_clearing_that_came_too_late_is_asked_for_again():
     world = World(node("n1"))
     shown = world.shows(pod("p", annotations=left_on("n1")))
     (first,) = world.clears()
-    world.owner.cleared(first.pod.uid, done=False)
+    world.scheduler.cleared(first.pod.uid, done=False)
     world.shows(shown, labels={"x": "y"})
     assert clears(world) == [("p", {TO_ALLOCATE: ""})]
     assert world.placed() == {"p": "n1"}
@@ -109,7 +109,7 @@ def test_so_does_who_took_it_off_after_our_binding_was_refused_because_of_it():
     shown = world.shows(pod("p"))
     (bind,) = world.binds()
     world.shows(shown, annotations=left_on("n1"))
-    world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
+    world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt)
     assert world.binds() == []
     world.shows(shown, annotations={})
     world.passes(0.5)

@@ -32,7 +32,7 @@ def told(world, name="p"):
 def told_by(world, name="p"):
     """What the controller tells, which remembers nodes that are gone."""
     ledger, shape = world.ledger, world.entry(name).shape
-    helping = Helping(world.owner.planner.search.kinds, shape, Policy.BINPACK)
+    helping = Helping(world.scheduler.cluster.search.kinds, shape, Policy.BINPACK)
     found = [refusal_on(ledger, shape, state, Policy.BINPACK) for state in ledger.states.values()]
     return explain.wait(explain.summed([one for one in found if one is not None], len(found), helping.told()))
 
@@ -48,7 +48,7 @@ def full(*more):
 def test_who_waits_for_a_new_nodes_cards_is_told_so_until_they_are_late():
     world = full()
     assert told(world).cause is Cause.UNSCHEDULABLE
-    world.owner.nodes.changed(newcomer("n2"))
+    world.scheduler.nodes.changed(newcomer("n2"))
     wait = told(world)
     assert wait.cause is Cause.NODE_JOINING
     assert "1 new, with no cards registered yet" in wait.text
@@ -63,7 +63,7 @@ def test_who_waits_for_a_new_nodes_cards_is_told_so_until_they_are_late():
 
 def test_a_pod_goes_to_a_new_node_once_its_cards_are_registered():
     world = full(newcomer("n2"))
-    world.owner.nodes.changed(node("n2", created_s=START_UNIX_S, version="2"))
+    world.scheduler.nodes.changed(node("n2", created_s=START_UNIX_S, version="2"))
     world.passes(0.1)
     assert world.placed()["p"] == "n2"
 
@@ -71,9 +71,9 @@ def test_a_pod_goes_to_a_new_node_once_its_cards_are_registered():
 def test_what_waits_is_told_anew_when_a_node_is_new_no_more():
     world = full(newcomer("n2"))
     world.passes(1.0)
-    world.owner.wakes.unreported.clear()
+    world.scheduler.cluster.requeue.unreported.clear()
     world.passes(65.0)
-    assert world.entry("p").shape in world.owner.wakes.unreported
+    assert world.entry("p").shape in world.scheduler.cluster.requeue.unreported
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_the_first_node_of_a_kind_that_settings_describe_or_that_was_there_befor
     world.adds(pod("p"))
     assert told(world).cause is Cause.NODE_JOINING
     world = World(node("n1", labels={TYPE: "gpu"}))
-    world.owner.nodes.gone(NodeName("n1"))
+    world.scheduler.nodes.gone(NodeName("n1"))
     world.adds(pod("p"))
     wait = told_by(world)
     assert (wait.cause, wait.text.endswith("A new node of type gpu (1 x T4) would take it.")) == (
         Cause.UNSCHEDULABLE,
         True,
     )
-    world.owner.nodes.changed(newcomer("n2"))
+    world.scheduler.nodes.changed(newcomer("n2"))
     assert told_by(world).cause is Cause.NODE_JOINING
 
 
@@ -136,7 +136,7 @@ def test_a_node_that_is_about_to_be_removed_takes_nobody_whatever_they_tolerate(
     assert wait.cause is Cause.UNSCHEDULABLE
     assert "1 about to be removed (" in wait.text
     assert "until n1 is no longer about to be removed" in wait.text
-    world.owner.nodes.changed(node("n1", version="2"))
+    world.scheduler.nodes.changed(node("n1", version="2"))
     world.passes(0.1)
     assert world.placed() == {"p": "n1"}
 
@@ -154,8 +154,8 @@ def test_a_pod_that_waits_its_turn_goes_elsewhere_when_its_node_is_to_be_removed
     world.adds(pod("p"), pod("q"))
     (first,) = world.binds()
     assert world.stage("q") == "turn"
-    world.owner.nodes.changed(node("n2"))
-    world.owner.nodes.changed(replace(node("n1", version="2"), deleting=True))
+    world.scheduler.nodes.changed(node("n2"))
+    world.scheduler.nodes.changed(replace(node("n1", version="2"), deleting=True))
     world.accepts(first)
     world.serves("p")
     world.passes(1.0)

@@ -10,8 +10,8 @@ from tests.support.devices.sizes import sizes
 LIVES = 900
 # What grows on purpose, and up to which bound.
 BOUNDED = {
-    "Owner.recording": "the last events of pods, of 100,000 of them within 128 MiB (tests/property/test_history.py)",
-    "Owner.ledger._log": "changes of nodes, 131,072 of them, for whoever reads them late",
+    "cluster.recording": "the last events of pods, of 100,000 of them within 128 MiB (tests/property/test_history.py)",
+    "ledger._log": "changes of nodes, 131,072 of them, for whoever reads them late",
     "candidates._memories": "shapes, 4,096 of them within a budget of bytes",
     "candidates._marks": "what other pods and images make of nodes, 256 sets of them",
     "candidates._rows": "rows of nodes, of those that are gone as many as there are, and 256",
@@ -31,11 +31,11 @@ def test_three_times_as_many_lives_leave_no_more_behind():
     soak = Soak(argparse.Namespace(seed=1, nodes=40))
     for number in range(LIVES):
         soak.live(number)
-    before = sizes(soak.world.owner)
+    before = sizes(soak.world.scheduler)
     for number in range(LIVES, 3 * LIVES):
         soak.live(number)
-    assert grown(before, sizes(soak.world.owner)) == {}
+    assert grown(before, sizes(soak.world.scheduler)) == {}
 
 
 def test_what_is_kept_for_ever_is_seen():
-    assert grown({"Owner.a": 40}, {"Owner.a": 40, "Owner.b": 100}) == {"Owner.b": (0, 100)}
+    assert grown({"Scheduler.a": 40}, {"Scheduler.a": 40, "Scheduler.b": 100}) == {"Scheduler.b": (0, 100)}

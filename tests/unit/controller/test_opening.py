@@ -1,6 +1,6 @@
 import pytest
 
-from controller.deciding import opening
+from controller.deciding import score
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.placing.candidates import Candidates
@@ -25,7 +25,7 @@ def left_idle(*pods, on=None):
         assert isinstance(shape, Shape)
         placement = decide(candidates, one, shape)
         assert placement is not None
-        left = opening.left_idle(ledger, placement)
+        left = score.left_idle(ledger, placement)
         ledger.reserve(placement)
     return left
 
@@ -55,13 +55,13 @@ def test_an_idle_node_with_an_unhealthy_card_is_idle():
 
 
 def test_waits_are_worth_the_part_that_is_left_idle():
-    assert [opening.worth_s(SETTINGS, part) for part in (0.0, 0.25, 0.26, 1.0)] == [0.0, 16.0, 16.0, 64.0]
+    assert [score.worth_s(SETTINGS, part) for part in (0.0, 0.25, 0.26, 1.0)] == [0.0, 16.0, 16.0, 64.0]
 
 
 def test_who_joins_a_line_leaves_time_for_slower_hand_offs_and_counts_what_it_has_waited():
-    assert opening.joined_s(SETTINGS, 1.0, 0.0) == 56.0
-    assert opening.joined_s(SETTINGS, 1.0, 30.0) == 26.0
-    assert opening.joined_s(SETTINGS, 0.5, 30.0) == 0.0
+    assert score.joined_s(SETTINGS, 1.0, 0.0) == 56.0
+    assert score.joined_s(SETTINGS, 1.0, 30.0) == 26.0
+    assert score.joined_s(SETTINGS, 0.5, 30.0) == 0.0
 
 
 def test_only_policies_that_pack_keep_idle_nodes_whole():

@@ -43,7 +43,7 @@ def unassigned(world):
 
 
 def rival(world):
-    world.owner.nodes.changed(with_gpus(node("n1")))
+    world.scheduler.nodes.changed(with_gpus(node("n1")))
     world.shows(whole("gpu"), node_name="n1")
 
 
@@ -89,7 +89,7 @@ async def test_no_text_of_one_namespace_names_a_pod_of_another(why):
     for _ in range(400):
         world.passes(1.0)
         texts += [one.message for one in world.announced() if one.about.namespace != SECRET]
-    entry = world.owner.life.get(mine.uid)
+    entry = world.scheduler.cluster.queue.get(mine.uid)
     assert entry is not None
     texts.append(entry.wait.text if entry.wait is not None else "")
 
@@ -97,7 +97,8 @@ async def test_no_text_of_one_namespace_names_a_pod_of_another(why):
         refusals = [
             found
             for state in world.ledger.states.values()
-            if (found := refusal_on(world.ledger, shape, state, world.owner.planner.search.policy.cards)) is not None
+            if (found := refusal_on(world.ledger, shape, state, world.scheduler.cluster.search.policy.cards))
+            is not None
         ]
         return explain.summed(refusals, len(world.ledger.states)), 0.0
 
@@ -112,8 +113,8 @@ async def test_no_text_of_one_namespace_names_a_pod_of_another(why):
             "containers": [{"name": "c", "resources": {"limits": {NUMBER: "1", "volcano.sh/vgpu-memory": "1000"}}}],
         },
     }
-    texts.append(json.dumps(await preview(world.owner, inbox, explained, json.dumps(document).encode())))
-    shown = await answer(world.owner, inbox, explained, mine.key)
+    texts.append(json.dumps(await preview(world.scheduler, inbox, explained, json.dumps(document).encode())))
+    shown = await answer(world.scheduler, inbox, explained, mine.key)
     assert any(texts)
     assert not [text for text in texts if SECRET in text]
     if why in {torn, unassigned, rival}:

@@ -1,6 +1,6 @@
 import pytest
 
-from controller.handing_over.marks import Keys
+from controller.handing_over.collision import CollisionKey
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings
 from core.tables import Tables, VgpuTable
@@ -23,15 +23,15 @@ def test_a_written_binding_is_kept_whether_the_answer_or_the_mirror_comes_first(
             world.accepts(bind)
         else:
             world.shows_bound(bind)
-            world.owner.outcomes.bound(bind.pod.uid, bind.attempt)
-        assert (world.stage("p"), world.owner.life.in_flight) == ("none", 0)
+            world.scheduler.outcomes.bound(bind.pod.uid, bind.attempt)
+        assert (world.stage("p"), world.scheduler.cluster.queue.in_flight) == ("none", 0)
         assert world.holders("n1") == {bind.pod.uid}
 
 
 def test_an_event_from_before_the_binding_frees_nothing():
     world = World(node("n1", memory=1000))
     bind = sent(world)
-    world.owner.outcomes.bound(bind.pod.uid, bind.attempt)
+    world.scheduler.outcomes.bound(bind.pod.uid, bind.attempt)
     world.shows(world.seen("p"), scheduled_reason="Unschedulable")
     world.adds(pod("q"))
     assert world.binds() == []
@@ -41,7 +41,7 @@ def test_an_event_from_before_the_binding_frees_nothing():
 def test_after_a_conflict_the_pod_is_read_and_decided_on_what_it_is_then():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    world.scheduler.outcomes.contradicted(bind.pod.uid, bind.attempt)
     assert (world.stage("p"), world.holders("n1"), world.binds()) == ("settling", {"uid-p"}, [])
     world.reads_back(pod("p", memory=7000, resource_version="555"))
     (again,) = world.binds()
@@ -52,7 +52,7 @@ def test_after_a_conflict_the_pod_is_read_and_decided_on_what_it_is_then():
 def test_while_a_pod_is_read_again_older_events_of_it_are_not_believed():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    world.scheduler.outcomes.contradicted(bind.pod.uid, bind.attempt)
     world.shows(world.seen("p"), annotations={"x": "old"}, resource_version="99")
     assert world.binds() == []
     assert world.stage("p") == "settling"
@@ -63,7 +63,7 @@ def test_a_pod_that_somebody_else_bound_first_is_counted_where_it_is():
     bind = sent(world)
     other = "n2" if bind.node == "n1" else "n1"
     theirs = {"volcano.sh/vgpu-ids-new": f"{other}-0,NVIDIA,1000,0:"}
-    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    world.scheduler.outcomes.contradicted(bind.pod.uid, bind.attempt)
     bound = pod("p", node_name=other, annotations=theirs, resource_version="900", started=True)
     world.reads_back(bound)
     assert world.stage("p") == "none"
@@ -77,7 +77,7 @@ def test_a_refusal_that_comes_after_the_mirror_showed_another_node_frees_nothing
     other = "n2" if bind.node == "n1" else "n1"
     theirs = {"volcano.sh/vgpu-ids-new": f"{other}-0,NVIDIA,1000,0:"}
     world.shows(world.seen("p"), node_name=other, annotations=theirs)
-    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    world.scheduler.outcomes.contradicted(bind.pod.uid, bind.attempt)
     assert world.reads() == []
     assert world.holders(other) == {"uid-p"}
 
@@ -90,7 +90,7 @@ def test_a_pod_that_is_gone_when_it_is_read_leaves_nothing(found):
     world.reads_back(found)
     assert world.stage("p") == "none"
     assert world.holders("n1") == set()
-    assert world.owner.handoff.in_flight == 0
+    assert world.scheduler.cluster.handoff.in_flight == 0
 
 
 def test_an_unconfirmed_binding_keeps_its_share():
@@ -100,7 +100,9 @@ def test_an_unconfirmed_binding_keeps_its_share():
     world.adds(pod("q"))
     assert world.binds() == []
     assert (world.stage("p"), world.stage("q")) == ("settling", "refused")
-    assert world.owner.handoff.busy(NodeName("n1"), Keys(DialectName("vgpu"), frozenset({("vgpu devices", 1)})))
+    assert world.scheduler.cluster.handoff.busy(
+        NodeName("n1"), CollisionKey(DialectName("vgpu"), frozenset({("vgpu devices", 1)}))
+    )
 
 
 def test_an_unconfirmed_binding_that_is_found_written_is_settled():
@@ -145,9 +147,9 @@ def test_a_fence_that_is_not_written_is_tried_again_later_each_time_and_nothing_
     for _ in range(5):
         (read,) = world.reads()
         delays.append(read.delay_s)
-        world.owner.pod_read(read.pod.uid, read.attempt, world.seen("p"))
+        world.scheduler.pod_read(read.pod.uid, read.attempt, world.seen("p"))
         (fence,) = world.fences()
-        world.owner.outcomes.not_fenced(fence.pod.uid, fence.attempt)
+        world.scheduler.outcomes.not_fenced(fence.pod.uid, fence.attempt)
     assert delays == [0.25, 0.25, 0.5, 1.0, 2.0]
     assert (world.stage("p"), world.holders("n1")) == ("settling", {"uid-p"})
 
@@ -174,7 +176,7 @@ def test_a_fence_that_moved_nothing_is_none():
     world.loses(bind)
     world.reads_back(world.seen("p"))
     (fence,) = world.fences()
-    world.owner.fenced(fence.pod.uid, fence.attempt, world.seen("p"))
+    world.scheduler.fenced(fence.pod.uid, fence.attempt, world.seen("p"))
     assert (world.stage("p"), world.holders("n1"), len(world.reads())) == ("settling", {"uid-p"}, 1)
 
 
@@ -188,10 +190,10 @@ def test_whatever_is_answered_to_the_next_binding_the_first_was_settled_before_i
     (second,) = world.binds()
     assert second.version == fenced.resource_version != first.version
     if kind == "throttled":
-        world.owner.outcomes.refused(second.pod.uid, second.attempt, rest_s=1.0)
+        world.scheduler.outcomes.refused(second.pod.uid, second.attempt, rest_s=1.0)
         assert world.holders("n1") == set()
     else:
-        world.owner.outcomes.contradicted(second.pod.uid, second.attempt)
+        world.scheduler.outcomes.contradicted(second.pod.uid, second.attempt)
         assert world.holders("n1") == {"uid-p"}
 
 
@@ -204,7 +206,7 @@ def test_a_later_version_shown_by_the_mirror_settles_a_binding_before_any_read_d
     newer = world.shows(before, annotations={"a": "b"})
     (again,) = world.binds()
     assert again.version == newer.resource_version
-    world.owner.pod_read(read.pod.uid, read.attempt, before)
+    world.scheduler.pod_read(read.pod.uid, read.attempt, before)
     assert (world.stage("p"), world.holders("n1"), world.reads()) == ("binding", {"uid-p"}, [])
 
 
@@ -217,7 +219,7 @@ def test_a_read_for_an_earlier_binding_settles_none_after_it():
     world.shows(late, annotations={"a": "b"})
     (again,) = world.binds()
     world.loses(again)
-    world.owner.pod_read(read.pod.uid, read.attempt, late)
+    world.scheduler.pod_read(read.pod.uid, read.attempt, late)
     assert (world.stage("p"), world.holders("n1")) == ("settling", {"uid-p"})
 
 
@@ -226,7 +228,7 @@ def test_what_is_shown_while_an_answer_is_waited_for_counts_when_it_has_come():
     bind = sent(world)
     changed = world.shows(world.seen("p"), containers=pod("p", memory=7000).containers)
     assert world.binds() == []
-    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=60.0)
+    world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=60.0)
     (again,) = world.binds()
     assert again.version == changed.resource_version
     assert ",7000," in again.annotations["volcano.sh/vgpu-ids-new"]
@@ -281,7 +283,7 @@ def test_a_pod_whose_schedulers_name_is_given_up_while_it_is_being_bound_is_not_
     bind = sent(world, scheduler_name="volcano")
     world.configures(scheduler_names=("cardshare",))
     if answer == "throttled":
-        world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)
+        world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)
     else:
         world.loses(bind)
         world.reads_back(world.seen("p"))
@@ -293,11 +295,11 @@ def test_a_pod_whose_schedulers_name_is_given_up_while_it_is_being_bound_is_not_
 def test_a_pod_that_a_throttled_binding_is_for_asks_under_the_rules_of_now():
     world = World(node("n1"))
     bind = sent(world, memory=3000)
-    for _ in world.owner.configure(
+    for _ in world.scheduler.configure(
         Tables(version=1, vgpu=VgpuTable(number_resource="x.example/n", memory_resource="x.example/m")), Settings()
     ):
         pass
-    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)
+    world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)
     assert (world.stage("p"), world.entry("p").shape) == ("held", None)
 
 
@@ -313,13 +315,13 @@ def test_a_wake_that_is_lost_with_its_pod_passes_on(how):
     world.now_s += 0.1
     shape = world.entry("first").shape
     assert shape is not None
-    assert world.owner.life.wake(shape)
+    assert world.scheduler.cluster.queue.wake(shape)
     assert world.stage("first") == "ready"
     world.ledger.opened.clear()  # all that was freed has been asked about
     if how == "gone":
         world.gone("first")
     elif how == "mistrusted":
-        world.owner.outcomes.mistrust(world.entry("first"))
+        world.scheduler.outcomes.mistrust(world.entry("first"))
     else:
         world.shows(world.seen("first"), containers=pod("first", memory=900_000).containers)
     assert [bind.pod.name for bind in world.binds()] == ["second"]
@@ -337,7 +339,7 @@ def test_an_unconfirmed_binding_of_a_pod_that_has_changed_is_over():
 def test_a_throttled_binding_rests_as_long_as_it_was_asked_to():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=3.0)
+    world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=3.0)
     assert world.holders("n1") == set()
     world.passes(2.9)
     assert world.binds() == []
@@ -350,7 +352,7 @@ def test_a_pod_whose_bindings_keep_failing_rests_longer_each_time():
     bind = sent(world)
     waits = []
     for _ in range(6):
-        world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
+        world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt)
         before_s = world.now_s
         while not (found := world.binds()):
             world.now_s += 0.25
@@ -362,8 +364,10 @@ def test_a_pod_whose_bindings_keep_failing_rests_longer_each_time():
 def test_a_binding_that_will_never_be_accepted_is_told_to_the_user_and_not_repeated_at_once():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=300.0, wait=Wait(Cause.BINDING_REFUSED, "refused"))
-    assert list(world.owner.planner.unreported) == [bind.pod.uid]
+    world.scheduler.outcomes.refused(
+        bind.pod.uid, bind.attempt, rest_s=300.0, wait=Wait(Cause.BINDING_REFUSED, "refused")
+    )
+    assert list(world.scheduler.cluster.unreported) == [bind.pod.uid]
     world.passes(299.0)
     assert world.binds() == []
     world.passes(2.0)
@@ -374,8 +378,8 @@ def test_a_pod_deleted_while_its_binding_is_in_flight_leaves_nothing():
     world = World(node("n1", memory=1000))
     bind = sent(world)
     world.gone("p")
-    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
-    assert (world.owner.life.in_flight, world.reads(), world.holders("n1")) == (0, [], set())
+    world.scheduler.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    assert (world.scheduler.cluster.queue.in_flight, world.reads(), world.holders("n1")) == (0, [], set())
     world.adds(pod("q"))
     assert len(world.binds()) == 1
 
@@ -383,7 +387,7 @@ def test_a_pod_deleted_while_its_binding_is_in_flight_leaves_nothing():
 def test_a_pod_that_is_being_deleted_when_it_is_read_is_let_go():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    world.scheduler.outcomes.contradicted(bind.pod.uid, bind.attempt)
     world.reads_back(pod("p", deleting=True, resource_version="900"))
     assert (world.stage("p"), world.binds()) == ("none", [])
 
@@ -392,8 +396,8 @@ def test_the_version_that_our_own_condition_made_counts_as_seen():
     world = World(node("n1", memory=1000))
     shown = world.shows(pod("p", memory=2000))
     world.plan()
-    world.owner.told(shown.uid, "text", "why", shown.resource_version, "500")
-    world.owner.nodes.changed(node("n2", memory=5000))
+    world.scheduler.told(shown.uid, "text", "why", shown.resource_version, "500")
+    world.scheduler.nodes.changed(node("n2", memory=5000))
     world.passes(0.1)
     (bind,) = world.binds()
     assert bind.version == "500"
@@ -404,7 +408,7 @@ def test_our_own_condition_hides_no_change_that_came_before_it():
     shown = world.shows(pod("p", memory=99_999))
     world.plan()
     newer = world.shows(shown, annotations={"a": "b"})
-    world.owner.told(shown.uid, "text", "why", shown.resource_version, "500")
+    world.scheduler.told(shown.uid, "text", "why", shown.resource_version, "500")
     assert world.entry("p").version == newer.resource_version
 
 
@@ -414,7 +418,7 @@ def test_after_a_restart_bound_pods_are_counted_and_those_in_flight_left_alone()
     bound = before.accepts(bind)
     world = World(node("n1", memory=2000))
     world.version = before.version
-    for _ in world.owner.pods_replaced([bound, pod("q")]):
+    for _ in world.scheduler.pods_replaced([bound, pod("q")]):
         pass
     assert world.binds() == []
     assert (world.clears(), world.stage("q")) == ([], "turn")
@@ -434,7 +438,7 @@ def test_a_pod_that_failed_before_it_was_served_is_cleared_and_frees_its_cards()
     world.adds(pod("q"))
     world.passes(0.1)
     assert world.binds() == []
-    world.owner.cleared(clear.pod.uid, done=True)
+    world.scheduler.cleared(clear.pod.uid, done=True)
     assert [one.pod.name for one in world.binds()] == ["q"]
 
 
@@ -444,12 +448,12 @@ def test_a_pod_whose_annotations_leave_no_room_for_its_assignment_is_told_so_and
     world.adds(pod("p", annotations={"notes": "\u00e9" * (length // 2)}))
     assert bool(world.binds()) is bound
     if not bound:
-        assert (world.stage("p"), world.holders("n1"), world.owner.handoff.in_flight) == ("held", set(), 0)
+        assert (world.stage("p"), world.holders("n1"), world.scheduler.cluster.handoff.in_flight) == ("held", set(), 0)
         assert world.wait("p").text == (
             "remove or shorten annotations; the longest is 'notes' with 262005 bytes: all have 262005 bytes, "
             "and with the assignment more than the 262144 that the API server accepts for one pod"
         )
-        assert list(world.owner.planner.unreported) == ["uid-p"]
+        assert list(world.scheduler.cluster.unreported) == ["uid-p"]
         world.shows(world.seen("p"), annotations={})
         assert len(world.binds()) == 1
 

@@ -69,7 +69,7 @@ def test_the_same_event_told_twice_is_nothing():
     world = World(node("n1"))
     shown = world.shows(pod("p"))
     assert len(world.binds()) == 1
-    world.owner.pod_changed(shown)
+    world.scheduler.pod_changed(shown)
     assert world.binds() == []
 
 
@@ -122,9 +122,9 @@ def test_what_vanished_while_nobody_watched_is_found_by_the_next_list():
     world.adds(pod("a"), pod("b"))
     world.placed()
     kept = world.seen("b")
-    for _ in world.owner.pods_replaced([kept]):
+    for _ in world.scheduler.pods_replaced([kept]):
         pass
-    for _ in world.owner.nodes.replaced([node("n1", memory=1000)]):
+    for _ in world.scheduler.nodes.replaced([node("n1", memory=1000)]):
         pass
     world.passes(6.0)
     assert sum(len(world.ledger.holders(name)) for name in world.ledger.states) + len(world.ledger.stray_pods()) == 1
@@ -135,7 +135,7 @@ def test_a_pod_that_asks_what_may_not_be_asked_waits_with_the_words_of_admission
     world = World(node("n1"))
     world.adds(pod("p", limits={NUMBER: "1", CORES: "150"}))
     assert world.binds() == []
-    assert list(world.owner.planner.unreported) == ["uid-p"]
+    assert list(world.scheduler.cluster.unreported) == ["uid-p"]
     held = world.wait("p").text
     assert held.startswith(f"container \"main\": limit {CORES}: found '150'")
     good = pod("p", limits={NUMBER: "1", CORES: "50"})
@@ -155,10 +155,10 @@ def test_a_change_of_status_alone_does_not_have_a_pod_decided_anew():
     world = World(node("n1"))
     world.adds(pod("p", memory=99_999))
     world.plan()
-    decisions = world.owner._metrics.decisions._value.get()
+    decisions = world.metrics.decisions._value.get()
     world.shows(world.seen("p"), scheduled_reason="Unschedulable", scheduled_message="because")
     world.plan()
-    assert world.owner._metrics.decisions._value.get() == decisions
+    assert world.metrics.decisions._value.get() == decisions
     assert world.entry("p").version == world.seen("p").resource_version
 
 
@@ -166,19 +166,19 @@ def test_a_node_that_appears_wakes_whom_it_helps_and_no_one_else():
     world = World(node("n1", memory=1000))
     world.adds(pod("big", memory=50_000), pod("small", memory=2000))
     assert world.binds() == []
-    decisions = world.owner._metrics.decisions._value.get()
-    world.owner.nodes.changed(node("n2", memory=3000))
+    decisions = world.metrics.decisions._value.get()
+    world.scheduler.nodes.changed(node("n2", memory=3000))
     world.passes(0.1)
     assert world.stage("small") == "binding"
     assert world.stage("big") == "refused"
-    assert world.owner._metrics.decisions._value.get() == decisions + 1
+    assert world.metrics.decisions._value.get() == decisions + 1
 
 
 def test_all_refused_pods_that_fit_after_one_change_are_placed_by_it():
     world = World(node("n1", memory=1000))
     world.adds(*[pod(f"p{i}", memory=2000, created_s=i) for i in range(5)])
     world.plan()
-    world.owner.nodes.changed(node("n2", memory=6000))
+    world.scheduler.nodes.changed(node("n2", memory=6000))
     world.passes(0.1)
     assert world.placed() == {"p0": "n2", "p1": "n2", "p2": "n2"}
 
@@ -187,11 +187,11 @@ def test_refused_pods_are_asked_about_again_after_the_longest_wait_at_the_latest
     world = World(node("n1"), refused_retry_s=300.0)
     world.adds(pod("p", memory=99_999))
     world.plan()
-    world.owner.wakes.unreported.clear()
-    assert world.owner.planner.next_due_s() <= world.now_s + 300.0
+    world.scheduler.cluster.requeue.unreported.clear()
+    assert world.scheduler.cycle.next_due_s() <= world.now_s + 300.0
     world.passes(301.0)
     world.passes(0.1)
-    assert len(world.owner.wakes.unreported) == 1
+    assert len(world.scheduler.cluster.requeue.unreported) == 1
 
 
 def test_what_no_rule_judges_yet_is_named_as_the_reason():
@@ -206,12 +206,12 @@ def test_a_register_that_cannot_be_read_sets_its_node_aside_with_an_event_and_th
     world = World(bad, node("good"))
     (event,) = world.announced()
     assert (event.about.kind, event.about.name, event.reason, event.warning) == ("Node", "bad", "CardsUnusable", True)
-    world.owner.nodes.changed(replace(bad, resource_version="2"))
+    world.scheduler.nodes.changed(replace(bad, resource_version="2"))
     assert world.announced() == []
     world.adds(pod("p"))
     assert [bind.node for bind in world.binds()] == ["good"]
-    world.owner.nodes.changed(node("bad", version="3"))
-    assert not world.owner.nodes.complaints
+    world.scheduler.nodes.changed(node("bad", version="3"))
+    assert not world.scheduler.nodes.complaints
 
 
 def test_a_pod_on_a_node_that_does_not_exist_is_reported():
@@ -229,7 +229,7 @@ def test_a_promise_that_the_ledger_cannot_keep_ends_the_process():
     entry = world.entry("a")
     assert entry.placement is not None
     with pytest.raises(InvariantError):
-        world.owner.planner.promises.reserve(entry, replace(entry.placement, node=NodeName("ghost")))
+        world.scheduler.reservations.reserve(entry, replace(entry.placement, node=NodeName("ghost")))
 
 
 class Wrong(Vgpu):
@@ -248,7 +248,7 @@ def test_a_node_about_which_we_are_wrong_is_set_aside_and_the_pod_goes_elsewhere
     assert (event.about.kind, event.about.name, event.reason) == ("Node", "n1", "NodeSetAside")
     assert "n1-0" in event.message
     assert ", with another pod)" in event.message
-    assert world.owner.ledger.aside.keys() == {"n1"}
+    assert world.scheduler.cluster.ledger.aside.keys() == {"n1"}
     world.adds(pod("r", memory=1500))
     assert world.binds() == []
     assert world.stage("r") == "refused"
@@ -262,11 +262,11 @@ def test_a_node_about_which_we_are_wrong_is_set_aside_and_the_pod_goes_elsewhere
 def test_a_contradiction_that_comes_again_of_a_node_set_aside_ends_the_process():
     world = World(node("n1"))
     error = NodeInvariantError("n1", "card x twice")
-    world.owner.planner.search.set_aside(error)
+    world.scheduler.cluster.search.set_aside(error)
     with pytest.raises(NodeInvariantError):
-        world.owner.planner.search.set_aside(error)
+        world.scheduler.cluster.search.set_aside(error)
     with pytest.raises(NodeInvariantError):
-        world.owner.planner.search.set_aside(NodeInvariantError("ghost", "card x twice"))
+        world.scheduler.cluster.search.set_aside(NodeInvariantError("ghost", "card x twice"))
 
 
 def test_pods_of_a_name_that_is_given_up_are_left_alone():
@@ -290,7 +290,7 @@ def test_memory_of_a_pod_without_cards_is_counted_on_its_node():
     asks = {NUMBER: "1", MEMORY: "10", "memory": "1Gi"}
     world.adds(pod("p", limits=asks))
     assert world.binds() == []
-    assert world.owner.carded == {}
+    assert world.scheduler.cluster.carded == {}
 
 
 def test_another_configuration_has_refused_and_held_pods_decided_anew():
@@ -306,7 +306,7 @@ def test_pods_are_read_anew_in_slices_when_the_configuration_changes():
     world = World(node("n1", memory=1000))
     world.adds(*[pod(f"p{i}", memory=2000) for i in range(100)])
     world.plan()
-    assert sum(1 for _ in world.owner.configure(world.ledger.tables, Settings())) >= 3
+    assert sum(1 for _ in world.scheduler.configure(world.ledger.tables, Settings())) >= 3
     assert [world.stage("p0"), world.stage("p99")] == ["ready", "ready"]
 
 
@@ -316,14 +316,14 @@ def test_a_refused_shape_is_asked_again_in_slices_after_much_of_the_cluster_chan
     world.plan()
     assert world.stage("p") == "refused"
     for i in range(1000):
-        world.owner.nodes.changed(node(f"n{i}", memory=2000 if i else 5000, version="2"))
+        world.scheduler.nodes.changed(node(f"n{i}", memory=2000 if i else 5000, version="2"))
     world.now_s += 1
     steps = 1
-    while world.owner.planner.plan(world.now_s):
+    while world.scheduler.cycle.plan(world.now_s):
         steps += 1
         # More changes all the time, so that the order is never whole, are no reason never to ask.
         for i in range(250):
-            world.owner.nodes.changed(node(f"n{i}", memory=2000 + steps if i else 5000, version=f"{steps + 2}"))
+            world.scheduler.nodes.changed(node(f"n{i}", memory=2000 + steps if i else 5000, version=f"{steps + 2}"))
     assert steps >= 5
     assert [bind.node for bind in world.actions(Bind)] == ["n0"]
 
@@ -332,10 +332,10 @@ def test_pods_of_a_shape_just_refused_cost_no_more_looking():
     world = World(node("n1"))
     world.adds(pod("p0", memory=99_999))
     world.plan()
-    judged = world.owner.planner.search.candidates.judged
+    judged = world.scheduler.cluster.search.candidates.judged
     world.adds(*[pod(f"p{i}", memory=99_999) for i in range(1, 50)])
     world.plan()
-    assert world.owner.planner.search.candidates.judged == judged
+    assert world.scheduler.cluster.search.candidates.judged == judged
     assert world.stage("p49") == "refused"
 
 
@@ -343,8 +343,8 @@ def test_nothing_is_due_again_while_every_binding_that_is_allowed_is_in_flight()
     world = World(node("n1"), node("n2"), bind_in_flight_max=1)
     world.adds(pod("a"), pod("b"))
     world.plan()
-    world.owner.nodes.changed(node("n3"))
-    assert world.owner.planner.next_due_s() > world.now_s
+    world.scheduler.nodes.changed(node("n3"))
+    assert world.scheduler.cycle.next_due_s() > world.now_s
 
 
 def test_a_large_cluster_is_ordered_for_a_new_kind_of_pod_with_pauses():
@@ -354,7 +354,7 @@ def test_a_large_cluster_is_ordered_for_a_new_kind_of_pod_with_pauses():
     while not (bound := world.actions(Bind)):
         assert turns < 20
         # Time is up at once: what is done in one turn is what cannot be divided.
-        world.owner.planner.plan(world.now_s)
+        world.scheduler.cycle.plan(world.now_s)
         turns += 1
     assert [bind.pod.name for bind in bound] == ["p"]
     assert turns > 5

@@ -60,7 +60,9 @@ async def told(*nodes, groups, pods, **settings):
         began = [tasks.create_task(rig.teller.run()), tasks.create_task(rig.recorder.run())]
         await rig.passes(10.0)
         key = pods[-1].key
-        full = await answer(rig.world.owner, rig.inbox, rig.teller.explain, key, explain_unit=rig.teller.explain_unit)
+        full = await answer(
+            rig.world.scheduler, rig.inbox, rig.teller.explain, key, explain_unit=rig.teller.explain_unit
+        )
         for one in began:
             one.cancel()
     bodies = [body for path, body in rig.calls.of("patch") if pods[-1].name in path]
@@ -86,7 +88,7 @@ async def test_a_gang_for_which_new_nodes_would_make_room_is_unschedulable_and_t
     assert full["code"] == "CS501"
     assert "For one more member: No node fits (1 checked)" in full["text"]
     assert writes == 1
-    judged = made.owner.groups.judged(spec(3).key)
+    judged = made.scheduler.cluster.groups.judged(spec(3).key)
     assert judged is not None
     assert "1 new node with 2 x T4" in judged[2].why
 
@@ -119,7 +121,7 @@ def test_many_units_that_ask_the_same_are_tried_once(monkeypatch):
         made.adds(*members(3, f"g{at}-"))
     made.plan()
     assert len(found) == 1
-    assert len([one for one in made.owner.life.refused_asks() if isinstance(one, Together)]) == 1
+    assert len([one for one in made.scheduler.cluster.queue.refused_asks() if isinstance(one, Together)]) == 1
 
 
 def test_a_unit_is_not_tried_where_nothing_that_opened_could_complete_it(monkeypatch):
@@ -164,7 +166,7 @@ def test_what_woke_a_unit_that_leaves_wakes_the_next():
     made.gone("x")
     made.gone("y")
     made.now_s += 1.0
-    made.owner.planner.plan(made.now_s)  # one step: the first is woken, and not decided yet
+    made.scheduler.cycle.plan(made.now_s)  # one step: the first is woken, and not decided yet
     made.gone("a0")
     made.gone("a1")
     made.passes(10.0)
@@ -224,7 +226,7 @@ def test_a_queue_above_that_is_given_more_lets_in_who_waits_below():
     made.adds(*[pod(f"p{at}", annotations={GROUP: "g"}) for at in range(2)])
     made.plan()
     assert placed(made, "p0", "p1") == ["p0"]
-    made.owner.groups.queue_changed(QueueSpec(name="top", capability={NUMBER: 2}, resource_version="2"))
+    made.scheduler.cluster.groups.queue_changed(QueueSpec(name="top", capability={NUMBER: 2}, resource_version="2"))
     made.passes(1.0)
     assert placed(made, "p0", "p1") == ["p0", "p1"]
 
@@ -261,7 +263,7 @@ async def test_the_loop_is_given_back_while_each_kind_of_member_is_looked_for():
     assert isinstance(asks, Together)
     # Every look at the clock is 10 ms later: the loop is given back as often as it can be.
     teller = StatusWriter(
-        rig.world.owner, rig.calls, rig.inbox, rig.recorder, Metrics(), clock=partial(next, count(0.0, 0.01))
+        rig.world.scheduler, rig.calls, rig.inbox, rig.recorder, Metrics(), clock=partial(next, count(0.0, 0.01))
     )
     turns = 0
     explaining = asyncio.create_task(teller.explain_unit(asks))

@@ -106,7 +106,7 @@ def test_pods_are_spread_over_zones():
     spread = PeerTerms(spread=(Spread(topology_key=ZONE, selector=app("web")),))
     world.adds(*[pod(f"p{number}", labels={"app": "web"}, peers=spread) for number in range(4)])
     assert sorted(where[0] for where in world.placed().values()) == ["a", "a", "b", "b"]
-    world.owner.nodes.changed(node("b1", labels={ZONE: "b", HOST: "b1"}, unschedulable=True, version="2"))
+    world.scheduler.nodes.changed(node("b1", labels={ZONE: "b", HOST: "b1"}, unschedulable=True, version="2"))
     world.adds(pod("p4", labels={"app": "web"}, peers=spread), pod("p5", labels={"app": "web"}, peers=spread))
     assert world.placed()["p4"][0] == "a"
     told = refused(world, "p5").text
@@ -161,14 +161,14 @@ def test_a_member_that_forbids_another_of_its_gang_is_minded_in_the_same_trial()
 def test_namespaces_are_told_apart_by_their_labels():
     world = World(*nodes("a1"))
     of_team = (Requirement(key="team", operator="In", values=("x",)),)
-    world.owner.namespaces_replaced([Namespace("default", {"team": "y"})])
+    world.scheduler.namespaces_replaced([Namespace("default", {"team": "y"})])
     world.adds(there("guard", "a1", {}, peers=apart("web", ZONE, namespace_selector=of_team)))
     world.adds(pod("p", labels={"app": "web"}))
     assert [bind.pod.name for bind in world.binds()] == ["p"]
-    world.owner.namespace_changed(Namespace("default", {"team": "x"}))
+    world.scheduler.namespace_changed(Namespace("default", {"team": "x"}))
     world.adds(pod("q", labels={"app": "web"}))
     assert world.binds() == []
-    world.owner.namespace_gone(Namespace("default", {}))
+    world.scheduler.namespace_gone(Namespace("default", {}))
     assert "anti-affinity of another pod" in refused(world, "q").text
 
 
@@ -186,11 +186,11 @@ def test_a_reserved_pod_is_not_kept_off_by_itself():
 
 def test_who_waits_its_turn_is_placed_elsewhere_once_it_is_forbidden_there():
     world = World(*nodes("a1", "b1"))
-    world.owner.nodes.changed(node("b1", labels={ZONE: "b", HOST: "b1"}, unschedulable=True, version="2"))
+    world.scheduler.nodes.changed(node("b1", labels={ZONE: "b", HOST: "b1"}, unschedulable=True, version="2"))
     world.adds(pod("p"), pod("q", labels={"app": "web"}))
     (first,) = world.binds()
     assert world.stage("q") == "turn"
-    world.owner.nodes.changed(node("b1", labels={ZONE: "b", HOST: "b1"}, version="3"))
+    world.scheduler.nodes.changed(node("b1", labels={ZONE: "b", HOST: "b1"}, version="3"))
     world.adds(there("guard", "a1", {}, peers=apart("web")))
     world.accepts(first)
     world.serves("p")

@@ -131,11 +131,11 @@ def test_an_image_that_has_come_counts_from_then_on():
     world = World(node("a1"), node("a2"), node("a3"), policy=Policy.SPREAD)
     world.adds(pod("first", images=("registry/app:1",)))
     assert world.placed() == {"first": "a1"}
-    world.owner.nodes.changed(node("a3", version="2", images=APP))
+    world.scheduler.nodes.changed(node("a3", version="2", images=APP))
     world.adds(pod("p", images=("registry/app:1",)))
     assert world.placed()["p"] == "a3"
-    world.owner.nodes.changed(node("a2", version="2", images=APP))
-    world.owner.nodes.changed(node("a3", version="3"))
+    world.scheduler.nodes.changed(node("a2", version="2", images=APP))
+    world.scheduler.nodes.changed(node("a3", version="3"))
     world.adds(pod("q", images=("registry/app:1",)))
     assert world.placed()["q"] == "a2"
 

@@ -17,7 +17,7 @@ def test_a_thousand_pods_that_are_deleted_while_they_wait_leave_nothing_although
         assert world.binds() == []
         assert world.stage(f"p{at}") == "none"
         world.gone(f"p{at}")
-    assert sum(world.owner.life.counts().values()) == 0
+    assert sum(world.scheduler.cluster.queue.counts().values()) == 0
     assert not world.holders("n1")
 
 
@@ -36,9 +36,9 @@ def test_a_pod_of_high_priority_that_never_fits_holds_nobody_up_and_is_looked_at
     world.adds(pod("large", memory=99_999, priority=1000), *(pod(f"p{at}") for at in range(5)))
     assert set(world.placed()) == {f"p{at}" for at in range(5)}
     world.passes(31.0)
-    world.owner.wakes.unreported.clear()  # what the others took was told
+    world.scheduler.cluster.requeue.unreported.clear()  # what the others took was told
     world.passes(267.0)
-    assert not world.owner.wakes.unreported
+    assert not world.scheduler.cluster.requeue.unreported
     world.passes(3.0)
     world.passes(0.1)
-    assert len(world.owner.wakes.unreported) == 1
+    assert len(world.scheduler.cluster.requeue.unreported) == 1

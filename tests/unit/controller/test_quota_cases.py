@@ -34,7 +34,7 @@ def hami_node(name, *, cards=2, memory=10_000):
 
 def world(*nodes, quotas):
     made = World(*nodes)
-    made.owner.planner.state.books.quotas.replaced(quotas)
+    made.scheduler.cluster.budgets.quotas.replaced(quotas)
     return made
 
 
@@ -100,7 +100,7 @@ def test_of_several_quotas_the_smallest_holds_and_what_goes_is_no_limit_any_more
     made.plan()
     assert held(made) == ["a"]
     assert "ResourceQuota small of namespace default" in made.wait("b").text
-    quotas = made.owner.planner.state.books.quotas
+    quotas = made.scheduler.cluster.budgets.quotas
     quotas.gone(small)
     made.passes(1.0)
     assert held(made) == ["a", "b", "c"]
@@ -114,7 +114,7 @@ def test_who_waits_for_a_quota_that_goes_waits_for_the_one_that_holds_next():
     made.adds(pod("a"), pod("b"))
     made.plan()
     assert "ResourceQuota first" in made.wait("b").text
-    quotas = made.owner.planner.state.books.quotas
+    quotas = made.scheduler.cluster.budgets.quotas
     # While it waits another comes, which has nothing left either; then the one that it was told of goes.
     quotas.changed(limits(MEMORY, 1000, name="second"))
     made.passes(1.0)
@@ -134,7 +134,7 @@ def test_who_waits_is_asked_again_when_others_end_or_the_quota_is_raised(ends):
     if ends == "gone":
         made.gone("a")
     else:
-        made.owner.planner.state.books.quotas.changed(limits(MEMORY, 2000))
+        made.scheduler.cluster.budgets.quotas.changed(limits(MEMORY, 2000))
     made.passes(1.0)
     assert "b" in held(made)
 
@@ -153,7 +153,7 @@ def test_what_is_bound_counts_whoever_bound_it_and_before_there_was_a_quota():
     theirs = pod("theirs", limits=asked, node_name="n1", annotations=by_hami, scheduler_name="hami-scheduler")
     made.adds(theirs)
     made.plan()
-    made.owner.planner.state.books.quotas.changed(limits(HAMI_MEMORY, 6000))
+    made.scheduler.cluster.budgets.quotas.changed(limits(HAMI_MEMORY, 6000))
     made.adds(pod("ours", limits=asked))
     made.plan()
     assert held(made) == ["theirs"]
@@ -172,7 +172,7 @@ def test_a_gang_is_held_as_a_whole_by_its_namespace_beside_its_queue():
     made.plan()
     assert held(made) == []
     assert f"3000 {MEMORY} requested, 2000 of 2000 left" in made.wait("g0").text
-    made.owner.planner.state.books.quotas.changed(limits(MEMORY, 3000))
+    made.scheduler.cluster.budgets.quotas.changed(limits(MEMORY, 3000))
     made.passes(1.0)
     assert held(made) == ["g0", "g1", "g2"]
 
@@ -181,7 +181,7 @@ def test_what_is_bound_is_counted_anew_under_another_configuration():
     made = world(hami_node("n1"), quotas=[limits(HAMI_MEMORY, 5)])
     by_hami = {"hami.io/vgpu-devices-allocated": "n1-0,NVIDIA,4000,0:;", "hami.io/vgpu-node": "n1"}
     made.adds(pod("theirs", limits={HAMI: "1", HAMI_MEMORY: "4000"}, node_name="n1", annotations=by_hami))
-    for _ in made.owner.configure(Tables(hami=HamiTable(memory_factor=1000)), Settings()):
+    for _ in made.scheduler.configure(Tables(hami=HamiTable(memory_factor=1000)), Settings()):
         pass
     made.adds(*(pod(name, limits={HAMI: "1", HAMI_MEMORY: "1"}) for name in "ab"))
     made.plan()
@@ -200,7 +200,7 @@ def test_a_namespace_without_a_quota_on_cards_has_no_sums():
     made = world(node("n1", cards=4), quotas=[limits(MEMORY, 9000, namespace="other")])
     made.adds(*[pod(name) for name in "abc"])
     made.plan()
-    assert made.owner.planner.state.books._of_namespace == {}
+    assert made.scheduler.cluster.budgets._of_namespace == {}
 
 
 def test_who_waits_for_a_quota_is_told_how_much_is_left_now():
@@ -212,7 +212,7 @@ def test_who_waits_for_a_quota_is_told_how_much_is_left_now():
     assert "2000 of 4000 left" in made.wait("p").text
     made.adds(pod("b", memory=1000))
     made.placed()
-    made.owner.planner.unreported.clear()
+    made.scheduler.cluster.unreported.clear()
     made.passes(31.0)
     assert "1000 of 4000 left" in made.wait("p").text
-    assert made.entry("p").pod.uid in made.owner.planner.unreported
+    assert made.entry("p").pod.uid in made.scheduler.cluster.unreported

@@ -35,12 +35,12 @@ def test_a_pod_that_has_ended_before_it_goes_holds_nothing(world):
 
 
 def test_while_its_node_is_not_ready_it_keeps_them_and_as_long_after_that(world):
-    world.owner.nodes.changed(node("n1", memory=1000, ready=False, version="2"))
+    world.scheduler.nodes.changed(node("n1", memory=1000, ready=False, version="2"))
     world.gone("p", by_force=True)
     for _ in range(300):
         world.passes(1.0)
     assert world.holders("n1") == {"uid-p"}
-    world.owner.nodes.changed(node("n1", memory=1000, version="3"))
+    world.scheduler.nodes.changed(node("n1", memory=1000, version="3"))
     assert places(world) == []
     world.now_s += 5.6
     assert places(world) == ["q"]
@@ -48,13 +48,13 @@ def test_while_its_node_is_not_ready_it_keeps_them_and_as_long_after_that(world)
 
 def test_it_keeps_them_over_a_list_and_no_longer_than_its_node_is_there(world):
     world.gone("p", by_force=True)
-    for _ in world.owner.pods_replaced(tuple(world.pods.values()), "900"):
+    for _ in world.scheduler.pods_replaced(tuple(world.pods.values()), "900"):
         pass
     assert world.holders("n1") == {"uid-p"}
-    world.owner.nodes.gone("n1")
+    world.scheduler.nodes.gone("n1")
     world.passes(1.0)
-    assert not world.owner.vanished.uids
-    world.owner.nodes.changed(node("n1", memory=1000, version="4"))
+    assert not world.scheduler.vanished.uids
+    world.scheduler.nodes.changed(node("n1", memory=1000, version="4"))
     assert places(world) == ["q"]
 
 
@@ -93,9 +93,9 @@ def test_a_pod_that_was_not_served_holds_nothing():
 def follows(**settings):
     """A leader that follows another, and has just listed all pods."""
     found = World(node("n1", memory=1000), **settings)
-    for _ in found.owner.pods_replaced((), "900"):
+    for _ in found.scheduler.pods_replaced((), "900"):
         pass
-    found.owner.follow()
+    found.scheduler.follow()
     return found
 
 
@@ -105,31 +105,31 @@ def test_a_leader_that_follows_another_waits_for_pods_that_vanished_before_it_li
     assert places(world) == []
     world.now_s += 4.9
     assert places(world) == []
-    assert "removed there by force" in world.owner.life.get("uid-q").wait.text
+    assert "removed there by force" in world.scheduler.cluster.queue.get("uid-q").wait.text
     world.now_s += 0.6
     assert places(world) == ["q"]
-    assert world.owner.vanished.next_s() == float("inf")
+    assert world.scheduler.vanished.next_s() == float("inf")
 
 
 def test_it_waits_no_longer_if_it_has_listed_them_long_ago():
     world = World(node("n1", memory=1000))
-    for _ in world.owner.pods_replaced((), "900"):
+    for _ in world.scheduler.pods_replaced((), "900"):
         pass
     world.now_s += 5.0
-    for _ in world.owner.pods_replaced((), "901"):
+    for _ in world.scheduler.pods_replaced((), "901"):
         pass
-    world.owner.follow()
+    world.scheduler.follow()
     world.adds(pod("q"))
     assert places(world) == ["q"]
 
 
 def test_it_waits_for_a_node_that_is_not_ready_until_that_is_heard_of_again():
     world = follows()
-    world.owner.nodes.changed(node("n1", memory=1000, ready=False, version="2"))
+    world.scheduler.nodes.changed(node("n1", memory=1000, ready=False, version="2"))
     world.adds(pod("q"))
     for _ in range(30):
         world.passes(1.0)
-    world.owner.nodes.changed(node("n1", memory=1000, version="3"))
+    world.scheduler.nodes.changed(node("n1", memory=1000, version="3"))
     assert places(world) == []
     world.now_s += 5.6
     assert places(world) == ["q"]
@@ -176,7 +176,7 @@ class TestWhoWaitsIsTold:
         async with running() as rig:
             rig.world.adds(pod("p"))
             rig.world.placed()
-            rig.world.owner.nodes.changed(node("n1", memory=1000, ready=False, version="2"))
+            rig.world.scheduler.nodes.changed(node("n1", memory=1000, ready=False, version="2"))
             rig.world.gone("p", by_force=True)
             rig.world.adds(pod("q"))
             await rig.passes(1)

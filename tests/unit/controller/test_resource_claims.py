@@ -65,8 +65,8 @@ def told(world, name, *, in_full=False):
 
 def test_a_card_that_is_claimed_takes_nothing_new_and_the_others_of_its_node_serve():
     world = World(node("n1", cards=2))
-    world.owner.uses.slices.put(devices("n1-0", "n1-1"))
-    world.owner.uses.claims.put(claim(device="gpu-1"))
+    world.scheduler.uses.slices.put(devices("n1-0", "n1-1"))
+    world.scheduler.uses.claims.put(claim(device="gpu-1"))
     world.adds(pod("a"), pod("b"), pod("c", memory=9000))
     assert world.placed().keys() == {"a", "b"}
     assert {card.fixed.uuid: card.used_slots for card in cards(world)} == {"n1-0": 2, "n1-1": 0}
@@ -74,15 +74,15 @@ def test_a_card_that_is_claimed_takes_nothing_new_and_the_others_of_its_node_ser
     report = told(world, "c", in_full=True)
     assert "n1-1: it is in use through resource claim team-a/train" in report
     # Once the claim is given back, who waits gets the card.
-    world.owner.uses.claims.drop(claim(device="gpu-1"))
+    world.scheduler.uses.claims.drop(claim(device="gpu-1"))
     world.passes(1.0)
     assert world.placed().keys() == {"a", "b", "c"}
 
 
 def test_a_pod_that_only_claimed_cards_could_take_is_told_whose_they_are():
     world = World(node("n1"))
-    world.owner.uses.slices.put(devices("n1-0"))
-    world.owner.uses.claims.put(claim())
+    world.scheduler.uses.slices.put(devices("n1-0"))
+    world.scheduler.uses.claims.put(claim())
     world.adds(pod("p"))
     assert world.placed() == {}
     text = told(world, "p").text
@@ -93,7 +93,7 @@ def test_a_pod_that_only_claimed_cards_could_take_is_told_whose_they_are():
 
 def test_a_device_that_is_no_known_card_closes_all_of_its_maker_on_its_node_and_no_others():
     world = World(node("n1"), node("n2"))
-    world.owner.uses.claims.put(claim(device="gpu-7"))
+    world.scheduler.uses.claims.put(claim(device="gpu-7"))
     assert "team-a/train" in world.ledger.states[NodeName("n1")].closed[VGPU]
     assert not world.ledger.states[NodeName("n2")].closed
     world.adds(pod("a", memory=10_000), pod("b", memory=10_000))
@@ -102,30 +102,30 @@ def test_a_device_that_is_no_known_card_closes_all_of_its_maker_on_its_node_and_
     assert "closed to new shares" in told(world, waiting).text
     report = told(world, waiting, in_full=True)
     assert "n1: closed to new shares (resource claim team-a/train has device 'gpu-7' of 'gpu.nvidia.com'" in report
-    world.owner.uses.claims.drop(claim())
+    world.scheduler.uses.claims.drop(claim())
     world.passes(1.0)
     assert world.placed().keys() == {"a", "b"}
 
 
 def test_a_card_that_the_device_plugin_does_not_have_is_none_of_its_cards():
     world = World(node("n1"))
-    world.owner.uses.claims.put(claim(device="gpu-1"))
+    world.scheduler.uses.claims.put(claim(device="gpu-1"))
     assert world.ledger.states[NodeName("n1")].closed
     # Its slice comes, and says which card it is.
-    world.owner.uses.slices.put(devices("n1-0", "GPU-1"))
+    world.scheduler.uses.slices.put(devices("n1-0", "GPU-1"))
     assert not world.ledger.states[NodeName("n1")].closed
     # A part of a card may be of any.
-    world.owner.uses.slices.put(devices("n1-0", "MIG-1"))
+    world.scheduler.uses.slices.put(devices("n1-0", "MIG-1"))
     assert world.ledger.states[NodeName("n1")].closed
 
 
 def test_pods_that_are_on_a_claimed_card_stay_and_the_audit_names_both():
     world = World(node("n1"))
-    world.owner.uses.slices.put(devices("n1-0"))
+    world.scheduler.uses.slices.put(devices("n1-0"))
     world.adds(pod("a"))
     assert world.placed().keys() == {"a"}
     assert not list(faults_on(world.ledger, NodeName("n1")))
-    world.owner.uses.claims.put(claim())
+    world.scheduler.uses.claims.put(claim())
     assert cards(world)[0].used_slots == 1
     (finding,) = faults_on(world.ledger, NodeName("n1"))
     assert finding.fault is Fault.SOLD_TWICE
@@ -152,7 +152,7 @@ def test_pods_that_are_on_a_claimed_card_stay_and_the_audit_names_both():
 def test_what_is_no_use_of_a_card_closes_nothing(other):
     world = World(node("n1"))
     cursor = world.ledger.cursor
-    world.owner.uses.claims.put(other)
+    world.scheduler.uses.claims.put(other)
     state = world.ledger.states[NodeName("n1")]
     assert not state.closed
     assert cards(world)[0].fixed.fault is None
@@ -162,12 +162,15 @@ def test_what_is_no_use_of_a_card_closes_nothing(other):
 
 def test_a_claim_without_news_changes_no_node():
     world = World(node("n1"))
-    world.owner.uses.slices.put(devices("n1-0"))
-    world.owner.uses.claims.put(claim())
+    world.scheduler.uses.slices.put(devices("n1-0"))
+    world.scheduler.uses.claims.put(claim())
     cursor = world.ledger.cursor
-    world.owner.uses.claims.put(claim())
-    world.owner.uses.slices.put(devices("n1-0"))
-    for steps in (world.owner.uses.claims.replaced([claim()]), world.owner.uses.slices.replaced([devices("n1-0")])):
+    world.scheduler.uses.claims.put(claim())
+    world.scheduler.uses.slices.put(devices("n1-0"))
+    for steps in (
+        world.scheduler.uses.claims.replaced([claim()]),
+        world.scheduler.uses.slices.replaced([devices("n1-0")]),
+    ):
         for _ in steps:
             pass
     assert world.ledger.cursor == cursor
@@ -175,8 +178,8 @@ def test_a_claim_without_news_changes_no_node():
 
 def test_a_card_that_is_claimed_stays_so_while_its_node_is_read_anew_or_away():
     world = World(node("n1", cards=2))
-    world.owner.uses.slices.put(devices("n1-0", "n1-1"))
-    world.owner.uses.claims.put(claim())
+    world.scheduler.uses.slices.put(devices("n1-0", "n1-1"))
+    world.scheduler.uses.claims.put(claim())
 
     def faults():
         return [card.fixed.fault for card in cards(world)]
@@ -186,8 +189,8 @@ def test_a_card_that_is_claimed_stays_so_while_its_node_is_read_anew_or_away():
     assert faults() == [Reason.CLAIMED, None]
     world.ledger.keep_out(NodeName("n1"), {VGPU: frozenset({"n1-1"})})
     assert faults() == [Reason.CLAIMED, Reason.UNSTEADY]
-    world.owner.nodes.gone(NodeName("n1"))
-    world.owner.nodes.changed(node("n1", cards=2, version="9"))
+    world.scheduler.nodes.gone(NodeName("n1"))
+    world.scheduler.nodes.changed(node("n1", cards=2, version="9"))
     assert faults() == [Reason.CLAIMED, None]
     fork = world.ledger.fork()
     fork.set_uses(NodeName("n1"), ())
@@ -201,14 +204,14 @@ def test_a_card_that_is_claimed_stays_so_while_its_node_is_read_anew_or_away():
 def test_nobody_is_evicted_for_who_would_not_fit_beside_what_claims_hold(of_claims, number, victims):
     world = World(node("n1", cards=2), preemption=True, preemption_delay_s=0.0, preemption_wait_s=100.0)
     world.has_no_kind()
-    world.owner.occupants.budgets_replaced(())
+    world.scheduler.cluster.occupants.budgets_replaced(())
     world.adds(pod("low", memory=10_000))
     assert world.placed() == {"low": "n1"}
-    world.owner.uses.slices.put(devices("n1-0", "n1-1"))
+    world.scheduler.uses.slices.put(devices("n1-0", "n1-1"))
     if of_claims != "none":
         (free,) = [card.fixed.uuid for card in cards(world) if not card.used_slots]
         device = f"gpu-{free[-1]}" if of_claims == "a card" else "unknown"
-        world.owner.uses.claims.put(claim(device=device))
+        world.scheduler.uses.claims.put(claim(device=device))
     world.adds(pod("high", memory=10_000, number=number, priority=10))
     for _ in range(5):
         world.passes(1.0)
@@ -222,18 +225,18 @@ def test_cards_that_claims_close_are_counted():
     def counted():
         return {name: count for name, count in world.ledger.claimed_cards().items() if count}
 
-    world.owner.uses.slices.put(devices("n1-0", "n1-1"))
+    world.scheduler.uses.slices.put(devices("n1-0", "n1-1"))
     assert counted() == {}
-    world.owner.uses.claims.put(claim())
+    world.scheduler.uses.claims.put(claim())
     assert counted() == {VGPU: 1}
     # No slice tells which cards these are: it may be any.
-    world.owner.uses.slices.drop(devices("n1-0", "n1-1"))
+    world.scheduler.uses.slices.drop(devices("n1-0", "n1-1"))
     assert counted() == {VGPU: 2}
-    world.owner.nodes.gone(NodeName("n1"))
+    world.scheduler.nodes.gone(NodeName("n1"))
     assert counted() == {}
-    world.owner.nodes.changed(node("n1", cards=2, version="9"))
+    world.scheduler.nodes.changed(node("n1", cards=2, version="9"))
     assert counted() == {VGPU: 2}
-    world.owner.uses.claims.drop(claim())
+    world.scheduler.uses.claims.drop(claim())
     assert counted() == {}
 
 
@@ -262,8 +265,8 @@ def test_a_part_of_a_card_is_its_parents():
     assert found.devices == {"gpu-0-mig-1g5gb-19-0": Device(NodeName("n1"), frozenset({"MIG-1", "n1-0"}))}
     assert (found.pool, found.generation) == (Pool(NVIDIA, "n1"), 3)
     world = World(node("n1", cards=2))
-    world.owner.uses.slices.put(found)
-    world.owner.uses.claims.put(claim(device="gpu-0-mig-1g5gb-19-0"))
+    world.scheduler.uses.slices.put(found)
+    world.scheduler.uses.claims.put(claim(device="gpu-0-mig-1g5gb-19-0"))
     assert [card.fixed.fault for card in cards(world)] == [Reason.CLAIMED, None]
 
 
@@ -284,12 +287,12 @@ def test_every_maker_of_cards_has_drivers():
 
 def test_two_claims_of_one_card_close_it_until_both_are_given_back():
     world = World(node("n1"))
-    world.owner.uses.slices.put(devices("n1-0"))
+    world.scheduler.uses.slices.put(devices("n1-0"))
     one, other = claim("one"), claim("one")._replace(key="team-b/other")
     for some in (one, other):
-        world.owner.uses.claims.put(some)
-    world.owner.uses.claims.drop(one)
+        world.scheduler.uses.claims.put(some)
+    world.scheduler.uses.claims.drop(one)
     card = cards(world)[0].fixed
     assert card.problem == "it is in use through resource claim team-b/other"
-    world.owner.uses.claims.drop(other)
+    world.scheduler.uses.claims.drop(other)
     assert cards(world)[0].fixed.fault is None

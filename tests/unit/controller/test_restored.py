@@ -13,7 +13,7 @@ from tests.support.worlds.world import World, node, pod
 
 def listed(world, *pods, version="", back=False):
     world.pods = {one.uid: one for one in pods}
-    for _ in world.owner.pods_replaced(pods, version, has_gone_back=back):
+    for _ in world.scheduler.pods_replaced(pods, version, has_gone_back=back):
         pass
 
 
@@ -43,7 +43,7 @@ def test_a_list_that_began_before_an_answer_came_takes_nothing_back():
     world.accepts(bind)
     listed(world, waiting, version="60")
     assert world.holders("n1") == {"uid-p"}
-    world.pods = {bind.pod.uid: world.owner.carded[bind.pod.uid]}
+    world.pods = {bind.pod.uid: world.scheduler.cluster.carded[bind.pod.uid]}
 
 
 def test_the_same_version_of_another_history_is_another_pod():
@@ -71,7 +71,7 @@ class _Others:
     def gone(self, uid): ...
 
 
-class _Owner:
+class _Scheduler:
     def __init__(self):
         self.lists = []
 
@@ -83,10 +83,10 @@ class _Owner:
 
 
 async def test_a_list_that_is_older_than_a_watch_before_it_is_of_a_backup():
-    owner: Any = _Owner()
+    scheduler: Any = _Scheduler()
     others: Any = _Others()
     inbox = Inbox(lambda: 0.0)
-    sink = PodSink(owner, inbox, others)
+    sink = PodSink(scheduler, inbox, others)
 
     async def works(call):
         task = asyncio.create_task(call, name="told")
@@ -100,4 +100,4 @@ async def test_a_list_that_is_older_than_a_watch_before_it_is_of_a_backup():
     await works(sink.on_event(EventKind.DELETED, pod("p", resource_version="170")))
     await works(sink.on_replace((), "160"))
     await works(sink.on_replace((), "161"))
-    assert owner.lists == [("100", False), ("150", False), ("160", True), ("161", False)]
+    assert scheduler.lists == [("100", False), ("150", False), ("160", True), ("161", False)]

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.actions import Bind, Move
-from controller.deciding.fencing import UNTOLD
+from controller.deciding.lifecycle import UNTOLD
 from tests.support.worlds.world import World, node, on, pod
 
 
@@ -34,8 +34,8 @@ def leader(store, *nodes, pods=None, **settings):
     world = World(*nodes, **settings)
     for one in store.pods.values() if pods is None else pods:
         world.pods[one.uid] = one
-        world.owner.pod_changed(one)
-    world.owner.take_over(("cardshare", "volcano"))
+        world.scheduler.pod_changed(one)
+    world.scheduler.take_over(("cardshare", "volcano"))
     return world
 
 
@@ -45,7 +45,7 @@ def stuck():
     waiting = pod("p", resource_version="5", scheduled_message="CS501 full", scheduled_reason="Unschedulable")
     store = Store(waiting)
     first = World(room)
-    first.owner.pod_changed(waiting)
+    first.scheduler.pod_changed(waiting)
     (bind,) = first.binds()
     return store, room, bind
 
@@ -62,7 +62,7 @@ def test_a_binding_that_comes_late_oversells_nothing_whenever_it_comes(when):
         assert bound is not None
         world.moves("q")  # 409 for p
         world.pods[bound.uid] = bound
-        world.owner.pod_changed(bound)
+        world.scheduler.pod_changed(bound)
         assert world.binds() == []
         world.serves("p")
         assert world.binds() == []
@@ -103,7 +103,7 @@ def test_a_write_that_changed_nothing_fences_nothing():
     world = leader(store, room)
     world.plan()
     (move,) = world.actions(Move)
-    world.owner.moved(move.pod.uid, move.version, world.seen("p"))
+    world.scheduler.moved(move.pod.uid, move.version, world.seen("p"))
     assert world.binds() == []
     world.passes(1.0)
     assert world.moves() == ["p"]
@@ -121,29 +121,29 @@ def test_what_the_mirror_shows_of_a_pod_fences_it_as_well(change):
         world.shows_bound(late)
     world.adds(pod("q"))
     assert world.moves() == []
-    assert world.owner.settle()
+    assert world.scheduler.settle()
 
 
 def test_nothing_is_written_while_nobody_could_get_room_and_all_before_the_lease_is_released():
     store, _, _ = stuck()
     world = leader(store, node("n1", memory=10))
     assert (world.binds(), world.actions(Move)) == ([], [])
-    assert not world.owner.settle()
+    assert not world.scheduler.settle()
     assert world.moves() == ["p"]
-    assert world.owner.settle()
+    assert world.scheduler.settle()
 
 
 def test_a_leader_with_an_attempt_that_is_not_settled_does_not_release_the_lease():
     world = World(node("n1"))
     world.adds(pod("p"))
     (bind,) = world.binds()
-    assert not world.owner.settle()
+    assert not world.scheduler.settle()
     world.loses(bind)
-    assert not world.owner.settle()
+    assert not world.scheduler.settle()
     world.reads_back(world.seen("p"))
-    assert not world.owner.settle()
+    assert not world.scheduler.settle()
     world.writes_fence()
-    assert world.owner.settle()
+    assert world.scheduler.settle()
 
 
 def test_a_pod_of_a_name_that_was_given_up_is_moved_too():
@@ -174,6 +174,6 @@ def test_a_condition_that_is_written_for_another_reason_fences_a_pod_as_well():
     world.plan()
     world.version += 1
     version = str(world.version)
-    world.owner.told(store.pods["uid-p"].uid, "CS501 fuller", None, "5", version)
+    world.scheduler.told(store.pods["uid-p"].uid, "CS501 fuller", None, "5", version)
     world.shows(world.seen("p"), resource_version=version)
-    assert world.owner.settle()
+    assert world.scheduler.settle()

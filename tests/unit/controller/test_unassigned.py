@@ -31,10 +31,10 @@ def test_a_new_leader_tells_of_a_pod_that_closes_its_node_though_its_cards_are_n
     world.adds(pod("a"))
     assert world.placed() == {"a": "n1"}
     # The plugin has come back with another unit: what the pod holds means another thing now.
-    world.owner.nodes.changed(node("n1", memory=1000, version="2"))
+    world.scheduler.nodes.changed(node("n1", memory=1000, version="2"))
     assert world.ledger.states[NodeName("n1")].closed
     world.announced()
-    for _ in world.owner.announce_anew():
+    for _ in world.scheduler.announce_anew():
         pass
     (told,) = [one for one in world.announced() if one.reason == "CardsClosed"]
     assert told.about.name == "a"

@@ -41,7 +41,7 @@ def changed(decode, obj):
 
 def test_one_pod_that_cannot_be_read_keeps_no_other_of_its_list_from_being():
     world = World(node("n1"))
-    decode = forgiving_pods(world.owner)
+    decode = forgiving_pods(world.scheduler)
     good = {"metadata": {"name": "good", "namespace": "default", "uid": "u"}, "spec": {"containers": []}}
     page = page_decoder(decode)(listed(asking("bad", on="n1"), good))
     assert [one.name for one in page.items] == ["bad", "good"]
@@ -52,30 +52,30 @@ def test_one_pod_that_cannot_be_read_keeps_no_other_of_its_list_from_being():
 
 def test_a_bound_pod_that_cannot_be_read_closes_its_node_for_what_it_names_until_it_is_over():
     world = World(node("n1"))
-    decode = event_decoder(forgiving_pods(world.owner))
-    world.owner.pod_changed(changed(decode, asking("bad", on="n1")))
+    decode = event_decoder(forgiving_pods(world.scheduler))
+    world.scheduler.pod_changed(changed(decode, asking("bad", on="n1")))
     world.announced()
     world.adds(pod("p"))
     assert world.binds() == []
     over = asking("bad", on="n1", phase="Failed")
     over["metadata"]["resourceVersion"] = "6"
-    world.owner.pod_changed(changed(decode, over))
+    world.scheduler.pod_changed(changed(decode, over))
     world.passes(2.0)
     assert len(world.binds()) == 1
 
 
-@pytest.mark.drifts(reason="the pod is told to the owner, and not shown by the world")
+@pytest.mark.drifts(reason="the pod is told to the scheduler, and not shown by the world")
 def test_a_bound_pod_that_cannot_be_read_and_names_no_shares_closes_nothing():
     world = World(node("n1"))
-    world.owner.pod_changed(salvage_pod(json.dumps(raw_pod("bad", on="n1")).encode(), {SHARE}))
+    world.scheduler.pod_changed(salvage_pod(json.dumps(raw_pod("bad", on="n1")).encode(), {SHARE}))
     world.adds(pod("p"))
     assert len(world.binds()) == 1
 
 
 def test_a_pending_pod_that_cannot_be_read_is_nobody_s_to_place():
     world = World(node("n1"))
-    world.owner.pod_changed(salvage_pod(json.dumps(asking("bad")).encode(), {SHARE}))
-    assert (world.binds(), len(world.owner.life)) == ([], 0)
+    world.scheduler.pod_changed(salvage_pod(json.dumps(asking("bad")).encode(), {SHARE}))
+    assert (world.binds(), len(world.scheduler.cluster.queue)) == ([], 0)
 
 
 def test_a_bound_pod_goes_on_holding_what_it_held_when_it_cannot_be_read_any_more():
@@ -86,18 +86,18 @@ def test_a_bound_pod_goes_on_holding_what_it_held_when_it_cannot_be_read_any_mor
     before = world.holders("n1")
     gone_bad = asking("p", on="n1")
     gone_bad["metadata"]["resourceVersion"] = "99"
-    world.owner.pod_changed(salvage_pod(json.dumps(gone_bad).encode(), {SHARE}))
+    world.scheduler.pod_changed(salvage_pod(json.dumps(gone_bad).encode(), {SHARE}))
     world.adds(pod("q", memory=9000))
     assert (world.binds(), world.holders("n1")) == ([], before)
 
 
 def test_a_node_that_cannot_be_read_offers_nothing_and_keeps_no_other_from_being_read():
     world = World(node("n1"))
-    decode = forgiving_nodes(world.owner)
+    decode = forgiving_nodes(world.scheduler)
     bad = {"metadata": {"name": "n1", "uid": "u", "resourceVersion": "7"}, "spec": {"taints": "none"}}
     page = page_decoder(decode)(listed(bad, {"metadata": {"name": "n2"}}))
     assert [one.name for one in page.items] == ["n1", "n2"]
-    world.owner.nodes.changed(page.items[0])
+    world.scheduler.nodes.changed(page.items[0])
     world.adds(pod("p"))
     assert world.binds() == []
     assert NodeName("n1") in world.ledger.states
@@ -112,7 +112,7 @@ def test_what_does_not_even_say_which_it_is_cannot_be_salvaged(text):
         salvage_node(text)
     if text != b"{}":
         with pytest.raises(UndecodableError):
-            page_decoder(forgiving_pods(World().owner))(b'{"metadata":{},"items":[' + text + b"]}")
+            page_decoder(forgiving_pods(World().scheduler))(b'{"metadata":{},"items":[' + text + b"]}")
 
 
 def test_the_example_of_these_tests_is_what_cannot_be_read():

@@ -62,12 +62,12 @@ def limit(name, count):
 
 def storage(world, **objects):
     for kind in StorageKind:
-        for _ in world.owner.claims.replaced(kind, objects.get(kind.name.lower(), ())):
+        for _ in world.scheduler.claims.replaced(kind, objects.get(kind.name.lower(), ())):
             pass
 
 
 def shows(world, kind, one):
-    world.owner.claims.stores[kind].put(one)
+    world.scheduler.claims.stores[kind].put(one)
 
 
 def world_of(*names, **objects):
@@ -103,7 +103,7 @@ def test_a_volume_that_no_node_reaches_is_told_as_the_reason():
     world.passes(0.1)
     assert not world.placed()
     assert "1 node affinity of a volume of the pod" in refused(world, "p").text
-    world.owner.nodes.changed(node("b1", labels={ZONE: "b"}))
+    world.scheduler.nodes.changed(node("b1", labels={ZONE: "b"}))
     world.passes(0.1)
     assert world.placed()["p"] == "b1"
 
@@ -203,7 +203,7 @@ def test_a_volume_that_is_attached_still_counts_until_it_is_detached():
     world.passes(0.1)
     assert not world.placed()
     assert f"1 no capacity to attach volumes of {DRIVER}" in refused(world, "p").text
-    world.owner.claims.stores[StorageKind.ATTACHMENTS].drop(left)
+    world.scheduler.claims.stores[StorageKind.ATTACHMENTS].drop(left)
     world.passes(0.1)
     assert "p" in world.placed()
     topology = world.ledger.topology
@@ -350,7 +350,7 @@ def test_a_write_that_is_refused_has_the_pod_decided_anew():
     world.adds(mounting("p", "data"))
     world.plan()
     (told,) = world.actions(SelectNode)
-    world.owner.prebind.failed(told, "it changed meanwhile")
+    world.scheduler.prebind.failed(told, "it changed meanwhile")
     assert "could not be written: it changed meanwhile" in waits(world, "p").text
     world.passes(2.0)
     assert [one.node for one in world.actions(SelectNode)] == ["a1"]

@@ -1,6 +1,6 @@
 """Which cause each wait has."""
 
-from controller.deciding.plan import turn_wait, unsettled_wait
+from controller.deciding.permit import turn_wait, unsettled_wait
 from core.explaining.asked import read_wish
 from core.model import NodeName
 from core.settings import DialectName

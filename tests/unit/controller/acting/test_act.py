@@ -49,19 +49,21 @@ class Rig:
         now_s = asyncio.get_running_loop().time
         self.world.now_s = now_s()
         self.inbox = Inbox(now_s)
-        self.actor = Actor(self.calls, self.world.owner, self.inbox, self.notes, self.metrics, clock=now_s, wall=now_s)
+        self.actor = Actor(
+            self.calls, self.world.scheduler, self.inbox, self.notes, self.metrics, clock=now_s, wall=now_s
+        )
         self.tasks = tasks
 
     async def passes(self, seconds):
-        """Let time pass with owner and actor at work."""
+        """Let time pass with scheduler and actor at work."""
         now_s = asyncio.get_running_loop().time
         end_s = now_s() + seconds
         while now_s() < end_s:
             self.world.now_s = now_s()
             self.inbox.work(now_s() + 1.0)
             self.world.plan()
-            while self.world.owner.planner.actions:
-                self.actor.perform(self.world.owner.planner.actions.popleft(), self.tasks)
+            while self.world.scheduler.cluster.actions:
+                self.actor.perform(self.world.scheduler.cluster.actions.popleft(), self.tasks)
             await asyncio.sleep(0.1)
 
     def outcomes(self):
@@ -181,7 +183,7 @@ async def test_a_binding_that_admission_forbids_is_told_to_its_user_and_no_matte
             "resting",
             Wait(Cause.BINDING_REFUSED, f"the API server forbids binding this pod to n1: {message}"),
         )
-        assert entry.pod.uid in rig.world.owner.planner.unreported
+        assert entry.pod.uid in rig.world.scheduler.cluster.unreported
         await rig.passes(11.0)
         assert rig.world.stage("p") == "bound"
 
@@ -251,10 +253,10 @@ async def test_a_dead_pods_devices_are_cleared_however_often_that_fails_at_first
         bound = rig.world.accepts(bind)
         rig.world.shows(bound, annotations={**bound.annotations, "volcano.sh/bind-phase": "failed"})
         await rig.passes(0.5)
-        assert rig.world.owner.handoff.in_flight == 1
+        assert rig.world.scheduler.cluster.handoff.in_flight == 1
         await rig.passes(480.0)
         assert rig.calls.of("annotate") == [("default/p", {"volcano.sh/devices-to-allocate": ""})] * 31
-        assert rig.world.owner.handoff.in_flight == 0
+        assert rig.world.scheduler.cluster.handoff.in_flight == 0
 
 
 async def test_what_was_left_on_a_pod_is_cleared_in_the_version_that_was_seen_and_asked_for_again_after_a_conflict():
@@ -291,7 +293,7 @@ async def test_a_pod_is_moved_out_of_the_version_that_an_earlier_leader_knew_bef
     async with running() as rig:
         rig.calls.answers_patch("p", as_stored)
         shown = rig.world.shows(pod("p", scheduled_message=told))
-        rig.world.owner.take_over(("cardshare",))
+        rig.world.scheduler.take_over(("cardshare",))
         await rig.passes(0.5)
         ((path, body),) = rig.calls.of("patch")
         assert path == "/api/v1/namespaces/default/pods/p/status"
@@ -308,7 +310,7 @@ async def test_a_pod_whose_condition_is_forbidden_is_moved_by_an_annotation_and_
         rig.calls.fails("patch", error(ApiRefusedError, 422, "spec.containers: Invalid value"))
         rig.calls.answers_patch("p", as_stored)
         shown = rig.world.shows(pod("p"))
-        rig.world.owner.take_over(("cardshare",))
+        rig.world.scheduler.take_over(("cardshare",))
         await rig.passes(0.5)
         _, (path, body) = rig.calls.of("patch")
         assert path == "/api/v1/namespaces/default/pods/p"
@@ -323,7 +325,7 @@ async def test_while_pods_may_not_be_moved_nothing_is_bound_and_the_process_says
         rig.calls.fails("patch", *(error(ApiForbiddenError, 403, NO_RIGHT) for _ in range(4)))
         rig.calls.answers_patch("p", as_stored)
         rig.world.shows(pod("p"))
-        rig.world.owner.take_over(("cardshare",))
+        rig.world.scheduler.take_over(("cardshare",))
         await rig.passes(2.5)
         assert (rig.binds(), rig.actor.state.partition(":")[0]) == ([], "forbidden")
         await rig.passes(2.0)

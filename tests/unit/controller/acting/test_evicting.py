@@ -6,7 +6,7 @@ import pytest
 
 from controller.acting.evicting import Evicting
 from controller.actions import Announce, Preempt, Target, Unnominate
-from controller.deciding.preempting import Preempting
+from controller.deciding.preempt import Preempting
 from controller.failpoints import go_on
 from controller.inbox import Inbox
 from controller.metrics import Metrics
@@ -35,7 +35,7 @@ class Notes(Recorder):
 
 
 class Heard(Preempting):
-    """What the owner is told."""
+    """What the scheduler is told."""
 
     def __init__(self):
         self.told = []

@@ -70,19 +70,19 @@ class Rig:
         self.recorder = Noting(calls, Metrics(), instance="i")
         clock = asyncio.get_running_loop().time
         self.writes = GroupWrites(
-            world.owner.groups,
+            world.scheduler.cluster.groups,
             calls,
             self.inbox,
             self.recorder,
             Metrics(),
-            books=world.owner.planner.state.books,
-            jobs=world.owner.jobs,
+            budgets=world.scheduler.cluster.budgets,
+            jobs=world.scheduler.jobs,
             clock=clock,
             wall=lambda: START_UNIX_S + clock(),
         )
 
     async def passes(self, seconds):
-        """Let time pass; the owner takes what it is told."""
+        """Let time pass; the scheduler takes what it is told."""
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end:
             self.writes.wake.set()
@@ -134,7 +134,7 @@ async def test_a_write_that_was_overtaken_is_judged_again():
     async with running(group()) as rig:
         rig.calls.fails("patch", conflict())
         await rig.passes(0.1)
-        rig.world.owner.groups.changed(group(version="11", min_member=2))
+        rig.world.scheduler.cluster.groups.changed(group(version="11", min_member=2))
         await rig.passes(1.0)
         assert [body["metadata"]["resourceVersion"] for body in rig.patches()] == ["10", "11"]
 
@@ -149,11 +149,11 @@ async def test_a_group_that_is_gone_is_let_go():
 async def test_the_same_in_other_words_waits_a_while():
     async with running(group(queue="q", min_resources={"cpu": 2000})) as rig:
         q = QueueSpec(name="q", capability={"cpu": 1000})
-        rig.world.owner.groups.queue_changed(q)
+        rig.world.scheduler.cluster.groups.queue_changed(q)
         await rig.passes(1.0)
         before = len(rig.patches())
         for at in range(20):
-            rig.world.owner.groups.queue_changed(replace(q, capability={"cpu": 1001 + at}))
+            rig.world.scheduler.cluster.groups.queue_changed(replace(q, capability={"cpu": 1001 + at}))
             await rig.passes(0.2)
         assert len(rig.patches()) == before
         await rig.passes(20.0)
@@ -193,7 +193,7 @@ async def test_a_group_of_which_members_stay_missing_says_so_and_one_whose_pods_
 
 async def test_a_job_whose_queue_does_not_exist_is_told_so_by_an_event():
     async with running(group()) as rig:
-        rig.world.owner.jobs.changed(JobSpec(namespace="ns", name="j", uid="u", queue="missing", begun=False))
+        rig.world.scheduler.jobs.changed(JobSpec(namespace="ns", name="j", uid="u", queue="missing", begun=False))
         rig.world.passes(2.0)
         await rig.passes(1.5)
         (note,) = [note for note in rig.recorder.noted if note.about.kind == "Job"]
@@ -213,7 +213,7 @@ async def test_the_queues_are_made_where_they_are_missing():
             (QUEUES_PATH, "root", {"weight": 1, "reclaimable": False}),
             (QUEUES_PATH, "default", {"weight": 1, "reclaimable": True}),
         ]
-        rig.world.owner.groups.queue_gone("default")
+        rig.world.scheduler.cluster.groups.queue_gone("default")
         await rig.passes(2.0)
         assert len(rig.calls.of("create")) == 3
 

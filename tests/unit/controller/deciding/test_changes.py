@@ -1,6 +1,6 @@
 import pytest
 
-from controller.deciding.changes import holds_the_same, is_served
+from controller.deciding.pending import holds_the_same, is_served
 from core.catalog import standard_catalog
 from core.model import Container, Phase, PodUid
 from core.tables import Tables

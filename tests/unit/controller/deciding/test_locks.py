@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from controller.actions import Lock
-from controller.deciding.locks import TimeLock
+from controller.deciding.bind import TimeLock
 from controller.handing_over.releases import RELEASE_S
 from core import hami_lock
 from core.model import Phase, PodUid
@@ -59,7 +59,7 @@ def chip_of(world, name):
 
 
 def judged(world, action, seen, named=None):
-    return world.owner.locks.step(action, seen, named)
+    return world.scheduler.locks.step(action, seen, named)
 
 
 def test_a_node_is_locked_for_a_pod_before_it_is_bound():
@@ -69,13 +69,13 @@ def test_a_node_is_locked_for_a_pod_before_it_is_bound():
     (action,) = world.actions(Lock)
     assert world.stage("a") == "locking"
     assert judged(world, action, npu_node()) == LockStep(key=hami_lock.LOCK, value=f"{LATER},default,a")
-    world.owner.locks.locked(action)
+    world.scheduler.locks.locked(action)
     (bind,) = world.binds()
     assert bind.annotations["hami.io/vgpu-node"] == "node-a"
-    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
+    world.scheduler.nodes.changed(npu_node("2", **lock_of("a")))
     world.accepts(bind)
     assert asked(world) == []
-    assert world.owner.life.in_flight == 0
+    assert world.scheduler.cluster.queue.in_flight == 0
 
 
 def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
@@ -87,25 +87,25 @@ def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
     found = judged(world, action, npu_node(**lock_of("theirs")), theirs)
     assert isinstance(found, LockWait)
     assert found.reason.endswith("is held for another pod")
-    world.owner.locks.not_locked(action, found.reason)
+    world.scheduler.locks.not_locked(action, found.reason)
     assert (world.stage("a"), world.holders("node-a")) == ("resting", set())
     assert "is held for another pod" in world.wait("a").text
-    assert PodUid("uid-a") in world.owner.planner.unreported
-    world.owner.nodes.changed(npu_node("2"))
+    assert PodUid("uid-a") in world.scheduler.cluster.unreported
+    world.scheduler.nodes.changed(npu_node("2"))
     world.plan()
     assert world.stage("a") == "locking"
 
 
 def test_a_lock_of_a_pod_that_is_gone_is_dropped():
     world = World()
-    world.owner.nodes.changed(npu_node(**lock_of("dead")))
+    world.scheduler.nodes.changed(npu_node(**lock_of("dead")))
     (action,) = asked(world)
     assert action.pod is None
     assert judged(world, action, npu_node(**lock_of("dead"))) == LockStep(key=hami_lock.LOCK, value=None)
     alive = npu_pod("dead")._replace(scheduler_name="hami-scheduler")
     assert judged(world, action, npu_node(**lock_of("dead")), alive) is None
-    world.owner.locks.locked(action)
-    world.owner.nodes.changed(npu_node("3"))
+    world.scheduler.locks.locked(action)
+    world.scheduler.nodes.changed(npu_node("3"))
     assert asked(world) == []
 
 
@@ -113,19 +113,19 @@ def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
     world = World(npu_node())
     world.adds(npu_pod("a"))
     (action,) = asked(world)
-    world.owner.locks.locked(action)
+    world.scheduler.locks.locked(action)
     (bind,) = world.binds()
-    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
+    world.scheduler.nodes.changed(npu_node("2", **lock_of("a")))
     bound = world.accepts(bind)
     assert asked(world) == []
     world.shows(bound, annotations={**bound.annotations, hami_lock.BIND_PHASE: hami_lock.SUCCESS})
-    world.owner.nodes.changed(npu_node("3"))
+    world.scheduler.nodes.changed(npu_node("3"))
     (again,) = asked(world)
     assert again.pod is None
     step = judged(world, again, npu_node("3"))
     assert isinstance(step, LockStep)
     assert str(step.value).endswith(",default,a")
-    world.owner.locks.written(again, step)
+    world.scheduler.locks.written(again, step)
     world.shows(bound, phase=Phase.FAILED)
     assert judged(world, again, npu_node("4", **lock_of("a"))) == LockStep(key=hami_lock.LOCK, value=None)
 
@@ -134,10 +134,12 @@ def test_plugins_that_go_by_one_lock_serve_one_pod_at_a_time_between_them():
     world = World(both_node())
     world.adds(npu_pod("a"), gpu_pod("b"))
     (action,) = asked(world)
-    world.owner.locks.locked(action)
+    world.scheduler.locks.locked(action)
     (bind,) = world.binds()
-    world.owner.outcomes.bound(bind.pod.uid, bind.attempt)  # the mirror is late, and the plugin has dropped the lock
-    world.owner.nodes.changed(both_node("3"))
+    world.scheduler.outcomes.bound(
+        bind.pod.uid, bind.attempt
+    )  # the mirror is late, and the plugin has dropped the lock
+    world.scheduler.nodes.changed(both_node("3"))
     assert asked(world) == []
     assert world.stage("b") == "turn"
     bound = world.shows_bound(bind)
@@ -156,7 +158,7 @@ def test_a_pod_of_several_containers_is_not_bound_beside_one_that_the_plugin_wou
     world = World(npu_node())
     world.adds(npu_pod("m"))
     (action,) = asked(world)
-    world.owner.locks.locked(action)
+    world.scheduler.locks.locked(action)
     (bind,) = world.binds()
     bound = world.accepts(bind)
     done = {f"hami.io/{WORD}-devices-to-allocate": ";;", hami_lock.BIND_PHASE: hami_lock.SUCCESS}
@@ -175,11 +177,11 @@ def test_a_lock_whose_binding_was_refused_is_put_right():
     world = World(npu_node())
     world.adds(npu_pod("a"))
     (action,) = asked(world)
-    world.owner.locks.locked(action)
+    world.scheduler.locks.locked(action)
     (bind,) = world.binds()
-    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
+    world.scheduler.nodes.changed(npu_node("2", **lock_of("a")))
     assert asked(world) == []
-    world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
+    world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt)
     (tend,) = world.actions(Lock)
     assert judged(world, tend, npu_node("2", **lock_of("a")), npu_pod("a")) == LockStep(key=hami_lock.LOCK, value=None)
 
@@ -190,8 +192,16 @@ def test_a_pod_that_goes_while_its_node_is_being_locked_leaves_nothing_behind():
     (action,) = asked(world)
     world.gone("a")
     assert isinstance(judged(world, action, npu_node()), LockWait)
-    world.owner.locks.not_locked(action, "")
-    assert (world.owner.life.in_flight, world.owner.handoff.in_flight, world.holders("node-a")) == (0, 0, set())
+    world.scheduler.locks.not_locked(action, "")
+    assert (
+        world.scheduler.cluster.queue.in_flight,
+        world.scheduler.cluster.handoff.in_flight,
+        world.holders("node-a"),
+    ) == (
+        0,
+        0,
+        set(),
+    )
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -209,7 +219,7 @@ def test_the_lock_of_volcanos_scheduler_is_taken_beside_pods_that_were_served():
     world = World(node("n1"), node_lock=True)
     world.adds(pod("a"))
     (action,) = asked(world)
-    world.owner.locks.locked(action)
+    world.scheduler.locks.locked(action)
     (bind,) = world.binds()
     world.accepts(bind)
     world.serves("a")
@@ -287,8 +297,8 @@ def test_a_pod_is_judged_again_when_its_node_has_been_locked(change):
             one["id"] = "U9"
     now = replace(seen, annotations={**seen.annotations, key: json.dumps(devices)}, unschedulable=change == "cordoned")
     judged(world, action, seen)
-    world.owner.nodes.changed(now)
-    world.owner.locks.locked(action)
+    world.scheduler.nodes.changed(now)
+    world.scheduler.locks.locked(action)
     binds = world.binds()
     assert [bind.pod.name for bind in binds] == (["a"] if change == "lock only" else [])
     if change == "cordoned":
@@ -304,8 +314,8 @@ def test_what_others_were_promised_while_a_node_was_locked_has_no_pod_choose_aga
     world.adds(npu_pod("b"), npu_pod("c"))
     assert asked(world) == []
     world.gone("b")  # which had its place beside that of a
-    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
-    world.owner.locks.locked(action)
+    world.scheduler.nodes.changed(npu_node("2", **lock_of("a")))
+    world.scheduler.locks.locked(action)
     assert [bind.pod.name for bind in world.binds()] == ["a"]
 
 
@@ -313,9 +323,9 @@ def served(world, name, seen_version):
     """A pod is bound, locked for and served, as the mirror shows it; its plugin has not dropped the lock."""
     world.adds(npu_pod(name))
     (action,) = [one for one in asked(world) if one.pod]
-    world.owner.locks.locked(action)
+    world.scheduler.locks.locked(action)
     (bind,) = world.binds()
-    world.owner.nodes.changed(npu_node(seen_version, **lock_of(name)))
+    world.scheduler.nodes.changed(npu_node(seen_version, **lock_of(name)))
     bound = world.accepts(bind)
     done = {f"hami.io/{WORD}-devices-to-allocate": ";;", hami_lock.BIND_PHASE: hami_lock.SUCCESS}
     return world.shows(bound, annotations={**bound.annotations, **done})
@@ -327,7 +337,7 @@ def test_the_lock_of_a_pod_that_was_served_is_left_to_its_plugin_and_the_next_po
     world.adds(npu_pod("b"))
     assert asked(world) == []
     assert world.stage("b") == "turn"
-    world.owner.nodes.changed(npu_node("3"))
+    world.scheduler.nodes.changed(npu_node("3"))
     (action,) = asked(world)
     assert action.pod.name == "b"
 
@@ -335,7 +345,7 @@ def test_the_lock_of_a_pod_that_was_served_is_left_to_its_plugin_and_the_next_po
 def test_a_lock_that_the_mirror_does_not_show_any_more_or_not_yet_is_left_to_its_plugin():
     world = World(npu_node())
     pulling = served(world, "a", "2")
-    world.owner.nodes.changed(npu_node("3"))  # so it was before the lock was taken
+    world.scheduler.nodes.changed(npu_node("3"))  # so it was before the lock was taken
     world.adds(npu_pod("b"))
     (action,) = asked(world)
     locked = npu_node("4", **lock_of("a"))

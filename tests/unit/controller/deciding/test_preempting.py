@@ -24,7 +24,7 @@ def placed(found):
 def world(*nodes, budgets=(), **settings):
     found = World(*(nodes or (node("n1"),)), **{**ON, **settings})
     found.has_no_kind()
-    found.owner.occupants.budgets_replaced(budgets)
+    found.scheduler.cluster.occupants.budgets_replaced(budgets)
     return found
 
 
@@ -63,7 +63,7 @@ def test_after_the_delay_others_are_asked_to_leave_and_their_room_is_kept():
     assert [(target.name, target.namespace, where) for target, where in action.victims] == [("low", "default", "n1")]
     assert found.wait("high").message.startswith("CS515 1 pod of a lower priority is being evicted from node n1")
     assert "Preempting" in {one.reason for one in found.announced()}
-    found.owner.preempting.asked(action.nomination)
+    found.scheduler.preempting.asked(action.nomination)
     leaves(found, "low")
     found.passes(50.0)
     # Nobody who comes after it takes the room; who comes before it does.
@@ -71,7 +71,7 @@ def test_after_the_delay_others_are_asked_to_leave_and_their_room_is_kept():
     found.gone("low")
     assert placed(found) == {"high"}
     found.passes(1.0)
-    assert not len(found.owner.planner.barring.nominations)
+    assert not len(found.scheduler.reservations.nominations)
     assert found.metrics.preemptions.labels("placed")._value.get() == 1
 
 
@@ -100,7 +100,7 @@ def test_nobody_leaves_for_a_pod_that_fits_beside_the_one_for_whom_another_leave
     assert {name: names for name, names in asked.items() if names} == {"high-0": ["low-0"], "high-4": ["low-1"]}
     assert len(asked) == 6
     for name in asked:
-        found.owner.preempting.asked(f"uid-{name}")
+        found.scheduler.preempting.asked(f"uid-{name}")
     for at in range(2):
         leaves(found, f"low-{at}")
         found.gone(f"low-{at}")
@@ -109,7 +109,7 @@ def test_nobody_leaves_for_a_pod_that_fits_beside_the_one_for_whom_another_leave
         placed(found)
     assert {f"high-{at}" for at in range(6)} <= {one.name for one in found.pods.values() if one.node_name}
     assert asks(found) == {}
-    assert not len(found.owner.planner.barring.nominations)
+    assert not len(found.scheduler.reservations.nominations)
 
 
 def test_another_leaves_for_a_pod_that_waited_in_vain_for_what_others_left():
@@ -120,7 +120,7 @@ def test_another_leaves_for_a_pod_that_waited_in_vain_for_what_others_left():
     found.passes(0.1)
     assert asks(found) == {"high-0": ["low-0"], "high-1": []}
     for at in range(2):
-        found.owner.preempting.asked(f"uid-high-{at}")
+        found.scheduler.preempting.asked(f"uid-high-{at}")
     leaves(found, "low-0")
     found.adds(pod("higher", memory=MIB, priority=20))
     found.plan()
@@ -136,14 +136,14 @@ def test_a_pod_before_it_takes_the_room():
     full(found, "low")
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
-    found.owner.preempting.asked("uid-high")
+    found.scheduler.preempting.asked("uid-high")
     leaves(found, "low")
     found.adds(pod("higher", memory=MIB, priority=20))
     found.plan()
     found.gone("low")
     assert placed(found) == {"higher"}
     found.passes(6.0)
-    assert not len(found.owner.planner.barring.nominations)
+    assert not len(found.scheduler.reservations.nominations)
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
 
 
@@ -154,7 +154,7 @@ def test_no_nodes_are_kept_free_for_another_where_others_are_leaving():
     found.adds(pod("large", memory=MIB, number=2, priority=10, preempts=False), pod("high", memory=MIB, priority=5))
     waits(found)
     (leaving,) = asks(found)["high"]
-    found.owner.preempting.asked("uid-high")
+    found.scheduler.preempting.asked("uid-high")
     leaves(found, leaving)
     found.adds(pod("after-it", memory=500))
     assert "after-it" in placed(found)
@@ -164,7 +164,7 @@ def test_no_nodes_are_kept_free_for_another_where_others_are_leaving():
     # Later they are.
     found.passes(1.0)
     found.passes(40.0)
-    assert found.owner.planner.barring.keeping_free.kept is not None
+    assert found.scheduler.reservations.keeping_free.kept is not None
 
 
 def test_lower_pods_do_not_take_what_others_left_for_a_higher_one():
@@ -174,7 +174,7 @@ def test_lower_pods_do_not_take_what_others_left_for_a_higher_one():
     found.adds(pod("high", memory=MIB, number=2, priority=10))
     waits(found)
     assert asks(found) == {"high": ["low-0", "low-1"]}
-    found.owner.preempting.asked("uid-high")
+    found.scheduler.preempting.asked("uid-high")
     leaves(found, "low-0")
     leaves(found, "low-1")
     found.gone("low-0")
@@ -207,12 +207,12 @@ def test_who_does_not_leave(high, low, settings):
 
 def test_nobody_leaves_before_disruption_budgets_are_known():
     found = world()
-    found.owner.occupants.forget_budgets()
+    found.scheduler.cluster.occupants.forget_budgets()
     full(found, "low")
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
     assert not found.actions(Preempt)
-    found.owner.occupants.budgets_replaced(())
+    found.scheduler.cluster.occupants.budgets_replaced(())
     found.passes(1.0)
     assert asks(found) == {"high": ["low"]}
 
@@ -227,11 +227,11 @@ def test_a_budget_sends_it_elsewhere_and_a_refused_eviction_does_too():
     waits(found)
     assert asks(found) == {"high": ["free"]}
     # The API server knows of a budget that we do not.
-    found.owner.preempting.refused("uid-high", "uid-free", 0.0)
+    found.scheduler.preempting.refused("uid-high", "uid-free", 0.0)
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
     found.passes(1.0)
     assert asks(found) == {"high": ["guarded"]}
-    found.owner.preempting.refused("uid-high", "uid-guarded", 0.0)
+    found.scheduler.preempting.refused("uid-high", "uid-guarded", 0.0)
     found.passes(10.0)
     assert asks(found) == {}
     found.passes(100.0)
@@ -244,10 +244,10 @@ def test_a_victim_that_never_goes_is_given_up_and_not_counted_on_again():
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
     ((_, (victim,)),) = asks(found).items()
-    found.owner.preempting.asked("uid-high")
+    found.scheduler.preempting.asked("uid-high")
     leaves(found, victim)
     found.passes(99.0)
-    assert len(found.owner.planner.barring.nominations) == 1
+    assert len(found.scheduler.reservations.nominations) == 1
     found.passes(10.0)
     ((_, (other,)),) = asks(found).items()
     assert {victim, other} == {"a", "b"}
@@ -258,7 +258,7 @@ def test_who_is_gone_leaves_no_claim_behind():
     full(found, "low")
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
-    found.owner.preempting.asked("uid-high")
+    found.scheduler.preempting.asked("uid-high")
     leaves(found, "low")
     found.gone("high")
     found.adds(pod("other", memory=MIB))
@@ -274,7 +274,7 @@ def test_switched_off_nothing_is_kept():
     waits(found)
     found.configures()
     found.passes(1.0)
-    assert not len(found.owner.planner.barring.nominations)
+    assert not len(found.scheduler.reservations.nominations)
 
 
 def test_another_process_goes_on_keeping_the_room():
@@ -320,7 +320,7 @@ def test_a_claim_of_before_without_anybody_leaving_ends():
     found.plan()
     for _ in range(7):
         found.passes(1.0)
-    assert not len(found.owner.planner.barring.nominations)
+    assert not len(found.scheduler.reservations.nominations)
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
 
 
@@ -338,7 +338,7 @@ def test_a_gang_has_room_made_on_several_nodes_and_a_gang_leaves_whole():
     assert sorted(target.name for target, _ in action.victims) == ["old-0", "old-1"]
     assert sorted(target.name for target, _ in action.nominated) == ["new-0", "new-1"]
     assert {found.wait(f"new-{at}").cause.code for at in range(2)} == {"CS515"}
-    found.owner.preempting.asked(action.nomination)
+    found.scheduler.preempting.asked(action.nomination)
     for at in range(2):
         leaves(found, f"old-{at}")
     found.passes(1.0)
@@ -378,7 +378,7 @@ def test_a_pod_of_the_same_queue_leaves_its_part_of_that_too():
     found.adds(pod("high", memory=MIB, priority=10, annotations={GROUP: "g"}))
     waits(found)
     assert asks(found) == {"high": ["low"]}
-    found.owner.preempting.asked("uid-high")
+    found.scheduler.preempting.asked("uid-high")
     leaves(found, "low")
     found.gone("low")
     assert placed(found) == {"high"}
@@ -421,7 +421,7 @@ def test_the_room_is_for_who_it_was_made_for_though_another_queue_has_its_turn()
     waits(found)
     found.passes(1.0)
     assert asks(found) == {"high": ["low"]}
-    found.owner.preempting.asked("uid-high")
+    found.scheduler.preempting.asked("uid-high")
     leaves(found, "low")
     for _ in range(3):
         found.passes(1.0)
@@ -437,7 +437,7 @@ def test_who_was_not_tried_since_all_have_left_is_not_given_up():
     full(found, "low")
     found.adds(pod("high", memory=MIB, priority=10), pod("other", memory=MIB))
     waits(found)
-    found.owner.preempting.asked("uid-high")
+    found.scheduler.preempting.asked("uid-high")
     leaves(found, "low")
     found.passes(1.0)
     # The process had no time for anything.
@@ -462,7 +462,7 @@ def test_those_who_leave_for_a_group_with_a_topology_are_of_one_domain_where_it_
     waits(found)
     ((first, victims),) = asks(found).items()
     assert {name.removeprefix("on-")[0] for name in victims} == there
-    found.owner.preempting.asked(f"uid-{first}")
+    found.scheduler.preempting.asked(f"uid-{first}")
     for name in victims:
         leaves(found, name)
         found.gone(name)

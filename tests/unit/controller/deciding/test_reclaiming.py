@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from controller.actions import Preempt
-from controller.deciding.preempting import OF_QUEUES
+from controller.deciding.preempt import OF_QUEUES
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Requirement
 from core.wire.disruptions import DisruptionBudget
@@ -37,7 +37,7 @@ class Cluster:
             for one in queues
         ]
         self.world.groups_are(*specs, queues=queues)
-        self.world.owner.occupants.budgets_replaced(budgets)
+        self.world.scheduler.cluster.occupants.budgets_replaced(budgets)
 
     def adds(self, queue, *names, cards=1, **fields):
         fields["annotations"] = {GROUP: queue, **fields.get("annotations", {})}
@@ -50,7 +50,7 @@ class Cluster:
         for _ in range(int(seconds)):
             self.world.passes(1.0)
             for one in self.world.actions(Preempt):
-                self.world.owner.preempting.asked(one.nomination)
+                self.world.scheduler.preempting.asked(one.nomination)
                 for target, _ in one.victims:
                     found.append(target.name)
                     self.world.gone(target.name)

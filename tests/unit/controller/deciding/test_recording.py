@@ -9,12 +9,12 @@ from tests.support.worlds.world import World, node, pod
 
 def leads(*nodes) -> World:
     world = World(*nodes)
-    world.owner.recording.begin()
+    world.scheduler.cluster.recording.begin()
     return world
 
 
 def events(world: World, name: str) -> tuple[PodEvent, ...]:
-    (life,) = world.owner.recording.pods.named(f"default/{name}")
+    (life,) = world.scheduler.cluster.recording.pods.named(f"default/{name}")
     return life.events
 
 
@@ -46,9 +46,9 @@ def test_a_pod_that_waits_and_is_then_placed():
     world.adds(pod("first", memory=1000), pod("a", memory=1000))
     world.placed()
     entry = world.entry("a")
-    world.owner.planner.told(entry, Told(text="CS501 no node fits: n1-0 lacks 1000 MiB", at_s=1.0))
+    world.scheduler.cluster.tell(entry, Told(text="CS501 no node fits: n1-0 lacks 1000 MiB", at_s=1.0))
     world.now_s += 60
-    world.owner.planner.told(entry, Told(text="CS501 no node fits: n1-0 lacks 900 MiB", at_s=61.0))
+    world.scheduler.cluster.tell(entry, Told(text="CS501 no node fits: n1-0 lacks 900 MiB", at_s=61.0))
     *_, waits = events(world, "a")
     assert (waits.what, waits.code, waits.times, waits.last_s - waits.first_s) == (What.WAITS, "CS501", 2, 60)
     assert waits.text.endswith("lacks 900 MiB")
@@ -61,7 +61,7 @@ def test_a_binding_that_is_refused_gives_the_place_back():
     world = leads(node("n1"))
     world.adds(pod("a", memory=1000))
     (bind,) = world.binds()
-    world.owner.outcomes.refused(PodUid("uid-a"), bind.attempt)
+    world.scheduler.outcomes.refused(PodUid("uid-a"), bind.attempt)
     world.passes(60.0)
     found = {one.what: one.times for one in events(world, "a")}
     assert found == {What.ASKED: 1, What.RESERVED: 2, What.RELEASED: 1, What.SENT: 2}
@@ -71,7 +71,7 @@ def test_a_pod_that_leaves_for_another():
     world = leads(node("n1"))
     world.adds(pod("a", memory=1000))
     world.placed()
-    world.owner.preempting.evicted(target_of(world.seen("a")))
+    world.scheduler.preempting.evicted(target_of(world.seen("a")))
     assert told(world, "a")[-1] == "evicted its cards are needed for a pod that comes first"
 
 
@@ -80,7 +80,7 @@ def test_a_standby_writes_nothing_down():
     world.adds(pod("a", memory=1000))
     world.placed()
     world.gone("a")
-    assert not len(world.owner.recording.pods)
+    assert not len(world.scheduler.cluster.recording.pods)
 
 
 def test_pods_of_others_are_of_no_interest():
@@ -88,4 +88,4 @@ def test_pods_of_others_are_of_no_interest():
     world.adds(pod("theirs", memory=1000, scheduler_name="another"))
     world.shows(world.seen("theirs"), node_name="n1", phase=Phase.RUNNING, started=True)
     world.gone("theirs")
-    assert not len(world.owner.recording.pods)
+    assert not len(world.scheduler.cluster.recording.pods)

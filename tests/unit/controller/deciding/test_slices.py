@@ -1,4 +1,4 @@
-"""What the planner does without a pause: no more for a large cluster than for a small one."""
+"""What the scheduler does without a pause: no more for a large cluster than for a small one."""
 
 import pytest
 
@@ -19,12 +19,12 @@ def test_a_pod_like_none_before_is_judged_on_few_nodes_at_once(preference):
     # Each container fits by itself, so that only judging a node shows that all of them do not.
     containers = (*(box(f"c{at}", 1, 6000) for at in range(6)), box("z", 8, 6000))
     world.adds(pod("p", limits={}, containers=containers))
-    candidates = world.owner.planner.search.candidates
+    candidates = world.scheduler.cluster.search.candidates
     steps = []
     more = True
     while more:
         before = candidates.judged
-        more = world.owner.planner.plan(world.now_s)
+        more = world.scheduler.cycle.plan(world.now_s)
         steps.append(candidates.judged - before)
     assert world.stage("p") == "refused"
     assert sum(steps) >= 300

@@ -33,13 +33,13 @@ def one_is_served(world, **changes):
     (bind,) = world.binds()
     world.accepts(bind)
     if changes:
-        world.owner.nodes.changed(node("n1", version="2", **changes))
+        world.scheduler.nodes.changed(node("n1", version="2", **changes))
     world.serves("x")
     world.plan()
 
 
 def test_a_pod_without_cards_that_was_sent_waits_in_no_line(sent_late):
-    assert sent_late.owner.handoff.waiting == 0
+    assert sent_late.scheduler.cluster.handoff.waiting == 0
     one_is_served(sent_late)
     assert sent_late.stage("m2") == "binding"
 
@@ -79,7 +79,7 @@ def test_a_pod_at_the_end_of_a_long_line_goes_to_a_node_that_comes_to_be_idle():
     world.adds(pod("x", memory=10, created_s=1000))
     lives(world, 10)
     assert world.stage("x") == "turn"
-    world.owner.nodes.changed(node("b1", cards=8, slots=100, labels={"zone": "b"}))
+    world.scheduler.nodes.changed(node("b1", cards=8, slots=100, labels={"zone": "b"}))
     lives(world, 60)
     assert world.stage("x") == "none"
 
@@ -88,7 +88,7 @@ def test_a_pod_at_the_end_of_a_long_line_goes_to_a_node_that_comes_to_be_idle():
 def test_everybody_in_a_long_line_is_told_why(policy):
     world = crowd(policy)
     lives(world, 30)
-    waiting = [entry for entry in world.owner.life if entry.stage.value == "turn"]
+    waiting = [entry for entry in world.scheduler.cluster.queue if entry.stage.value == "turn"]
     assert len(waiting) > 64
     assert [entry.pod.name for entry in waiting if entry.wait is None] == []
 
@@ -120,7 +120,7 @@ def turned_away(world, name):
     for clear in world.clears():
         found = world.pods[clear.pod.uid]
         world.shows(found, annotations={**found.annotations, **clear.annotations})
-        world.owner.cleared(clear.pod.uid, done=True)
+        world.scheduler.cleared(clear.pod.uid, done=True)
 
 
 def binds_in_time(world):
@@ -146,7 +146,7 @@ def causes(world, name, seconds):
     found = []
     for _ in range(seconds):
         world.passes(1.0)
-        entry = world.owner.life.get(world.seen(name).uid)
+        entry = world.scheduler.cluster.queue.get(world.seen(name).uid)
         found.append(entry.wait.cause if entry is not None and entry.wait is not None else None)
     return found
 

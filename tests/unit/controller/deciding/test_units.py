@@ -49,7 +49,7 @@ def test_a_gang_of_64_on_cards_where_63_fit_starts_nothing():
     made = world(*[8] * 7, 7, groups=[spec(64)])
     made.adds(*members(64))
     assert made.binds() == []
-    assert made.owner.planner.ledger.node_of(made.seen("g0").uid) is None
+    assert made.scheduler.cluster.ledger.node_of(made.seen("g0").uid) is None
     wait = made.wait("g0")
     assert wait.cause is Cause.WAITING_FOR_GROUP
     assert "63 of the 64 members of its group" in wait.text
@@ -68,7 +68,12 @@ def test_groups_of_each_kind_are_told_by_which_field_fewer_would_be_wanted():
 def test_a_gang_that_fits_is_sent_at_once_and_a_single_pod_goes_on_beside_it():
     made = world(2, 2, groups=[spec(3)])
     made.adds(*members(3), pod("alone", memory=10_000))
-    assert len(made.binds()) + len(made.owner.handoff.line("n0")) + len(made.owner.handoff.line("n1")) == 4
+    assert (
+        len(made.binds())
+        + len(made.scheduler.cluster.handoff.line("n0"))
+        + len(made.scheduler.cluster.handoff.line("n1"))
+        == 4
+    )
     assert sum(made.ledger.node_of(one.uid) is not None for one in made.pods.values()) == 4
 
 
@@ -159,7 +164,7 @@ def test_a_member_whose_binding_is_refused_is_judged_again_at_once():
     assert len(binds) == 3
     for bind in binds[1:]:
         made.accepts(bind)
-    made.owner.outcomes.refused(binds[0].pod.uid, binds[0].attempt)
+    made.scheduler.outcomes.refused(binds[0].pod.uid, binds[0].attempt)
     (again,) = made.binds()
     assert again.pod == binds[0].pod
 
@@ -208,7 +213,7 @@ def test_members_with_and_without_cards_are_one_gang():
     made = world(1, groups=[spec(3)])
     made.adds(member("ps", limits={"cpu": "2"}), member("w0"), member("w1"))
     assert made.binds() == []
-    made.owner.nodes.changed(node("n9", cards=1))
+    made.scheduler.nodes.changed(node("n9", cards=1))
     made.passes(1.0)
     assert {bind.pod.name for bind in made.binds()} | {"ps", "w0", "w1"} == {"ps", "w0", "w1"}
     assert all(made.ledger.node_of(made.seen(name).uid) for name in ("ps", "w0", "w1"))
@@ -237,7 +242,7 @@ def test_members_that_are_to_be_spread_share_no_card():
     made = world(1, groups=[spec(2)])
     made.adds(*[member(name, memory=1000, annotations=spread) for name in "ab"])
     assert made.binds() == []
-    made.owner.nodes.changed(node("n0", cards=2, version="2"))
+    made.scheduler.nodes.changed(node("n0", cards=2, version="2"))
     made.passes(1.0)
     cards = {
         entry.uuid
@@ -254,7 +259,7 @@ def test_a_gang_of_more_than_may_be_in_flight_is_sent_in_turn():
     made.adds(*members(6))
     made.plan()
     assert all(made.ledger.node_of(made.seen(f"g{at}").uid) for at in range(6))
-    assert made.owner.life.in_flight == 2
+    assert made.scheduler.cluster.queue.in_flight == 2
     assert len(made.placed()) == 6
 
 
@@ -330,7 +335,7 @@ def test_members_that_no_policy_selects_are_of_no_subgroup():
 
 
 def test_a_group_of_too_many_subgroups_is_told_and_not_placed(monkeypatch):
-    monkeypatch.setattr("controller.deciding.units.SUBGROUPS_MAX", 2)
+    monkeypatch.setattr("controller.deciding.gang.SUBGROUPS_MAX", 2)
     made = world(8, groups=[spec(2, sub_groups=subgroups(1, 1))])
     made.adds(*partitioned(3, 1))
     assert bound(made) == []
@@ -498,7 +503,7 @@ def test_hyper_nodes_are_tiers_by_names_patterns_labels_and_what_they_hold():
     s1 = hyper_node("s1", 1, Members(pattern="^c[0-9]$"))
     s2 = hyper_node("s2", 1, Members(labels=(Requirement(key="rack", operator="In", values=("d",)),)))
     s3 = hyper_node("s3", 2, Members(name="s1", is_inner=True), Members(name="s2", is_inner=True), tier_name="spine")
-    made.owner.groups.hyper_nodes_replaced([s0, s1, s2, s3])
+    made.scheduler.cluster.groups.hyper_nodes_replaced([s0, s1, s2, s3])
     assert where(made) == {}
     assert "2 of the 3 members of its group that must start together fit now in HyperNode s0" in made.wait("g0").text
     made.groups_are(near_spec(3, name="spine", resource_version="2"))
@@ -507,11 +512,11 @@ def test_hyper_nodes_are_tiers_by_names_patterns_labels_and_what_they_hold():
 
 def test_a_hyper_node_that_comes_later_lets_in_who_waits():
     made = tiered([1], [1], [1], [1], labels=())
-    made.owner.groups.hyper_nodes_replaced([hyper_node("s0", 1, Members(name="a0")), hyper_node("s9", 2)])
+    made.scheduler.cluster.groups.hyper_nodes_replaced([hyper_node("s0", 1, Members(name="a0")), hyper_node("s9", 2)])
     made.groups_are(near_spec(2, 1))
     made.adds(*members(2))
     assert where(made) == {}
-    made.owner.groups.hyper_node_changed(hyper_node("s0", 1, Members(pattern="^[ab]")))
+    made.scheduler.cluster.groups.hyper_node_changed(hyper_node("s0", 1, Members(pattern="^[ab]")))
     assert set(where(made).values()) == {"a", "b"}
 
 
@@ -519,10 +524,12 @@ def test_networks_that_are_no_more_are_forgotten():
     made = world(1, 1, groups=[near_spec(3, 1)])
     made.adds(*members(3))
     for at in range(100):
-        made.owner.groups.hyper_node_changed(hyper_node("s", 1, Members(name=f"n{at}")))
+        made.scheduler.cluster.groups.hyper_node_changed(hyper_node("s", 1, Members(name=f"n{at}")))
         made.plan()
-    made.owner.wakes.begin(made.owner.life.refused_asks(), made.now_s)  # as when a node opens
-    made.owner.wakes.unreported.clear()  # as once all is told
+    made.scheduler.cluster.requeue.begin(
+        made.scheduler.cluster.queue.refused_asks(), made.now_s
+    )  # as when a node opens
+    made.scheduler.cluster.requeue.unreported.clear()  # as once all is told
     gc.collect()
     assert sum(isinstance(one, HyperNodes) for one in gc.get_objects()) <= 20
 
@@ -531,7 +538,9 @@ def test_a_hyper_node_that_cannot_be_read_loosens_no_limit():
     made = tiered([1], [1], [1], [1], labels=())
     pattern = b'{"selector": {"regexMatch": {"pattern": "["}}}'
     bad = b'{"metadata": {"name": "s1"}, "spec": {"tier": 2, "members": [' + pattern + b"]}}"
-    made.owner.groups.hyper_nodes_replaced([hyper_node("s0", 1, Members(name="a0")), salvage_hyper_node(bad)])
+    made.scheduler.cluster.groups.hyper_nodes_replaced(
+        [hyper_node("s0", 1, Members(name="a0")), salvage_hyper_node(bad)]
+    )
     made.groups_are(near_spec(2, 2))
     made.adds(*members(2))
     assert where(made) == {}
@@ -543,7 +552,7 @@ def test_hyper_nodes_that_hold_each_other_are_one_domain():
         hyper_node("s0", 1, Members(name="a0"), Members(name="s1", is_inner=True)),
         hyper_node("s1", 1, Members(name="b0"), Members(name="s0", is_inner=True)),
     ]
-    made.owner.groups.hyper_nodes_replaced(circle)
+    made.scheduler.cluster.groups.hyper_nodes_replaced(circle)
     made.groups_are(near_spec(2, 1))
     made.adds(*members(2))
     assert set(where(made).values()) == {"a", "b"}
@@ -600,12 +609,12 @@ def test_the_domains_of_subgroups_are_found_once_however_many_domains_the_group_
     made.groups_are(near_spec(4, 2, sub_groups=(by_partition(2, 2, 1),)))
     made.adds(*[member(f"g{at}", labels={"part": str(at // 2)}) for at in range(4)])
     made.plan()
-    unit = made.owner.planner.units.unit(made.entry("g0"))
+    unit = made.scheduler.cluster.gangs.unit(made.entry("g0"))
     assert unit.topology is not None
     network = Counted(unit.topology.network)
     inner = {name: one._replace(near=replace(one.near, network=network)) for name, one in unit.inner.items()}
     unit = replace(unit, topology=replace(unit.topology, network=network), inner=inner)
-    assert isinstance(place(made.ledger, made.owner.planner.search.candidates, unit), Refused)
+    assert isinstance(place(made.ledger, made.scheduler.cluster.search.candidates, unit), Refused)
     assert network.asked == 2 * count
 
 
@@ -653,10 +662,10 @@ def test_a_label_that_a_node_is_given_lets_in_who_waits():
     for labels in (("rack",), ()):
         made = tiered([1], [1], [1], [1], labels=labels)
         of_rack = Members(labels=(Requirement(key="rack", operator="In", values=("a",)),))
-        made.owner.groups.hyper_nodes_replaced([hyper_node("s", 1, of_rack)])
+        made.scheduler.cluster.groups.hyper_nodes_replaced([hyper_node("s", 1, of_rack)])
         made.groups_are(near_spec(2, 1))
         made.adds(*members(2))
         assert where(made) == {}
-        made.owner.nodes.changed(node("b0", cards=1, labels={"rack": "a", "block": "1"}, version="2"))
+        made.scheduler.nodes.changed(node("b0", cards=1, labels={"rack": "a", "block": "1"}, version="2"))
         made.passes(1.0)
         assert set(where(made).values()) == {"a", "b"}

@@ -1,6 +1,6 @@
 """Who is asked when something happens, and who is not."""
 
-from controller.deciding.wake import Happening, Wakes, What
+from controller.deciding.queue import ClusterEvent, EventResource, Requeue
 from core.model import NodeConstraints, NodeName, PodUid
 from core.placing.shape import Shape
 from core.settings import DialectName
@@ -18,7 +18,7 @@ ONE, TWO = shape(1), shape(2)
 
 def notes_asked(world: World, asked: list[NodeName]) -> None:
     """Have every node written down that is asked whether it takes a refused shape."""
-    search = world.owner.planner.search
+    search = world.scheduler.cluster.search
     takes = search.takes
 
     def noted(shape: Shape, name: NodeName) -> bool:
@@ -29,52 +29,52 @@ def notes_asked(world: World, asked: list[NodeName]) -> None:
 
 
 def test_a_shape_is_asked_about_the_nodes_that_opened_since_it_was_refused_and_no_others():
-    wakes = Wakes()
-    wakes.hear([A])
-    wakes.refused(ONE, ())
-    wakes.hear([B, B])
-    wakes.refused(TWO, ())
-    assert (wakes.opened_for(ONE), wakes.opened_for(TWO)) == ({B}, set())
-    assert wakes.is_due(1.0)
-    wakes.begin([ONE, TWO], 1.0)
-    assert [wakes.next(1.0), wakes.next(1.0)] == [ONE, None]
-    wakes.still_refused(ONE)
-    assert not wakes.is_due(99.0)
-    assert wakes.due_s(99.0) == float("inf")
+    requeue = Requeue()
+    requeue.hear([A])
+    requeue.refused(ONE, ())
+    requeue.hear([B, B])
+    requeue.refused(TWO, ())
+    assert (requeue.opened_for(ONE), requeue.opened_for(TWO)) == ({B}, set())
+    assert requeue.is_due(1.0)
+    requeue.begin([ONE, TWO], 1.0)
+    assert [requeue.next(1.0), requeue.next(1.0)] == [ONE, None]
+    requeue.still_refused(ONE)
+    assert not requeue.is_due(99.0)
+    assert requeue.due_s(99.0) == float("inf")
 
 
 def test_where_any_node_may_have_opened_every_refused_shape_is_asked():
-    wakes = Wakes()
+    requeue = Requeue()
     for one in (ONE, TWO):
-        wakes.refused(one, ())
-    wakes.hear_of_all()
-    assert (wakes.opened_for(ONE), wakes.opened_for(TWO)) == (None, None)
-    wakes.begin([ONE, TWO], 1.0)
-    assert {wakes.next(1.0), wakes.next(1.0)} == {ONE, TWO}
+        requeue.refused(one, ())
+    requeue.hear_of_all()
+    assert (requeue.opened_for(ONE), requeue.opened_for(TWO)) == (None, None)
+    requeue.begin([ONE, TWO], 1.0)
+    assert {requeue.next(1.0), requeue.next(1.0)} == {ONE, TWO}
 
 
 def test_what_all_have_heard_of_is_not_kept_nor_is_a_shape_that_nobody_is_refused_for():
-    wakes = Wakes()
-    wakes.refused(TWO, (A,))
+    requeue = Requeue()
+    requeue.refused(TWO, (A,))
     for at in range(1000):
-        wakes.hear([A])
-        wakes.refused(ONE, ())
-        wakes.begin([ONE], float(at))
-    assert len(wakes._opened) <= 1
-    assert (list(wakes._heard), wakes.silent) == ([ONE], {})
+        requeue.hear([A])
+        requeue.refused(ONE, ())
+        requeue.begin([ONE], float(at))
+    assert len(requeue._opened) <= 1
+    assert (list(requeue._heard), requeue.silent) == ([ONE], {})
 
 
 def test_who_waits_for_a_happening_is_named_once_and_not_after_it_left():
-    wakes = Wakes()
-    one, other = Happening(What.LOCK, "n1"), Happening(What.LOCK, "n2")
+    requeue = Requeue()
+    one, other = ClusterEvent(EventResource.LOCK, "n1"), ClusterEvent(EventResource.LOCK, "n2")
     p, q, r = PodUid("p"), PodUid("q"), PodUid("r")
-    wakes.wait_for(p, one, other)
-    wakes.wait_for(q, one)
-    wakes.wait_for(r, other)
-    wakes.leave(r)
-    assert wakes.happened(one) == [p, q]
-    assert wakes.happened(one) == []
-    assert wakes.happened(other) == []
+    requeue.wait_for(p, one, other)
+    requeue.wait_for(q, one)
+    requeue.wait_for(r, other)
+    requeue.leave(r)
+    assert requeue.happened(one) == [p, q]
+    assert requeue.happened(one) == []
+    assert requeue.happened(other) == []
 
 
 def test_promises_and_their_bindings_have_no_refused_shape_asked():
@@ -83,12 +83,12 @@ def test_promises_and_their_bindings_have_no_refused_shape_asked():
     world.plan()
     asked: list[NodeName] = []
     notes_asked(world, asked)
-    decided = world.owner._metrics.decisions._value.get()
+    decided = world.metrics.decisions._value.get()
     world.adds(*[pod(f"p{i}", memory=1000) for i in range(8)])
     placed = world.placed()
     assert len(placed) == 8
     assert asked == []
-    assert world.owner._metrics.decisions._value.get() - decided == 8
+    assert world.metrics.decisions._value.get() - decided == 8
 
 
 def test_a_release_has_each_refused_shape_asked_about_that_node_alone():
@@ -113,17 +113,17 @@ def test_what_opens_in_the_middle_of_planning_is_heard_of_though_nothing_else_ha
     world.plan()
     assert world.stage("x") == "refused"
     world.gone("w")
-    assert world.owner.planner.next_due_s() <= world.now_s + 0.05
+    assert world.scheduler.cycle.next_due_s() <= world.now_s + 0.05
     world.passes(0.1)
     assert world.stage("x") != "refused"
 
 
 def test_time_in_which_nothing_could_be_asked_calls_for_no_rest():
-    wakes = Wakes()
-    wakes.refused(ONE, ())
-    wakes.hear([A])
-    wakes.begin([ONE], 10.0)
-    assert wakes.next(1000.0) == ONE
-    wakes.still_refused(ONE)
-    wakes.hear([A])
-    assert wakes.is_due(1000.1)
+    requeue = Requeue()
+    requeue.refused(ONE, ())
+    requeue.hear([A])
+    requeue.begin([ONE], 10.0)
+    assert requeue.next(1000.0) == ONE
+    requeue.still_refused(ONE)
+    requeue.hear([A])
+    assert requeue.is_due(1000.1)

@@ -31,7 +31,7 @@ def member(name, **fields):
 
 
 def status(world, key=KEY):
-    found = world.owner.groups.judged(key)
+    found = world.scheduler.cluster.groups.judged(key)
     assert found is not None
     _, tally, verdict = found
     return verdict.admitted, verdict.why, {state.value: count for state, count in tally.counts.items() if count}
@@ -54,7 +54,7 @@ def test_a_group_is_admitted_and_its_pod_is_placed_in_whichever_order_they_come(
         world.adds(member("p"))
         world.groups_are(queues=[DEFAULT])
         world.plan()
-        world.owner.groups.changed(group())
+        world.scheduler.cluster.groups.changed(group())
     else:
         world.groups_are(group(), queues=[DEFAULT])
         world.adds(member("p"))
@@ -67,10 +67,10 @@ def test_a_kind_that_is_not_installed_leaves_it_to_the_pods_to_say_how_many_they
     world = ours()
     world.has_no_kind()
     world.adds(member("p"), member("q", annotations={**IN_G, "scheduling.volcano.sh/group-min-member": "2"}))
-    implied = world.owner.groups.spec(KEY)
+    implied = world.scheduler.cluster.groups.spec(KEY)
     assert implied is not None
     assert (implied.uid, implied.min_member) == ("", 2)
-    assert world.owner.groups.is_admitted(KEY)
+    assert world.scheduler.cluster.groups.is_admitted(KEY)
 
 
 def test_a_kind_that_is_not_installed_is_named_where_nobody_says_how_many():
@@ -119,7 +119,7 @@ def test_one_group_blocks_no_other_and_a_queue_that_opens_lets_its_groups_in():
     world.groups_are(group(queue="q"), group(other, uid="o1"), queues=[closed, DEFAULT])
     world.passes(1.0)
     assert (status(world)[0], status(world, other)[0]) == (False, True)
-    world.owner.groups.queue_changed(replace(closed, state="Open"))
+    world.scheduler.cluster.groups.queue_changed(replace(closed, state="Open"))
     world.passes(1.0)
     assert status(world)[0]
 
@@ -132,7 +132,7 @@ def test_what_an_admitted_group_asks_is_taken_from_its_queue_until_it_is_gone():
     world.groups_are(group(created_s=1, **asked), group(other, uid="o1", created_s=2, **asked), queues=[q])
     world.passes(1.0)
     assert (status(world)[0], status(world, other)[0]) == (True, False)
-    world.owner.groups.gone(KEY)
+    world.scheduler.cluster.groups.gone(KEY)
     world.passes(1.0)
     assert status(world, other)[0]
 
@@ -189,22 +189,22 @@ def test_a_group_is_admitted_by_what_cards_have_if_nodes_advertise_no_such_resou
 def test_a_group_that_was_admitted_before_this_process_began_is_admitted(phase):
     world = ours()
     world.groups_are(group(phase=phase, min_resources={"cpu": 10**9}), queues=[DEFAULT])
-    assert world.owner.groups.is_admitted(KEY)
+    assert world.scheduler.cluster.groups.is_admitted(KEY)
 
 
 def test_a_group_made_anew_under_its_old_name_starts_afresh():
     world = ours()
     world.groups_are(group(phase="Running"), queues=[QueueSpec(name="default", state="Closed")])
-    assert world.owner.groups.is_admitted(KEY)
-    world.owner.groups.changed(group(uid="g2", version="11"))
-    assert not world.owner.groups.is_admitted(KEY)
+    assert world.scheduler.cluster.groups.is_admitted(KEY)
+    world.scheduler.cluster.groups.changed(group(uid="g2", version="11"))
+    assert not world.scheduler.cluster.groups.is_admitted(KEY)
 
 
 def test_what_is_told_late_is_nothing():
     world = ours()
     world.groups_are(group(version="12", min_member=3), queues=[DEFAULT])
-    world.owner.groups.changed(group(version="9", min_member=1))
-    found = world.owner.groups.spec(KEY)
+    world.scheduler.cluster.groups.changed(group(version="9", min_member=1))
+    found = world.scheduler.cluster.groups.spec(KEY)
     assert found is not None
     assert found.min_member == 3
 
@@ -226,13 +226,13 @@ def test_members_are_counted_where_they_stand_and_those_on_nodes_hold_what_they_
     world.groups_are(group(min_member=3), queues=[DEFAULT])
     world.adds(member("w"), member("r", node_name="n1", phase=Phase.RUNNING), member("s", phase=Phase.SUCCEEDED))
     assert status(world)[2] == {"waiting": 1, "running": 1, "succeeded": 1}
-    held = world.owner.planner.state.books.allocated()["default"]
+    held = world.scheduler.cluster.budgets.allocated()["default"]
     assert held["pods"] == 1
     assert held["volcano.sh/vgpu-number"] == 1
     world.gone("r")
     world.gone("s")
     assert status(world)[2] == {"waiting": 1}
-    assert world.owner.planner.state.books.allocated()["default"] == {}
+    assert world.scheduler.cluster.budgets.allocated()["default"] == {}
 
 
 def test_a_queue_holds_what_its_children_do():
@@ -240,7 +240,7 @@ def test_a_queue_holds_what_its_children_do():
     queues = [QueueSpec(name="root"), QueueSpec(name="team", parent="root"), QueueSpec(name="a", parent="team")]
     world.groups_are(group(queue="a"), queues=queues)
     world.adds(member("r", node_name="n1", phase=Phase.RUNNING))
-    assert {name: held.get("pods") for name, held in world.owner.planner.state.books.allocated().items()} == {
+    assert {name: held.get("pods") for name, held in world.scheduler.cluster.budgets.allocated().items()} == {
         "root": 1,
         "team": 1,
         "a": 1,
@@ -252,7 +252,7 @@ def test_queues_that_are_each_others_parents_end():
     queues = [QueueSpec(name="a", parent="b"), QueueSpec(name="b", parent="a")]
     world.groups_are(group(queue="a"), queues=queues)
     world.adds(member("r", node_name="n1"))
-    assert world.owner.planner.state.books.allocated()["b"]["pods"] == 1
+    assert world.scheduler.cluster.budgets.allocated()["b"]["pods"] == 1
 
 
 def test_a_members_group_can_be_named_later():
@@ -273,7 +273,7 @@ def test_a_member_that_was_placed_before_it_named_its_group_counts_for_those_tha
     assert [one.pod.name for one in world.binds()] == ["late"]
     world.shows(late, annotations=IN_G)
     world.plan()
-    early = world.owner.life.get(PodUid("uid-early"))
+    early = world.scheduler.cluster.queue.get(PodUid("uid-early"))
     assert early is not None
     assert early.placement is not None
 
@@ -283,7 +283,7 @@ def test_groups_of_volcano_are_anothers_to_admit_while_its_name_is():
     world.groups_are(group(), queues=[])
     world.adds(member("p", scheduler_name="cardshare"))
     assert len(world.binds()) == 1
-    assert world.owner.groups.judged(KEY) is None
+    assert world.scheduler.cluster.groups.judged(KEY) is None
     world.configures(scheduler_names=OURS)
     assert status(world)[0] is False
 
@@ -298,7 +298,7 @@ def test_without_the_action_enqueue_a_group_is_admitted_whatever_it_asks():
 def test_without_the_plugin_gang_no_group_wants_its_members_together():
     world = ours(groups=GroupSettings(gang=False))
     world.groups_are(group(min_member=4, min_task_member={"w": 4}), queues=[DEFAULT])
-    found = world.owner.groups.spec(KEY)
+    found = world.scheduler.cluster.groups.spec(KEY)
     assert found is not None
     assert (found.min_member, found.min_task_member) == (0, {})
 
@@ -308,12 +308,12 @@ def test_a_native_group_needs_no_admission_and_is_not_written_as_volcanos():
     world.groups_are(group(NATIVE, queue=""), kind=GroupKind.NATIVE)
     world.adds(pod("p", scheduling_group="g"))
     assert len(world.binds()) == 1
-    assert world.owner.groups.judged(NATIVE) is not None
+    assert world.scheduler.cluster.groups.judged(NATIVE) is not None
 
 
 def test_groups_are_told_of_again_once_their_kind_is_served_in_another_version():
     world = World(node("n1"))
-    groups, spec = world.owner.groups, group(NATIVE, queue="")
+    groups, spec = world.scheduler.cluster.groups, group(NATIVE, queue="")
     for api, told in (("/apis/a/v1", True), ("/apis/a/v1", False), ("/apis/a/v2", True), ("", False)):
         list(groups.replaced(GroupKind.NATIVE, [spec], served=bool(api), api=api))
         assert (NATIVE in groups.unreported) is told
@@ -324,11 +324,11 @@ def test_groups_are_told_of_again_once_their_kind_is_served_in_another_version()
 def test_a_refusal_is_told_until_the_members_have_their_places():
     world = ours()
     world.groups_are(group(phase="Inqueue"), queues=[DEFAULT])
-    world.owner.groups.unreported.clear()
-    world.owner.groups.refused(KEY, "1 of 2 members fits")
-    assert list(world.owner.groups.unreported) == [KEY]
+    world.scheduler.cluster.groups.unreported.clear()
+    world.scheduler.cluster.groups.refused(KEY, "1 of 2 members fits")
+    assert list(world.scheduler.cluster.groups.unreported) == [KEY]
     assert status(world)[1] == "1 of 2 members fits"
-    world.owner.groups.placed(KEY)
+    world.scheduler.cluster.groups.placed(KEY)
     assert status(world)[1] == ""
 
 
@@ -340,7 +340,7 @@ def test_nothing_is_placed_out_of_a_queue_that_is_not_open_and_what_runs_goes_on
     assert world.binds() == []
     assert world.wait("new").cause is Cause.QUEUE_NOT_OPEN
     assert "queue default is Closing" in world.wait("new").text
-    world.owner.groups.queue_changed(DEFAULT)
+    world.scheduler.cluster.groups.queue_changed(DEFAULT)
     assert [bind.pod.name for bind in world.binds()] == ["new"]
 
 
@@ -364,7 +364,7 @@ def test_a_member_that_asks_what_is_not_honoured_keeps_its_group_back_by_that_na
     assert world.wait("b").cause is Cause.GROUP_NOT_SUPPORTED
     assert "volcano.sh/numa-topology-policy: 'single-numa-node'" in world.wait("b").text
     world.shows(member("b", annotations={**numa, "volcano.sh/numa-topology-policy": "none"}))
-    assert world.owner.groups.wait(KEY) is None
+    assert world.scheduler.cluster.groups.wait(KEY) is None
 
 
 def test_a_member_behind_the_gate_that_only_volcanos_scheduler_lifts_keeps_its_group_back_by_that_name():
@@ -378,7 +378,7 @@ def test_a_member_behind_the_gate_that_only_volcanos_scheduler_lifts_keeps_its_g
     assert 'scheduling.volcano.sh/queue-allocation-gate: "true"' in world.wait("a").text
     # Somebody has lifted it after all.
     world.shows(member("b", annotations=gate))
-    assert world.owner.groups.wait(KEY) is None
+    assert world.scheduler.cluster.groups.wait(KEY) is None
 
 
 def test_a_group_that_asks_less_is_asked_again():
@@ -387,6 +387,6 @@ def test_a_group_that_asks_less_is_asked_again():
     world.groups_are(group(queue="q", min_resources={"cpu": 2000}), queues=[q])
     world.passes(1.0)
     assert not status(world)[0]
-    world.owner.groups.changed(group(version="11", queue="q", min_resources={"cpu": 1000}))
+    world.scheduler.cluster.groups.changed(group(version="11", queue="q", min_resources={"cpu": 1000}))
     world.passes(1.0)
     assert status(world)[0]

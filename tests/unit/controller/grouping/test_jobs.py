@@ -22,21 +22,21 @@ def world():
 
 def told(world, seconds=0.0):
     world.passes(seconds)
-    return [one.name for one in world.owner.jobs.to_tell()]
+    return [one.name for one in world.scheduler.jobs.to_tell()]
 
 
 def test_a_job_of_an_unknown_queue_is_told_after_a_moment_and_again_after_half_an_hour(world):
-    world.owner.jobs.changed(job())
-    world.owner.jobs.changed(job("fine", "default"))
+    world.scheduler.jobs.changed(job())
+    world.scheduler.jobs.changed(job("fine", "default"))
     assert told(world, 1.0) == []
     assert told(world, 1.0) == ["j"]
-    world.owner.jobs.changed(job())
+    world.scheduler.jobs.changed(job())
     assert told(world, 1000.0) == []
     assert told(world, 800.0) == ["j"]
 
 
 def test_a_job_whose_queue_comes_or_that_begins_or_goes_is_told_nothing(world):
-    jobs = world.owner.jobs
+    jobs = world.scheduler.jobs
     jobs.changed(job("comes", "late"))
     jobs.changed(job("begins"))
     jobs.changed(job("begins", begun=True))
@@ -44,14 +44,14 @@ def test_a_job_whose_queue_comes_or_that_begins_or_goes_is_told_nothing(world):
     jobs.gone(job("goes"))
     jobs.changed(job("unlisted"))
     jobs.replaced([job("comes", "late")])
-    world.owner.groups.queue_changed(QueueSpec(name="late"))
+    world.scheduler.cluster.groups.queue_changed(QueueSpec(name="late"))
     assert told(world, 10.0) == []
     assert len(jobs) == 0
 
 
 def test_while_queues_are_not_known_nothing_is_told():
     world = World(scheduler_names=("volcano",))
-    world.owner.jobs.changed(job("j", "default"))
+    world.scheduler.jobs.changed(job("j", "default"))
     assert told(world, 10.0) == []
     world.groups_are(queues=[QueueSpec(name="default")])
     assert told(world, 10.0) == []
@@ -59,8 +59,8 @@ def test_while_queues_are_not_known_nothing_is_told():
 
 def test_so_many_are_remembered_and_no_more(world):
     for at in range(5000):
-        world.owner.jobs.changed(job(f"j{at}"))
-    assert len(world.owner.jobs) == 1000
+        world.scheduler.jobs.changed(job(f"j{at}"))
+    assert len(world.scheduler.jobs) == 1000
 
 
 @pytest.mark.parametrize(

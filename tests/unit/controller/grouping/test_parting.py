@@ -29,11 +29,11 @@ def runs(name, **changes):
 def test_how_many_can_be_decided_is_told_when_one_goes():
     world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE))
     assert "2 are ready" in world.wait("a").text
-    world.owner.planner.unreported.clear()
+    world.scheduler.cluster.unreported.clear()
     world.gone("b")
     world.passes(1.0)
     assert "1 is ready" in world.wait("a").text
-    assert world.entry("a").pod.uid in world.owner.planner.unreported
+    assert world.entry("a").pod.uid in world.scheduler.cluster.unreported
 
 
 def test_nobody_is_pointed_to_a_member_that_is_gone():
@@ -113,9 +113,9 @@ def test_those_that_wait_are_found_in_one_look_at_the_group(monkeypatch):
     world.groups_are(GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="u", network_topology=near))
     world.adds(*[pod(f"p{at:02d}", memory=10_000, annotations={NAMED: "g"}) for at in range(20)])
     world.passes(1.0)
-    waiting = [entry for entry in world.owner.life if entry.stage.value == "refused"]
+    waiting = [entry for entry in world.scheduler.cluster.queue if entry.stage.value == "refused"]
     assert len(waiting) == 19
-    units = world.owner.planner.units
+    units = world.scheduler.cluster.gangs
     gang = Mock(wraps=units.gang)
     monkeypatch.setattr(units, "gang", gang)
     world.gone("p19")

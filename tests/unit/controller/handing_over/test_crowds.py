@@ -1,11 +1,11 @@
 from math import inf
 
+from controller.handing_over.collision import CollisionKey
 from controller.handing_over.crowds import Crowds
-from controller.handing_over.marks import Keys
 from core.model import NodeName
 from core.settings import DialectName
 
-ONE, TWO = (Keys(DialectName("vgpu"), frozenset({number})) for number in (1, 2))
+ONE, TWO = (CollisionKey(DialectName("vgpu"), frozenset({number})) for number in (1, 2))
 N1, N2 = NodeName("n1"), NodeName("n2")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.handing_over.flaps import FIRST_S, FORGOTTEN_S, LAST_S, Flaps
-from controller.handing_over.rests import FIRST_S as REST_S
+from controller.handing_over.node_cooldown import FIRST_S as REST_S
 from core.catalog import standard_catalog
 from core.explaining import explain
 from core.model import NodeName
@@ -27,23 +27,23 @@ def shown(version, *ids):
 
 def flap(world, version, *ids):
     """Have cards become unhealthy, and be well again."""
-    world.owner.nodes.changed(shown(f"{version}0", *ids))
-    world.owner.nodes.changed(shown(f"{version}1"))
+    world.scheduler.nodes.changed(shown(f"{version}0", *ids))
+    world.scheduler.nodes.changed(shown(f"{version}1"))
 
 
 def faults(world):
-    return [card.fixed.fault for card in world.owner.ledger.states[NODE].offers[DialectName("vgpu")]]
+    return [card.fixed.fault for card in world.scheduler.cluster.ledger.states[NODE].offers[DialectName("vgpu")]]
 
 
 def held(world, name):
-    return {one[0] for one in world.owner.ledger.holding(world.seen(name).uid).assignment.parts}
+    return {one[0] for one in world.scheduler.cluster.ledger.holding(world.seen(name).uid).assignment.parts}
 
 
 def test_a_card_that_comes_back_once_is_used_after_its_nodes_rest():
     world = World(shown("1"))
     flap(world, 2, "n1-0")
     assert faults(world) == [None, None]
-    assert world.owner.handoff.rests.left_s(NODE, DialectName("vgpu"), world.now_s) == REST_S
+    assert world.scheduler.cluster.handoff.cooldown.left_s(NODE, DialectName("vgpu"), world.now_s) == REST_S
 
 
 def test_38_a_card_that_flaps_takes_nothing_new_for_longer_each_time_and_the_others_of_its_node_serve():
@@ -53,7 +53,7 @@ def test_38_a_card_that_flaps_takes_nothing_new_for_longer_each_time_and_the_oth
         flap(world, at, "n1-0")
         assert faults(world) == [Reason.UNSTEADY, None]
         # The node rests no longer than a plugin takes to come back.
-        assert world.owner.handoff.rests.left_s(NODE, DialectName("vgpu"), world.now_s) == REST_S
+        assert world.scheduler.cluster.handoff.cooldown.left_s(NODE, DialectName("vgpu"), world.now_s) == REST_S
         world.passes(kept_out_s - 5.0)
         assert faults(world) == [Reason.UNSTEADY, None]
         world.adds(pod(f"p{at}"))
@@ -68,8 +68,8 @@ def test_38_a_card_that_flaps_takes_nothing_new_for_longer_each_time_and_the_oth
 def test_a_pod_that_only_such_a_card_would_take_is_told_so_and_bound_once_it_has_stayed_well():
     world = World(shown("1", "n1-1"))
     for at in (2, 3):
-        world.owner.nodes.changed(shown(f"{at}0", "n1-0", "n1-1"))
-        world.owner.nodes.changed(shown(f"{at}1", "n1-1"))
+        world.scheduler.nodes.changed(shown(f"{at}0", "n1-0", "n1-1"))
+        world.scheduler.nodes.changed(shown(f"{at}1", "n1-1"))
     assert faults(world) == [Reason.UNSTEADY, Reason.UNHEALTHY]
     world.adds(pod("p"))
     assert world.binds() == []
@@ -89,11 +89,11 @@ def test_what_a_card_holds_is_kept_while_it_flaps():
     (bind,) = world.binds()
     world.accepts(bind)
     world.serves("p")
-    before = world.owner.ledger.holding(world.seen("p").uid)
+    before = world.scheduler.cluster.ledger.holding(world.seen("p").uid)
     for at in range(2, 6):
         flap(world, at, "n1-0", "n1-1")
     assert faults(world) == [Reason.UNSTEADY, Reason.UNSTEADY]
-    assert world.owner.ledger.holding(world.seen("p").uid) == before
+    assert world.scheduler.cluster.ledger.holding(world.seen("p").uid) == before
 
 
 def test_a_flap_is_forgotten_after_ten_minutes_of_being_well():

@@ -1,12 +1,12 @@
+from controller.handing_over.collision import CollisionKey
 from controller.handing_over.handoff import HandOff
-from controller.handing_over.marks import Keys
 from core.catalog import standard_catalog
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings
 from core.tables import Tables
 from tests.support.worlds.world import World, node, pod
 
-ONE, TWO = (Keys(DialectName("vgpu"), frozenset({("vgpu devices", number)})) for number in (1, 2))
+ONE, TWO = (CollisionKey(DialectName("vgpu"), frozenset({("vgpu devices", number)})) for number in (1, 2))
 N1 = NodeName("n1")
 
 
@@ -221,7 +221,7 @@ def test_a_pod_that_waited_out_its_patience_goes_elsewhere_once_there_is_room():
     world.adds(pod("a"), pod("b"))
     (first,) = world.binds()
     world.accepts(first)
-    world.owner.nodes.changed(node("n2"))
+    world.scheduler.nodes.changed(node("n2"))
     world.passes(1.0)
     assert world.stage("b") == "turn"
     world.passes(1.5)
@@ -235,7 +235,7 @@ def test_a_pod_whose_turn_has_come_is_judged_again():
     world.adds(pod("a"), pod("b"))
     (first,) = world.binds()
     world.accepts(first)
-    world.owner.nodes.changed(node("n1", version="2", unschedulable=True))
+    world.scheduler.nodes.changed(node("n1", version="2", unschedulable=True))
     world.serves("a")
     assert world.binds() == []
     assert world.stage("b") == "refused"
@@ -250,7 +250,7 @@ def test_an_annotation_on_a_pod_that_waits_its_turn_has_it_decided_anew():
     world.plan()
     assert world.stage("b") == "refused"
     assert world.holders("n1") == {"uid-a"}
-    assert world.owner.handoff.waiting == 0
+    assert world.scheduler.cluster.handoff.waiting == 0
 
 
 def test_a_pod_deleted_while_it_waits_its_turn_leaves_line_and_ledger():
@@ -258,7 +258,7 @@ def test_a_pod_deleted_while_it_waits_its_turn_leaves_line_and_ledger():
     world.adds(pod("a"), pod("b"))
     world.binds()
     world.gone("b")
-    assert world.owner.handoff.waiting == 0
+    assert world.scheduler.cluster.handoff.waiting == 0
     assert world.holders("n1") == {"uid-a"}
 
 
@@ -275,7 +275,7 @@ def test_a_pod_is_refused_where_only_a_silent_plugin_would_fit_it_and_placed_whe
     world.adds(pod("b"))
     assert world.binds() == []
     assert world.stage("b") == "refused"
-    assert list(world.owner.wakes.silent.values()) == [("n1",)]
+    assert list(world.scheduler.cluster.requeue.silent.values()) == [("n1",)]
     world.serves("a")
     world.passes(0.1)
     assert world.stage("b") == "binding"
@@ -288,9 +288,9 @@ def test_a_pod_that_waits_its_turn_for_long_is_told_why():
     world.accepts(first)
     for _ in range(3):
         world.passes(2.5)
-        assert list(world.owner.planner.unreported) == []
+        assert list(world.scheduler.cluster.unreported) == []
     world.passes(2.5)
-    assert list(world.owner.planner.unreported) == ["uid-b"]
+    assert list(world.scheduler.cluster.unreported) == ["uid-b"]
     assert "has its place on n1 and waits" in world.wait("b").text
 
 

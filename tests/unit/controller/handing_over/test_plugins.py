@@ -35,7 +35,7 @@ def world_with(*plugins):
 
 def goes(world):
     del world.pods[PodUid("plugin")]
-    world.owner.pod_gone(PodUid("plugin"))
+    world.scheduler.pod_gone(PodUid("plugin"))
 
 
 def test_nothing_is_bound_while_the_pod_of_the_plugin_is_not_ready_and_it_is_told_at_once():
@@ -46,7 +46,7 @@ def test_nothing_is_bound_while_the_pod_of_the_plugin_is_not_ready_and_it_is_tol
     assert world.stage("a") == "turn"
     assert world.wait("a").message.startswith("CS513 ")
     assert "its device plugin's pod kube-system/plugin is not ready" in world.wait("a").text
-    assert PodUid("uid-a") in world.owner.planner.unreported
+    assert PodUid("uid-a") in world.scheduler.cluster.unreported
     world.passes(5.0)
     assert world.binds() == []
     world.shows(plugin(), ready=True)
@@ -168,7 +168,7 @@ def told(world, name, *, in_full=False):
 
 def goes_from(world, on):
     del world.pods[PodUid(f"hami-{on}")]
-    world.owner.pod_gone(PodUid(f"hami-{on}"))
+    world.scheduler.pod_gone(PodUid(f"hami-{on}"))
 
 
 def closed(world):
@@ -207,7 +207,7 @@ def test_no_share_is_sold_on_a_node_without_hamis_plugin_while_others_have_it():
     world.shows(hamis_plugin("n1"))
     assert place_of(world, "a") == "n1"
     assert closed(world) == set()
-    assert world.owner.nodes.complaints == {}
+    assert world.scheduler.nodes.complaints == {}
 
 
 def test_its_cards_are_not_sold_whole_either_and_who_has_shares_there_keeps_them():
@@ -215,7 +215,7 @@ def test_its_cards_are_not_sold_whole_either_and_who_has_shares_there_keeps_them
     world.adds(share("a"))
     assert place_of(world, "a") == "n1"
     (lock,) = world.actions(Lock)
-    world.owner.locks.locked(lock)
+    world.scheduler.locks.locked(lock)
     (bind,) = world.binds()
     world.accepts(bind)
     goes_from(world, "n1")
@@ -293,9 +293,9 @@ def test_nodes_of_other_protocols_need_no_plugin_of_hamis():
 def test_a_restart_of_the_other_plugin_opens_nothing():
     world = hami_world(hamis("n1"), running=["other"])
     world.passes(LEFT_S + LOOK_S)
-    world.owner.nodes.changed(hamis("n1", allocatable=0, version="2"))
+    world.scheduler.nodes.changed(hamis("n1", allocatable=0, version="2"))
     world.passes(1.0)
-    world.owner.nodes.changed(hamis("n1", version="3"))
+    world.scheduler.nodes.changed(hamis("n1", version="3"))
     world.passes(1.0)
     assert closed(world) == {"n1"}
 
@@ -303,8 +303,8 @@ def test_a_restart_of_the_other_plugin_opens_nothing():
 def test_the_commands_that_are_told_leave_the_node_to_nvidias_plugin():
     world = hami_world(hamis("n1"), running=["other"])
     world.passes(LEFT_S + LOOK_S)
-    world.owner.nodes.changed(hamis("n1", annotations={}, labels={}, allocatable=2, version="2"))
-    assert world.owner.nodes.complaints == {}
+    world.scheduler.nodes.changed(hamis("n1", annotations={}, labels={}, allocatable=2, version="2"))
+    assert world.scheduler.nodes.complaints == {}
     assert closed(world) == set()
     world.adds(pod("a", limits={"nvidia.com/gpu": "1"}))
     assert [bind.node for bind in world.binds()] == ["n1"]
@@ -312,10 +312,10 @@ def test_the_commands_that_are_told_leave_the_node_to_nvidias_plugin():
 
 def test_a_node_that_is_gone_leaves_nothing():
     world = hami_world(hamis("n1"), running=["n1", "other"])
-    world.owner.nodes.gone(NodeName("n1"))
+    world.scheduler.nodes.gone(NodeName("n1"))
     goes_from(world, "n1")
     world.passes(LEFT_S + LOOK_S)
-    assert world.owner.handoff.plugins.left == set()
-    world.owner.nodes.changed(hamis("n1", version="9"))
+    assert world.scheduler.cluster.handoff.plugins.left == set()
+    world.scheduler.nodes.changed(hamis("n1", version="9"))
     world.passes(1.0)
     assert closed(world) == set()

@@ -36,7 +36,7 @@ class Written:
         annotations = {REGISTER: json.dumps(register) if text is None else text}
         have = {"nvidia.com/gpu": "20", "cpu": "64", "pods": "110"}
         made = node("n1", version=str(self.version), annotations=annotations, capacity=have, allocatable=have)
-        self.world.owner.nodes.changed(made)
+        self.world.scheduler.nodes.changed(made)
 
     @property
     def figures(self):
@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_passed_over(text):
 def test_a_node_whose_register_is_away_stays_as_it_was_last_shown_when_the_smaller_figures_end(annotations):
     found = alternates(NEW, OLD, NEW)
     cordoned = node("n1", cards=0, version="9", annotations=annotations, unschedulable=True)
-    found.world.owner.nodes.changed(cordoned)
+    found.world.scheduler.nodes.changed(cordoned)
     found.world.passes(STEADY_S + 10.0)
     assert found.world.ledger.node(NodeName("n1")) == cordoned
     assert found.figures == {}

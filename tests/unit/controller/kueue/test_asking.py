@@ -43,7 +43,7 @@ class Asked(World):
         """What each Workload is told; *meanwhile*: what happens once the round has begun."""
         ledger = self.ledger
         book = rulebook(ledger.settings, ledger.tables, ledger.catalog)
-        asking = Asking(self.owner, self.known, self.why, book, Work(lambda: self.now_s))
+        asking = Asking(self.scheduler, self.known, self.why, book, Work(lambda: self.now_s))
         meanwhile()
         before = ledger.cursor
         asks = self.known.asking(now_s)
@@ -55,7 +55,7 @@ class Asked(World):
         return {name: answer.state.value for name, answer in (await self.answers(now_s)).items()}
 
     async def why(self, shape, ledger, barred):
-        return explain.refused(ledger, shape, self.owner.planner.search.policy.cards), 0.0
+        return explain.refused(ledger, shape, self.scheduler.cluster.search.policy.cards), 0.0
 
 
 async def test_all_of_its_pods_fit_or_it_is_told_how_many_do_and_why_no_more():
@@ -193,7 +193,7 @@ async def test_flavors_say_which_nodes_and_one_that_is_missing_is_told():
 async def test_what_the_namespace_has_left_is_spent_once():
     world = Asked(node("n1", cards=4))
     quota = ResourceQuota("default", "q", {f"limits.{MEMORY}": 5000}, {})
-    world.owner.planner.state.books.quotas.replaced([quota])
+    world.scheduler.cluster.budgets.quotas.replaced([quota])
     world.has("a", memory=3000)
     world.has("b", memory=3000)
     found = await world.answers()
@@ -263,7 +263,7 @@ def keeping_free():
     world.plan()
     world.now_s += 6.0
     world.plan()
-    assert world.owner.planner.barring.to_new(0) == {"n2"}
+    assert world.scheduler.reservations.to_new(0) == {"n2"}
     return world
 
 
@@ -276,7 +276,7 @@ async def test_no_promise_is_kept_on_a_node_that_its_pods_may_not_go_to():
 
 async def test_pods_have_the_priority_of_the_class_that_their_template_names():
     world = keeping_free()
-    world.owner.groups.classes_replaced([PriorityClass("high", 1000)])
+    world.scheduler.cluster.groups.classes_replaced([PriorityClass("high", 1000)])
     world.has("any", memory=6000)
     world.has("high", memory=6000, priorityClassName="high")
     assert await world.states() == {"any": "Retry", "high": "Ready"}

@@ -38,7 +38,7 @@ class Checked(World):
         self.calls = FakeCalls()
         self.explained = 0
         self.checks = AdmissionChecks(
-            self.owner,
+            self.scheduler,
             Inbox(lambda: self.now_s),
             NoSource(),
             self.calls,
@@ -53,7 +53,7 @@ class Checked(World):
 
     async def why(self, shape, ledger, barred):
         self.explained += 1
-        return explain.refused(ledger, shape, self.owner.planner.search.policy.cards), 0.0
+        return explain.refused(ledger, shape, self.scheduler.cluster.search.policy.cards), 0.0
 
     def has(self, name, *, memory=6000, version="7"):
         made = workload(name, {NUMBER: "1", MEMORY: str(memory)}) | {"status": reserved()}

@@ -34,7 +34,7 @@ class Rig:
         self.between = None
         self.lists = 0
         self.audit = Audit(
-            self.world.owner, self.inbox, self.fetch, self.metrics, list_again=self.list_again, sleep=self.sleep
+            self.world.scheduler, self.inbox, self.fetch, self.metrics, list_again=self.list_again, sleep=self.sleep
         )
         self.listed = None
 
@@ -91,7 +91,7 @@ async def test_a_pod_that_was_not_seen_bound_is_counted_after_a_second_look(rig)
 async def test_a_pod_that_the_mirror_shows_between_the_looks_is_no_drift(rig):
     late = rig.world.seen("a")._replace(uid="uid-c", name="c", resource_version="900")
     rig.listed = [*rig.world.pods.values(), late]
-    rig.between = lambda: rig.world.owner.pod_changed(late)
+    rig.between = lambda: rig.world.scheduler.pod_changed(late)
     await rig.looks()
     assert rig.repairs() == 0.0
 
@@ -126,7 +126,7 @@ async def test_a_state_that_is_not_the_sum_of_its_holders_is_made_anew(rig):
 
 
 async def test_a_card_over_its_total_is_told_once_and_stands_until_it_is_not(rig):
-    rig.world.owner.nodes.changed(node("n1", cards=2, memory=8000, version="2"))
+    rig.world.scheduler.nodes.changed(node("n1", cards=2, memory=8000, version="2"))
     rig.world.announced()
     assert len(await rig.looks()) == 2
     assert {one.reason for one in rig.world.announced()} == {"CardsOvercommitted"}
@@ -139,7 +139,7 @@ async def test_a_card_over_its_total_is_told_once_and_stands_until_it_is_not(rig
 
 @pytest.mark.drifts(reason="what was not shown is what it is about")
 async def test_events_of_a_node_name_no_pod_and_the_report_does(rig):
-    rig.world.owner.nodes.changed(node("n1", cards=2, memory=8000, version="2"))
+    rig.world.scheduler.nodes.changed(node("n1", cards=2, memory=8000, version="2"))
     missed = rig.world.seen("a")._replace(uid="uid-c", name="c", resource_version="900")
     other = missed._replace(uid="uid-d", name="d")
     rig.listed = [*rig.world.pods.values(), missed, other]

@@ -64,7 +64,7 @@ async def test_no_more_conditions_are_written_a_second_than_told_and_those_told_
         rig.world.adds(*[pod(f"old{i}", memory=5000) for i in range(200)])
         await rig.passes(10)
         assert patches(rig) == 200
-        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
         await rig.passes(1)
         rig.world.adds(*[pod(f"new{i}", memory=5000) for i in range(50)])
         for at in range(20):
@@ -82,7 +82,7 @@ async def test_where_only_numbers_moved_few_are_written_a_second_and_who_has_oth
         rig.world.adds(*[pod(f"old{i}", memory=5000) for i in range(300)])
         await rig.passes(70)
         assert patches(rig) == 300
-        rig.world.owner.nodes.changed(node("n1", memory=1001, version="2"))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1001, version="2"))
         await rig.passes(10)
         assert 90 <= patches(rig) - 300 <= 10 * NUMBERS_PER_S + 20
         rig.world.adds(*[pod(f"new{i}", memory=5000) for i in range(20)])
@@ -98,7 +98,7 @@ async def test_where_the_api_server_is_slow_numbers_leave_somebody_free_for_who_
         rig.world.adds(*[pod(f"old{i}", memory=5000) for i in range(100)])
         await rig.passes(70)
         rig.calls.delay_s = 5.0
-        rig.world.owner.nodes.changed(node("n1", memory=1001, version="2"))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1001, version="2"))
         await rig.passes(12)
         rig.world.shows(pod("new", memory=5000))
         await rig.passes(1)
@@ -109,9 +109,9 @@ async def test_a_pod_in_line_for_its_numbers_is_told_other_news_without_waiting_
     async with running() as rig:
         rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(300)])
         await rig.passes(70)
-        rig.world.owner.nodes.changed(node("n1", memory=1001, version="2"))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1001, version="2"))
         await rig.passes(5)
-        rig.world.owner.nodes.changed(node("n1", memory=1001, version="3", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1001, version="3", unschedulable=True))
         await rig.passes(10)
         assert all("cordoned" in told_text(rig, f"p{i}") for i in range(300))
         before = patches(rig)
@@ -124,10 +124,10 @@ async def test_a_cordon_that_flaps_does_not_have_every_waiting_pod_written_each_
         rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(20)])
         for at in range(200):
             await rig.passes(6, 0.5)
-            rig.world.owner.nodes.changed(node("n1", memory=1000, version=f"{at + 2}", unschedulable=at % 2 == 0))
+            rig.world.scheduler.nodes.changed(node("n1", memory=1000, version=f"{at + 2}", unschedulable=at % 2 == 0))
         assert patches(rig) <= 20 * 13
         # What stands in the end is what is true, within five minutes.
-        rig.world.owner.nodes.changed(node("n1", memory=1000, version="999", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="999", unschedulable=True))
         await rig.passes(320, 0.5)
         assert all("cordoned" in told_text(rig, f"p{i}") for i in range(20))
 
@@ -138,9 +138,9 @@ async def test_a_text_that_was_written_again_and_again_has_the_next_one_wait_no_
         await rig.passes(2)
         text = told_text(rig, "p")
         for _ in range(8):  # as each fence does
-            rig.world.owner.told(uid, text, None, "", "")
+            rig.world.scheduler.told(uid, text, None, "", "")
             await rig.passes(0.5, 0.5)
-        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
         await rig.passes(2)
         assert "cordoned" in told_text(rig, "p")
 
@@ -150,7 +150,7 @@ async def test_a_pod_that_its_user_changes_is_told_at_once_however_often_it_was_
         rig.world.shows(pod("p", memory=5000))
         for at in range(50):
             await rig.passes(6, 0.5)
-            rig.world.owner.nodes.changed(node("n1", memory=1000, version=f"{at + 2}", unschedulable=at % 2 == 0))
+            rig.world.scheduler.nodes.changed(node("n1", memory=1000, version=f"{at + 2}", unschedulable=at % 2 == 0))
         before, rig.world.version = patches(rig), 5000  # beyond those that the conditions made
         rig.world.shows(rig.world.seen("p"), annotations={"nvidia.com/use-gputype": "A100"})
         await rig.passes(2)
@@ -163,7 +163,7 @@ async def test_a_pod_that_changes_while_it_is_told_is_told_what_is_true_then():
         rig.world.shows(pod("p", memory=5000))
         await rig.passes(0.5)
         rig.calls.fails("patch", conflict())
-        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
         await rig.passes(20)
         assert "cordoned" in told_text(rig, "p")
         assert patches(rig) <= 4
@@ -177,12 +177,12 @@ async def test_a_pod_that_is_told_something_while_it_stands_in_line_is_written_o
         await rig.passes(2)
         uid = rig.world.shows(pod("p", memory=5000)).uid
         await rig.passes(2)
-        rig.world.owner.told(uid, "told with its Binding", None, "", "")
-        rig.world.owner.planner.unreported[uid] = None
+        rig.world.scheduler.told(uid, "told with its Binding", None, "", "")
+        rig.world.scheduler.cluster.unreported[uid] = None
         await rig.passes(8)
         written = [path for path, _ in rig.calls.of("patch") if "/p/" in path]
         assert len(written) == 1
-        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
         await rig.passes(30)
         assert "cordoned" in told_text(rig, "p")
         assert len([path for path, _ in rig.calls.of("patch") if "/p/" in path]) == 2
@@ -194,7 +194,7 @@ async def test_a_pod_that_is_put_in_line_while_it_is_looked_at_is_written_once()
     uid = rig.world.shows(pod("p", memory=5000)).uid
     wait = Wait(Cause.UNSCHEDULABLE, "nothing is free")
     conditions = Conditions(
-        rig.world.owner,
+        rig.world.scheduler,
         rig.calls,
         rig.inbox,
         rig.recorder,
@@ -203,7 +203,7 @@ async def test_a_pod_that_is_put_in_line_while_it_is_looked_at_is_written_once()
         clock=rig.now_s,
         wall=rig.now_s,
     )
-    rig.world.owner.told(uid, "something else", None, "", "")
+    rig.world.scheduler.told(uid, "something else", None, "", "")
     # So many that others have their turn when it is this pod's.
     for i in range(255):
         conditions.put(PodUid(f"gone-{i}"))
@@ -236,7 +236,7 @@ def member(name, **fields):
 
 async def test_members_whose_fellows_come_within_a_moment_are_told_nothing_and_written_nothing():
     async with running() as rig:
-        rig.world.owner.groups.served[GroupKind.VOLCANO] = False
+        rig.world.scheduler.cluster.groups.served[GroupKind.VOLCANO] = False
         for i in range(3):
             rig.world.shows(member(f"m{i}"))
             await rig.passes(0.05, 0.02)
@@ -246,7 +246,7 @@ async def test_members_whose_fellows_come_within_a_moment_are_told_nothing_and_w
 
 async def test_a_member_whose_fellows_do_not_come_is_told_within_a_second():
     async with running() as rig:
-        rig.world.owner.groups.served[GroupKind.VOLCANO] = False
+        rig.world.scheduler.cluster.groups.served[GroupKind.VOLCANO] = False
         rig.world.shows(member("m0"))
         await rig.passes(1)
         assert "until 3 members" in told_text(rig, "m0")

@@ -53,7 +53,7 @@ async def ask(world: World, question: Any) -> dict[str, Any]:
     body = question if isinstance(question, bytes) else json.dumps(question).encode()
     call: Any = SimpleNamespace(path=PATH, method="POST", body=body)
     before = world.ledger.cursor
-    serving = Extender(lambda: world.owner, Inbox(asyncio.get_running_loop().time))
+    serving = Extender(lambda: world.scheduler, Inbox(asyncio.get_running_loop().time))
     reply = await serving.answer(call)
     assert (reply.status, world.ledger.cursor) == (200, before)
     assert isinstance(reply.body, bytes)
@@ -182,7 +182,7 @@ async def test_what_takes_too_long_is_said_and_too_many_at_once_are_refused(monk
     monkeypatch.setattr(extender, "LIMIT_S", 0.0)
     world = World(*[node(f"n{number}") for number in range(20)])
     names = [*world.ledger.states]
-    slow = Extender(lambda: world.owner, Inbox(asyncio.get_running_loop().time), clock=count().__next__)
+    slow = Extender(lambda: world.scheduler, Inbox(asyncio.get_running_loop().time), clock=count().__next__)
     large: Any = SimpleNamespace(
         path=PATH, method="POST", body=json.dumps({"Pod": asked(), "NodeNames": names}).encode()
     )

@@ -42,7 +42,7 @@ class Leader:
         self.inbox = Inbox(asyncio.get_running_loop().time)
         self.seconds = ShareSeconds(lambda: self.world.ledger, lambda one: f"queue-of-{one.name}")
         self.history = History(
-            self.world.owner, self.inbox, self.seconds, where, wall=self.wall, clock_ms=self.clock_ms
+            self.world.scheduler, self.inbox, self.seconds, where, wall=self.wall, clock_ms=self.clock_ms
         )
         self.history.calls = calls
         self.leads = leads
@@ -237,7 +237,9 @@ async def test_what_is_stored_keeps_under_256_kib():
     leader = await Leader(Calls()).begin()
     for at in range(3000):
         text = "".join(hashlib.sha256(f"{at} {part}".encode()).hexdigest() for part in range(5))
-        leader.world.owner.recording.pods.note(PodUid(f"u{at}"), f"ns/p{at}", PodEvent(What.WAITS, at, at, text=text))
+        leader.world.scheduler.cluster.recording.pods.note(
+            PodUid(f"u{at}"), f"ns/p{at}", PodEvent(What.WAITS, at, at, text=text)
+        )
     calls = leader.history.calls
     assert isinstance(calls, Calls)
     await leader.passes(61.0)

@@ -15,21 +15,21 @@ async def test_a_cause_that_changes_is_told_soon_though_numbers_moved_for_long()
         rig.world.adds(pod("p", memory=5000))
         await rig.passes(1)
         for at in range(15):
-            rig.world.owner.nodes.changed(node("n1", memory=1001 + at, version=f"v{at}"))
+            rig.world.scheduler.nodes.changed(node("n1", memory=1001 + at, version=f"v{at}"))
             await rig.passes(70, 1.0)
         assert len(rig.said()) > 5
-        rig.world.owner.nodes.changed(node("n1", memory=9000, version="w", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=9000, version="w", unschedulable=True))
         await rig.passes(10)
         assert "cordoned" in rig.said()[-1]
 
 
 async def test_a_node_that_is_deleted_is_not_named_any_more_as_one_to_wait_for():
     async with running() as rig:
-        rig.world.owner.nodes.changed(node("n2", memory=8000, unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n2", memory=8000, unschedulable=True))
         rig.world.adds(pod("p", memory=5000))
         await rig.passes(5)
         assert "n2 is uncordoned" in rig.said()[-1]
-        rig.world.owner.nodes.gone(NodeName("n2"))
+        rig.world.scheduler.nodes.gone(NodeName("n2"))
         await rig.passes(30)
         assert "0/1 nodes" in rig.said()[-1]
         assert "n2" not in rig.said()[-1]
@@ -40,14 +40,14 @@ async def test_that_there_is_no_node_any_more_is_told():
         rig.world.adds(pod("p", memory=5000))
         await rig.passes(5)
         assert "0/1 nodes" in rig.said()[-1]
-        rig.world.owner.nodes.gone(NodeName("n1"))
+        rig.world.scheduler.nodes.gone(NodeName("n1"))
         await rig.passes(30)
         assert "0/1 nodes" not in rig.said()[-1]
 
 
 async def test_that_room_was_taken_meanwhile_is_told():
     async with running() as rig:
-        rig.world.owner.nodes.changed(node("n2", cards=2, memory=8000, slots=1))
+        rig.world.scheduler.nodes.changed(node("n2", cards=2, memory=8000, slots=1))
         rig.world.adds(pod("p", memory=9000))
         await rig.passes(5)
         told = rig.said()[-1]
@@ -68,7 +68,7 @@ async def throttled(rig, seconds):
     for _ in range(seconds):
         await rig.passes(1.0)
         for bind in rig.world.binds():
-            rig.world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)
+            rig.world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)
 
 
 @pytest.mark.parametrize("memory", [500, 5000])
@@ -76,7 +76,7 @@ async def test_a_pod_whose_bindings_do_not_go_through_is_told_so_and_not_that_no
     async with running() as rig:
         rig.world.adds(pod("p", memory=memory))
         await rig.passes(2)
-        rig.world.owner.nodes.changed(node("n1", memory=9000, version="2"))
+        rig.world.scheduler.nodes.changed(node("n1", memory=9000, version="2"))
         await throttled(rig, 300)
         assert rig.world.stage("p") == "resting"
         assert "CS552" in rig.said()[-1]

@@ -35,19 +35,19 @@ def tolerating(number):
 async def test_previews_leave_nothing_with_the_planner():
     world = World(*[node(f"n{i}") for i in range(100)])
     inbox = Inbox(asyncio.get_running_loop().time)
-    before = world.owner.planner.search.candidates.remembered
+    before = world.scheduler.cluster.search.candidates.remembered
     for number in range(100):
-        answer = await preview(world.owner, inbox, unasked, tolerating(number))
+        answer = await preview(world.scheduler, inbox, unasked, tolerating(number))
         assert answer["state"] == "fits"
-    assert world.owner.planner.search.candidates.remembered == before
+    assert world.scheduler.cluster.search.candidates.remembered == before
 
 
 async def test_a_preview_tells_what_the_namespace_has_left():
     world = World(node("n1"))
     quota = ResourceQuota("default", "q", {f"limits.{MEMORY}": 999}, {})
-    world.owner.planner.state.books.quotas.replaced([quota])
+    world.scheduler.cluster.budgets.quotas.replaced([quota])
     inbox = Inbox(asyncio.get_running_loop().time)
-    answer = await preview(world.owner, inbox, unasked, json.dumps(ASKED).encode())
+    answer = await preview(world.scheduler, inbox, unasked, json.dumps(ASKED).encode())
     assert (answer["state"], answer["code"]) == ("waits", "CS532")
     assert f"1000 {MEMORY} requested, 999 of 999 left" in answer["text"]
 
@@ -61,7 +61,7 @@ async def test_a_preview_of_a_large_cluster_ends_in_time_and_says_so():
 
     asked = json.loads(json.dumps(ASKED))
     asked["spec"]["containers"][0]["resources"]["limits"][MEMORY] = "99999"
-    answer = await preview(world.owner, inbox, never, json.dumps(asked).encode())
+    answer = await preview(world.scheduler, inbox, never, json.dumps(asked).encode())
     assert answer["state"] == "late"
     assert asyncio.get_running_loop().time() == pytest.approx(LIMIT_S, abs=0.01)
 
@@ -71,11 +71,11 @@ async def test_a_preview_that_another_configuration_overtakes_says_so():
     inbox = Inbox(asyncio.get_running_loop().time)
     ticks = count()
     previewing = asyncio.create_task(
-        preview(world.owner, inbox, unasked, json.dumps(ASKED).encode(), clock=lambda: float(next(ticks)))
+        preview(world.scheduler, inbox, unasked, json.dumps(ASKED).encode(), clock=lambda: float(next(ticks)))
     )
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    inbox.put(lambda: world.owner.configure(Tables(version=7), Settings()))
+    inbox.put(lambda: world.scheduler.configure(Tables(version=7), Settings()))
     while inbox.work(0.0):
         pass
     assert (await previewing)["state"] == "late"
@@ -85,9 +85,9 @@ async def test_nothing_is_previewed_while_another_configuration_is_taken():
     world = World(*[node(f"n{i}") for i in range(40)])
     inbox = Inbox(asyncio.get_running_loop().time)
     another = Settings(dialects=frozenset({DialectName("gpu_memory")}))
-    inbox.put(lambda: world.owner.configure(world.ledger.tables, another))
+    inbox.put(lambda: world.scheduler.configure(world.ledger.tables, another))
     inbox.work(0.0)
-    previewing = asyncio.create_task(preview(world.owner, inbox, unasked, json.dumps(ASKED).encode()))
+    previewing = asyncio.create_task(preview(world.scheduler, inbox, unasked, json.dumps(ASKED).encode()))
     while inbox.work(0.0):
         assert not previewing.done()
         await asyncio.sleep(0)

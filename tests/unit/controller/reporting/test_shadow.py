@@ -20,10 +20,10 @@ class Beside(World):
     """A world that another schedules, and a shadow beside it."""
 
     def __init__(self, *nodes, **settings):
-        super().__init__(*nodes, owner=Onlooker, scheduler_names=("volcano",), **settings)
-        assert isinstance(self.owner, Onlooker)
+        super().__init__(*nodes, scheduler=Onlooker, scheduler_names=("volcano",), **settings)
+        assert isinstance(self.scheduler, Onlooker)
         self.shadow = Shadow(
-            self.owner,
+            self.scheduler,
             Inbox(lambda: self.now_s),
             self.why,
             self.metrics,
@@ -34,7 +34,7 @@ class Beside(World):
 
     async def why(self, shape, ledger, barred):
         assert not barred
-        return explain.refused(ledger, shape, self.owner.planner.search.policy.cards), 0.0
+        return explain.refused(ledger, shape, self.scheduler.cluster.search.policy.cards), 0.0
 
     async def told(self):
         await self.shadow.look()
@@ -76,7 +76,7 @@ async def test_nothing_of_a_round_is_kept_and_nothing_is_to_be_done_outside():
     before = world.ledger.states[NodeName("n1")]
     await world.told()
     assert world.ledger.states[NodeName("n1")] is before
-    assert not world.owner.planner.actions
+    assert not world.scheduler.cluster.actions
     assert {world.stage("a"), world.stage("b")} == {"ready"}
 
 
@@ -142,7 +142,7 @@ async def test_members_of_a_gang_fit_together_or_none_does():
     named = {"scheduling.k8s.io/group-name": "g"}
     world.adds(*(asks(name, memory=6000, annotations=named) for name in ("a", "b")))
     assert set((await world.judged()).values()) == {"CS520"}
-    world.owner.nodes.changed(node("n2"))
+    world.scheduler.nodes.changed(node("n2"))
     assert sorted((await world.judged()).values()) == ["n1", "n2"]
 
 
@@ -160,7 +160,7 @@ async def test_a_queue_gives_no_more_than_it_has_in_one_round():
 async def test_a_namespace_gives_no_more_than_its_quota_in_one_round():
     world = Beside(node("n1"))
     hard = {"limits.volcano.sh/vgpu-memory": 2500}
-    world.owner.planner.state.books.quotas.replaced([ResourceQuota("default", "q", hard, {})])
+    world.scheduler.cluster.budgets.quotas.replaced([ResourceQuota("default", "q", hard, {})])
     world.adds(*(asks(name) for name in "abc"))
     assert sorted((await world.judged()).values()) == ["CS532", "n1", "n1"]
 
@@ -168,7 +168,7 @@ async def test_a_namespace_gives_no_more_than_its_quota_in_one_round():
 async def test_no_more_are_judged_than_there_is_room_for_and_the_rest_is_counted():
     world = Beside(node("n1"))
     world.adds(*(asks(f"p{at}") for at in range(5)))
-    found = await judge(world.owner, world.why, Work(lambda: world.now_s), Round(), most=3)
+    found = await judge(world.scheduler, world.why, Work(lambda: world.now_s), Round(), most=3)
     assert (len(found.judged), found.left_out) == (3, 2)
 
 

@@ -45,7 +45,7 @@ async def test_the_text_is_not_written_again_while_it_is_true():
         rig.world.shows(pod("p", memory=5000))
         for i in range(50):
             await rig.passes(10)
-            rig.world.owner.nodes.changed(node("n1", memory=1000, version=str(i), labels={"i": str(i)}))
+            rig.world.scheduler.nodes.changed(node("n1", memory=1000, version=str(i), labels={"i": str(i)}))
         assert len(rig.said()) == 1
 
 
@@ -54,7 +54,7 @@ async def test_a_change_of_numbers_alone_is_written_once_a_minute():
         rig.world.shows(pod("p", memory=5000))
         for i in range(60):
             await rig.passes(10)
-            rig.world.owner.nodes.changed(node("n1", memory=1001 + i, version=str(i)))
+            rig.world.scheduler.nodes.changed(node("n1", memory=1001 + i, version=str(i)))
         assert 8 <= len(rig.said()) <= 11
 
 
@@ -62,7 +62,7 @@ async def test_a_change_of_reasons_is_written_soon():
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
         await rig.passes(10)
-        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
         await rig.passes(10)
         first, second = rig.said()
         assert "too little free memory" in first
@@ -78,9 +78,9 @@ async def test_a_change_of_reasons_soon_after_one_of_numbers_is_written_as_soon(
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
         await rig.passes(10)
-        rig.world.owner.nodes.changed(node("n1", memory=1001, version="2"))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1001, version="2"))
         await rig.passes(1)
-        rig.world.owner.nodes.changed(node("n1", memory=1001, version="3", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1001, version="3", unschedulable=True))
         await rig.passes(10)
         assert "cordoned" in rig.said()[-1]
 
@@ -88,15 +88,15 @@ async def test_a_change_of_reasons_soon_after_one_of_numbers_is_written_as_soon(
 async def test_a_complaint_in_other_words_is_written_within_seconds_and_not_for_ever():
     async with running() as rig:
         rig.world.shows(pod("p", memory=1000))
-        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", **broken("one")))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="2", **broken("one")))
         await rig.passes(1)
         assert "one" in rig.said()[-1]
-        rig.world.owner.nodes.changed(node("n1", memory=1000, version="3", **broken("two")))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="3", **broken("two")))
         await rig.passes(12)
         assert "two" in rig.said()[-1]
         before = len(rig.said())
         for i in range(60):
-            rig.world.owner.nodes.changed(node("n1", memory=1000, version=f"{i + 4}", **broken("ab"[i % 2])))
+            rig.world.scheduler.nodes.changed(node("n1", memory=1000, version=f"{i + 4}", **broken("ab"[i % 2])))
             await rig.passes(1)
         assert len(rig.said()) - before <= 7
 
@@ -125,7 +125,7 @@ async def test_a_pod_that_is_placed_meanwhile_is_told_nothing():
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
         rig.world.plan()
-        rig.world.owner.nodes.changed(node("n2", memory=8000))
+        rig.world.scheduler.nodes.changed(node("n2", memory=8000))
         rig.world.now_s += 1
         rig.world.plan()
         assert rig.world.stage("p") == "binding"
@@ -136,18 +136,18 @@ async def test_a_pod_that_is_placed_meanwhile_is_told_nothing():
 async def test_a_node_that_goes_while_a_refusal_is_explained_is_left_out():
     async with running() as rig:
         for i in range(40):
-            rig.world.owner.nodes.changed(node(f"m{i}", memory=1000))
+            rig.world.scheduler.nodes.changed(node(f"m{i}", memory=1000))
         rig.world.shows(pod("p", memory=5000))
         rig.world.plan()
         shape = rig.world.entry("p").shape
         assert shape is not None
         # Every look at the clock is 10 ms later: the loop is given back as often as it can be.
         clock = partial(next, count(0.0, 0.01))
-        teller = StatusWriter(rig.world.owner, rig.calls, rig.inbox, rig.recorder, Metrics(), clock=clock)
+        teller = StatusWriter(rig.world.scheduler, rig.calls, rig.inbox, rig.recorder, Metrics(), clock=clock)
         explaining = asyncio.create_task(teller.explain(shape))
         await asyncio.sleep(0)
         for i in range(40):
-            rig.world.owner.nodes.gone(NodeName(f"m{i}"))
+            rig.world.scheduler.nodes.gone(NodeName(f"m{i}"))
         answer, _ = await explaining
         assert 1 <= answer.nodes < 41
 
@@ -167,7 +167,7 @@ async def test_the_time_of_the_transition_is_written_with_the_first_condition_on
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
         await rig.passes(10)
-        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
         await rig.passes(10)
         first, second = (body["status"]["conditions"][0] for _, body in rig.calls.of("patch"))
         assert ("lastTransitionTime" in first, "lastTransitionTime" in second) == (True, False)

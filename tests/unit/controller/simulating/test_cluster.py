@@ -1,4 +1,4 @@
-"""A cluster in memory: decided by the controller's owner, with played writes."""
+"""A cluster in memory: decided by the controller's scheduler, with played writes."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def test_pods_are_placed_and_started():
     found = cluster(node("n1"), pods=[pod("a", memory=4000), pod("b", memory=4000), pod("c", memory=4000)])
     assert places(found) == {"a": "n1", "b": "n1", "c": ""}
     assert all(one.started for one in found.pods.values() if one.node_name)
-    assert found.owner.ledger.node_of(PodUid("uid-c")) is None
+    assert found.scheduler.cluster.ledger.node_of(PodUid("uid-c")) is None
 
 
 def test_drained_pods_go_elsewhere_and_keep_their_names():
@@ -77,7 +77,7 @@ def test_the_assignment_of_a_pod_is_not_that_of_its_successor():
 def test_a_gang_is_placed_as_a_whole_or_not_at_all():
     found = cluster(node("n1", cards=2))
     key = GroupKey(GroupKind.VOLCANO, "default", "g")
-    found.owner.groups.queues_replaced((), served=True)
+    found.scheduler.cluster.groups.queues_replaced((), served=True)
     found.add_group(GroupSpec(key=key, uid="g", min_member=3))
     member = {"scheduling.k8s.io/group-name": "g"}
     found.add_pods(pod(f"m{at}", memory=10_000, annotations=member) for at in range(3))
@@ -89,7 +89,7 @@ def test_a_gang_is_placed_as_a_whole_or_not_at_all():
 
 
 def budgets(found, *, allowed):
-    found.owner.occupants.budgets_replaced([DisruptionBudget("default", "all", (), allowed)])
+    found.scheduler.cluster.occupants.budgets_replaced([DisruptionBudget("default", "all", (), allowed)])
 
 
 @pytest.mark.parametrize("allowed", [0, 1])

@@ -96,7 +96,7 @@ async def test_disruption_budgets_are_read_if_pods_may_be_evicted():
         }
     ]
     found, _ = await read_in(lists, preemption=True)
-    assert found.owner.occupants.budgets
+    assert found.scheduler.cluster.occupants.disruption_budgets
 
 
 async def test_a_file_without_quotas_is_no_cluster_and_ends():

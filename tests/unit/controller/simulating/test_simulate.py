@@ -90,7 +90,7 @@ async def test_the_pods_of_a_job_are_as_many_as_run_at_once():
 @pytest.mark.parametrize(("cards", "outcome"), [(2, "waits"), (3, "placed")])
 async def test_the_pods_of_a_job_of_volcano_are_a_group(cards, outcome):
     world = cluster(node("n1", cards=cards))
-    world.owner.groups.queues_replaced((), served=True)
+    world.scheduler.cluster.groups.queues_replaced((), served=True)
     found = await told(world, manifests=VOLCANO_JOB)
     assert [one.pod for one in found.pods] == [f"default/gang-worker-{at}" for at in range(3)]
     assert {one.outcome for one in found.pods} == {outcome}
@@ -299,7 +299,7 @@ async def test_a_file_that_adds_nothing_new_is_one_line(text, problem):
 
 async def test_a_group_that_lost_a_member_to_a_drain_waits_for_it():
     world = cluster(node("n1"), node("n2"))
-    world.owner.groups.queues_replaced((), served=True)
+    world.scheduler.cluster.groups.queues_replaced((), served=True)
     world.add_group(GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="g", min_member=2))
     member = {"scheduling.k8s.io/group-name": "g"}
     world.add_pods(owned(f"m{at}", memory=10_000, annotations=member) for at in range(2))

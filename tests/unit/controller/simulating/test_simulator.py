@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from controller.config import parse
-from controller.deciding.owner import Owner
+from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.simulating.request import Request
@@ -29,8 +29,8 @@ CONFIG = parse(["--kubeconfig", "cluster", "--trust-namespaces", "kube-system"],
 SLEEPING = ("sleep", "60")
 
 
-def owner() -> Owner:
-    return Owner(
+def scheduler() -> Scheduler:
+    return Scheduler(
         standard_catalog(),
         Tables(),
         Settings(),
@@ -40,8 +40,8 @@ def owner() -> Owner:
     )
 
 
-def simulator(*command: str, found: Owner | None = None, **more: Any) -> Simulator:
-    return Simulator(found or owner(), Inbox(time.monotonic), CONFIG, dict, command=command, **more)
+def simulator(*command: str, found: Scheduler | None = None, **more: Any) -> Simulator:
+    return Simulator(found or scheduler(), Inbox(time.monotonic), CONFIG, dict, command=command, **more)
 
 
 def call(change: Change = CHANGE, has_left: Callable[[], bool] = lambda: False) -> Call:
@@ -80,12 +80,12 @@ async def test_how_a_child_ends_is_the_answer(status, code, text):
 
 
 async def test_a_child_gets_the_change_the_configuration_and_promised_places():
-    found = owner()
+    found = scheduler()
     found.nodes.changed(node("n1"))
     for one in (pod("a", memory=4000), pod("large", memory=99_000)):
         found.pod_changed(one)
     for _ in range(3):
-        found.planner.plan(time.monotonic())
+        found.cycle.plan(time.monotonic())
     reply = await simulator("cat", found=found).answer(call())
     assert reply.status == 200
     asked = msgspec.convert(told(reply), Request)

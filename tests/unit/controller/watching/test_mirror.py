@@ -14,13 +14,13 @@ pytestmark = pytest.mark.looptime
 
 
 class Rig:
-    """Sinks beside a world whose owner works all the time."""
+    """Sinks beside a world whose scheduler works all the time."""
 
     def __init__(self):
         self.world = World(node("n1", memory=1000))
         self.inbox = Inbox(asyncio.get_running_loop().time)
-        self.pods = PodSink(self.world.owner, self.inbox, SchedulerNames(()))
-        self.nodes = node_sink(self.world.owner, self.inbox)
+        self.pods = PodSink(self.world.scheduler, self.inbox, SchedulerNames(()))
+        self.nodes = node_sink(self.world.scheduler, self.inbox)
 
     async def work(self):
         while True:
@@ -42,9 +42,9 @@ async def running() -> AsyncIterator[Rig]:
 async def test_a_list_is_taken_whole_before_the_watch_goes_on():
     async with running() as rig:
         await rig.pods.on_replace([pod(f"p{i}") for i in range(200)], "7")
-        assert len(rig.world.owner.life) == 200
+        assert len(rig.world.scheduler.cluster.queue) == 200
         await rig.pods.on_replace([pod("p0")], "8")
-        assert [entry.pod.name for entry in rig.world.owner.life] == ["p0"]
+        assert [entry.pod.name for entry in rig.world.scheduler.cluster.queue] == ["p0"]
 
 
 async def test_events_change_what_a_list_said():

@@ -65,7 +65,7 @@ class Quotas(Source):
 
 
 def watches_of(world, inbox):
-    return Watches(world.owner, inbox, None, frozenset(), SchedulerNames(()))
+    return Watches(world.scheduler, inbox, None, frozenset(), SchedulerNames(()))
 
 
 class Began:
@@ -96,7 +96,7 @@ async def quotas_of(world, source):
         await watches_of(world, inbox)._follow_quotas(began, source)
     finally:
         began.end()
-    return world.owner.planner.state.books.quotas.of("team")
+    return world.scheduler.cluster.budgets.quotas.of("team")
 
 
 async def test_quotas_are_known_before_pods_are_and_one_that_cannot_be_read_holds_nobody_and_is_told():
@@ -114,7 +114,7 @@ async def test_where_quotas_may_not_be_read_nobody_waits_for_them():
 async def test_budgets_are_not_known_once_preemption_is_off_however_late_the_owner_hears_of_them():
     world, inbox = World(preemption=True), Inbox(asyncio.get_running_loop().time)
     watches = Watches(
-        world.owner,
+        world.scheduler,
         inbox,
         None,  # what follows the configuration has no part in it
         frozenset(),
@@ -123,16 +123,16 @@ async def test_budgets_are_not_known_once_preemption_is_off_however_late_the_own
     following = asyncio.create_task(watches._follow_budgets(Source()))
     await asyncio.sleep(3.0)
     inbox.work(float("inf"))
-    assert world.owner.occupants.budgets is not None
+    assert world.scheduler.cluster.occupants.disruption_budgets is not None
     await asyncio.sleep(3.0)
     world.configures(preemption=False)
     await asyncio.sleep(3.0)
     inbox.work(float("inf"))
-    assert world.owner.occupants.budgets is None
+    assert world.scheduler.cluster.occupants.disruption_budgets is None
     world.configures(preemption=True)
     await asyncio.sleep(3.0)  # they are listed again, and not taken yet
     world.configures(preemption=False)
     await asyncio.sleep(3.0)
     inbox.work(float("inf"))
-    assert world.owner.occupants.budgets is None
+    assert world.scheduler.cluster.occupants.disruption_budgets is None
     following.cancel()

@@ -13,7 +13,7 @@ from core.nodefit import Amounts
 from core.placing.bounds import REFUSED, Bounds
 from core.placing.columns import Columns
 from core.placing.decide import shape_of
-from core.placing.pack import NO_TABLES
+from core.placing.pack import NO_HOLE_VALUES
 from core.placing.rows import Rows
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, judged, ranked
@@ -182,7 +182,7 @@ def test_where_nothing_bounds_a_score_every_node_with_cards_enough_is_to_be_judg
     ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     ledger.set_node(toy_node("a", "x:8,x:8"))
     ledger.set_node(toy_node("b", "x:8"))
-    judge = Judge(ledger, NodePolicy(Policy.BINPACK, 1, tables=NO_TABLES))
+    judge = Judge(ledger, NodePolicy(Policy.BINPACK, 1, tables=NO_HOLE_VALUES))
     assert judge.bounds(toy_shape(memory=3, cards=2)) == {"a": -REFUSED, "b": REFUSED}
     # Nor does free room where cards of one node are of several kinds and a pod asks for more than one.
     ledger.set_node(toy_node("c", "x:8,y:8"))

@@ -9,10 +9,10 @@ from core.placing.pack import (
     NOTHING_KNOWN,
     STEPS,
     Asked,
+    HoleValues,
     Mix,
     Request,
     Table,
-    Tables,
     ground,
     losses,
     score,
@@ -45,7 +45,7 @@ def learnt(*pods, have=None, cards=1):
 
 def on(table, *steps):
     """A node with a card of which so many steps are free, for each."""
-    return ground(Tables({(TOY, "card"): table}), TOY, [Hole("card", one, STEPS) for one in steps]).lost
+    return ground(HoleValues({(TOY, "card"): table}), TOY, [Hole("card", one, STEPS) for one in steps]).lost
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_tables_that_hardly_moved_are_alike():
     assert some.is_like(learnt(*[asked(30), asked(70)] * 100, asked(30)))
     assert not some.is_like(learnt(*[asked(30)] * 100, *[asked(60)] * 100))
     assert not some.is_like(learnt(*[asked(30, cpu=5), asked(70)] * 100))
-    assert not Tables({(TOY, "a"): some}).is_like(Tables({}))
+    assert not HoleValues({(TOY, "a"): some}).is_like(HoleValues({}))
 
 
 @pytest.mark.parametrize(

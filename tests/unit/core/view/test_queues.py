@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from cli import text_queues
-from controller.grouping.books import Books, spender_of
+from controller.grouping.budgets import Budgets, spender_of
 from controller.grouping.groups import Groups
 from core.catalog import standard_catalog
 from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
@@ -92,7 +92,7 @@ def test_queues_hold_what_the_controller_counts(seed: int):
     groups.queues_replaced(specs, served=True)
     for spec in named:
         groups.changed(spec)
-    books = Books(groups, ledger)
+    books = Budgets(groups, ledger)
     for one in pods:
         holding = ledger.holding(one.uid)
         assert holding is not None

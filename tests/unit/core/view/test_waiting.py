@@ -8,7 +8,7 @@ import pytest
 
 from cli import text_waiting
 from cli.options import By
-from controller.deciding.lifecycle import Lifecycle
+from controller.deciding.queue import SchedulingQueue
 from controller.grouping.groups import Groups
 from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec
 from core.model import Phase, Pod
@@ -131,10 +131,10 @@ def test_no_line_of_text_controls_the_terminal():
 def decided_first(pods: Sequence[Pod], groups: Groups, line_of: Callable[[Pod], str]) -> Mapping[str, list[str]]:
     """By line, the pods in the order in which the controller's own queue names them."""
     found: dict[str, list[str]] = {}
-    life = Lifecycle(line_of, standing_of=groups.standing)
+    queue = SchedulingQueue(line_of, standing_of=groups.standing)
     for one in sorted(pods, key=lambda one: one.key):
-        life.ready(life.seen(one))
-    while (entry := life.pop(0.0)) is not None:
+        queue.ready(queue.seen(one))
+    while (entry := queue.pop(0.0)) is not None:
         found.setdefault(entry.line, []).append(entry.pod.key)
     return found
 

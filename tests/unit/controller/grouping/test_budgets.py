@@ -91,7 +91,7 @@ def test_a_gang_is_placed_within_its_queue_or_not_at_all():
     made.plan()
     assert held(made, "g0", "g1", "g2") == []
     assert "queue q has too little capacity: 3 volcano.sh/vgpu-number requested, 2 of 2 left" in made.wait("g0").text
-    made.owner.groups.queue_changed(queue("q", vgpu_number=3))
+    made.scheduler.cluster.groups.queue_changed(queue("q", vgpu_number=3))
     made.passes(60.0)
     assert held(made, "g0", "g1", "g2") == ["g0", "g1", "g2"]
 
@@ -222,11 +222,11 @@ def test_pods_of_no_queue_do_not_take_it_either():
 
 
 def free_again_by_a_node(made):
-    made.owner.nodes.changed(node("more", cards=2, slots=1))
+    made.scheduler.nodes.changed(node("more", cards=2, slots=1))
 
 
 def free_again_by_the_queue(made):
-    made.owner.groups.queue_changed(QueueSpec(name="a", resource_version="2", guarantee={NUMBER: 82}))
+    made.scheduler.cluster.groups.queue_changed(QueueSpec(name="a", resource_version="2", guarantee={NUMBER: 82}))
 
 
 def free_again_by_an_end(made):
@@ -274,7 +274,7 @@ def test_cordoned_nodes_have_nothing_free_and_hold_nobody_up():
     made.adds(*(member(f"a{at}", "g-a") for at in range(84)))
     assert len(made.placed()) == 84
     for at in [at for at in range(11) if len(made.holders(f"n{at}")) == 8]:
-        made.owner.nodes.changed(node(f"n{at}", cards=8, slots=1, memory=1000, version="2", unschedulable=True))
+        made.scheduler.nodes.changed(node(f"n{at}", cards=8, slots=1, memory=1000, version="2", unschedulable=True))
     made.adds(*(member(f"b{at}", "g-b") for at in range(8)))
     made.plan()
     assert names_of(made) == {"a": 84, "b": 4}
@@ -284,5 +284,5 @@ def test_a_queue_says_what_it_holds_in_the_units_in_which_it_is_limited():
     made = world(node("n1", cards=4), groups=[spec("g", "q")], queues=[queue("q")])
     made.adds(member("a", "g", limits={NUMBER: "2", MEMORY: "1000", CORES: "10"}))
     made.placed()
-    allocated = made.owner.planner.state.books.allocated()["q"]
+    allocated = made.scheduler.cluster.budgets.allocated()["q"]
     assert (allocated[NUMBER], allocated[MEMORY], allocated[CORES]) == (2, 2000, 20)

@@ -4,34 +4,201 @@ Off by default (`preemption`; `reclaim`: pods of queues that hold more than they
 less). Who was refused for `preemption_delay_s` is searched victims for, one at a time and in
 slices (`core.placing.preemption`), on a copy of the ledger; what is found is searched once more on the nodes that it is
 about before anybody is asked to leave. It ends when the pod is placed, when somebody does not let a victim go, when all
-have left and it still does not fit, or after `preemption_wait_s`.
+have left and it still does not fit, or after `preemption_wait_s`. A pod that fits in what evictions for one before it
+leave over needs none of its own.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Set
+from collections.abc import Generator, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple
 
 from controller.actions import Announce, Preempt, Target, Unnominate, about_pod, target_of
-from controller.deciding.asks import Ask, Capped
-from controller.deciding.leftovers import Leftovers
-from controller.deciding.lifecycle import Entry, Stage
-from controller.deciding.nominations import Nomination
-from controller.deciding.occupants import Occupants
-from controller.deciding.planner import Planner
-from controller.deciding.reclaiming import awaited, reclaim_for
-from controller.grouping.books import Spender, spender_of
-from controller.metrics import Metrics
+from controller.deciding.cluster import ClusterState
+from controller.deciding.lifecycle import Ask, Capped, Entry, Stage
+from controller.deciding.reserve import Nomination, Reservations
+from controller.grouping.budgets import Spender, spender_of
 from core.groups import GroupKey, group_of
-from core.ledger import Placement
-from core.model import NodeName, PodUid
+from core.ledger import Ledger, Placement
+from core.model import NodeName, Pod, PodUid
+from core.placing.decide import placed_on
 from core.placing.fairness import taken
 from core.placing.gang import Together, Unit
 from core.placing.preemption import LOOKED_AT_MAX, SYSTEM_CRITICAL, Crowd, Eviction, victims_for
+from core.placing.queue_tree import QueueTree
 from core.placing.reclaim import Reclaim
+from core.placing.shape import Shape
 from core.waiting import Cause, Wait
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+def reclaim_for(
+    cluster: ClusterState, unit: Unit, line: str, crowd: Crowd, nominations: Iterable[Nomination]
+) -> Reclaim | None:
+    """Whom queue *line* may take back room from for *unit*; None if from nobody."""
+    lines, budgets = cluster.lines, cluster.budgets
+    lines.bring_up_to_date(cluster.clock())
+    tree, path = lines.groups.tree, _path(lines.groups.tree, line)
+    asked = Counter[str]()
+    for one in unit.wanted():
+        asked.update(taken(cluster.ledger, one.pod, None, None))
+    resources = frozenset(one for one, amount in asked.items() if amount and one in lines.deserved(line))
+    changes = _changes(cluster, tree, crowd, nominations)
+
+    def held(name: str, resource: str) -> int:
+        return budgets.held(name).get(resource, 0) + changes[name, resource]
+
+    room: dict[str, dict[str, float]] = {}
+    for name in reversed(path):
+        left = {one: lines.deserved(name).get(one, 0.0) - held(name, one) for one in resources}
+        if any(asked[one] > amount for one, amount in left.items()):
+            break
+        room[name] = left
+    if not resources or not room:
+        return None
+    below: dict[str, tuple[str, ...]] = {}
+    paths: dict[PodUid, tuple[str, ...]] = {}
+    for uid, who in crowd.occupants.items():
+        whose = budgets.queue_of(uid)
+        if whose is None or who.leaving or who.stays or who.kept:
+            continue
+        if whose not in below:
+            below[whose] = _below(lines.groups.tree, path, _path(tree, whose), len(path) - len(room))
+        if below[whose]:
+            paths[uid] = below[whose]
+    names = {name for found in below.values() for name in found}
+    return Reclaim(
+        paths=paths,
+        amounts=budgets.held_by,
+        resources=resources,
+        over={name: {one: held(name, one) - lines.deserved(name).get(one, 0.0) for one in resources} for name in names},
+        spare={
+            name: {one: held(name, one) - amount for one, amount in tree.guaranteed.get(name, _NOTHING).items()}
+            for name in names
+        },
+        room=room,
+    )
+
+
+def _path(tree: QueueTree, line: str) -> tuple[str, ...]:
+    return tuple(tree.path(line)) or (line,)
+
+
+def _below(tree: QueueTree, own: tuple[str, ...], other: tuple[str, ...], shared_least: int) -> tuple[str, ...]:
+    """Of queue *other* those that are asked where *own* takes back; nobody where the two share too few."""
+    shared = 0
+    while shared < min(len(own), len(other)) and own[shared] == other[shared]:
+        shared += 1
+    if shared < shared_least or shared in (len(own), len(other)):
+        return ()
+    return other[shared:] if all(tree.queues[name].reclaimable for name in other[shared:]) else ()
+
+
+def awaited(cluster: ClusterState, nomination: Nomination) -> Iterator[tuple[Entry, Mapping[str, int]]]:
+    """Yield the pods that are not placed yet of those for whom others leave, and what each takes of its queue."""
+    for target in nomination.nominated:
+        entry = cluster.queue.get(target.uid)
+        if entry is not None and entry.placement is None:
+            yield entry, taken(cluster.ledger, entry.pod, None, None)
+
+
+def _changes(
+    cluster: ClusterState, tree: QueueTree, crowd: Crowd, nominations: Iterable[Nomination]
+) -> Counter[tuple[str, str]]:
+    """How much more, or less, queues hold once those have left who leave, and those are placed who wait for that."""
+    found = Counter[tuple[str, str]]()
+    leaving = {uid for uid, who in crowd.occupants.items() if who.leaving}
+    for nomination in nominations:
+        leaving.update(nomination.victims)
+        for entry, amounts in awaited(cluster, nomination):
+            found.update({(name, one): more for name in _path(tree, entry.line) for one, more in amounts.items()})
+    for uid in leaving:
+        whose = cluster.budgets.queue_of(uid)
+        if whose is not None:
+            amounts = dict(cluster.budgets.held_by(uid))
+            found.subtract({(name, one): less for name in _path(tree, whose) for one, less in amounts.items()})
+    return found
+
+
+# So many nodes are looked at for one pod at most, because nothing else is decided meanwhile.
+_LOOKED_AT_MAX: Final = 32
+# Of more pods it is not remembered that they waited in vain.
+_VAIN_MAX: Final = 4096
+
+
+class Leftovers:
+    """Finds room for single pods on nodes that are being cleared for pods before them."""
+
+    def __init__(self, cluster: ClusterState, reservations: Reservations) -> None:
+        """Begin with nothing known."""
+        self._cluster: Final = cluster
+        self._reservations: Final = reservations
+        # Where pods of a shape do not fit beside those for whom others leave.
+        self._full: Final[set[tuple[Shape, NodeName]]] = set()
+        self._vain: Final[set[PodUid]] = set()
+
+    def place(self, ask: Ask, entry: Entry, closed: Set[NodeName]) -> Placement | None:
+        """Return where *entry*, which asks *ask*, fits once all have left and been placed; not on *closed* nodes."""
+        barring = self._reservations
+        if not isinstance(ask, Shape) or entry.pod.uid in self._vain:
+            return None
+        rooms: dict[NodeName, list[Nomination]] = {}
+        for one in barring.nominations:
+            for name in one.nodes:
+                rooms.setdefault(name, []).append(one)
+        kept, fork = barring.keeping_free.kept, None
+        out = closed | kept.nodes if kept is not None and kept.is_barred_to(entry) else closed
+        unknown = [name for name in rooms if name not in out and (ask, name) not in self._full]
+        for name in unknown[:_LOOKED_AT_MAX]:
+            those = rooms[name]
+            # Where more than one node is cleared, it is open which of the pods goes where.
+            if not all(len(one.nodes) == 1 and one.is_barred_to(entry) for one in those):
+                continue
+            fork = fork or self._cluster.ledger.fork()
+            placement = self._beside(fork, name, those, entry.pod, ask)
+            if placement is not None:
+                return placement
+            self._full.add((ask, name))
+        return None
+
+    def forget(self, nodes: Set[NodeName]) -> None:
+        """Forget what is known of *nodes*, because a nomination on them ended."""
+        self._full.difference_update([one for one in self._full if one[1] in nodes])
+
+    def in_vain(self, uid: PodUid) -> None:
+        """Find no room any more for a pod that waited for what was left in vain: others may have to leave for it."""
+        if len(self._vain) >= _VAIN_MAX:
+            self._vain.clear()
+        self._vain.add(uid)
+
+    def _beside(
+        self, ledger: Ledger, name: NodeName, those: Iterable[Nomination], pod: Pod, shape: Shape
+    ) -> Placement | None:
+        if name not in ledger.states:
+            return None
+        with ledger.trial():
+            victims = {uid for one in those for uid in one.victims}
+            for uid in tuple(ledger.holders(name)):
+                if uid in victims or self._cluster.occupants.is_leaving(uid):
+                    ledger.release(uid)
+            for target in (target for one in those for target in one.nominated):
+                other = self._cluster.queue.get(target.uid)
+                if other is None or other.placement is not None:
+                    continue
+                placement = self._fits(ledger, name, other.pod, other.shape) if other.shape is not None else None
+                if placement is None:
+                    return None
+                ledger.reserve(placement)
+            return self._fits(ledger, name, pod, shape)
+
+    def _fits(self, ledger: Ledger, name: NodeName, pod: Pod, shape: Shape) -> Placement | None:
+        if not ledger.topology.is_current(pod, shape.peers):
+            shape = shape.beside(ledger.topology.peers_of(pod))
+        return placed_on(ledger, self._cluster.search.policy, pod, shape, name)
+
 
 _NEVER: Final = float("inf")
 # No pod has a lower one.
@@ -93,15 +260,13 @@ class Preempting:
         trouble: why nobody is evicted although that is switched on, for operators, or "".
     """
 
-    def __init__(self, planner: Planner, occupants: Occupants, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(self, cluster: ClusterState, reservations: Reservations) -> None:
         """Begin with nobody."""
         self.trouble = ""
-        self._planner: Final = planner
-        self._occupants: Final = occupants
-        self._metrics: Final = metrics
-        self._clock: Final = clock
-        self._nominations: Final = planner.barring.nominations
-        self._leftovers: Final = Leftovers(planner, occupants)
+        self._cluster: Final = cluster
+        self._reservations: Final = reservations
+        self._nominations: Final = reservations.nominations
+        self._leftovers: Final = Leftovers(cluster, reservations)
         self._search: _Search | None = None
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
@@ -114,7 +279,7 @@ class Preempting:
     @property
     def is_on(self) -> bool:
         """Whether pods are to be evicted for others."""
-        settings = self._planner.settings
+        settings = self._cluster.settings
         return settings.preemption or settings.reclaim
 
     # ------------------------------------------------------------------ in time
@@ -123,7 +288,7 @@ class Preempting:
         """When to look next, monotonic."""
         if self._search is not None:
             return -_NEVER
-        if not len(self._nominations) and not (self.is_on and self._planner.life.is_refusing):
+        if not len(self._nominations) and not (self.is_on and self._cluster.queue.is_refusing):
             return _NEVER
         look_s = self._looked_s + _LOOK_S
         return min(look_s, self._rests_until_s) if self._goes_on else look_s
@@ -136,7 +301,7 @@ class Preempting:
                 self._looked_s = now_s
                 for nomination in self._nominations:
                     self._tend(nomination, now_s)
-        if not self.is_on or self._occupants.budgets is None:
+        if not self.is_on or self._cluster.occupants.disruption_budgets is None:
             self._search = None
             return
         if self._search is None and now_s >= self._rests_until_s and len(self._nominations) < _NOMINATIONS_MAX:
@@ -152,18 +317,18 @@ class Preempting:
     def _next(self, now_s: float) -> tuple[Ask, Entry] | None:
         """The first that was refused for long enough and for whom others may leave."""
         self._rests = {who: until_s for who, until_s in self._rests.items() if until_s > now_s}
-        life, found = self._planner.life, list[tuple[Ask, Entry]]()
+        queue, found = self._cluster.queue, list[tuple[Ask, Entry]]()
         # A leader before may have made room for gangs: it tells so of each of their pods alone.
-        made_for = (life.get(one.uid) for one in self._nominations)
+        made_for = (queue.get(one.uid) for one in self._nominations)
         groups = {key for one in made_for if one is not None and (key := group_of(one.pod)) is not None}
-        for ask in life.refused_asks():
-            refusal = self._planner.units.refusal(ask)
+        for ask in queue.refused_asks():
+            refusal = self._cluster.gangs.refusal(ask)
             # What no node refuses for want of room is not helped.
-            if isinstance(ask, Capped) or ask in self._planner.wakes.silent or (refusal is not None and refusal.over):
+            if isinstance(ask, Capped) or ask in self._cluster.requeue.silent or (refusal is not None and refusal.over):
                 continue
-            first = life.first_refused(ask)
+            first = queue.first_refused(ask)
             if first is not None and not self._may_be_next(ask, first, now_s, groups):
-                others = sorted(islice(life.refused_pods(ask), _LOOKED_FOR), key=lambda one: one.order)
+                others = sorted(islice(queue.refused_pods(ask), _LOOKED_FOR), key=lambda one: one.order)
                 first = next((one for one in others if self._may_be_next(ask, one, now_s, groups)), None)
             if first is not None:
                 found.append((ask, first))
@@ -171,7 +336,7 @@ class Preempting:
 
     def _may_be_next(self, ask: Ask, entry: Entry, now_s: float, groups: Set[GroupKey]) -> bool:
         """Whether others may leave for *entry*; *groups*: those of the pods for which room is being made."""
-        since_s = now_s - self._planner.settings.preemption_delay_s
+        since_s = now_s - self._cluster.settings.preemption_delay_s
         if not entry.standing.preempts or entry.refused_s is None or entry.refused_s > since_s:
             return False
         if (ask, entry.standing.priority, entry.line) in self._rests or self._nominations.of(entry) is not None:
@@ -180,9 +345,9 @@ class Preempting:
 
     def _joins(self, ask: Ask, entry: Entry, now_s: float) -> bool:
         """Keep for *entry* the room that evictions for pods before it leave over; return whether there is any."""
-        started_s = self._clock()
-        placement = self._leftovers.place(ask, entry, self._planner.handoff.closed_nodes(now_s).keys())
-        ended_s = self._clock()
+        started_s = self._cluster.clock()
+        placement = self._leftovers.place(ask, entry, self._cluster.handoff.closed_nodes(now_s).keys())
+        ended_s = self._cluster.clock()
         self._rests_until_s = max(self._rests_until_s, ended_s + _REST_PER_FOUND * (ended_s - started_s))
         if placement is None or self._is_over(entry, [placement], ()):
             return False
@@ -193,19 +358,18 @@ class Preempting:
 
     def question(self, entry: Entry, *, only: frozenset[NodeName] | None = None) -> Question:
         """Who would have to leave for *entry*, or its gang, as all is now; *only*: of these nodes."""
-        planner = self._planner
-        unit = planner.units.unit(entry)
-        out = planner.barring.to(entry) | planner.handoff.closed_nodes(self._clock()).keys()
+        unit = self._cluster.gangs.unit(entry)
+        out = self._reservations.to(entry) | self._cluster.handoff.closed_nodes(self._cluster.clock()).keys()
         if only is not None:
-            out |= planner.ledger.states.keys() - only
-        crowd, settings = self._occupants.crowd(), planner.settings
-        reclaim = reclaim_for(planner.state, unit, entry.line, crowd, self._nominations) if settings.reclaim else None
+            out |= self._cluster.ledger.states.keys() - only
+        crowd, settings = self._cluster.occupants.crowd(), self._cluster.settings
+        reclaim = reclaim_for(self._cluster, unit, entry.line, crowd, self._nominations) if settings.reclaim else None
         # What is told while nothing is on is about priorities.
         by_priority = settings.preemption or not settings.reclaim
         priority = self._lowest(unit, entry) if by_priority else _NO_PRIORITY
         steps = victims_for(
-            planner.ledger.fork(),
-            planner.search.policy,
+            self._cluster.ledger.fork(),
+            self._cluster.search.policy,
             unit,
             crowd,
             priority=priority,
@@ -221,7 +385,7 @@ class Preempting:
 
     def _lowest(self, unit: Unit, entry: Entry) -> int:
         """The lowest priority among the members of *unit*, of which *entry* is one."""
-        entries = (self._planner.life.get(one.pod.uid) for one in unit.members)
+        entries = (self._cluster.queue.get(one.pod.uid) for one in unit.members)
         return min((one.standing.priority for one in entries if one is not None), default=entry.standing.priority)
 
     def _within_limits(
@@ -249,51 +413,51 @@ class Preempting:
 
     def _taken(self, placements: Iterable[Placement]) -> list[dict[str, int]]:
         """What *placements* take of queue and namespace."""
-        life, ledger = self._planner.life, self._planner.ledger
-        pods = [(at, one.pod) for at in placements if (one := life.get(at.pod)) is not None]
+        queue, ledger = self._cluster.queue, self._cluster.ledger
+        pods = [(at, one.pod) for at in placements if (one := queue.get(at.pod)) is not None]
         return [taken(ledger, pod, at.dialect, at.assignment) for at, pod in pods]
 
     def _is_over(self, entry: Entry, placements: Iterable[Placement], victims: Iterable[PodUid]) -> bool:
         """Whether *placements* of *entry*, or its gang, are more than it may hold once *victims* have left."""
-        state, spender = self._planner.state, spender_of(entry.pod)
-        if not state.books.limits(spender):
+        cluster, spender = self._cluster, spender_of(entry.pod)
+        if not cluster.budgets.limits(spender):
             return False
         leaving, beside = set(victims), list[tuple[Spender, Mapping[str, int]]]()
         for other in self._nominations:
             leaving.update(other.victims)
             if other.is_barred_to(entry):
-                beside += [(spender_of(one.pod), amounts) for one, amounts in awaited(state, other)]
-        left = state.books.budget(spender, without=leaving, beside=beside)
+                beside += [(spender_of(one.pod), amounts) for one, amounts in awaited(cluster, other)]
+        left = cluster.budgets.budget(spender, without=leaving, beside=beside)
         return left is not None and any(left.spend(amounts) for amounts in self._taken(placements))
 
     def _go_on(self, search: _Search) -> None:
-        started_s = self._clock()
+        started_s = self._cluster.clock()
         answer: Eviction | None = None
         is_over = False
-        while not is_over and self._clock() < started_s + _SLICE_S:
+        while not is_over and self._cluster.clock() < started_s + _SLICE_S:
             try:
                 next(search.question.steps)
             except StopIteration as end:
                 answer, is_over = end.value, True
             else:
-                self._metrics.preemption_looked_at.inc()
-        search.worked_s += self._clock() - started_s
+                self._cluster.metrics.preemption_looked_at.inc()
+        search.worked_s += self._cluster.clock() - started_s
         if is_over:
             self._search = None
             self._goes_on = self._answered(search, answer)
             rest = _REST_PER_FOUND if self._goes_on else _REST_PER_WORK
-            self._rests_until_s = max(self._rests_until_s, self._clock() + rest * search.worked_s)
+            self._rests_until_s = max(self._rests_until_s, self._cluster.clock() + rest * search.worked_s)
 
     def _answered(self, search: _Search, answer: Eviction | None) -> bool:
         """Take the answer of *search*, and return whether victims are asked to leave."""
-        now_s, entry = self._clock(), self._planner.life.get(search.uid)
+        now_s, entry = self._cluster.clock(), self._cluster.queue.get(search.uid)
         if entry is None or entry.stage is not Stage.REFUSED or entry.parked != search.ask:
             return False
         who = search.ask, entry.standing.priority, entry.line
         if answer is None:
             # Nodes on which room is made for others are left out, for a while.
             self._rests[who] = now_s + (_NO_NEED_S if len(self._nominations) else _NOBODY_S)
-            if len(self._planner.ledger.states) > LOOKED_AT_MAX:
+            if len(self._cluster.ledger.states) > LOOKED_AT_MAX:
                 self._skipped += LOOKED_AT_MAX
             return False
         # Meanwhile others may have come and gone.
@@ -310,12 +474,11 @@ class Preempting:
 
     def _nominate(self, entry: Entry, found: Eviction, takes_back: Set[PodUid], now_s: float) -> None:
         """Have all victims asked to leave, and keep their room for *entry* or its gang."""
-        planner = self._planner
         victims = tuple(target for uid in found.victims if (target := self._target(uid)) is not None)
         nominated = tuple(
             (target_of(one.pod), placement.node)
             for placement in found.placements
-            if (one := planner.life.get(placement.pod)) is not None
+            if (one := self._cluster.queue.get(placement.pod)) is not None
         )
         by_priority = takes_back.isdisjoint(found.victims)
         nomination = Nomination(
@@ -325,22 +488,22 @@ class Preempting:
             nodes=frozenset(placement.node for placement in found.placements),
             victims=found.victims,
             nominated=tuple(pod for pod, _ in nominated),
-            until_s=now_s + planner.settings.preemption_wait_s,
+            until_s=now_s + self._cluster.settings.preemption_wait_s,
             asking=True,
             whose=LOWER if by_priority else OF_QUEUES,
         )
         self._nominations.put(nomination)
-        planner.actions.append(Preempt(nomination=nomination.uid, nominated=nominated, victims=victims))
+        self._cluster.actions.append(Preempt(nomination=nomination.uid, nominated=nominated, victims=victims))
         many, where = len(victims), _on(nomination.nodes)
         if many:
             message = f"{_pods(many)} {nomination.whose} {_are(many)} being evicted from {where}"
-            planner.actions.append(
+            self._cluster.actions.append(
                 Announce(about=about_pod(entry.pod), reason="Preempting", message=message, warning=False)
             )
         self._tell(nomination)
 
     def _target(self, uid: PodUid) -> tuple[Target, NodeName] | None:
-        ledger = self._planner.ledger
+        ledger = self._cluster.ledger
         holding, node = ledger.holding(uid), ledger.node_of(uid)
         if holding is None or node is None:
             return None
@@ -349,15 +512,15 @@ class Preempting:
 
     def _waiting(self, nomination: Nomination) -> list[Entry]:
         """Who waits for the room."""
-        life = self._planner.life
-        return [one for pod in nomination.nominated if (one := life.get(pod.uid)) is not None]
+        queue = self._cluster.queue
+        return [one for pod in nomination.nominated if (one := queue.get(pod.uid)) is not None]
 
     def _tell(self, nomination: Nomination) -> None:
         many = len(nomination.victims)
         text = f"pods {nomination.whose} were evicted"
         if many:
             text = f"{_pods(many)} {nomination.whose} {_are(many)} being evicted"
-        wait_s = self._planner.settings.preemption_wait_s
+        wait_s = self._cluster.settings.preemption_wait_s
         whose = "it" if nomination.key is None else "its group"
         wait = Wait(
             Cause.WAITING_FOR_EVICTED,
@@ -365,8 +528,7 @@ class Preempting:
         )
         for entry in self._waiting(nomination):
             if entry.stage is Stage.REFUSED and entry.wait != wait:
-                self._planner.life.hold_up(entry, wait)
-                self._planner.unreported[entry.pod.uid] = None
+                self._cluster.hold_up(entry, wait)
 
     # ------------------------------------------------------------------ what becomes of it
 
@@ -379,14 +541,14 @@ class Preempting:
 
     def evicted(self, victim: Target) -> None:
         """A victim was asked to leave."""
-        self._planner.state.recording.evicted(victim)
+        self._cluster.recording.evicted(victim)
 
     def refused(self, uid: PodUid, victim: PodUid | None, rest_s: float, *, trouble: str = "") -> None:
         """One of the victims may not leave now, or (None) nobody was asked; *trouble*: why, if not for its own sake."""
         self.trouble = trouble
-        now_s, nomination = self._clock(), self._nominations.get(uid)
+        now_s, nomination = self._cluster.clock(), self._nominations.get(uid)
         if victim is not None:
-            self._occupants.spare(victim, now_s + max(rest_s, _SPARED_S))
+            self._cluster.occupants.spare(victim, now_s + max(rest_s, _SPARED_S))
         if trouble:
             self._rests_until_s = now_s + _NOBODY_S
         if nomination is not None:
@@ -396,7 +558,7 @@ class Preempting:
         """Look whether room is still to be made."""
         entries = self._waiting(nomination)
         if not any(one.shape is not None for one in entries):
-            is_placed = any(self._planner.ledger.node_of(pod.uid) is not None for pod in nomination.nominated)
+            is_placed = any(self._cluster.ledger.node_of(pod.uid) is not None for pod in nomination.nominated)
             self._end(nomination, End.PLACED if is_placed else End.GONE)
         elif all(one.placement is not None for one in entries):
             self._end(nomination, End.PLACED)
@@ -404,7 +566,7 @@ class Preempting:
             self._end(nomination, End.IN_VAIN)
         elif now_s >= nomination.until_s:
             for uid in self._leaving(nomination):
-                self._occupants.does_not_leave(uid)
+                self._cluster.occupants.does_not_leave(uid)
             self._end(nomination, End.IN_VAIN)
         elif nomination.asking or self._leaving(nomination):
             self._nominations.put(replace(nomination, quiet_s=_NEVER))
@@ -417,29 +579,27 @@ class Preempting:
             self._nominations.put(replace(nomination, quiet_s=min(nomination.quiet_s, now_s)))
             self._tell(nomination)
             # Others may be refused for the same, and come first by their queue: the room is kept from them.
-            self._planner.life.wake_one(min(entries, key=lambda one: one.order))
+            self._cluster.queue.wake_one(min(entries, key=lambda one: one.order))
 
     def _leaving(self, nomination: Nomination) -> list[PodUid]:
         """Who is on its way off the nodes of a nomination."""
-        ledger, is_leaving = self._planner.ledger, self._occupants.is_leaving
+        ledger, is_leaving = self._cluster.ledger, self._cluster.occupants.is_leaving
         return [uid for name in nomination.nodes for uid in ledger.holders(name) if is_leaving(uid)]
 
     def _end(self, nomination: Nomination, how: End) -> None:
         """Keep the room no more."""
-        planner = self._planner
         self._nominations.drop(nomination)
         self._leftovers.forget(nomination.nodes)
         if how is End.IN_VAIN and not nomination.victims:
             self._leftovers.in_vain(nomination.uid)
-        self._metrics.preemptions.labels(how.value).inc()
-        planner.wakes.hear(nomination.nodes)
+        self._cluster.metrics.preemptions.labels(how.value).inc()
+        self._cluster.requeue.hear(nomination.nodes)
         if how is End.PLACED:
             return
         for entry in self._waiting(nomination):
-            planner.actions.append(Unnominate(pod=target_of(entry.pod)))
+            self._cluster.actions.append(Unnominate(pod=target_of(entry.pod)))
             if entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_EVICTED:
-                planner.life.hold_up(entry, None)
-                planner.unreported[entry.pod.uid] = None
+                self._cluster.hold_up(entry, None)
 
 
 def ended(steps: Generator[None, None, Eviction | None]) -> Eviction | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from controller.beats import STALE_S
+from controller.heartbeats import STALE_S
 from core.model import Node, NodeName
 from tests.support.worlds.world import World, node, pod
 
@@ -24,7 +24,7 @@ def test_an_index_is_refused_while_the_handshake_is_rewritten():
     world.adds(at_index("p"))
     for beat in range(20):
         world.passes(30.0)
-        world.owner.nodes.changed(old(beat=f"Reported {beat + 2}", version=str(beat + 2)))
+        world.scheduler.nodes.changed(old(beat=f"Reported {beat + 2}", version=str(beat + 2)))
     assert world.binds() == []
     assert world.stage("p") == "refused"
 
@@ -45,7 +45,7 @@ def test_other_changes_of_the_node_do_not_make_the_handshake_young():
     world.adds(at_index("p"))
     for version in range(2, 14):
         world.passes(STALE_S / 10)
-        world.owner.nodes.changed(old(version=str(version)))
+        world.scheduler.nodes.changed(old(version=str(version)))
     assert len(world.binds()) == 1
 
 
@@ -53,7 +53,7 @@ def test_a_plugin_that_beats_again_counts_as_old_again():
     world = World(old())
     for _ in range(3):
         world.passes(STALE_S)
-    world.owner.nodes.changed(old(beat="Reported 2", version="2"))
+    world.scheduler.nodes.changed(old(beat="Reported 2", version="2"))
     world.adds(at_index("p"))
     assert world.binds() == []
 
@@ -83,5 +83,5 @@ def test_a_register_in_another_order_is_no_change_while_the_plugin_writes_it_in_
     register = made.annotations["volcano.sh/node-vgpu-register"]
     turned = ":".join(reversed(register.strip(":").split(":"))) + ":"
     annotations = {**made.annotations, "volcano.sh/node-vgpu-register": turned}
-    world.owner.nodes.changed(replace(made, annotations=annotations))
+    world.scheduler.nodes.changed(replace(made, annotations=annotations))
     assert world.ledger.states[NodeName("n1")].offers == before.offers

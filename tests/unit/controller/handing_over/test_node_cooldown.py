@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.handing_over.rests import FIRST_S, LAST_S
+from controller.handing_over.node_cooldown import FIRST_S, LAST_S
 from core.model import NodeName, Phase
 from core.settings import DialectName
 from tests.support.worlds.world import World, node, pod
@@ -13,7 +13,7 @@ GONE = "Allocate failed due to no healthy devices present; cannot allocate unhea
 def turn_away(world, name, reason="UnexpectedAdmissionError"):
     world.shows(world.seen(name), phase=Phase.FAILED, status_reason=reason, status_message=GONE)
     for clear in world.clears():
-        world.owner.cleared(clear.pod.uid, done=True)
+        world.scheduler.cleared(clear.pod.uid, done=True)
 
 
 def send(world, name, **fields):
@@ -27,7 +27,8 @@ def send(world, name, **fields):
 def rest_s(world):
     """For how long node n1, or else n2, rests still."""
     found = [
-        world.owner.handoff.rests.left_s(NodeName(name), DialectName("vgpu"), world.now_s) for name in ("n1", "n2")
+        world.scheduler.cluster.handoff.cooldown.left_s(NodeName(name), DialectName("vgpu"), world.now_s)
+        for name in ("n1", "n2")
     ]
     return max(found)
 
@@ -36,7 +37,9 @@ def why(world, name, *, in_full=False):
     """Why node n1 is closed to a pod that waits."""
     shape = world.entry(name).shape
     assert shape is not None
-    return world.owner.handoff.why_closed(NodeName("n1"), world.owner.planner.state.keys(shape), in_full=in_full)
+    return world.scheduler.cluster.handoff.why_closed(
+        NodeName("n1"), world.scheduler.cluster.keys(shape), in_full=in_full
+    )
 
 
 def test_a_node_that_turned_a_pod_away_is_passed_over_while_another_is_free():
@@ -170,8 +173,8 @@ def test_an_owners_pods_go_elsewhere_after_three_failures_in_a_row():
         where.append(send(world, f"p{at}", owner="ReplicaSet/web"))
     assert where[0] == where[1] == where[2] != where[3]
     assert send(world, "other", owner="ReplicaSet/other") == where[0]
-    assert world.owner.handoff.rests.avoided(world.seen("p3")) == {where[0]}
-    (avoided,) = world.owner.handoff.rests.avoidances()
+    assert world.scheduler.cluster.handoff.cooldown.avoided(world.seen("p3")) == {where[0]}
+    (avoided,) = world.scheduler.cluster.handoff.cooldown.avoidances()
     assert avoided[:4] == ("default", "ReplicaSet/web", where[0], 3)
 
 
@@ -186,7 +189,7 @@ def test_a_pod_of_theirs_that_is_served_there_ends_it():
     failing_thrice(world)
     send(world, "p3", owner="ReplicaSet/web")
     world.serves("p3")
-    assert not list(world.owner.handoff.rests.avoidances())
+    assert not list(world.scheduler.cluster.handoff.cooldown.avoidances())
 
 
 def test_news_of_pods_that_have_been_running_there_for_long_is_no_service():
@@ -198,7 +201,7 @@ def test_news_of_pods_that_have_been_running_there_for_long_is_no_service():
         turn_away(world, f"p{at}")
         world.passes(rest_s(world))
         world.shows(world.seen("old"))
-    assert [times for _, _, _, times, _ in world.owner.handoff.rests.avoidances()] == [3]
+    assert [times for _, _, _, times, _ in world.scheduler.cluster.handoff.cooldown.avoidances()] == [3]
     send(world, "next")
     turn_away(world, "next")
     assert rest_s(world) == FIRST_S * 8
@@ -226,15 +229,15 @@ def bound_elsewhere():
 def test_it_is_forgotten_after_ten_minutes():
     world = World(node("n1"))
     failing_thrice(world)
-    assert list(world.owner.handoff.rests.avoidances())
+    assert list(world.scheduler.cluster.handoff.cooldown.avoidances())
     world.passes(600.0)
-    assert not list(world.owner.handoff.rests.avoidances())
+    assert not list(world.scheduler.cluster.handoff.cooldown.avoidances())
 
 
 def test_pods_without_an_owner_avoid_nothing():
     world = World(node("n1"))
     failing_thrice(world, owner="")
-    assert not list(world.owner.handoff.rests.avoidances())
+    assert not list(world.scheduler.cluster.handoff.cooldown.avoidances())
 
 
 # ---------------------------------------------------------------------- a plugin that comes back
@@ -247,8 +250,8 @@ def without_devices(name="n1", version="2"):
 
 def test_a_node_rests_when_its_plugin_has_come_back():
     world = World(node("n1"))
-    world.owner.nodes.changed(without_devices())
-    world.owner.nodes.changed(node("n1", version="3"))
+    world.scheduler.nodes.changed(without_devices())
+    world.scheduler.nodes.changed(node("n1", version="3"))
     world.adds(pod("p"))
     assert world.binds() == []
     assert why(world, "p") == "its device plugin has just restarted"
@@ -258,7 +261,7 @@ def test_a_node_rests_when_its_plugin_has_come_back():
 
 def test_a_node_that_registers_for_the_first_time_does_not():
     world = World(without_devices(version="1"))
-    world.owner.nodes.changed(node("n1", version="2"))
+    world.scheduler.nodes.changed(node("n1", version="2"))
     world.adds(pod("p"))
     assert len(world.binds()) == 1
 
@@ -267,8 +270,8 @@ def test_a_plugin_that_comes_and_goes_rests_longer_each_time():
     world = World(node("n1"))
     rests = []
     for at in range(8):
-        world.owner.nodes.changed(without_devices(version=f"2{at}0"))
-        world.owner.nodes.changed(node("n1", version=f"2{at}1"))
+        world.scheduler.nodes.changed(without_devices(version=f"2{at}0"))
+        world.scheduler.nodes.changed(node("n1", version=f"2{at}1"))
         rests.append(rest_s(world))
         world.passes(rests[-1])
     assert rests == [min(FIRST_S * 2**at, LAST_S) for at in range(8)]

@@ -11,7 +11,7 @@ from core.port.handoff import LockMark
 from core.settings import DialectName
 
 
-class Keys(NamedTuple):
+class CollisionKey(NamedTuple):
     """By what the plugin of *dialect* knows a pod: two pods with a common mark are never in flight together.
 
     The marks of a dialect are its own, but for `LockMark`.
@@ -22,10 +22,10 @@ class Keys(NamedTuple):
 
 
 # Of a pod without cards: no plugin serves it.
-NO_KEYS: Final = Keys(None, frozenset())
+NO_COLLISION: Final = CollisionKey(None, frozenset())
 
 
-class Marks:
+class Collisions:
     """Whom the plugin of each node can tell apart."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Marks:
         """The node is gone."""
         self._blind.difference_update([key for key in self._blind if key[0] == node])
 
-    def alike(self, node: NodeName, one: Keys, other: Keys) -> bool:
+    def alike(self, node: NodeName, one: CollisionKey, other: CollisionKey) -> bool:
         """Whether the plugin on *node* could mistake a pod with keys *one* for a pod with keys *other*."""
         if one.dialect is not other.dialect:
             return any(isinstance(mark, LockMark) for mark in one.marks & other.marks)

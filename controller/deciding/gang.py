@@ -1,7 +1,7 @@
 """Groups whose members are placed together: who of a group waits, who counts already, and what is told of the others.
 
 A member that is on a node, is being sent to one or ended well counts; one that failed or leaves does not. Once enough
-count, further members are placed like any other pod. What is decided of a gang is `core.placing.gang`'s; `gangs`
+count, further members are placed like any other pod. What is decided of a gang is `core.placing.gang`'s; `cycle`
 reserves and sends it.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.deciding.asks import Ask, Capped
-from controller.deciding.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
-from controller.grouping.books import Books, Spender, spender_of
+from controller.deciding.lifecycle import UNSETTLED, Ask, Capped, Entry, Stage
+from controller.deciding.queue import SchedulingQueue
+from controller.grouping.budgets import Budgets, Spender, spender_of
 from controller.grouping.groups import Groups
 from core.explaining.limits import over_wait
 from core.explaining.shortage import shortage
@@ -104,16 +104,16 @@ class Refusal:
     silent: tuple[NodeName, ...] = ()
 
 
-class Units:
+class Gangs:
     """Finds gangs among pods, and remembers why units are refused, and pods whose queue or namespace has no room."""
 
     def __init__(
-        self, groups: Groups, life: Lifecycle, books: Books, room_on: Callable[[Shape, NodeName, int], int]
+        self, groups: Groups, queue: SchedulingQueue, budgets: Budgets, room_on: Callable[[Shape, NodeName, int], int]
     ) -> None:
         """Begin with nothing; *room_on*: how many of a shape, up to a number, a node takes now."""
-        self._books: Final = books
+        self._budgets: Final = budgets
         self._groups: Final = groups
-        self._life: Final = life
+        self._queue: Final = queue
         self._room_on: Final = room_on
         self._refusals: Final[dict[Ask, Refusal]] = {}
         self._refusals_max = _SPARE
@@ -165,7 +165,7 @@ class Units:
         absent, foreign = Counter[Path](), Counter[Path]()
         division = Division(spec)
         for uid, pod in self._groups.members(key).items():
-            entry = self._life.get(uid)
+            entry = self._queue.get(uid)
             path, policy = division.of(pod)
             if policy in within:
                 homes.setdefault(path[-1], (within[policy], set()))
@@ -218,7 +218,7 @@ class Units:
             waiting=tuple(entry for entry, _ in waiting),
             absent=absent.total(),
             foreign=foreign.total(),
-            asks=unit.together(self._books.limits(key)),
+            asks=unit.together(self._budgets.limits(key)),
             subgroups=sum(map(len, division.subgroups.values())),
         )
 
@@ -251,11 +251,11 @@ class Units:
 
     def explained(self, asks: Together, text: str) -> None:
         """Why *asks* is refused, in full; the groups that wait so say it from now on."""
-        if self._life.refuses(asks):
+        if self._queue.refuses(asks):
             self._told[asks] = text
             if asks.inner:
                 return  # its group has begun
-            for key in dict.fromkeys(group_of(entry.pod) for entry in self._life.refused_pods(asks)):
+            for key in dict.fromkeys(group_of(entry.pod) for entry in self._queue.refused_pods(asks)):
                 if key is not None:
                     self._groups.refused(key, text)
 
@@ -265,7 +265,7 @@ class Units:
 
     def cap(self, entry: Entry) -> Capped | None:
         """What a pod that is decided alone waits by if too little is left for it; None if nothing limits that."""
-        limits = self._books.limits(spender_of(entry.pod))
+        limits = self._budgets.limits(spender_of(entry.pod))
         return Capped(limits, entry.shape) if limits and entry.shape is not None else None
 
     def refusal(self, ask: Ask) -> Refusal | None:
@@ -284,13 +284,13 @@ class Units:
 
     def _over_now(self, refusal: Refusal) -> tuple[Over, ...]:
         """Of what there is too little left now for who was refused so."""
-        left = self._books.budget(refusal.spender)
+        left = self._budgets.budget(refusal.spender)
         return () if left is None else left.lacks({one.resource: one.asked for one in refusal.over})
 
     def _note(self, ask: Ask, refusal: Refusal) -> None:
         self._refusals[ask] = refusal
         if len(self._refusals) > self._refusals_max:
-            for one in [one for one in self._refusals if one != ask and not self._life.refuses(one)]:
+            for one in [one for one in self._refusals if one != ask and not self._queue.refuses(one)]:
                 self.forget(one)
             self._refusals_max = 2 * len(self._refusals) + _SPARE
 
@@ -338,12 +338,12 @@ class Units:
 
     def freed(self) -> Iterator[Ask]:
         """Those that wait for an account that may have more left, and have room there now."""
-        self._books.hear()
-        if not self._books.freed:
+        self._budgets.hear()
+        if not self._budgets.freed:
             return
-        freed = frozenset(self._books.freed)
-        self._books.freed.clear()
-        for ask in self._life.refused_asks():
+        freed = frozenset(self._budgets.freed)
+        self._budgets.freed.clear()
+        for ask in self._queue.refused_asks():
             refusal = self._refusals.get(ask) if not isinstance(ask, Shape) else None
             if (
                 refusal is not None
@@ -357,7 +357,7 @@ class Units:
         if self._begun is None:
             if self._groups.served[GroupKind.VOLCANO] is None:
                 return None  # nobody knows yet which groups there are
-            self._begun = list(dict.fromkeys(key for entry in self._life if (key := group_of(entry.pod)) is not None))
+            self._begun = list(dict.fromkeys(key for entry in self._queue if (key := group_of(entry.pod)) is not None))
         while self._begun:
             found = self._gang(self._begun[-1])
             if found is not None and any(found.unit.held.values()):

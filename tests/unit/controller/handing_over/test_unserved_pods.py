@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.handing_over.ghosts import LONG_ENOUGH_S, PASSED_S
+from controller.handing_over.unserved_pods import LONG_ENOUGH_S, PASSED_S
 from core.model import Phase
 from tests.support.worlds.world import World, node, pod
 
@@ -45,7 +45,7 @@ def test_it_ends_after_a_time_in_which_nothing_was_in_flight():
     world.now_s += 1.0
     (bind,) = world.binds()
     assert bind.pod.name == "same"
-    assert not len(world.owner.handoff.ghosts)
+    assert not len(world.scheduler.cluster.handoff.unserved_pods)
 
 
 def test_it_ends_soon_after_a_pod_bound_later_was_served():
@@ -106,7 +106,7 @@ def test_a_pod_that_was_served_or_turned_away_leaves_no_ghost(end):
     else:
         world.shows(world.seen("p"), phase=Phase.FAILED, status_reason="UnexpectedAdmissionError")
     world.gone("p")
-    assert not len(world.owner.handoff.ghosts)
+    assert not len(world.scheduler.cluster.handoff.unserved_pods)
 
 
 def test_a_pod_that_vanished_before_its_binding_was_refused_leaves_no_ghost():
@@ -114,9 +114,9 @@ def test_a_pod_that_vanished_before_its_binding_was_refused_leaves_no_ghost():
     world.adds(pod("p"))
     (bind,) = world.binds()
     world.gone("p")
-    assert len(world.owner.handoff.ghosts) == 1
-    world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
-    assert not len(world.owner.handoff.ghosts)
+    assert len(world.scheduler.cluster.handoff.unserved_pods) == 1
+    world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt)
+    assert not len(world.scheduler.cluster.handoff.unserved_pods)
     world.adds(pod("q"))
     assert len(world.binds()) == 1
 
@@ -139,15 +139,15 @@ def test_a_pod_that_vanished_on_two_nodes_is_a_ghost_on_both_until_each_ends():
     world.loses(bind)
     world.reads_back(None)
     # The watch is behind: it shows the pod as it was before its deletion, and the first node takes nothing now.
-    world.owner.nodes.changed(node("n1", version="2", unschedulable=True))
-    world.owner.nodes.changed(node("n2", version="2"))
+    world.scheduler.nodes.changed(node("n1", version="2", unschedulable=True))
+    world.scheduler.nodes.changed(node("n2", version="2"))
     world.adds(pod("p"))
     (bind,) = world.binds()
     assert bind.node == "n2"
-    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    world.scheduler.outcomes.contradicted(bind.pod.uid, bind.attempt)
     world.reads_back(None)
     world.gone("p")
-    assert len(world.owner.handoff.ghosts) == 2
+    assert len(world.scheduler.cluster.handoff.unserved_pods) == 2
     for _ in range(30):
         world.passes(1.0)
-    assert len(world.owner.handoff.ghosts) == 0
+    assert len(world.scheduler.cluster.handoff.unserved_pods) == 0

@@ -1,19 +1,30 @@
-"""Finds the best node: keeps the cluster ordered for the shapes that ask, and learns what they ask where that counts.
+"""Filter and score: keeps the cluster ordered for the shapes that ask, and finds where a pod goes now.
 
-To order a large cluster for a shape takes long, so it is done in slices between which others have their turn.
+To order a large cluster for a shape takes long, so it is done in slices between which others have their turn. Nothing
+is promised here; `cycle` and `permit` reserve and send what these functions answer, with no pause in between.
+
+A policy that packs is asked for so that some nodes and cards stay wholly free. Device plugins serve pods one after the
+other, so that for a moment every node in use is busy; who then takes the next idle one spreads. What a placement opens
+and leaves unused is a part of its node, from 0 to 1; a pod waits for a node in use for that part of
+`turn_wait_max_s` and no longer. A policy that does not pack opens nothing at any cost.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from math import floor, inf, isfinite
+from typing import Final, NamedTuple
 
-from controller.actions import Announce, Subject
-from controller.deciding.state import State
+from controller.actions import Action, Announce, Subject
+from controller.handing_over.collision import CollisionKey
+from controller.handing_over.handoff import SHORT_S, HandOff
+from controller.metrics import Metrics
 from core.errors import NodeInvariantError
 from core.explaining.refusal import impersonal
+from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.placing.candidates import Candidates
-from core.placing.decide import preferred_shapes, shape_of
+from core.placing.decide import decide, preferred_shapes, shape_of
 from core.placing.kinds import Kinds
 from core.placing.learning import Learning
 from core.placing.rooms import room_on
@@ -21,6 +32,39 @@ from core.placing.score import node_policy
 from core.placing.shape import Found, Shape, takes
 from core.settings import Settings
 from core.tables import Tables
+
+# Waits are compared in so many parts of the longest, so that what is known of crowded nodes serves many pods.
+_PARTS: Final = 32
+# Who joins a line leaves this part of its time for hand-offs that take longer than was expected.
+_JOINED: Final = 0.9
+
+
+def left_idle(ledger: Ledger, placement: Placement) -> float:
+    """How much of its node *placement* takes out of idleness and does not use, 0 to 1; 0 where nothing idle is opened.
+
+    Of an idle node all that the pod does not take, of idle cards on a node in use the rest of these cards.
+    """
+    if placement.dialect is None:
+        return 0.0
+    dialect = ledger.catalog.dialects[placement.dialect]
+    cards = ledger.states[placement.node].cards(placement.dialect)
+    before, after = dialect.room(cards), dialect.room(dialect.take(cards, placement.assignment))
+    # Of an idle node some cards may be unhealthy.
+    opened = (before.idle - after.idle) / len(cards) if before.used_ppm else 1.0
+    return max(opened - (after.used_ppm - before.used_ppm) / 1_000_000, 0.0)
+
+
+def worth_s(settings: Settings, part: float) -> float:
+    """How long a pod may wait altogether rather than open so that *part* of a node is left idle."""
+    return settings.turn_wait_max_s * floor(part * _PARTS) / _PARTS
+
+
+def joined_s(settings: Settings, part: float, waited_s: float) -> float:
+    """How long a line may be that a pod joins rather than open so, which has *waited_s* behind it."""
+    left = worth_s(settings, part) * _JOINED - waited_s
+    step_s = settings.turn_wait_max_s / _PARTS
+    return floor(left / step_s) * step_s if left > 0 else 0.0
+
 
 # What the API server's admission gives to every pod that does not tolerate it by itself; masks are apart by what
 # pods tolerate. Source: Kubernetes documentation, admission controllers, DefaultTolerationSeconds.
@@ -42,16 +86,18 @@ class Search:
         learning: what pods asked.
     """
 
-    def __init__(self, state: State) -> None:
-        """Have nothing ordered; `prime` begins."""
-        self._state: Final = state
-        self._ledger: Final = state.ledger
+    def __init__(self, ledger: Ledger, actions: deque[Action], metrics: Metrics) -> None:
+        """Order the nodes of *ledger*; *actions*: what is to be done outside."""
+        self._ledger: Final = ledger
+        self._actions: Final = actions
+        self._metrics: Final = metrics
         self._primed: Final[list[Shape]] = []
         # What is being ordered or learnt, and shapes that it was ordered for whose next pod is decided whatever has
         # changed since: so there is an end to the ordering.
         self._under_way: Iterator[None] | None = None
         self._prepared: Final[set[Shape]] = set()
         self._begin_anew()
+        deque(self.prime(), maxlen=0)
 
     def _begin_anew(self) -> None:
         self.policy = node_policy(self._ledger.settings)
@@ -163,14 +209,14 @@ class Search:
         node = self._ledger.node(name)
         if node is None or name in self._ledger.aside:
             raise error
-        self._state.metrics.contradictions.inc()
+        self._metrics.contradictions.inc()
         why = (
             f"please report this: a placement contradicted the ledger ({impersonal(error.problem)}); nothing new is "
             "placed there until its cards or the configuration change, or the controller restarts"
         )
         self._ledger.set_aside(name, why)
         about = Subject(kind="Node", name=name, uid=node.uid)
-        self._state.actions.append(Announce(about=about, reason="NodeSetAside", message=f"node {name}: {why}"))
+        self._actions.append(Announce(about=about, reason="NodeSetAside", message=f"node {name}: {why}"))
 
     # ------------------------------------------------------------------ learning
 
@@ -197,3 +243,92 @@ class Search:
             yield
         for shape in self._primed:
             yield from self.candidates.prepare(shape)
+
+
+# So many nodes with too long a line are looked at for one pod before it joins the line of the best.
+_NODES_TRIED: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nowhere:
+    """No node fits. silent: nodes that would, were their plugins not silent."""
+
+    silent: tuple[NodeName, ...] = ()
+
+
+class Wish(NamedTuple):
+    """A pod, all of it that decides where it fits, and what a plugin could mistake it by.
+
+    avoid: nodes that turned its like away again and again; it goes there only where nothing else fits. barred: nodes
+    that it does not go to at all. packs: it waits for a node in use rather than open an idle one. waited_s, left_s: how
+    long it has waited in lines, and would have to wait where it is, infinite if it is nowhere.
+    """
+
+    pod: Pod
+    shape: Shape
+    keys: CollisionKey
+    avoid: frozenset[NodeName] = frozenset()
+    barred: frozenset[NodeName] = frozenset()
+    packs: bool = False
+    waited_s: float = 0.0
+    left_s: float = inf
+
+
+def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | Nowhere:
+    """Where the pod goes now, or that it goes nowhere; the hand-off remembers the nodes found crowded on the way."""
+    step = step_aside(wish, candidates, handoff, now_s)
+    if step is not None:
+        return step
+    busy = handoff.crowds.beyond(wish.keys, SHORT_S)
+    crowded = _step_in_a_crowd(wish, candidates, handoff, now_s) if busy else Nowhere()
+    if wish.avoid and isinstance(crowded, Nowhere):
+        return next_step(wish._replace(avoid=frozenset()), candidates, handoff, now_s)
+    return crowded
+
+
+def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | None:
+    """The best node with a short wait, or None; one with a longer wait where that is worth what the first opens.
+
+    None, too, for a pod that had better stay where it is.
+    """
+    is_late = wish.packs and wish.waited_s > max(handoff.settings.turn_wait_max_s - SHORT_S, 0.0)
+    nearby = _within(wish, candidates, handoff, now_s, 0.0 if is_late else SHORT_S)
+    if not wish.packs or not handoff.crowds.beyond(wish.keys, SHORT_S):
+        return nearby
+    opened = left_idle(candidates.ledger, nearby) if nearby is not None else 1.0
+    if wish.waited_s + wish.left_s <= worth_s(handoff.settings, opened):
+        return None
+    limit_s = joined_s(handoff.settings, opened, wish.waited_s)
+    soon = _within(wish, candidates, handoff, now_s, limit_s) if limit_s > SHORT_S else None
+    if soon is None or (nearby is not None and left_idle(candidates.ledger, soon) >= opened):
+        return nearby
+    return soon
+
+
+def _within(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float, limit_s: float) -> Placement | None:
+    """The best node with a wait of *limit_s* at most, of those that are not known to have a longer one, or None."""
+    pod, shape, keys, *_ = wish
+    out = wish.avoid | wish.barred
+    for _ in range(_NODES_TRIED):
+        placement = decide(candidates, pod, shape, out, handoff.crowds.beyond(keys, limit_s))
+        if placement is None:
+            return None
+        if handoff.free(placement.node, keys):
+            return placement
+        wait_s = handoff.wait_s(placement.node, keys, now_s)
+        # A node that turns pods away is not waited for longer than others, whatever is opened instead.
+        if wait_s <= limit_s and (wait_s <= SHORT_S or handoff.closed_s(placement.node, keys, now_s) <= SHORT_S):
+            return placement
+        handoff.crowds.add(placement.node, keys, limit_s)
+    return None
+
+
+def _step_in_a_crowd(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | Nowhere:
+    """The best node of all, however long its line, but none whose plugin is silent."""
+    out = wish.avoid | wish.barred
+    silent: set[NodeName] = set()
+    while (placement := decide(candidates, wish.pod, wish.shape, silent | out if out else silent)) is not None:
+        if handoff.free(placement.node, wish.keys) or isfinite(handoff.wait_s(placement.node, wish.keys, now_s)):
+            return placement
+        silent.add(placement.node)
+    return Nowhere(silent=tuple(sorted(silent)))

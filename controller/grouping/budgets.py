@@ -32,7 +32,7 @@ def spender_of(pod: Pod) -> Spender:
     return group_of(pod) or pod.namespace
 
 
-class Books:
+class Budgets:
     """What each group and namespace holds.
 
     Attributes:

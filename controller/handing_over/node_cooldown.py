@@ -53,7 +53,7 @@ class _Row:
     words: str
 
 
-class Rests:
+class NodeCooldown:
     """Which nodes rest, by protocol, and which an owner's pods had better avoid."""
 
     def __init__(self) -> None:

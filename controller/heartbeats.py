@@ -23,7 +23,7 @@ class _Beat(NamedTuple):
     since_s: float
 
 
-class Beats:
+class Heartbeats:
     """The last heartbeat of every node.
 
     Attributes:

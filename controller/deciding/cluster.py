@@ -1,0 +1,432 @@
+"""What all that decides works on: who holds what, who waits, what is in flight, and what is to be done outside."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Final
+
+from controller.actions import Action, Target
+from controller.deciding.gang import Gangs
+from controller.deciding.lifecycle import Attempts, Entry, Fencing, Told
+from controller.deciding.queue import Requeue, SchedulingQueue
+from controller.deciding.score import Search
+from controller.grouping.budgets import Budgets, spender_of
+from controller.grouping.groups import Groups
+from controller.handing_over.collision import NO_COLLISION, CollisionKey
+from controller.handing_over.handoff import HandOff
+from controller.metrics import Metrics
+from core import nodefit
+from core.catalog import Catalog
+from core.errors import InvalidRequestError
+from core.groups import GroupKey, group_of
+from core.history.pods import Life, PodEvent, PodRecord, What
+from core.ledger import Ledger, Placement
+from core.model import Container, Pod, PodUid
+from core.placing.fairness import Over, taken
+from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
+from core.placing.shape import Shape
+from core.placing.shares import Deserved, deserved
+from core.placing.standing import line_of
+from core.settings import Settings
+from core.tables import Tables
+from core.units import parse_amount
+from core.waiting import Wait, code_in
+from core.wire.disruptions import DisruptionBudget
+
+_AGAIN_S: Final = 1.0
+# Adding up takes no more than a twentieth of the time.
+_REST_PER_WORK: Final = 19.0
+_NEVER: Final = float("inf")
+
+# One step for every queue from the top of the tree down: priority, the highest first, share, age and name.
+Rank = tuple[tuple[int, float, int, str], ...]
+
+
+class Lines:
+    """The order of queues; a chore of the cycle.
+
+    Attributes:
+        groups: groups and queues.
+    """
+
+    def __init__(self, groups: Groups, budgets: Budgets, ledger: Ledger, clock: Callable[[], float]) -> None:
+        self.groups: Final = groups
+        self._budgets: Final = budgets
+        self._ledger: Final = ledger
+        self._clock: Final = clock
+        self._queue: SchedulingQueue | None = None
+        self._deserved = Deserved()
+        self._version = -1
+        self._next_s = 0.0
+
+    def follow(self, queue: SchedulingQueue) -> None:
+        """Order the pods of *queue*, which asks for that."""
+        self._queue = queue
+
+    def of(self, pod: Pod) -> str:
+        """The queue that *pod* stands in line with."""
+        key = group_of(pod)
+        return line_of(self.groups.spec(key) if key is not None else None)
+
+    def rank(self, line: str) -> Rank:
+        """Whose turn is before whose: the lower one's."""
+        return tuple(self._step(name) for name in self.groups.tree.path(line) or [line])
+
+    def _step(self, name: str) -> tuple[int, float, int, str]:
+        queue = self.groups.queue(name)
+        share = self._deserved.share(name, self._budgets.held(name))
+        return (0, share, 0, name) if queue is None else (-queue.priority, share, queue.created_s, name)
+
+    def deserved(self, name: str) -> Mapping[str, float]:
+        """How much queue *name* deserved when that was last added up; nothing of resources that it does not want."""
+        return self._deserved.amounts.get(name, {})
+
+    # ------------------------------------------------------------------ in time
+
+    def bring_up_to_date(self, now_s: float) -> None:
+        """Add up what queues deserve unless that was done lately, though pods of one alone wait."""
+        if now_s >= self._next_s or self._version != self.groups.version:
+            self.look(now_s)
+
+    def next_s(self) -> float:
+        """When to add up what queues deserve, monotonic."""
+        if self._queue is None or len(self._queue.lines) < 2:
+            return _NEVER
+        return self._next_s if self._version == self.groups.version else 0.0
+
+    def look(self, now_s: float) -> None:
+        """Add up what queues deserve now."""
+        if self._queue is None:
+            return
+        started_s = self._clock()
+        self._version = self.groups.version
+        total = self._budgets.totals.amounts()
+        asked = self._budgets.held_by_line(self._queue.lines)
+        for (line, shape), (entry, count) in self._waiting(self._queue).items():
+            self._add(asked[line], entry, shape, count)
+        self._deserved = deserved(total, asked, self.groups.tree)
+        self._next_s = now_s + max(_AGAIN_S, _REST_PER_WORK * (self._clock() - started_s))
+
+    def _waiting(self, queue: SchedulingQueue) -> dict[tuple[str, Shape], tuple[Entry, int]]:
+        """One of the pods that hold nothing yet and ask the same, and how many they are."""
+        found: dict[tuple[str, Shape], tuple[Entry, int]] = {}
+        for entry in queue:
+            if entry.shape is not None and entry.placement is None:
+                known = found.get((entry.line, entry.shape))
+                found[entry.line, entry.shape] = (entry, 1) if known is None else (known[0], known[1] + 1)
+        return found
+
+    def _add(self, asked: dict[str, int], entry: Entry, shape: Shape, count: int) -> None:
+        try:
+            amounts = dict(nodefit.amounts_of(entry.pod))
+        except InvalidRequestError:
+            return
+        for resource, amount in amounts.items():
+            asked[resource] = asked.get(resource, 0) + count * amount
+        if shape.dialect is not None and shape.dialect in self._ledger.metering:
+            # What it comes to is known of a placement alone: it is as much as can be had.
+            for resource in self._ledger.resources_of(shape.dialect) & self._ledger.uncounted:
+                asked[resource] = self._budgets.totals.amounts().get(resource, 0)
+
+
+# ---------------------------------------------------------------------- who is on nodes
+
+
+# Its pods keep the cluster going, whatever their priority.
+_SYSTEM: Final = "kube-system"
+# Whether other queues may take back what it holds. Source: Volcano, scheduling/v1beta1 (groups 4.9).
+_PREEMPTABLE: Final = "volcano.sh/preemptable"
+_PREEMPTABLE_NO: Final = "false"
+# The API server's object of a pod that a kubelet has from a file: to delete it ends nothing.
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+class Occupants:
+    """Who is on a node.
+
+    Attributes:
+        disruption_budgets: None None while they are not known.
+    """
+
+    def __init__(self, groups: Groups, clock: Callable[[], float]) -> None:
+        self.disruption_budgets: dict[tuple[str, str], DisruptionBudget] | None = None
+        self._groups: Final = groups
+        self._clock: Final = clock
+        self._who: Final[dict[PodUid, Occupant]] = {}
+        # Who does not leave although asked to, and whom the API server does not let go before a time (monotonic).
+        self._stuck: Final[set[PodUid]] = set()
+        self._spared: dict[PodUid, float] = {}
+
+    def put(self, pod: Pod) -> None:
+        """*pod* is on a node; a finished one is not any more."""
+        if pod.finished:
+            self.drop(pod.uid)
+            return
+        priority = self._groups.standing(pod).priority
+        self._who[pod.uid] = Occupant(
+            priority=priority,
+            start_s=pod.start_s or pod.created_s,
+            block=group_of(pod),
+            leaving=pod.deleting,
+            kept=_PREEMPTABLE_NO in (pod.annotations.get(_PREEMPTABLE), pod.labels.get(_PREEMPTABLE)),
+            stays=priority >= SYSTEM_CRITICAL or pod.namespace == _SYSTEM or _MIRROR in pod.annotations,
+        )
+
+    def group_changed(self, key: GroupKey) -> None:
+        """Something else is known of a group: its members on nodes may have another priority."""
+        for pod in self._groups.members(key).values():
+            if pod.uid in self._who:
+                self.put(pod)
+
+    def drop(self, uid: PodUid) -> None:
+        """A pod is on no node."""
+        self._who.pop(uid, None)
+        self._stuck.discard(uid)
+        self._spared.pop(uid, None)
+
+    def get(self, uid: PodUid) -> Occupant | None:
+        """A pod that is on a node."""
+        return self._who.get(uid)
+
+    def is_leaving(self, uid: PodUid) -> bool:
+        """Whether a pod is on a node and is expected to leave it."""
+        found = self._who.get(uid)
+        return found is not None and found.leaving and uid not in self._stuck
+
+    def does_not_leave(self, uid: PodUid) -> None:
+        """A pod was asked to leave long ago: do not count on it."""
+        if uid in self._who:
+            self._stuck.add(uid)
+
+    def spare(self, uid: PodUid, until_s: float) -> None:
+        """Do not choose a pod before *until_s* (monotonic): it may not leave now."""
+        if uid in self._who:
+            self._spared[uid] = until_s
+
+    def crowd(self) -> Crowd:
+        """All of them as they are now, of a gang together."""
+        now_s = self._clock()
+        self._spared = {uid: until_s for uid, until_s in self._spared.items() if until_s > now_s}
+        who = dict(self._who)
+        for uid in (*self._stuck, *self._spared):
+            if uid in self._stuck or not who[uid].leaving:
+                who[uid] = who[uid]._replace(leaving=False, stays=True)
+        return Crowd(who, self._gangs(), self._all_budgets())
+
+    def _gangs(self) -> dict[Hashable, Collection[PodUid]]:
+        """The members of every group that is disrupted together."""
+        return {key: tuple(self._groups.members(key)) for key in self._groups.named() if self.disrupted_together(key)}
+
+    def disrupted_together(self, key: GroupKey) -> bool:
+        """Whether members of group *key* leave together: by its disruption mode, or as they are placed."""
+        spec = self._groups.spec(key)
+        if spec is None:
+            return False
+        return spec.is_gang if spec.disrupted_together is None else spec.disrupted_together
+
+    def _all_budgets(self) -> Sequence[DisruptionBudget]:
+        return tuple(self.disruption_budgets.values()) if self.disruption_budgets else ()
+
+    # ------------------------------------------------------------------ disruption budgets
+
+    def budgets_replaced(self, budgets: Sequence[DisruptionBudget]) -> None:
+        """These disruption budgets, and no others, exist."""
+        self.disruption_budgets = {(one.namespace, one.name): one for one in budgets}
+
+    def forget_budgets(self) -> None:
+        """It is not known any more which disruption budgets there are."""
+        self.disruption_budgets = None
+
+    def budget_changed(self, budget: DisruptionBudget) -> None:
+        """A disruption budget appeared or changed."""
+        if self.disruption_budgets is not None:
+            self.disruption_budgets[budget.namespace, budget.name] = budget
+
+    def budget_gone(self, budget: DisruptionBudget) -> None:
+        """A disruption budget is deleted."""
+        if self.disruption_budgets is not None:
+            self.disruption_budgets.pop((budget.namespace, budget.name), None)
+
+
+# ---------------------------------------------------------------------- what people ask later
+
+
+class Recording:
+    """The record of pods' events, while this process leads: what a standby sees, its leader writes down.
+
+    Attributes:
+        pods: the record.
+        is_on: whether anything is written down.
+    """
+
+    def __init__(self, ledger: Ledger, wall: Callable[[], float]) -> None:
+        """Begin with nothing; *wall*: Unix seconds."""
+        self.pods: Final = PodRecord()
+        self.is_on = False
+        self._ledger: Final = ledger
+        self._wall: Final = wall
+
+    def begin(self, lives: Iterable[Life] = ()) -> None:
+        """Write down what happens from now on; *lives*: what the leader before remembered, oldest first."""
+        self.pods.restore(lives)
+        self.is_on = True
+
+    def note(self, pod: Pod, what: What, text: str = "", code: str = "") -> None:
+        """Something happened to a pod of ours."""
+        if not self.is_on:
+            return
+        key = pod.key
+        if pod.uid not in self.pods:
+            now_s = int(self._wall())
+            asked_s = min(pod.created_s, now_s) or now_s
+            asked = PodEvent(What.ASKED, asked_s, asked_s, text=self._asked(pod))
+            self.pods.note(pod.uid, key, asked)
+        self.pods.note(pod.uid, key, self._event(what, text, code))
+
+    def known(self, uid: PodUid, what: What, text: str = "") -> None:
+        """Something happened to a pod, which is of no interest if nothing was written down of it."""
+        key = self.pods.pod(uid) if self.is_on else None
+        if key is not None:
+            self.pods.note(uid, key, self._event(what, text))
+
+    def evicted(self, victim: Target) -> None:
+        """A pod was asked to leave for another."""
+        if self.is_on:
+            event = self._event(What.EVICTED, "its cards are needed for a pod that comes first")
+            self.pods.note(victim.uid, victim.key, event)
+
+    def ended(self, pod: Pod) -> None:
+        """A pod holds nothing any more."""
+        if self.pods.what(pod.uid) is not What.ENDED:
+            said = ": ".join(filter(None, (pod.phase, pod.status_reason, pod.status_message)))
+            self.known(pod.uid, What.ENDED, said)
+
+    def served(self, uid: PodUid) -> None:
+        """The device plugin has answered for a pod."""
+        self.known(uid, What.SERVED)
+
+    def gone(self, uid: PodUid) -> None:
+        """A pod's object does not exist any more."""
+        self.known(uid, What.GONE)
+
+    def _event(self, what: What, text: str, code: str = "") -> PodEvent:
+        now_s = int(self._wall())
+        return PodEvent(what, now_s, now_s, 1, self._ledger.cursor, code, text)
+
+    def _asked(self, pod: Pod) -> str:
+        """Return what the containers of *pod* ask of cards."""
+        return " + ".join(filter(None, map(self._wanted, (*pod.containers, *pod.init_containers))))
+
+    def _wanted(self, container: Container) -> str:
+        of_cards = self._ledger.resources
+        return ", ".join(
+            f"{name}: {_whole(text)}" for name, text in sorted(container.limits.items()) if name in of_cards
+        )
+
+
+def _whole(text: str) -> str:
+    """Return a quantity without its suffix, as whole numbers are usually written: 12000 for 12k."""
+    try:
+        return str(parse_amount(text, ""))
+    except InvalidRequestError:
+        return text
+
+
+# ---------------------------------------------------------------------- all of it
+
+
+class ClusterState:
+    """Shared by all that decides, and the scheduler's alone to change.
+
+    Attributes:
+        groups: PodGroups, queues and their members.
+        ledger: who holds what; it knows the dialects, and the configuration in force.
+        budgets: what pods hold of their queues and namespaces.
+        lines: the order of queues.
+        queue: the pending pods.
+        handoff: what is in flight, and who waits in which line.
+        search: which node is the best.
+        gangs: whose pods are placed together, and why they are refused.
+        occupants: the pods on nodes, as far as it decides whether they leave for others.
+        carded: bound pods with cards, as they were last seen.
+        sent: the Bindings of which the outcome is not known.
+        fencing: pods that an earlier leader may have bound; nobody gets room before they are moved.
+        actions: what is to be done outside, oldest first; the reader takes them out.
+        requeue: who waits for what.
+        unreported: pods that wait for a reason of their own which the user may not know.
+        recording: what happened to pods.
+        metrics: where to count.
+        clock: monotonic seconds.
+        wall: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tables: Tables,
+        settings: Settings,
+        groups: Groups,
+        *,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        """Begin with nothing; see the attributes."""
+        self.groups: Final = groups
+        self.ledger: Final = Ledger(catalog, tables, settings)
+        self.budgets: Final = Budgets(groups, self.ledger)
+        self.lines: Final = Lines(groups, self.budgets, self.ledger, clock)
+        self.queue: Final = SchedulingQueue(self.lines.of, self.lines.rank, groups.standing)
+        self.lines.follow(self.queue)
+        self.recording: Final = Recording(self.ledger, wall)
+        self.handoff: Final = HandOff(catalog, tables, settings, self.recording.served)
+        self.actions: Final[deque[Action]] = deque()
+        self.search: Final = Search(self.ledger, self.actions, metrics)
+        self.gangs: Final = Gangs(groups, self.queue, self.budgets, self.search.room_on)
+        self.occupants: Final = Occupants(groups, clock)
+        self.carded: Final[dict[PodUid, Pod]] = {}
+        self.sent: Final[Attempts[PodUid]] = Attempts()
+        self.fencing: Final = Fencing(self.actions)
+        self.requeue: Final = Requeue()
+        self.unreported: Final[dict[PodUid, None]] = {}
+        self.metrics: Final = metrics
+        self.clock: Final = clock
+        self.wall: Final = wall
+
+    @property
+    def settings(self) -> Settings:
+        """The operator's, as they are in force."""
+        return self.ledger.settings
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another Binding may be sent now."""
+        return self.queue.in_flight < self.settings.bind_in_flight_max and not self.fencing.is_under_way
+
+    def keys(self, shape: Shape) -> CollisionKey:
+        """What a device plugin could mistake a pod of *shape* by."""
+        if shape.dialect is None:
+            return NO_COLLISION
+        return CollisionKey(shape.dialect, self.ledger.catalog.dialects[shape.dialect].confusable(shape.request))
+
+    def hold(self, entry: Entry, wait: Wait) -> None:
+        """Let a pod wait for a reason of its own."""
+        self.queue.hold(entry)
+        self.hold_up(entry, wait)
+
+    def hold_up(self, entry: Entry, wait: Wait | None) -> None:
+        """Why a pod is not bound yet, which its user is told."""
+        self.queue.hold_up(entry, wait)
+        self.unreported[entry.pod.uid] = None
+
+    def tell(self, entry: Entry, told: Told) -> None:
+        """The pod's condition says *told*."""
+        code = code_in(told.text)
+        if code and (entry.told is None or code_in(entry.told.text) != code):
+            self.metrics.refusals.labels(code).inc()
+        self.recording.note(entry.pod, What.WAITS, told.text, code)
+        self.queue.tell(entry, told)
+
+    def over(self, pod: Pod, placement: Placement) -> tuple[Over, ...]:
+        """Of what the queue or namespace of *pod* has too little left for *placement*."""
+        left = self.budgets.budget(spender_of(pod))
+        return () if left is None else left.lacks(taken(self.ledger, pod, placement.dialect, placement.assignment))

@@ -1,0 +1,394 @@
+"""Decides which pods go where now: takes them from the queue one by one, and whoever was refused once that could help.
+
+The order of kube-scheduler: pop, filter and score (`score`), reserve (`reserve`); then pre-bind (`prebind`), permit
+(`permit`) and bind (`bind`). Synchronous, and the scheduler's alone to call: nothing here waits between a decision and
+its reservation. A gang takes the same path with all its members at once (`gang`).
+"""
+
+from collections.abc import Iterator, Sequence, Set
+from math import inf, isinf
+from typing import Final, Protocol
+
+from controller.deciding.cluster import ClusterState
+from controller.deciding.gang import Gang
+from controller.deciding.lifecycle import Capped, Entry, Stage, shapes_of
+from controller.deciding.pending import Pending
+from controller.deciding.permit import PluginGate
+from controller.deciding.prebind import PreBind
+from controller.deciding.reserve import Reservations
+from controller.deciding.score import Nowhere, next_step
+from controller.handing_over.collision import CollisionKey
+from core.errors import NodeInvariantError
+from core.ledger import Placement
+from core.model import NodeName
+from core.placing import gang
+from core.placing.gang import Together
+from core.placing.shape import Shape
+from core.topology.peers import Peers
+
+# What pods take opens nothing, so that nobody is asked for it; that their room is gone is told so often.
+_TELL_S: Final = 30.0
+_COUNTED_AT_ONCE: Final = 64
+
+
+class Asking:
+    """Wakes those that were refused, one by one."""
+
+    def __init__(self, cluster: ClusterState, reservations: Reservations) -> None:
+        """Begin with nobody."""
+        self._cluster: Final = cluster
+        self._reservations: Final = reservations
+        self._retried_s = cluster.clock()
+        self._told_s = cluster.clock()
+        self._told_cursor = cluster.ledger.cursor
+        self._to_count: list[Capped] = []
+
+    def next(self, now_s: float) -> bool:
+        """Ask for one of those that are refused whether it fits now; False if there is nothing to ask."""
+        queue, requeue = self._cluster.queue, self._cluster.requeue
+        self.hear()
+        queue.wake_next()
+        for freed in self._cluster.gangs.freed():
+            queue.wake(freed)
+        if requeue.is_due(now_s):
+            requeue.begin((one for one in queue.refused_asks() if not isinstance(one, Capped)), now_s)
+        ask = requeue.next(self._cluster.clock())
+        if ask is None:
+            return False
+        if isinstance(ask, Together):
+            self._ask_together(ask)
+        elif isinstance(ask, Shape):
+            if requeue.opened_for(ask) is not None or self._cluster.search.candidates.is_prepared(ask):
+                self._ask(ask)
+            else:
+                self._cluster.search.begin(self._prepare_to_ask(ask))
+        return True
+
+    def retry(self, now_s: float) -> None:
+        """After a while, ask for all of them, whatever was missed; and have them told what has been taken meanwhile."""
+        cursor = self._cluster.ledger.cursor
+        if now_s >= self._told_s + _TELL_S and cursor != self._told_cursor:
+            self._told_s, self._told_cursor = now_s, cursor
+            self._cluster.requeue.tell_anew()
+            self._to_count = [ask for ask in self._cluster.queue.refused_asks() if isinstance(ask, Capped)]
+        self._count_some()
+        if now_s >= self._retried_s + self._cluster.settings.refused_retry_s:
+            self._retried_s = now_s
+            self._cluster.requeue.hear_of_all()
+            self._cluster.budgets.free_all()
+
+    def _count_some(self) -> None:
+        """Have some of those whose queue or namespace has too little left told how much that is now."""
+        for _ in range(min(_COUNTED_AT_ONCE, len(self._to_count))):
+            ask = self._to_count.pop()
+            wait = self._cluster.gangs.counted_anew(ask)
+            if wait is None:
+                continue
+            for entry in self._cluster.queue.refused_pods(ask):
+                self._cluster.hold_up(entry, wait)
+
+    def retry_due_s(self) -> float:
+        """When to do that, monotonic."""
+        if not self._cluster.queue.is_refusing:
+            return inf
+        if self._to_count:
+            return self._cluster.clock()
+        due_s = self._retried_s + self._cluster.settings.refused_retry_s
+        return due_s if self._told_cursor == self._cluster.ledger.cursor else min(due_s, self._told_s + _TELL_S)
+
+    def hear(self) -> None:
+        """Take in which nodes opened."""
+        ledger = self._cluster.ledger
+        for opened in (ledger.opened, self._cluster.handoff.opened):
+            if opened:
+                self._cluster.requeue.hear(opened)
+                opened.clear()
+        freed = ledger.topology.freed()
+        if freed is None or freed:
+            self._cluster.requeue.stir(lambda ask: any(_is_among(shape, freed) for shape in shapes_of(ask)))
+
+    # ------------------------------------------------------------------ one of them
+
+    def _ask_together(self, asks: Together) -> None:
+        if not self._cluster.queue.refuses(asks):
+            self._cluster.requeue.forget(asks)
+            self._cluster.gangs.forget(asks)
+        elif self._cluster.gangs.may_fit(
+            asks, _less(self._cluster.requeue.opened_for(asks), self._reservations.to_first(asks))
+        ):
+            self._cluster.queue.wake(asks)
+        else:
+            self._cluster.requeue.still_refused(asks)
+
+    def _prepare_to_ask(self, shape: Shape) -> Iterator[None]:
+        """Order the cluster for refused pods of which too much has changed; it is asked whatever has changed since."""
+        yield from self._cluster.search.candidates.prepare(shape)
+        self._ask(shape)
+
+    def _ask(self, shape: Shape) -> None:
+        if not self._cluster.queue.refuses(shape):
+            self._cluster.requeue.forget(shape)
+            return
+        barred = self._reservations.to_first(shape)
+        opened = _less(self._cluster.requeue.opened_for(shape), barred)
+        if opened is None:
+            fits = self._cluster.search.best(shape, barred) is not None
+        else:
+            fits = any(self._cluster.search.takes(shape, name) for name in opened)
+        if fits:
+            self._cluster.queue.wake(shape)
+        else:
+            self._cluster.requeue.still_refused(shape)
+
+
+def _less(opened: Set[NodeName] | None, barred: frozenset[NodeName]) -> Set[NodeName] | None:
+    return opened if opened is None or not barred else opened - barred
+
+
+def _is_among(shape: Shape, freed: Set[Peers] | None) -> bool:
+    return shape.peers is not None and (freed is None or shape.peers in freed)
+
+
+# Trying refused gangs again takes no more than a fifth of the time.
+_REST_PER_WORK: Final = 4.0
+
+
+class Chore(Protocol):
+    """What time alone brings about."""
+
+    def next_s(self) -> float:
+        """When it may do so next, monotonic."""
+        ...
+
+    def look(self, now_s: float) -> None:
+        """Do what is due."""
+        ...
+
+
+class Cycle:
+    """The scheduling cycle."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        reservations: Reservations,
+        *,
+        pending: Pending,
+        gate: PluginGate,
+        prebind: PreBind,
+        chores: Sequence[Chore],
+    ) -> None:
+        """Begin; *chores*: what time brings about, in this order, before anybody is decided."""
+        self._cluster: Final = cluster
+        self._reservations: Final = reservations
+        self._pending: Final = pending
+        self._gate: Final = gate
+        self._prebind: Final = prebind
+        self._chores: Final = chores
+        self._asking: Final = Asking(cluster, reservations)
+
+    def plan(self, until_s: float) -> bool:
+        """Decide what can be decided before *until_s* (monotonic); True if there is more to do at once."""
+        now_s = self._cluster.clock()
+        self._look_around(now_s)
+        self._gate.give(now_s)
+        while self._cluster.has_room:
+            if not (self._cluster.search.go_on() or self._asking.next(now_s)):
+                entry = self._cluster.gangs.begun() or self._cluster.queue.pop(now_s)
+                if entry is None:
+                    return False
+                try:
+                    self._decide(entry, now_s)
+                except NodeInvariantError as error:
+                    self._cluster.search.set_aside(error)
+                    self._cluster.queue.ready(entry)
+            if self._cluster.clock() >= until_s:
+                return True
+        return False
+
+    def _look_around(self, now_s: float) -> None:
+        """What time and the hand-off bring about."""
+        for took_s in self._cluster.handoff.seconds:
+            self._cluster.metrics.handoff_s.observe(took_s)
+        self._cluster.handoff.seconds.clear()
+        for chore in self._chores:
+            if chore.next_s() <= now_s:
+                chore.look(now_s)
+        self._gate.look_for_silence(now_s)
+        self._asking.retry(now_s)
+
+    def next_due_s(self) -> float:
+        """When `plan` has something to do again although nothing happens, monotonic."""
+        due_s = [self._gate.due_s(), self._asking.retry_due_s()]
+        self._asking.hear()
+        if self._cluster.has_room:
+            resting_s = self._cluster.queue.next_due_s()
+            due_s += [inf if resting_s is None else resting_s, self._cluster.requeue.due_s(self._cluster.clock())]
+        return min((*due_s, *(chore.next_s() for chore in self._chores)))
+
+    # ------------------------------------------------------------------ one pod
+
+    def _decide(self, entry: Entry, now_s: float) -> None:
+        shape = entry.shape
+        if shape is None:
+            self._pending.read(entry)
+            return
+        found = self._cluster.gangs.gang(entry)
+        if self._reads_anew(entry, found) or self._is_refused_already(entry, shape, found):
+            return
+        shapes = (shape,) if found is None else found.asks.shapes
+        unprepared = self._cluster.search.unprepared(shapes)
+        if unprepared is not None:
+            self._cluster.search.begin(self._cluster.search.prepared(unprepared))
+            self._cluster.queue.ready(entry)
+            return
+        self._cluster.search.decided(shapes)
+        self._cluster.metrics.decisions.inc()
+        if found is not None:
+            self._decide_gang(found, now_s)
+            return
+        self._decide_pod(entry, shape, now_s)
+
+    def _reads_anew(self, entry: Entry, found: Gang | None) -> bool:
+        """Whether other pods have come, or gone, that keep this one off, or one of its gang: then it is read again."""
+        topology = self._cluster.ledger.topology
+        stale = [
+            one
+            for one in ((entry,) if found is None else found.waiting)
+            if one.shape is not None and not topology.is_current(one.pod, one.shape.peers)
+        ]
+        for one in stale:
+            self._pending.read(one)
+        if stale and entry not in stale:
+            self._cluster.queue.ready(entry)
+        return bool(stale)
+
+    def _is_refused_already(self, entry: Entry, shape: Shape, found: Gang | None) -> bool:
+        """Whether others are refused for the same, and nothing has opened or one before it is woken for that."""
+        if self._reservations.rooms() and not self._reservations.to(entry):
+            return False  # it may go where those before it may not
+        if found is not None:
+            if (
+                not found.is_complete
+                or self._cluster.queue.is_tried(entry, found.asks)
+                or not self._cluster.queue.refuses(found.asks)
+            ):
+                return False
+            self._refuse_gang(found)
+            return True
+        if self._cluster.queue.refuses(shape) and not self._cluster.queue.is_tried(entry, shape):
+            self._refuse(entry, shape)
+            return True
+        cap = self._cluster.gangs.cap(entry)
+        if cap is not None and self._cluster.queue.refuses(cap) and not self._cluster.queue.is_tried(entry, cap):
+            self._refuse_over(entry, cap)
+            return True
+        return False
+
+    def _decide_pod(self, entry: Entry, shape: Shape, now_s: float) -> None:
+        """Place a pod that is decided alone."""
+        keys = self._cluster.keys(shape)
+        step = next_step(
+            self._gate.wish(entry, shape, keys), self._cluster.search.candidates, self._cluster.handoff, now_s
+        )
+        if isinstance(step, Nowhere):
+            self._refuse(entry, shape)
+            self._cluster.requeue.refused(shape, step.silent)
+            return
+        cap = self._cluster.gangs.cap(entry)
+        over = self._cluster.over(entry.pod, step) if cap is not None else ()
+        if over and cap is not None:
+            self._cluster.gangs.capped(cap, entry.pod, over)
+            self._refuse_over(entry, cap)
+            return
+        self._prebind.place(entry, step, keys, now_s)
+
+    def _refuse(self, entry: Entry, shape: Shape) -> None:
+        """Let a pod wait that no node takes."""
+        self._cluster.queue.refuse(entry, shape, self._cluster.clock())
+        self._cluster.unreported[entry.pod.uid] = None
+
+    def _refuse_over(self, entry: Entry, cap: Capped) -> None:
+        """Let a pod wait of which its queue or namespace has too little left."""
+        refusal = self._cluster.gangs.refusal(cap)
+        self._cluster.queue.refuse(entry, cap, self._cluster.clock(), refusal.wait if refusal is not None else None)
+        self._cluster.unreported[entry.pod.uid] = None
+
+    # ------------------------------------------------------------------ gangs
+
+    def _decide_gang(self, found: Gang, now_s: float) -> None:
+        """Place enough members of a group at once, or none."""
+        cluster = self._cluster
+        if not found.is_complete:
+            wait = found.incomplete_wait()
+            for entry in found.waiting:
+                cluster.hold(entry, wait)
+            self._cluster.gangs.lacks(found, wait, now_s)
+            return
+        shared = cluster.ledger.topology.volumes.only_one_may_use([one.pod for one in found.waiting])
+        if shared is not None:
+            for entry in found.waiting:
+                cluster.hold(entry, shared)
+            return
+        started_s = cluster.clock()
+        answer, silent = self._place_gang(found, now_s)
+        if isinstance(answer, gang.Refused):
+            self._cluster.gangs.refused(found, answer, silent)
+            self._refuse_gang(found)
+            cluster.requeue.refused(found.asks, ())
+            worked_s = cluster.clock() - started_s
+            cluster.requeue.rest(found.asks, now_s + (1.0 + _REST_PER_WORK) * worked_s)
+            return
+        placements = {one.pod: one for one in answer}
+        self._cluster.gangs.placed(found)
+        passes_on = any(one.woken is not None for one in found.waiting)
+        for entry in found.waiting:
+            cluster.queue.ready(entry)
+            placement = placements.get(entry.pod.uid)
+            if placement is not None and entry.shape is not None:
+                self._prebind.place(entry, placement, cluster.keys(entry.shape), now_s)
+        if cluster.settings.policy.packs:
+            for entry in found.waiting:
+                self._gate.let_out(entry, now_s)
+        if not passes_on and cluster.queue.refuses(found.asks):
+            cluster.queue.wake(found.asks)  # another that asks the same may fit as well
+
+    def _place_gang(
+        self, found: Gang, now_s: float
+    ) -> tuple[tuple[Placement, ...] | gang.Refused, frozenset[NodeName]]:
+        """Reserve for enough members, on no node whose device plugin is silent; and which of these were in the way."""
+        cluster = self._cluster
+        silent: dict[CollisionKey, set[NodeName]] = {}
+        barred = self._reservations.to(found.waiting[0])
+        keys = {one.pod.uid: cluster.keys(one.shape) for one in found.unit.members}
+        while True:
+            with cluster.ledger.trial() as trial:
+                answer = gang.place(
+                    cluster.ledger,
+                    self._cluster.search.candidates,
+                    found.unit,
+                    lambda shape: barred | silent.get(cluster.keys(shape), frozenset()),
+                    cluster.budgets.budget(found.key),
+                )
+                placements = () if isinstance(answer, gang.Refused) else answer
+                wrong = [one for one in placements if isinf(cluster.handoff.wait_s(one.node, keys[one.pod], now_s))]
+                if not wrong:
+                    trial.keep()
+                    return answer, frozenset().union(*silent.values())
+            for one in wrong:
+                silent.setdefault(keys[one.pod], set()).add(one.node)
+
+    def _refuse_gang(self, found: Gang) -> None:
+        """Let all who wait of a gang that does not fit wait until it could."""
+        queue, refusal = self._cluster.queue, self._cluster.gangs.refusal(found.asks)
+        wait = refusal.wait if refusal is not None else None
+        for entry in found.waiting:
+            if entry.parked == found.asks:
+                if wait is not None:
+                    queue.hold_up(entry, wait)
+                continue
+            if entry.stage is not Stage.READY:
+                queue.ready(entry)
+            queue.refuse(entry, found.asks, self._cluster.clock(), wait)
+            self._cluster.unreported[entry.pod.uid] = None
+        self._cluster.gangs.tell(found)
