@@ -79,89 +79,6 @@ class _Row:
         return (uid for heap in self._heaps.values() for _, ticket, uid in heap if self._is_current(uid, ticket))
 
 
-class Queue:
-    """Pods by uid and ticket; what else there is to know of them is `lifecycle`'s."""
-
-    def __init__(self, is_current: Callable[[PodUid, int], bool], rank: Callable[[str], Any]) -> None:
-        """Begin empty.
-
-        Args:
-            is_current: whether a ticket is its pod's last.
-            rank: of lines, which has its turn first: the lower one.
-        """
-        self._is_current: Final = is_current
-        self._rank: Final = rank
-        self._ready: Final = _Row(is_current, rank)
-        self._resting: Final[list[tuple[float, int, PodUid]]] = []
-        # By what is asked: how many pods wait, and in which order (with those that have left).
-        self._refused: Final[dict[Ask, _Row]] = {}
-        self._waiting: Final[dict[Ask, int]] = {}
-
-    def ready(self, line: str, order: Order, ticket: int, uid: PodUid) -> None:
-        """Name a pod in `pop`, when its line and order say."""
-        self._ready.push(line, (order, ticket, uid), _ANY)
-
-    def rest(self, until_s: float, ticket: int, uid: PodUid) -> None:
-        """Name a pod in `due` after *until_s* (monotonic)."""
-        heapq.heappush(self._resting, (until_s, ticket, uid))
-
-    def refuse(self, ask: Ask, line: str, order: Order, ticket: int, uid: PodUid) -> None:
-        """Keep a pod until its *ask* is asked about; `unpark` once it leaves."""
-        self._waiting[ask] = self._waiting.get(ask, 0) + 1
-        row = self._refused.get(ask)
-        if row is None:
-            row = self._refused[ask] = _Row(self._is_current, self._rank)
-        row.push(line, (order, ticket, uid), 2 * self._waiting[ask] + 16)
-
-    def unpark(self, ask: Ask) -> None:
-        """One of the pods refused for *ask* has left."""
-        self._waiting[ask] -= 1
-        if not self._waiting[ask]:
-            del self._waiting[ask]
-            self._refused.pop(ask, None)
-
-    # ------------------------------------------------------------------ asking
-
-    def due(self, now_s: float) -> list[PodUid]:
-        """The pods that have rested; each is told once."""
-        found: list[PodUid] = []
-        while self._resting and self._resting[0][0] <= now_s:
-            _, ticket, uid = heapq.heappop(self._resting)
-            if self._is_current(uid, ticket):
-                found.append(uid)
-        return found
-
-    def pop(self) -> PodUid | None:
-        """The first of those that are ready; it is not named again."""
-        return self._ready.first(pop=True)
-
-    def next_due_s(self) -> float | None:
-        """When the next resting pod is due, monotonic."""
-        return self._resting[0][0] if self._resting else None
-
-    def refused_asks(self) -> list[Ask]:
-        """What pods are refused for."""
-        return list(self._refused)
-
-    def refuses(self, ask: Ask) -> bool:
-        """Whether pods are refused for *ask*."""
-        return ask in self._refused
-
-    @property
-    def is_refusing(self) -> bool:
-        """Whether any pod is refused."""
-        return bool(self._refused)
-
-    def refused_pods(self, ask: Ask) -> list[PodUid]:
-        """The pods refused for *ask*, in no order."""
-        return list(self._refused.get(ask, ()))
-
-    def first_refused(self, ask: Ask, *, pop: bool) -> PodUid | None:
-        """The first pod refused for *ask*, or None; if *pop*, it is not named again."""
-        row = self._refused.get(ask)
-        return row.first(pop=pop) if row is not None else None
-
-
 class SchedulingQueue:
     """All pending pods of ours, each in one stage."""
 
@@ -184,7 +101,13 @@ class SchedulingQueue:
         self._standing_of: Final = standing_of
         self._entries: Final[dict[PodUid, Entry]] = {}
         self._counts: Final = dict.fromkeys(Stage, 0)
-        self._queue: Final = Queue(self._is_current, rank)
+        self._rank: Final = rank
+        self._ready: Final = _Row(self._is_current, rank)
+        # Those that rest, by when they are due.
+        self._resting: Final[list[tuple[float, int, PodUid]]] = []
+        # By what is asked: how many pods wait, and in which order (with those that have left).
+        self._refused: Final[dict[Ask, _Row]] = {}
+        self._waiting: Final[dict[Ask, int]] = {}
         self._tickets = 0
         self._arrivals = 0
         # What pods were woken for that were not refused for it: what woke them may help the next one.
@@ -230,7 +153,7 @@ class SchedulingQueue:
         """Let *entry* be decided as soon as its order says."""
         self._move(entry, Event.QUEUE)
         self._stand(entry)
-        self._queue.ready(entry.line, entry.order, entry.ticket, entry.pod.uid)
+        self._ready.push(entry.line, (entry.order, entry.ticket, entry.pod.uid), _ANY)
 
     def refuse(self, entry: Entry, ask: Ask, now_s: float, wait: Wait | None = None) -> None:
         """Keep *entry* until something frees that could help who asks *ask*; *wait*: why, if that is known."""
@@ -241,12 +164,16 @@ class SchedulingQueue:
         entry.parked = ask
         if entry.refused_s is None:
             entry.refused_s = now_s
-        self._queue.refuse(ask, entry.line, entry.order, entry.ticket, entry.pod.uid)
+        self._waiting[ask] = self._waiting.get(ask, 0) + 1
+        row = self._refused.get(ask)
+        if row is None:
+            row = self._refused[ask] = _Row(self._is_current, self._rank)
+        row.push(entry.line, (entry.order, entry.ticket, entry.pod.uid), 2 * self._waiting[ask] + 16)
 
     def back_off(self, entry: Entry, until_s: float) -> None:
         """Let *entry* be decided after *until_s* (monotonic), not before."""
         self._move(entry, Event.BACK_OFF)
-        self._queue.rest(until_s, entry.ticket, entry.pod.uid)
+        heapq.heappush(self._resting, (until_s, entry.ticket, entry.pod.uid))
 
     def hold(self, entry: Entry) -> None:
         """Keep *entry* until it changes."""
@@ -301,7 +228,7 @@ class SchedulingQueue:
         if stage is entry or entry.ticket < 0:
             raise UndefinedEventError(entry.pod.uid, entry.pod.key, entry.stage if entry.ticket >= 0 else None, event)
         if entry.parked is not None:
-            self._queue.unpark(entry.parked)
+            self._unpark(entry.parked)
             entry.parked = None
         if stage is not Stage.READY and entry.woken is not None:
             self._passed_on.append(entry.woken)
@@ -318,6 +245,13 @@ class SchedulingQueue:
             entry.ticket = -1
             del self._entries[entry.pod.uid]
             self._leave_line(entry)
+
+    def _unpark(self, ask: Ask) -> None:
+        """One of the pods refused for *ask* has left."""
+        self._waiting[ask] -= 1
+        if not self._waiting[ask]:
+            del self._waiting[ask]
+            self._refused.pop(ask, None)
 
     def _stand(self, entry: Entry) -> None:
         """Let *entry* stand in the line that is its by now, by the priority that it has by now."""
@@ -392,40 +326,44 @@ class SchedulingQueue:
 
     def pop(self, now_s: float) -> Entry | None:
         """The pod to decide now; it stays in stage READY until it is put elsewhere."""
-        for uid in self._queue.due(now_s):
-            self.ready(self._entries[uid])
-        found = self._queue.pop()
+        while self._resting and self._resting[0][0] <= now_s:
+            _, ticket, uid = heapq.heappop(self._resting)
+            if self._is_current(uid, ticket):
+                self.ready(self._entries[uid])
+        found = self._ready.first(pop=True)
         return self._entries[found] if found is not None else None
 
     def next_due_s(self) -> float | None:
         """When the next resting pod is due, monotonic."""
-        return self._queue.next_due_s()
+        return self._resting[0][0] if self._resting else None
 
     def refused_asks(self) -> list[Ask]:
         """What pods are refused for."""
-        return self._queue.refused_asks()
+        return list(self._refused)
 
     def refuses(self, ask: Ask) -> bool:
         """Whether pods are refused for *ask*."""
-        return self._queue.refuses(ask)
+        return ask in self._refused
 
     @property
     def is_refusing(self) -> bool:
         """Whether any pod is refused."""
-        return self._queue.is_refusing
+        return bool(self._refused)
 
     def refused_pods(self, ask: Ask) -> list[Entry]:
         """The pods refused for *ask*, in no order."""
-        return [self._entries[uid] for uid in self._queue.refused_pods(ask)]
+        return [self._entries[uid] for uid in self._refused.get(ask, ())]
 
     def first_refused(self, ask: Ask) -> Entry | None:
         """The first pod refused for *ask*, which stays refused; None if there is none."""
-        uid = self._queue.first_refused(ask, pop=False)
+        row = self._refused.get(ask)
+        uid = row.first(pop=False) if row is not None else None
         return self._entries[uid] if uid is not None else None
 
     def wake(self, ask: Ask) -> bool:
         """Let the first pod refused for *ask* be decided; False if there is none."""
-        uid = self._queue.first_refused(ask, pop=True)
+        row = self._refused.get(ask)
+        uid = row.first(pop=True) if row is not None else None
         if uid is None:
             return False
         self._wake(self._entries[uid], ask)

@@ -89,7 +89,7 @@ def test_pods_that_leave_a_refused_shape_leave_no_trace_in_its_line():
     for i in range(1000):
         queue.refuse(seen(queue, f"p{i}"), shape(1), 0.0)
         queue.leave(pod(f"p{i}").uid)
-    assert len(queue._queue._refused[shape(1)]) < 50
+    assert len(queue._refused[shape(1)]) < 50
     assert [one.pod.name for one in queue.refused_pods(shape(1))] == ["stays"]
 
 
