@@ -34,7 +34,7 @@ def story(found: Why) -> str:
             lines.append("")
         lines += [escaped(_summary(found.pod, life)), *aligned([("TIME", "WHAT HAPPENED"), *_rows(life)])]
     if found.as_of is not None:
-        lines.append(escaped(f"note: a standby answered; what happened after {found.as_of} may be missing"))
+        lines.append(escaped(f"note: this was stored at {found.as_of}; what happened later may be missing"))
     return "\n".join([*lines, *(escaped(f"note: {note}") for note in found.notes)])
 
 

@@ -4,6 +4,7 @@ Source: Kubernetes API reference, "Quantity" (apimachinery/pkg/api/resource).
 """
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 from core.errors import InvalidRequestError
@@ -144,3 +145,8 @@ def counted(count: int, plural: str) -> str:
 def with_article(noun: str) -> str:
     """Add the article: ``a Tesla T4``, ``an Ascend910B4``."""
     return f"{'an' if noun[:1].upper() in 'AEIOU' else 'a'} {noun}"
+
+
+def time_text(at_s: float) -> str:
+    """Return Unix seconds as the API server writes a time."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,8 +6,8 @@ A standby answers from what the leader stored last. A stored record that cannot 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn
 
 import msgspec
 import structlog
@@ -19,17 +19,15 @@ from controller.inbox import Inbox
 from controller.reporting.share_seconds import ShareSeconds, now_ms
 from controller.reporting.work import Work
 from core.card_time import Part, Payee
-from core.errors import InvalidRequestError, quoted
+from core.errors import quoted
 from core.history.minutes import Key, Minute, MinuteRecord, Sums
-from core.history.pods import NAMESAKES_MAX, Life
-from core.view.history import day, time_text, why
-from core.wire.history import life_line, minute_line, pack, read_lives, read_minutes
-from core.wire.reading import DECODE_ERRORS
+from core.history.pods import NAMESAKES_MAX
+from core.view.history import day, why
+from core.wire.history import Stored, life_line, minute_line, pack, read_stored
 from kube.calls import Calls, namespace_path
 from kube.errors import ApiError
 
 _log: Final = structlog.get_logger()
-_V = TypeVar("_V")
 
 # Together so much that the object stays under 256 KiB with its metadata.
 PODS_CHARACTERS: Final = 176 * 2**10
@@ -42,34 +40,10 @@ _LATE_S: Final = 1.0
 _READ_S: Final = 3.0
 # A standby reads again what its leader stored when it is asked after this long.
 _STORED_S: Final = 20.0
-# The clocks of two nodes may differ by so much.
-_AHEAD_S: Final = 300.0
 _BILLION_PER_MS: Final = 1_000_000
 _WAITS: Final = frozenset(
     {Stage.READY, Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.PREPARING, Stage.TURN},
 )
-
-
-class _Stored(msgspec.Struct):
-    """The part of the ConfigMap that is read."""
-
-    binaryData: dict[str, str] = {}  # noqa: N815 (the API's name)
-
-
-_decoder: Final = msgspec.json.Decoder(_Stored)
-
-
-class Stored(NamedTuple):
-    """What a leader stored: pods and minutes, the last first, and when; what cannot be read, and when it was read.
-
-    Times are Unix seconds.
-    """
-
-    lives: Sequence[Life] = ()
-    minutes: Sequence[Minute] = ()
-    at_s: int = 0
-    read_s: float = 0.0
-    notes: tuple[str, ...] = ()
 
 
 class History:
@@ -113,6 +87,7 @@ class History:
         self._told = ""
         # What the leader before this one stored; of a standby, what its leader stored when that was read last.
         self._stored = Stored()
+        self._read_s = 0.0
 
     # ------------------------------------------------------------------ what a leader stored
 
@@ -130,7 +105,7 @@ class History:
         try:
             async with asyncio.timeout(_READ_S):
                 text = await self.calls.get_config_map(self._where.namespace, self._where.name)
-            found = await asyncio.to_thread(_unpacked, text, self._wall())
+            found = await asyncio.to_thread(read_stored, text, self._wall())
         except (ApiError, TimeoutError) as e:
             found = Stored(notes=(f"it cannot be read: {e or 'no answer in time'}",))
         notes = tuple(
@@ -138,7 +113,8 @@ class History:
         )
         for note in notes:
             _log.warning("stored history not used", reason=note)
-        return found._replace(notes=notes, read_s=self._wall())
+        self._read_s = self._wall()
+        return found._replace(notes=notes)
 
     # ------------------------------------------------------------------ answers
 
@@ -165,7 +141,7 @@ class History:
     async def _of_leader(self) -> Stored:
         if self._where is None:
             return Stored(notes=(_NOWHERE,))
-        if self._wall() >= self._stored.read_s + _STORED_S:
+        if self._wall() >= self._read_s + _STORED_S:
             self._stored = await self._read()
         return self._stored
 
@@ -220,42 +196,6 @@ class History:
                 _log.warning("the history cannot be stored", config_map=str(where), error=self._told)
         else:
             self._told = ""
-
-
-def _unpacked(text: bytes, now_s: float) -> Stored:
-    """Return what the ConfigMap *text* stores; a part that cannot be read is left out, with a note.
-
-    So is a part from a clock that was far ahead of *now_s*: later than all others, its minutes would replace them.
-    """
-    try:
-        data = _decoder.decode(text).binaryData
-    except DECODE_ERRORS as e:
-        return Stored(notes=(str(e),))
-    found, notes = Stored(), []
-    try:
-        at_s, lives = _checked("its pods", now_s, read_lives(data.get("pods", "")))
-        found = found._replace(lives=lives, at_s=at_s)
-    except InvalidRequestError as e:
-        notes.append(str(e))
-    try:
-        at_s, minutes = _checked("its minutes", now_s, read_minutes(data.get("minutes", "")))
-        minutes = [one for one in minutes if one.at * _MINUTE_S <= now_s + _AHEAD_S]
-        found = found._replace(minutes=minutes, at_s=max(at_s, found.at_s))
-    except InvalidRequestError as e:
-        notes.append(str(e))
-    return found._replace(notes=tuple(notes))
-
-
-def _checked(what: str, now_s: float, read: tuple[int, _V]) -> tuple[int, _V]:
-    """Return what was *read*, with the time at which it was stored.
-
-    Raises:
-        InvalidRequestError: that time is still to come.
-    """
-    at_s, _ = read
-    if at_s > now_s + _AHEAD_S:
-        raise InvalidRequestError(what, f"stored at {time_text(at_s)}", "set the clocks of the nodes")
-    return read
 
 
 def _spent(before: Mapping[Payee, int], after: Mapping[Payee, int]) -> dict[Key, Sums]:

@@ -5,12 +5,12 @@ Fields may be added; renaming a field or changing its meaning requires another *
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from core.history.minutes import MINUTES_MAX, Key, Minute, Sums
 from core.history.pods import Life, What
 from core.model import Pod
+from core.units import time_text
 from core.view.cards import VERSION
 from core.view.explained import Event
 from core.waiting import code_in
@@ -159,11 +159,6 @@ def _series(key: Key, minutes: Sequence[Mapping[Key, Sums] | None]) -> Series:
         stranded_ms=column(2),
         waiting=column(3),
     )
-
-
-def time_text(at_s: float) -> str:
-    """Return Unix seconds as the API server writes a time."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def why_by_api(pod: Pod, events: Sequence[Event], notes: Sequence[str] = ()) -> Why:

@@ -6,8 +6,8 @@ line, or that cannot be read as a whole, was written by somebody else and is ref
 
 import base64
 import zlib
-from collections.abc import Callable, Generator, Iterable
-from typing import Annotated, Final, TypeVar
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from core.errors import InvalidRequestError
 from core.history.minutes import Key, Minute, Sums
 from core.history.pods import Life, PodEvent, What
 from core.model import PodUid
+from core.units import time_text
 from core.wire.reading import DECODE_ERRORS, unreadable
 
 _FORMAT: Final = "cardshare-history"
@@ -25,6 +26,12 @@ _BATCH_BYTES: Final = 32 * 2**10
 # What ends a compressed stream.
 _END_BYTES: Final = 32
 _REMEDY: Final = "remove the ConfigMap's binaryData; the leader writes it again"
+
+# The ConfigMap in which the leader stores its history, NAMESPACE/NAME, as it is shipped.
+HISTORY_MAP: Final = "cardshare-system/cardshare-history"
+_MINUTE_S: Final = 60
+# The clocks of two nodes may differ by so much.
+_AHEAD_S: Final = 300.0
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 # Unix seconds, and minutes, up to the year 9999, after which no time can be told.
@@ -41,6 +48,22 @@ class _Head(msgspec.Struct, frozen=True):
     at_s: _Second
 
 
+class _ConfigMap(msgspec.Struct):
+    """The part of the ConfigMap that is read."""
+
+    binaryData: dict[str, str] = {}  # noqa: N815 (the API's name)
+
+
+class Stored(NamedTuple):
+    """What a leader stored: pods and minutes, the last first; when, Unix seconds; and what cannot be read."""
+
+    lives: Sequence[Life] = ()
+    minutes: Sequence[Minute] = ()
+    at_s: int = 0
+    notes: tuple[str, ...] = ()
+
+
+_map_decoder: Final = msgspec.json.Decoder(_ConfigMap)
 _head_decoder: Final = msgspec.json.Decoder(_Head)
 _life_decoder: Final = msgspec.json.Decoder(tuple[str, str, Annotated[list[_Event], msgspec.Meta(min_length=1)]])
 _minute_decoder: Final = msgspec.json.Decoder(tuple[_Minute, list[_Row]])
@@ -98,6 +121,38 @@ def _longer(
     if len(added) > bytes_max - _END_BYTES or read > _TEXT_MAX - _BATCH_BYTES:
         return None, read
     return (more, added), read
+
+
+def read_stored(config_map: bytes, now_s: float) -> Stored:
+    """Return what the JSON of a ConfigMap stores; a part that cannot be read is left out, with a note.
+
+    So is a part from a clock that was far ahead of *now_s*: later than all others, its minutes would replace them.
+    """
+    try:
+        data = _map_decoder.decode(config_map).binaryData
+    except DECODE_ERRORS as e:
+        return Stored(notes=(str(e),))
+    found, notes = Stored(), list[str]()
+    try:
+        at_s, lives = read_lives(data.get("pods", ""))
+        _check_time("its pods", at_s, now_s)
+        found = found._replace(lives=lives, at_s=at_s)
+    except InvalidRequestError as e:
+        notes.append(str(e))
+    try:
+        at_s, minutes = read_minutes(data.get("minutes", ""))
+        _check_time("its minutes", at_s, now_s)
+        minutes = [one for one in minutes if one.at * _MINUTE_S <= now_s + _AHEAD_S]
+        found = found._replace(minutes=minutes, at_s=max(at_s, found.at_s))
+    except InvalidRequestError as e:
+        notes.append(str(e))
+    return found._replace(notes=tuple(notes))
+
+
+def _check_time(what: str, at_s: int, now_s: float) -> None:
+    """Refuse a part that was stored at a time that is still to come."""
+    if at_s > now_s + _AHEAD_S:
+        raise InvalidRequestError(what, f"stored at {time_text(at_s)}", "set the clocks of the nodes")
 
 
 def read_lives(packed: str) -> tuple[int, list[Life]]:

@@ -10,7 +10,7 @@ from cli.options import parse
 from core.history.minutes import Key, Minute, Sums
 from core.history.pods import Life, PodEvent, What
 from core.model import PodUid
-from core.view.history import time_text
+from core.units import time_text
 from core.wire.history import life_line, minute_line, pack, read_lives
 from sandbox.demo.product import NAMESPACE
 from tests.integration.test_explain import AUDIENCE, Asked, grant
@@ -21,22 +21,28 @@ STORE = "cardshare-history"
 MINUTE = 28_000_000
 
 
-async def begins(world) -> Asked:
-    """A controller that follows another, which remembered a pod of each of two namespaces, and one minute."""
-    asked_s = MINUTE * 60
+async def store(world, name=STORE, *, at=MINUTE, also=(), other="other") -> None:
+    """Store what a leader remembered: a pod of namespace default and of *other*, and minutes *at* and *also* (Unix)."""
+    asked_s = at * 60
     lives = [
         Life(PodUid(f"uid-{space}"), f"{space}/old", (PodEvent(What.ASKED, asked_s, asked_s, text="vgpu"),))
-        for space in ("default", "other")
+        for space in ("default", other)
     ]
-    minute = Minute(MINUTE, {Key("vgpu", "T4", "team"): Sums(promised_ms=60_000)})
+    sums = {Key("vgpu", "T4", "team"): Sums(promised_ms=60_000), Key("vgpu", "", "team"): Sums(waiting=2)}
+    minutes = [minute_line(Minute(each, sums)) for each in (at, *also)]
     stored = {
         "pods": finished(pack(map(life_line, lives), 10_000, asked_s)),
-        "minutes": finished(pack([minute_line(minute)], 10_000, asked_s)),
+        "minutes": finished(pack(minutes, 10_000, asked_s)),
     }
-    metadata = {"name": STORE, "namespace": NAMESPACE}
+    metadata = {"name": name, "namespace": NAMESPACE}
     await world.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": stored}])
+
+
+async def begins(world, name=STORE) -> Asked:
+    """A controller that follows another, and stores in ConfigMap *name*."""
+    await store(world, name)
     found = Asked(world)
-    await found.start("--keep-history", f"{NAMESPACE}/{STORE}")
+    await found.start("--keep-history", f"{NAMESPACE}/{name}")
     return found
 
 
@@ -78,7 +84,7 @@ async def test_what_happened_is_answered_and_outlives_its_leader(rig, capsys):
         assert await found.cards("why", "nobody") == 1
         assert "there is no pod nobody in namespace default" in capsys.readouterr().err
         status, answer = await found.get("/v1/history")
-        (series,) = [one for one in answer["series"] if one["queue"] == "team"]
+        (series,) = [one for one in answer["series"] if one["type"] == "T4"]
         assert (status, answer["since"], series["promised_ms"][0]) == (200, time_text(MINUTE * 60), 60_000)
 
         async def stored():
@@ -110,9 +116,10 @@ async def test_one_namespace_is_answered_alone(rig):
         assert (await found.get("/v1/history/pods/default/old", ""))[0] == 401
 
 
-async def test_without_an_answer_of_the_controller_conditions_and_events_are_shown(rig, capsys):
+async def test_without_an_answer_of_the_controller_what_it_stored_is_shown_or_conditions_and_events(rig, capsys):
     async with rig(nodes=NODES[:1]) as world:
-        found = await begins(world)
+        found = await begins(world, "elsewhere")
+        await store(world)
         await world.add(pod("p", share(3000)), pod("large", share(99_000)))
         await world.phase("p")
         await world.waits("large", "CS50")
@@ -126,5 +133,9 @@ async def test_without_an_answer_of_the_controller_conditions_and_events_are_sho
         said = json.loads(capsys.readouterr().out)
         assert (said["source"], said["lives"][0]["events"][0]["what"]) == ("conditions", "asked")
         assert "the controller answers 401" in said["notes"][0]
+        assert await run(parse(["why", "old", *kubeconfig], {}), {}) == 0
+        told = capsys.readouterr().out.splitlines()
+        assert told[2].endswith("  it was created and asked for vgpu")
+        assert told[-1].startswith(f"note: this was stored at {time_text(MINUTE * 60)}")
         assert await run(parse(["why", "nobody", *kubeconfig], {}), {}) == 1
         assert "give --controller" in capsys.readouterr().err

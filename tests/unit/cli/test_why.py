@@ -57,7 +57,7 @@ def test_pods_of_one_name_are_told_apart_and_the_record_of_a_standby_is_named():
     lines = story(why("team/train", [first, second], as_of_s=AT + 100, notes=["the store is gone"])).splitlines()
     assert lines.count("team/train was not bound while this was recorded") == 2
     assert lines[-2:] == [
-        "note: a standby answered; what happened after 2023-11-14T22:15:00Z may be missing",
+        "note: this was stored at 2023-11-14T22:15:00Z; what happened later may be missing",
         "note: the store is gone",
     ]
 

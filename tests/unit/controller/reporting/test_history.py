@@ -13,7 +13,7 @@ from controller.reporting.share_seconds import ShareSeconds
 from core.history.minutes import Key, Minute, Sums
 from core.history.pods import Life, PodEvent, What
 from core.model import PodUid
-from core.view.history import time_text
+from core.units import time_text
 from core.wire.history import life_line, minute_line, pack
 from kube.errors import ApiForbiddenError
 from tests.property.test_history_minutes import finished
