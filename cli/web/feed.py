@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from cli import watching
 from cli.claims import Keeping, unread
@@ -17,17 +17,21 @@ from cli.cluster import NODES, PODS, Holdings
 from cli.waiting import UNBOUND, is_ours, is_shown
 from cli.web.findings import Examining, Findings
 from cli.web.groups import Groups
+from cli.web.history import Remembering
 from core.groups import group_of
 from core.images import Images
 from core.ledger import Ledger
 from core.model import NodeName, Pod, PodUid
 from core.store import Store
+from core.view.card_log import CardHistory, CardLog
 from core.view.cards import VERSION, Node, Total, cards_of, node_for, totals_of
 from core.view.fits import Place
 from core.view.kinds import Kind, kinds_of
 from core.view.mine import Mine, mine_of
 from core.view.queues import Queues, queues_for, queues_of
+from core.view.trend import Trend, trend_for
 from core.view.waiting import Waiting, waiting, waiting_for, waits
+from core.wire.history import HISTORY_MAP
 from core.wire.pods import decode_pod
 from kube.calls import namespace_path
 from kube.errors import ApiForbiddenError
@@ -45,19 +49,23 @@ _ONE: Final = {"limit": "1"}
 _NODES_MAX: Final = 500
 _NARROWED: Final = ("pods of other namespaces are counted and not named; warnings about nodes are not shown",)
 _STALE: Final = "the server of this page does not follow the cluster now"
+_NO_QUOTAS: Final = "you may not list ResourceQuotas in namespace {}, so what they leave is not shown"
+_NO_HISTORY: Final = "the history cannot be read now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sees:
     """What a reader may see. nodes: whether cards are visible. namespace: only its pods are visible, "" for all.
 
-    home: the reader's own namespace, "" if unknown. queues: whether queues are visible.
+    home: the reader's own namespace, "" if unknown. queues, quotas: whether queues, and ResourceQuotas of *home*, are
+    visible.
     """
 
     nodes: bool
     namespace: str
     home: str
     queues: bool = True
+    quotas: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +73,8 @@ class Update:
     """The changes since the reader's last message; the first ones have everything.
 
     nodes: the changed nodes, at most 500. gone: names of removed nodes. totals, kinds: over all nodes.
-    waiting, queues, mine, findings: None if nothing in them changed, queues and findings also if they are not seen.
-    mine: the namespace of the user whose rights the feed has, None for other readers. notes: what could not be read.
-    stale: why the data may be old, "" while all watches run.
+    waiting, queues, mine, findings, trend: None if nothing in them changed, or if they are not seen. mine: the reader's
+    own namespace. notes: what could not be read. stale: why the data may be old, "" while all watches run.
     """
 
     version: int = VERSION
@@ -80,8 +87,18 @@ class Update:
     queues: Queues | None = None
     mine: Mine | None = None
     findings: Findings | None = None
+    trend: Trend | None = None
     notes: tuple[str, ...] = ()
     stale: str = ""
+
+
+class _Home(NamedTuple):
+    """Whose pods are shown, and what of the rest of the cluster may be shown with them."""
+
+    namespace: str
+    nodes: bool
+    queues: bool
+    quotas: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,14 +111,23 @@ class _Reader:
     has_queues: bool = True
     has_mine: bool = True
     has_findings: bool = True
+    has_trend: bool = True
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def home(self) -> _Home:
+        """Return whose pods are shown to the reader as its own."""
+        return _Home(self.sees.home, self.sees.nodes, self.sees.queues, self.sees.quotas)
 
 
 class Feed:
     """The visible part of the cluster, of which each reader sees all or less; sees: what is visible."""
 
-    def __init__(self, transport: Transport, holdings: Holdings, sees: Sees) -> None:
-        """Follow what *sees* allows; *holdings* has a ledger without nodes."""
+    def __init__(self, transport: Transport, holdings: Holdings, sees: Sees, history_map: str = HISTORY_MAP) -> None:
+        """Follow what *sees* allows; *holdings* has a ledger without nodes.
+
+        history_map: the ConfigMap in which the controller stores its history, NAMESPACE/NAME.
+        """
         self._transport: Final = transport
         self._ledger: Final = holdings.ledger
         self._notes: Final = holdings.notes
@@ -112,11 +138,16 @@ class Feed:
         self._pods_changed: Final = asyncio.Event()
         self._waiting: Waiting | None = None
         self._waiting_in: Final[dict[str, Waiting]] = {}
-        # Pods on nodes that are in groups or in the user's namespace.
+        # Pods on nodes: those with a group, and those that are shown.
         self._kept: Final[dict[PodUid, Pod]] = {}
+        self._bound: Final[dict[PodUid, Pod]] = {}
+        # Pods that wait and are shown.
+        self._shown: Sequence[Pod] = ()
         self._groups: Final = Groups(transport, sees.namespace, sees.home, self._pods_changed.set)
         self._queues: Queues | None = None
-        self._mine: Mine | None = None
+        self._mine: Final[dict[_Home, Mine]] = {}
+        self._cards: Final = CardLog(time.time())
+        self.history: Final = Remembering(transport, history_map)
         self._examining: Final = Examining(holdings.ledger.catalog)
         self._has_nodes: Final = asyncio.Event()
         self._stale: Final = {"nodes": "", "waiting": ""}
@@ -142,6 +173,7 @@ class Feed:
                 if self.sees.nodes:
                     examining = self._examining.run(self.ledger, self._pods.values, partial(self._tell, findings=True))
                     tasks.create_task(examining, name="findings")
+                    tasks.create_task(self.history.run(partial(self._tell, trend=True)), name="history")
                     await self._follow_nodes()
         finally:
             self._is_over = True
@@ -164,7 +196,8 @@ class Feed:
                 names = sorted(reader.nodes)[:_NODES_MAX]
                 reader.nodes.difference_update(names)
                 update = self._update(reader, names)
-                reader.has_waiting = reader.has_queues = reader.has_mine = reader.has_findings = False
+                reader.has_waiting = reader.has_queues = reader.has_mine = False
+                reader.has_findings = reader.has_trend = False
                 yield update
                 if reader.nodes:
                     reader.changed.set()
@@ -189,6 +222,13 @@ class Feed:
         held = (self._ledger.counted(uid) for name in self._ledger.states for uid in self._ledger.holders(name))
         return [pod for pod in held if pod is not None and pod.namespace == namespace]
 
+    def card(self, node: str, card: str, protocol: str, sees: Sees) -> CardHistory | None:
+        """Return what *sees* allows of how a card was; None if there is no such card."""
+        there = self._nodes.get(NodeName(node)) if sees.nodes else None
+        cards = there.cards if there is not None else ()
+        found = next((one for one in cards if (one.id, one.protocol) == (card, protocol)), None)
+        return self._cards.of(node, found, sees.namespace) if found is not None else None
+
     @contextmanager
     def _reading(self, sees: Sees) -> Iterator[_Reader]:
         reader = _Reader(sees=sees, nodes={*self._nodes} if sees.nodes else set())
@@ -207,6 +247,7 @@ class Feed:
         waiting_notes = self._waiting.notes if self._waiting is not None else ()
         stale = " ".join(filter(None, dict.fromkeys(self._stale.values())))
         notes = tuple(dict.fromkeys((*self.notes, *self._groups.notes, *waiting_notes)))
+        unseen = () if sees.quotas or not sees.home else (_NO_QUOTAS.format(sees.home),)
         return Update(
             sees=sees,
             nodes=tuple(node_for(node, sees.namespace) if is_narrowed else node for node in nodes),
@@ -215,10 +256,11 @@ class Feed:
             kinds=kinds,
             waiting=self._waiting_of(sees) if reader.has_waiting else None,
             queues=self._queues_of(sees) if reader.has_queues else None,
-            mine=self._mine if reader.has_mine and sees.home == self.sees.home else None,
+            mine=self._mine_of(reader.home) if reader.has_mine and sees.home and self._waiting is not None else None,
             findings=self._examining.found if reader.has_findings and sees.nodes and not is_narrowed else None,
+            trend=self._trend_of(sees) if reader.has_trend else None,
             # Notes and reasons could name objects of other namespaces.
-            notes=_NARROWED if is_narrowed else notes,
+            notes=(*(_NARROWED if is_narrowed else notes), *unseen),
             stale=_STALE if is_narrowed and stale else stale,
         )
 
@@ -242,22 +284,30 @@ class Feed:
         is_narrowed = sees.namespace != self.sees.namespace
         return queues_for(self._queues, sees.namespace) if is_narrowed else self._queues
 
+    def _trend_of(self, sees: Sees) -> Trend | None:
+        found = self.history.found
+        if found is None or not sees.nodes:
+            return None
+        is_narrowed = sees.namespace != self.sees.namespace
+        notes = (_NO_HISTORY,) if is_narrowed and found.notes else found.notes
+        return trend_for(found, queues=sees.queues, notes=notes)
+
     def _tell(
         self,
         nodes: Sequence[NodeName] = (),
         *,
         waiting: bool = False,
         queues: bool = False,
-        mine: bool = False,
         findings: bool = False,
+        trend: bool = False,
     ) -> None:
         for reader in self._readers:
             if reader.sees.nodes:
                 reader.nodes.update(nodes)
             reader.has_waiting |= waiting
             reader.has_queues |= queues
-            reader.has_mine |= mine
             reader.has_findings |= findings
+            reader.has_trend |= trend
             reader.changed.set()
 
     def _complain(self, of: str, state: str) -> None:
@@ -277,15 +327,26 @@ class Feed:
             there = [name for name in names if name in self._ledger.states]
             # Not taken from *names*: after very many changes it has only the existing nodes.
             gone = [name for name in self._nodes if name not in self._ledger.states]
-            for name in gone:
-                del self._nodes[name]
+            changed: dict[NodeName, Node | None] = dict.fromkeys(gone)
             # Without names, `cards_of` returns all nodes.
             if there:
-                self._nodes.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
-            self._sums = None
+                changed.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
+            self._put_nodes(changed)
             self._tell([*there, *gone])
             self._has_nodes.set()
             self._pods_changed.set()  # pods that hold cards count in queues
+
+    def _put_nodes(self, changed: Mapping[NodeName, Node | None]) -> None:
+        """Take in what nodes are now, None if they are gone."""
+        now_s = time.time()
+        for name, node in changed.items():
+            if self._has_nodes.is_set():  # else it is the first that is known of all nodes
+                self._cards.note(now_s, self._nodes.get(name), node)
+            if node is None:
+                del self._nodes[name]
+            else:
+                self._nodes[name] = node
+        self._sums = None
 
     async def _follow_waiting(self) -> None:
         namespace = self.sees.namespace
@@ -317,24 +378,32 @@ class Feed:
         elif not self.sees.nodes:
             self._pods.pop(pod.uid, None)
             self._ledger.count(pod)
-            self._kept[pod.uid] = pod
+            self._keep(pod.uid, pod)
 
     def _drop(self, pod: Pod) -> None:
         self._pods.pop(pod.uid, None)
         if not self.sees.nodes:
             self._ledger.release(pod.uid)
-            self._kept.pop(pod.uid, None)
+            self._keep(pod.uid, None)
 
     def _on_nodes(self) -> Sequence[Pod]:
-        return () if self.sees.nodes else [*self._kept.values()]
+        return () if self.sees.nodes else [*self._bound.values()]
 
     def _told(self, uid: PodUid, pod: Pod | None) -> None:
         self._examining.told(uid, pod)
-        if pod is not None and (pod.namespace == self.sees.home or group_of(pod) is not None):
-            self._kept[uid] = pod
-        elif self._kept.pop(uid, None) is None:
-            return
-        self._pods_changed.set()
+        self._keep(uid, pod)
+
+    def _keep(self, uid: PodUid, pod: Pod | None) -> None:
+        """Take in a pod on a node, None if it is gone."""
+        for kept, is_kept in (
+            (self._kept, pod is not None and group_of(pod) is not None),
+            (self._bound, pod is not None and (not self.sees.nodes or is_shown(pod, self._ledger))),
+        ):
+            if pod is not None and is_kept:
+                kept[uid] = pod
+            elif kept.pop(uid, None) is None:
+                continue
+            self._pods_changed.set()
 
     def _look_at_waiting(self) -> None:
         self._examining.changed.set()
@@ -344,12 +413,12 @@ class Feed:
         lines = self._groups.lines(shown, self._kept.values(), notes)
         found = waiting(shown, lines, is_ours=partial(is_ours, ledger=ledger), namespace=namespace, notes=notes)
         queues = self._look_at_queues(shown, found)
-        mine = self._look_at_mine(shown, queues) if self.sees.home else None
-        before = self._waiting, self._queues, self._mine
-        self._waiting, self._queues, self._mine = found, queues, mine
+        before = self._waiting, self._queues
+        self._waiting, self._queues, self._shown = found, queues, shown
         self._waiting_in.clear()
-        if before != (found, queues, mine):
-            self._tell(waiting=before[0] != found, queues=before[1] != queues, mine=before[2] != mine)
+        self._look_at_mine()
+        if before != (found, queues):
+            self._tell(waiting=before[0] != found, queues=before[1] != queues)
 
     def _look_at_queues(self, shown: Sequence[Pod], found: Waiting) -> Queues | None:
         specs, kept = self._groups.queues, self._kept.values()
@@ -359,14 +428,35 @@ class Feed:
         lines = self._groups.lines([*shown, *kept], kept, notes)
         return queues_of(specs, self._ledger, kept, lines=lines, waiting=found, notes=notes)
 
-    def _look_at_mine(self, shown: Sequence[Pod], queues: Queues | None) -> Mine:
-        ledger, home = self._ledger, self.sees.home
-        bound = [pod for pod in self._kept.values() if pod.namespace == home and is_shown(pod, ledger)]
-        pods = [*bound, *(pod for pod in shown if pod.namespace == home)]
+    def _look_at_mine(self) -> None:
+        """Compute anew what readers see of their own namespaces, and tell those for whom it differs."""
+        before = dict(self._mine)
+        self._mine.clear()
+        for reader in self._readers:
+            if reader.sees.home and self._mine_of(reader.home) != before.get(reader.home):
+                reader.has_mine = True
+                reader.changed.set()
+
+    def _mine_of(self, home: _Home) -> Mine:
+        found = self._mine.get(home)
+        if found is None:
+            found = self._mine[home] = self._computed(home)
+        return found
+
+    def _computed(self, home: _Home) -> Mine:
+        ledger, namespace = self._ledger, home.namespace
+        bound = [pod for pod in self._bound.values() if pod.namespace == namespace and is_shown(pod, ledger)]
+        if not home.nodes and self.sees.nodes:
+            # Of pods of others, and of nodes, it would show more than may be seen.
+            ledger = Ledger(ledger.catalog, ledger.tables, ledger.settings)
+            for pod in bound:
+                ledger.count(pod)
+        pods = [*bound, *(pod for pod in self._shown if pod.namespace == namespace)]
         lines = self._groups.lines(pods, (), [])
         own = {queue for pod in pods if is_ours(pod, ledger) and (queue := lines.queue(pod)) is not None}
-        where = Place(ledger, home, self._groups.quotas, pods)
-        return mine_of(where, queues=queues, own=own, nodes_are_read=self.sees.nodes)
+        quotas = self._groups.quotas(namespace) if home.quotas else ()
+        queues = self._queues if home.queues else None
+        return mine_of(Place(ledger, namespace, quotas, pods), queues=queues, own=own, nodes_are_read=home.nodes)
 
 
 async def what_is_seen(transport: Transport, namespace: str) -> Sees:

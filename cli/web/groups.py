@@ -64,12 +64,12 @@ class _Kind(Generic[_K, _T]):
 
 
 class Groups:
-    """The groups of all namespaces, or of one, all queues and priority classes, and the quotas of one namespace."""
+    """The groups and quotas of all namespaces, or of one, and all queues and priority classes."""
 
     def __init__(self, transport: Transport, namespace: str, home: str, changed: Callable[[], None]) -> None:
         """Prepare to follow the groups in *namespace*, "" for all; *changed* is called after each change.
 
-        home: the namespace whose quotas are followed, "" for none.
+        home: the namespace whose quotas are followed, "" for all.
         """
         self._namespace: Final = namespace
         self._changed: Final = changed
@@ -82,8 +82,12 @@ class Groups:
         self._classes: Final[_Kind[str, PriorityClass]] = _Kind(
             transport, (CLASSES,), decode_priority_class, name, changed
         )
-        self._quotas: Final[_Kind[str, ResourceQuota] | None] = (
-            _Kind(transport, (f"{namespace_path(home)}/resourcequotas",), decode_quota, name, changed) if home else None
+        self._quotas: Final[_Kind[tuple[str, str], ResourceQuota]] = _Kind(
+            transport,
+            (f"{namespace_path(home)}/resourcequotas" if home else "/api/v1/resourcequotas",),
+            decode_quota,
+            attrgetter("namespace", "name"),
+            changed,
         )
 
     async def run(self) -> None:
@@ -108,15 +112,12 @@ class Groups:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return why quotas or queues are not known, or may be old."""
-        kinds = {"ResourceQuotas": self._quotas, "Queues": None if self._namespace else self._queues}
-        return tuple(
-            f"{kind} are not followed ({one.why})" for kind, one in kinds.items() if one is not None and one.why
-        )
+        kinds = {"ResourceQuotas": self._quotas} | ({} if self._namespace else {"Queues": self._queues})
+        return tuple(f"{kind} are not followed ({one.why})" for kind, one in kinds.items() if one.why)
 
-    @property
-    def quotas(self) -> Sequence[ResourceQuota]:
-        """Return the quotas of the user's namespace, as far as they may be read."""
-        return [*self._quotas.objects.values()] if self._quotas is not None else ()
+    def quotas(self, namespace: str) -> Sequence[ResourceQuota]:
+        """Return the quotas of *namespace*, as far as they may be read."""
+        return [one for one in self._quotas.objects.values() if one.namespace == namespace]
 
     def lines(self, pods: Iterable[Pod], bound: Iterable[Pod], notes: list[str]) -> Lines:
         """Return what determines the order of *pods*; *bound* are the pods with groups on nodes.
@@ -141,8 +142,7 @@ class Groups:
 
     def _kinds(self) -> Iterator[_Kind[Any, Any]]:
         yield from self._groups.values()
-        if self._quotas is not None:
-            yield self._quotas
+        yield self._quotas
         if not self._namespace:
             yield self._queues
             yield self._classes

@@ -10,6 +10,7 @@ from typing import Final
 
 from core.configuration import OWN_MAP
 from core.errors import ConfigError, quoted
+from core.wire.history import HISTORY_MAP
 from runtime.listening import Address, read_address
 from runtime.options import LogFormat, add_log_format, read_config_map, read_log_format
 
@@ -22,7 +23,8 @@ class Options:
     """The validated command line.
 
     cert_dir: directory of tls.crt, tls.key and ca.crt. audiences: required audiences of callers' tokens; empty for
-    those of the API server. own_map: the ConfigMap of cardshare's own settings, NAMESPACE/NAME.
+    those of the API server. own_map, history_map: the ConfigMaps of cardshare's own settings, and of what its
+    controller remembers, NAMESPACE/NAME.
     """
 
     listen: Address
@@ -31,6 +33,7 @@ class Options:
     kubeconfig: str = ""
     audiences: tuple[str, ...] = ()
     own_map: str = OWN_MAP
+    history_map: str = HISTORY_MAP
     log_format: LogFormat = LogFormat.JSON
 
 
@@ -48,6 +51,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     if not given.cert_dir:
         problems.append(f"{_called('--cert-dir')}: missing; name the directory of tls.crt, tls.key and ca.crt")
     own_map = read_config_map(given.settings_map, _called("--settings-map"), problems)
+    history_map = read_config_map(given.history_map, _called("--history-map"), problems)
     log_format = read_log_format(given, environ, problems)
     if problems:
         raise ConfigError(problems)
@@ -58,6 +62,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         kubeconfig=given.kubeconfig,
         audiences=tuple(given.audience.replace(",", " ").split()),
         own_map=own_map,
+        history_map=history_map,
         log_format=log_format,
     )
 
@@ -80,6 +85,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--kubeconfig", "", "kubeconfig file; default the pod's own credentials")
     flag("--audience", "", "audiences that callers' tokens must have, comma-separated; default the API server's")
     flag("--settings-map", OWN_MAP, "namespace/name of the ConfigMap with cardshare's settings")
+    flag("--history-map", HISTORY_MAP, "namespace/name of the ConfigMap in which the controller stores its history")
     add_log_format(made)
     return made
 

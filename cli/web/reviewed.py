@@ -87,8 +87,9 @@ class Reviewed:
         queues = await self.may(request, _QUEUES)
         username = (await self._reviews.identity(_token(request))).username
         namespace = request.query.get("namespace", "") or _namespace_of(username)
+        quotas = bool(_NAMESPACE.fullmatch(namespace or _HOME)) and await self.may(request, _quotas(namespace or _HOME))
         if is_everywhere:
-            return Sees(nodes=nodes, namespace="", home=namespace or _HOME, queues=queues)
+            return Sees(nodes=nodes, namespace="", home=namespace or _HOME, queues=queues, quotas=quotas)
         if not _NAMESPACE.fullmatch(namespace):
             raise RefusedError(403, "name a namespace in which you may list pods", is_login=True)
         if not await self.may(request, _pods(namespace)):
@@ -96,7 +97,7 @@ class Reviewed:
                 f"{username} may not list pods in namespace {namespace}; name another namespace, or ask for that right"
             )
             raise RefusedError(403, text, is_login=True)
-        return Sees(nodes=nodes, namespace=namespace, home=namespace, queues=queues)
+        return Sees(nodes=nodes, namespace=namespace, home=namespace, queues=queues, quotas=quotas)
 
     async def may(self, request: web.Request, access: Access) -> bool:
         """See `Callers`."""
@@ -132,6 +133,7 @@ class Reviewed:
 
     async def _may_still(self, request: web.Request, sees: Sees) -> bool:
         needed = [_pods(sees.namespace), *([_NODES] if sees.nodes else ()), *([_QUEUES] if sees.queues else ())]
+        needed += [_quotas(sees.home)] if sees.quotas else ()
         return all([await self.may(request, one) for one in needed])
 
     async def _until_changed(self, request: web.Request, sees: Sees) -> None:
@@ -155,6 +157,10 @@ def _token(request: web.Request) -> str:
 
 def _pods(namespace: str) -> Access:
     return Access(verb="list", resource="pods", namespace=namespace)
+
+
+def _quotas(namespace: str) -> Access:
+    return Access(verb="list", resource="resourcequotas", namespace=namespace)
 
 
 def _namespace_of(username: str) -> str:

@@ -131,7 +131,7 @@ class Serving:
                 await asyncio.sleep(backoff.next_s())
                 continue
             backoff.reset()
-            self._page.feed = Feed(self._transport, holdings, _EVERYTHING)
+            self._page.feed = Feed(self._transport, holdings, _EVERYTHING, self._options.history_map)
             async with asyncio.TaskGroup() as tasks:
                 following = tasks.create_task(self._page.feed.run(), name="feed")
                 await self._until_other_settings(holdings)

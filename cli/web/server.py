@@ -76,6 +76,8 @@ class Page:
         app.router.add_get("/v1/feed", self._stream)
         app.router.add_post("/v1/fits", self._fits)
         app.router.add_get("/v1/pods/{namespace}/{name}", self._pod)
+        app.router.add_get("/v1/history/pods/{namespace}/{name}", self._why)
+        app.router.add_get("/v1/history/card", self._card)
         return app
 
     @web.middleware
@@ -138,12 +140,37 @@ class Page:
             raise RefusedError(503, "the cluster is not known yet; try again")
         return self.feed
 
-    async def _pod(self, request: web.Request) -> web.Response:
-        """Send one pod in the form of ``kubectl cards explain -o json``."""
+    async def _card(self, request: web.Request) -> web.Response:
+        """Send what a card was while this process watched it, a `CardHistory`."""
+        sees, feed = await self._callers.sees(request), self._fed()
+        node, card, protocol = (request.query.get(name, "") for name in ("node", "card", "protocol"))
+        found = feed.card(node, card, protocol, sees)
+        if found is None:
+            raise RefusedError(404, "you see no such card")
+        return _json(found)
+
+    async def _why(self, request: web.Request) -> web.Response:
+        """Send what happened to a pod in the form of ``kubectl cards why -o json``."""
+        namespace, name, sees_events = await self._named(request)
+        try:
+            return _json(await self._fed().history.why(namespace, name, reads_events=sees_events))
+        except ApiNotFoundError:
+            raise RefusedError(404, f"nothing is remembered of a pod {namespace}/{name}") from None
+
+    async def _named(self, request: web.Request) -> tuple[str, str, bool]:
+        """Return namespace and name of a pod that the caller may see, and whether its events may be seen."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         if not await self._callers.may(request, Access(verb="list", resource="pods", namespace=namespace)):
             raise RefusedError(403, f"you may not list pods in namespace {namespace}")
-        sees_events = await self._callers.may(request, Access(verb="list", resource="events", namespace=namespace))
+        return (
+            namespace,
+            name,
+            await self._callers.may(request, Access(verb="list", resource="events", namespace=namespace)),
+        )
+
+    async def _pod(self, request: web.Request) -> web.Response:
+        """Send one pod in the form of ``kubectl cards explain -o json``."""
+        namespace, name, sees_events = await self._named(request)
         sees_nodes = await self._callers.may(request, Access(verb="list", resource="nodes"))
         try:
             pod = await fetch_pod(Calls(self._transport), namespace, name)

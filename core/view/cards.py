@@ -180,8 +180,13 @@ def node_for(node: Node, namespace: str) -> Node:
 
     Warnings, and the reasons why cards accept nothing, can name pods and resource claims, so they are left out.
     """
-    cards = (_of_namespace(card, namespace) for card in node.cards)
-    return replace(node, cards=tuple(card if card.healthy else replace(card, note="") for card in cards), warnings=())
+    return replace(node, cards=tuple(card_for(card, namespace) for card in node.cards), warnings=())
+
+
+def card_for(card: Card, namespace: str) -> Card:
+    """Return *card* for a reader who may see only pods of *namespace*: it names no object of another namespace."""
+    found = _of_namespace(card, namespace)
+    return found if found.healthy else replace(found, note="")
 
 
 def _of_namespace(card: Card, namespace: str) -> Card:

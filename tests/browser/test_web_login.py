@@ -15,6 +15,7 @@ from tests.integration.test_web_in_cluster import (
     LARGE,
     OTHER,
     PODS,
+    QUOTAS,
     SEEN,
     SHARE,
     Served,
@@ -65,12 +66,13 @@ async def test_who_logs_in_sees_what_the_token_may_see_and_the_token_stays_in_th
         assert await dialog.count() == 0
         await screen.card("GPU-t4-a-1").click()
         shown = await screen.texts("dialog tbody tr")
-        assert shown[-1].startswith("1 pods of other namespaces")
-        assert shown[0].startswith("default/a")
+        assert shown[:2] == ["default/a 3000 MiB, 50 % cores", "pods of other namespaces: 1"]
         await screen.page.get_by_role("dialog").get_by_role("button", name="default/a").click()
         await screen.page.get_by_role("dialog").get_by_text("default/a is on t4-a").wait_for(timeout=LIVE_MS)
         kept = "JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, location.href])"
         assert tenant not in await screen.page.evaluate(kept)
+        assert "the history cannot be read now" in await screen.texts("day-chart p")
+        assert (await screen.texts("my-pods tbody tr"))[-1].startswith("a Running t4-a GPU-t4-a-1")
         assert OTHER not in await screen.page.content()
         assert not [one for one in screen.complaints if "401" not in one and "403" not in one]
         await screen.page.reload()
@@ -79,7 +81,7 @@ async def test_who_logs_in_sees_what_the_token_may_see_and_the_token_stays_in_th
 
 async def test_behind_a_proxy_that_adds_the_token_nobody_is_asked(tmp_path):
     async with world(tmp_path) as (rig, page):
-        everywhere = await give(rig, "everywhere", everywhere=[*SEEN, PODS])
+        everywhere = await give(rig, "everywhere", everywhere=[*SEEN, PODS, QUOTAS])
         passed = {"Authorization": f"Bearer {everywhere}"}
         async with opened(locale=ENGLISH, ignore_https_errors=True, extra_http_headers=passed) as browser:
             screen = Screen(await browser.new_page())

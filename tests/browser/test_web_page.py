@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from core.units import time_text
 from kube.groups import VOLCANO_VERSION
-from tests.integration.test_cli import ASSIGNED, NODES, add_pod
+from tests.integration.test_cli import ASSIGNED, NODES, add_pod, cards
+from tests.integration.test_history import store
 from tests.integration.test_web import VGPU, served
 from tests.support.browser.chromium import opened, required
 from tests.support.worlds.rig_double import double_rig
@@ -24,10 +28,10 @@ LIVE_MS = 5_000
 
 
 class Screen:
-    """A page in the browser, with all that it complained of."""
+    """A page in the browser, with all that it complained of. minute: the last one of the stored history (Unix)."""
 
-    def __init__(self, page: Any) -> None:
-        self.page = page
+    def __init__(self, page: Any, minute: int = 0) -> None:
+        self.page, self.minute = page, minute
         self.complaints: list[str] = []
         page.on("console", lambda message: self._heard(message.type, message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -52,9 +56,12 @@ async def world(tmp_path: Any, *, volcano: bool = False, **options: Any) -> Asyn
             await install(rig.client)
         await add_pod(rig, "a", VGPU, ASSIGNED, "t4-a")
         await add_pod(rig, "waits", {"volcano.sh/gpu-memory": "99999"}, {}, "")
+        # Two minutes, and one between them that nobody observed.
+        minute = int(time.time()) // 60 - 1
+        await store(rig, at=minute, also=[minute - 2])
         kubeconfig = await asyncio.to_thread(rig.write_admins_kubeconfig)
         async with served(str(kubeconfig)) as page, opened(**{"locale": ENGLISH, **options}) as browser:
-            screen = Screen(await browser.new_page())
+            screen = Screen(await browser.new_page(), minute)
             await screen.page.goto(f"{page.root}#key={page.key}")
             await screen.card("GPU-t4-a-1").wait_for()
             yield rig, screen
@@ -162,6 +169,60 @@ async def test_a_pod_that_waits_shows_why(tmp_path):
         await screen.page.get_by_role("dialog").get_by_text("default/waits waits for the scheduler").wait_for()
 
 
+async def test_the_last_day_is_read_by_keys_and_by_pointing_and_follows_the_filters(tmp_path):
+    async with world(tmp_path) as (_, screen):
+        chart, told = screen.page.locator("day-chart").get_by_role("slider"), screen.page.locator(".told")
+        await chart.wait_for(timeout=LIVE_MS)
+
+        async def says(text: str) -> None:
+            assert await told.inner_text() == await chart.get_attribute("aria-valuetext") == text
+
+        last, before = (time_text(at * 60)[:16].replace("T", " ") for at in (screen.minute, screen.minute - 1))
+        known = "1 of 1 cards promised to pods, 0 free, 0 stranded. Pods waiting: 2"
+        await says(f"{last} UTC: {known}")
+        await chart.focus()
+        await screen.page.keyboard.press("ArrowLeft")
+        await says(f"{before} UTC: cards unknown. Pods waiting: unknown")
+        await screen.page.keyboard.press("End")
+        await says(f"{last} UTC: {known}")
+        box = await chart.bounding_box()
+        await screen.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 10)
+        await says(f"{before} UTC: cards unknown. Pods waiting: unknown")
+        await screen.page.mouse.move(0, 0)
+        for queue in ("team", "other"):
+            await screen.page.get_by_role("searchbox", name="Queue").fill(queue)
+            await says(f"{last} UTC: {known if queue == 'team' else known.replace('2', '0')}")
+        await screen.page.get_by_role("searchbox", name="Type").fill("a100")
+        await says(f"{last} UTC: 0 of 0 cards promised to pods, 0 free, 0 stranded. Pods waiting: 0")
+        assert screen.complaints == []
+
+
+async def test_a_pod_tells_what_why_says_and_a_card_what_it_was(tmp_path, capsys):
+    async with world(tmp_path) as (rig, screen):
+        dialog = screen.page.get_by_role("dialog")
+        await screen.card("GPU-t4-a-1").click()
+        await dialog.get_by_role("button", name="default/a").click()
+        await dialog.get_by_role("heading", name="History").wait_for(timeout=LIVE_MS)
+        capsys.readouterr()
+        kubeconfig = await asyncio.to_thread(rig.write_admins_kubeconfig)
+        await cards(str(kubeconfig), "why", "a", "-o", "json")
+        (life,) = json.loads(capsys.readouterr().out)["lives"]
+        shown = (await screen.texts("dialog tbody tr"))[-len(life["events"]) :]
+        words = {"asked": "created", "bound": "bound"}
+        moments = [one["last"].replace("T", " ").replace("Z", " UTC") or "unknown" for one in life["events"]]
+        rows = [(at, words[one["what"]], one["text"]) for at, one in zip(moments, life["events"], strict=True)]
+        assert shown == [" ".join(filter(None, row)) for row in rows]
+        await screen.page.keyboard.press("Escape")
+
+        await rig.client.delete("/api/v1/namespaces/default/pods/a")
+        await screen.page.get_by_role("button", name="GPU-t4-a-1: Tesla T4, 0 / 15360 MiB").wait_for(timeout=LIVE_MS)
+        await screen.card("GPU-t4-a-1").click()
+        await dialog.get_by_role("heading", name="History").wait_for(timeout=LIVE_MS)
+        states = [text.partition("UTC ")[2] for text in await screen.texts("dialog tbody tr")]
+        assert states == ["healthy 3000 / 15360 MiB default/a (3000 MiB, 50 % cores)", "healthy 0 / 15360 MiB nothing"]
+        assert screen.complaints == []
+
+
 async def test_queues_are_bars_that_follow_the_cluster(tmp_path):
     async with world(tmp_path, volcano=True) as (rig, screen):
         spec = {"weight": 1, "capability": {"cpu": "4"}, "guarantee": {"resource": {"cpu": "1"}}}
@@ -224,7 +285,7 @@ async def test_own_pods_have_a_first_screen_with_what_is_left_and_what_helps(tmp
         await copy.wait_for(timeout=LIVE_MS)
         await screen.page.get_by_role("cell", name="Running").wait_for(timeout=LIVE_MS)
         waits, holds, left = await screen.texts("my-pods tbody tr")
-        assert waits == "waits waits CS501 Ask for at most 100 MiB of memory Copy"
+        assert waits == "waits waits CS501 Unschedulable Ask for at most 100 MiB of memory Copy"
         assert holds == "a Running t4-a GPU-t4-a-1 (3000 MiB, 50 % cores)"
         assert left == "ResourceQuota q limits.volcano.sh/vgpu-memory 3000 12000 9000"
         await copy.click()
@@ -271,6 +332,11 @@ async def test_axe_finds_nothing_in_either_language_or_theme_and_a_narrow_screen
                 assert found.violations_count == 0, found.generate_report()
                 await page.locator("waiting-list").get_by_role("button", name="default/waits").click()
                 await dialog.locator("dl").wait_for()
+                found = await Axe().run(page)
+                assert found.violations_count == 0, found.generate_report()
+                await page.keyboard.press("Escape")
+                await screen.card("GPU-t4-a-1").click()
+                await dialog.locator("h3").wait_for()
                 found = await Axe().run(page)
                 assert found.violations_count == 0, found.generate_report()
                 await page.keyboard.press("Escape")

@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -22,11 +23,13 @@ from cli.options import Web, parse
 from cli.web.feed import Feed, Sees, Update
 from cli.web.local import serve
 from core.groups import MEMBER_OF
+from core.units import time_text
 from kube.credentials import choose_source
 from kube.exchange import Response
 from kube.groups import QUEUES_PATH, VOLCANO_VERSION
 from kube.transport import Transport
 from tests.integration.test_cli import ASSIGNED, add_event, add_pod, cards, cluster, give
+from tests.integration.test_history import store
 from tests.support.worlds.volcano import create, install
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -104,7 +107,7 @@ async def test_its_figures_are_those_of_get_and_waiting(rig, capsys):
         (kind,) = (one for one in first["kinds"] if one["type"] == "Tesla T4")
         assert (kind["cards"], kind["used"], kind["free"], kind["largest"]) == (2, 3000, 27720, 15360)
         assert (kind["stranded"], kind["fragmented_pct"]) == (0, 45)
-        assert first["sees"] == {"nodes": True, "namespace": "", "home": "default", "queues": True}
+        assert first["sees"] == {"nodes": True, "namespace": "", "home": "default", "queues": True, "quotas": True}
 
 
 async def test_what_changes_comes_by_itself_and_nothing_else(rig):
@@ -249,6 +252,50 @@ async def test_own_pods_are_what_explain_says_and_follow_the_cluster(rig, capsys
             assert update["mine"]["left"][0]["left"] == 12000
 
 
+async def test_the_history_of_a_pod_is_what_why_says(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", VGPU, ASSIGNED, "t4-a")
+        await store(world, at=int(time.time()) // 60)
+        async with served(kubeconfig) as page:
+            for name in ("a", "old"):
+                shown = await (await page.get(f"/v1/history/pods/default/{name}")).json()
+                capsys.readouterr()
+                await cards(kubeconfig, "why", name, "-o", "json")
+                said = json.loads(capsys.readouterr().out)
+                assert shown | {"notes": []} == said | {"notes": []}
+                assert shown["source"] == ("controller" if name == "old" else "conditions")
+            assert (await page.get("/v1/history/pods/default/none")).status == 404
+
+
+async def test_the_last_day_is_that_of_the_record_or_it_is_said_that_it_cannot_be_read(rig):
+    async with cluster(rig) as (world, kubeconfig):
+        await seeing(world, [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}])
+        async with served(await world.write_kubeconfig("person")) as page, page.updates() as updates:
+            day = (await until(updates, lambda one: one["trend"]))["trend"]
+            assert (day["observed"], day["notes"][0].partition(" is forbidden")[1]) == ([], " is forbidden")
+        at = int(time.time()) // 60 - 1
+        await store(world, at=at)
+        async with served(kubeconfig) as page, page.updates() as updates:
+            day = (await until(updates, lambda one: one["trend"]))["trend"]
+            assert (day["since"], day["observed"], day["notes"]) == (time_text(at * 60), [1], [])
+            (of_cards,), (waits,) = day["cards"], day["waiting"]
+            assert (of_cards["type"], of_cards["promised"], of_cards["stranded"]) == ("T4", [1000], [0])
+            assert (waits["queue"], waits["pods"]) == ("team", [2])
+
+
+async def test_a_card_tells_what_it_was_since_the_page_began(rig):
+    async with cluster(rig) as (world, kubeconfig), served(kubeconfig) as page, page.updates() as updates:
+        await until(updates, lambda one: one["nodes"])
+        await add_pod(world, "a", VGPU, ASSIGNED, "t4-a")
+        await until(updates, lambda one: one["nodes"])
+        path = "/v1/history/card?node=t4-a&protocol=vgpu&card="
+        found = await (await page.get(f"{path}GPU-t4-a-1")).json()
+        states = [(one["card"]["used"], [share["pod"] for share in one["card"]["held_by"]]) for one in found["changes"]]
+        assert states == [(0, []), (3000, ["default/a"])]
+        assert len((await (await page.get(f"{path}GPU-t4-a-0")).json())["changes"]) == 1
+        assert (await page.get(f"{path}none")).status == 404
+
+
 async def test_its_findings_are_those_of_doctor_as_far_as_nodes_and_pods_show_them(rig, capsys):
     pods = "/api/v1/namespaces/kube-system/pods"
     spec = {
@@ -376,7 +423,8 @@ async def test_who_may_see_one_namespace_sees_that_and_no_cards(rig):
             first = await anext(updates)
         (mine,) = first["mine"]["pods"]
         assert (mine["pod"], mine["state"]) == ("default/b", "waits")
-        assert first["sees"] == {"nodes": False, "namespace": "default", "home": "default", "queues": True}
+        sees = {"nodes": False, "namespace": "default", "home": "default", "queues": True, "quotas": True}
+        assert first["sees"] == sees
         assert (first["nodes"], first["totals"], first["kinds"]) == ([], [], [])
         assert [pod["pod"] for pod in first["waiting"]["pods"]] == ["default/b"]
         assert first["waiting"]["pods"][0]["place"] is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from certs.files import ensure
 from certs.pair import Wanted
 from sandbox.demo.processes import Running, free_port
 from tests.integration.test_cli import ASSIGNED, NODES, add_pod
+from tests.integration.test_history import store
 from tests.integration.test_web import POD, events, until
 from tests.support.worlds.controller_rig import Rig
 from tests.support.worlds.volcano import create, install
@@ -27,6 +29,7 @@ ACCOUNT, NAMESPACE = "cardshare-web", "cardshare-system"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
 EVENTS = {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]}
+QUOTAS = {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]}
 SEEN = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
     {"apiGroups": ["scheduling.volcano.sh"], "resources": ["queues"], "verbs": ["list"]},
@@ -130,20 +133,21 @@ async def test_each_caller_sees_what_rbac_allows_and_no_name_of_another_tenant(r
         await add_pod(world, "a", SHARE, ASSIGNED, "t4-a")
         await add_pod(world, "waits", LARGE, {}, "")
         everywhere = await give(world, "everywhere", everywhere=[*SEEN, PODS, EVENTS])
-        tenant = await give(world, "tenant", [PODS, EVENTS], everywhere=SEEN)
+        tenant = await give(world, "tenant", [PODS, EVENTS, QUOTAS], everywhere=SEEN)
         pods_alone = await give(world, "pods-alone", [PODS])
         nobody = await give(world, "nobody")
         async with served(world) as page:
             async with page.updates(everywhere) as updates:
                 whole = await until(updates, lambda one: one["waiting"] and len(one["waiting"]["pods"]) == 2)
-            assert whole["sees"] == {"nodes": True, "namespace": "", "home": "default", "queues": True}
+            seen = {"nodes": True, "home": "default", "queues": True}
+            assert whole["sees"] == seen | {"namespace": "", "quotas": False}
             assert [one["next"] for one in whole["queues"]["queues"] if one["waiting"]] == [f"{OTHER}/{OTHER}-waits"]
             held = {card["id"]: card for node in whole["nodes"] for card in node["cards"]}["GPU-t4-a-1"]
             assert {one["pod"] for one in held["held_by"]} == {"default/a", f"{OTHER}/{OTHER}-holds"}
 
             async with page.updates(tenant) as updates:
                 own = await until(updates, lambda one: one["waiting"] and one["waiting"]["pods"])
-            assert own["sees"] == {"nodes": True, "namespace": "default", "home": "default", "queues": True}
+            assert own["sees"] == seen | {"namespace": "default", "quotas": True}
             assert [(one["waiting"], one["next"]) for one in own["queues"]["queues"] if one["waiting"]] == [(2, None)]
             card = {card["id"]: card for node in own["nodes"] for card in node["cards"]}["GPU-t4-a-1"]
             assert ([one["pod"] for one in card["held_by"]], card["others"]) == (["default/a"], 1)
@@ -162,7 +166,8 @@ async def test_each_caller_sees_what_rbac_allows_and_no_name_of_another_tenant(r
 
             async with page.updates(pods_alone) as updates:
                 least = await until(updates, lambda one: one["waiting"] and one["waiting"]["pods"])
-            assert least["sees"] == {"nodes": False, "namespace": "default", "home": "default", "queues": False}
+            sees = {"nodes": False, "namespace": "default", "home": "default", "queues": False, "quotas": False}
+            assert least["sees"] == sees
             assert least["queues"] is None
             assert (least["nodes"], least["gone"], least["totals"], least["kinds"]) == ([], [], [], [])
             assert OTHER not in json.dumps(least)
@@ -184,6 +189,56 @@ async def test_each_caller_sees_what_rbac_allows_and_no_name_of_another_tenant(r
             "list",
             "watch",
         }
+
+
+async def test_each_caller_has_the_pods_of_its_own_namespace_and_the_history_that_it_may_see(rig):
+    async with rig(nodes=NODES) as world:
+        await add_other(world)
+        await add_pod(world, "a", SHARE, ASSIGNED, "t4-a")
+        for namespace in ("default", OTHER):
+            hard = {"limits.volcano.sh/vgpu-memory": "12000"}
+            quota = {"metadata": {"name": f"of-{namespace}"}, "spec": {"hard": hard}}
+            await world.client.create(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
+        await store(world, at=int(time.time()) // 60 - 1, other=OTHER)
+        everywhere = await give(world, "everywhere", everywhere=[*SEEN, PODS, QUOTAS])
+        tenant = await give(world, "tenant", [PODS, QUOTAS], everywhere=SEEN[:1])
+        pods_alone = await give(world, "pods-alone", [PODS])
+        card = "/v1/history/card?node=t4-a&card=GPU-t4-a-1&protocol=vgpu"
+        async with served(world) as page:
+            async with page.updates(tenant) as updates:
+                own = await until(updates, lambda one: one["mine"] and one["mine"]["left"])
+                assert [one["pod"] for one in own["mine"]["pods"]] == ["default/a"]
+                assert [(one["name"], one["held"]) for one in own["mine"]["left"]] == [("of-default", 3000)]
+                day = own["trend"] or (await until(updates, lambda one: one["trend"]))["trend"]
+                assert [(one["type"], one["promised"]) for one in day["cards"]] == [("T4", [1000])]
+                assert [(one["queue"], one["pods"]) for one in day["waiting"]] == [(None, [2])]
+                await add_pod(world, "late", LARGE, {}, "")
+                later = await until(updates, lambda one: one["mine"] and one["mine"]["count"] == 2)
+                assert OTHER not in json.dumps([own, later])
+            async with page.updates(everywhere, f"?namespace={OTHER}") as updates:
+                others = await until(updates, lambda one: one["mine"])
+            assert {one["pod"].partition("/")[0] for one in others["mine"]["pods"]} == {OTHER}
+            assert [one["name"] for one in others["mine"]["left"]] == [f"of-{OTHER}"]
+            async with page.updates(pods_alone) as updates:
+                least = await until(updates, lambda one: one["mine"])
+            assert (least["mine"]["left"], least["trend"]) == ([], None)
+            assert any("may not list ResourceQuotas" in note for note in least["notes"])
+            assert OTHER not in json.dumps(least)
+            (held,) = [one for one in least["mine"]["pods"] if one["state"] == "bound"]
+            assert [one["card"] for one in held["cards"]] == ["GPU-t4-a-1"]
+
+            status, text = await page.get("/v1/history/pods/default/old", tenant)
+            assert (status, json.loads(text)["lives"][0]["events"][0]["what"]) == (200, "asked")
+            for name in ("old", f"{OTHER}-holds", "none"):
+                status, text = await page.get(f"/v1/history/pods/{OTHER}/{name}", tenant)
+                assert (status, "may not list pods" in text) == (403, True)
+            assert (await page.get("/v1/history/pods/default/none", tenant))[0] == 404
+            status, text = await page.get(card, tenant)
+            (change,) = json.loads(text)["changes"]
+            assert [one["pod"] for one in change["card"]["held_by"]] == ["default/a"]
+            assert (status, change["card"]["others"], OTHER in text) == (200, 1, False)
+            assert OTHER in (await page.get(card, everywhere))[1]
+            assert (await page.get(card, pods_alone))[0] == 404
 
 
 async def test_a_change_arrives_by_itself_and_a_signal_ends_the_process_at_once(rig):

@@ -76,6 +76,7 @@ def test_defaults_of_the_page_are_those_of_a_run_without_flags():
         "--listen": str(options.listen),
         "--metrics-listen": str(options.metrics_listen),
         "--settings-map": options.own_map,
+        "--history-map": options.history_map,
         "--log-format": str(options.log_format),
     }
     assert {flag: text for flag, text in defaults(WEB, 2).items() if text} == figures

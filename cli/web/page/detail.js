@@ -4,6 +4,7 @@ import { copied, element, link, row, table } from "./dom.js";
 import { ask, messageOf } from "./feed.js";
 import { findingsOf } from "./findings.js";
 import { describe } from "./grid.js";
+import { cardStates, lives } from "./history.js";
 import { say } from "./words.js";
 
 /** @typedef {import("./dom.js").Child} Child */
@@ -16,6 +17,8 @@ export class Detail {
     this.key = key;
     /** @type {(() => void)|null} */
     this.drawn = null;
+    // What is shown; an answer that comes when something else is shown is dropped.
+    this.subject = {};
     model.addEventListener("change", () => this.dialog.open && this.drawn?.());
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   }
@@ -29,7 +32,7 @@ export class Detail {
     this.open(() => {
       const node = this.model.nodes.get(name);
       if (!node) return [name, element("p", {}, say("nothing"))];
-      const rows = node.cards.map((card) => row(link(card.id, () => this.card(name, card.id)), describe(card), this.holders(card)));
+      const rows = node.cards.map((card) => row(link(card.id, () => this.card(name, card.id, card.protocol)), describe(card), this.holders(card)));
       const warned = node.warnings.map((text) => element("p", { className: "quiet" }, text));
       const found = findingsOf(this.model.findings, name).map((one) => element("p", {}, `${one.code} ${say(one.level)}: ${one.text}. ${say("change")}: ${one.remedy}`));
       const taints = node.taints.length ? [element("p", { className: "quiet" }, node.taints.join(", "))] : [];
@@ -37,11 +40,30 @@ export class Detail {
     });
   }
 
-  /** @param {string} name @param {string} id */
-  card(name, id) {
+  /** @param {string} name @param {string} id @param {string} [protocol]  the first with that id without it */
+  card(name, id, protocol) {
+    const now = () => this.model.nodes.get(name)?.cards.find((one) => one.id === id && (!protocol || one.protocol === protocol));
+    /** @type {Child[]} */
+    let history = [];
+    /** @type {Feed.Card|undefined} */
+    let known;
+    const look = async (/** @type {Feed.Card} */ card) => {
+      known = card;
+      const subject = this.subject;
+      const query = new URLSearchParams({ node: name, card: id, protocol: card.protocol });
+      try {
+        /** @type {Feed.CardHistory} */
+        const found = await (await ask(`/v1/history/card?${query}`, this.key)).json();
+        history = cardStates(found, (one) => this.holders(one));
+      } catch (problem) {
+        history = [element("p", { className: "quiet" }, messageOf(problem))];
+      }
+      if (subject === this.subject) this.drawn?.();
+    };
     this.open(() => {
-      const card = this.model.nodes.get(name)?.cards.find((one) => one.id === id);
+      const card = now();
       if (!card) return [id, element("p", {}, say("nothing"))];
+      if (card !== known) look(card);
       const rows = card.held_by.map((share) => row(link(share.pod, () => this.pod(share.pod)), share.share));
       if (card.others) rows.push(row(say("others", card.others), ""));
       const facts = list([
@@ -50,29 +72,40 @@ export class Detail {
         [say("margin"), card.used === null || card.total === null ? say("unknown") : `${Math.max(card.total - card.used, 0)} ${card.unit}`],
         [say("protocol"), [card.protocol, card.mode].filter(Boolean).join(", ")],
       ]);
-      return [`${name} ${id}`, facts, rows.length ? table(say("heldBy"), [say("heldBy"), say("used")], rows) : element("p", {}, say("nothing"))];
+      return [`${name} ${id}`, facts, rows.length ? table(say("heldBy"), [say("heldBy"), say("used")], rows) : element("p", {}, say("unheld")), ...history];
     });
   }
 
   /** @param {string} pod  namespace/name */
   async pod(pod) {
-    this.open(() => [pod, element("p", {}, say("connecting"))]);
+    const subject = this.open(() => [pod, element("p", {}, say("connecting"))]);
+    const path = pod.split("/").map(encodeURIComponent).join("/");
+    /** @type {[Feed.Explained|Error, Feed.Why|Error]} */
+    const [found, why] = await Promise.all([this.asked(`/v1/pods/${path}`), this.asked(`/v1/history/pods/${path}`)]);
+    if (subject !== this.subject) return;
+    this.open(() => {
+      const history = why instanceof Error ? [] : lives(why);
+      if (found instanceof Error) return [pod, element("p", {}, found.message), ...history];
+      // Conditions and events are all that is known then, so they are not shown twice.
+      const isRecord = !(why instanceof Error) && why.source === "conditions";
+      return [pod, ...this.explained(found), isRecord ? null : events(found), ...history];
+    });
+  }
+
+  /** The answer, or why there is none. @param {string} path @returns {Promise<any>} */
+  async asked(path) {
     try {
-      /** @type {Feed.Explained} */
-      const found = await (await ask(`/v1/pods/${pod.split("/").map(encodeURIComponent).join("/")}`, this.key)).json();
-      this.open(() => this.explained(found));
+      return await (await ask(path, this.key)).json();
     } catch (problem) {
-      this.open(() => [pod, element("p", {}, messageOf(problem))]);
+      return problem instanceof Error ? problem : new Error(messageOf(problem));
     }
   }
 
-  /** @param {Feed.Explained} found @returns {[string, ...Child[]]} */
+  /** @param {Feed.Explained} found @returns {Child[]} */
   explained(found) {
     const waits = found.state === "waits" ? this.model.waiting?.pods.find((one) => one.pod === found.pod) : undefined;
     const cards = found.cards.map((one) => row(link(one.card, () => this.card(found.node, one.card)), one.share));
-    const events = found.events.map((event) => row(event.time, event.reason, event.message));
     return [
-      found.pod,
       element("p", {}, found.text),
       list([
         [say("status"), found.state === "waits" ? say("waits") : found.phase],
@@ -82,12 +115,12 @@ export class Detail {
         [say("change"), waits?.change ? copied(waits.change, say("copy")) : ""],
       ]),
       cards.length ? table(say("heldCards"), [say("cards"), say("used")], cards) : null,
-      events.length ? table(say("events"), [say("since"), say("events"), ""], events) : null,
     ];
   }
 
-  /** @param {() => [string, ...Child[]]} draw  the title, and what follows it */
+  /** Show something else. @param {() => [string, ...Child[]]} draw  the title, and what follows it */
   open(draw) {
+    const subject = this.subject = {};
     this.drawn = () => {
       const [title, ...parts] = draw();
       const close = element("button", { type: "button", autofocus: true }, say("close"));
@@ -98,6 +131,7 @@ export class Detail {
     };
     this.drawn();
     if (!this.dialog.open) this.dialog.showModal();
+    return subject;
   }
 
   /** @param {Feed.Card} card */
@@ -105,6 +139,12 @@ export class Detail {
     const others = card.others ? [say("others", card.others)] : [];
     return [...card.held_by.map((share) => `${share.pod} (${share.share})`), ...others].join(", ") || say("nothing");
   }
+}
+
+/** @param {Feed.Explained} found */
+function events(found) {
+  const rows = found.events.map((event) => row(event.time, event.reason, event.message));
+  return rows.length ? table(say("events"), [say("since"), say("events"), say("details")], rows) : null;
 }
 
 /** What is not empty, by its name. @param {[string, Child][]} facts */

@@ -32,6 +32,11 @@ export function bar(used, total, mark = null) {
   return element("span", { className: "bar", "aria-hidden": "true" }, part, at);
 }
 
+/** What marks mean. @param {[string, string][]} marks  the classes of each mark, and its meaning */
+export function keys(marks) {
+  return marks.map(([mark, text]) => element("span", { className: "key" }, element("span", { className: mark, "aria-hidden": "true" }), text));
+}
+
 /** A text with a button that copies it. @param {string} text @param {string} label */
 export function copied(text, label) {
   const button = element("button", { type: "button", className: "copy", title: label, "aria-label": `${label}: ${text}` }, label);
@@ -55,8 +60,12 @@ export function share(used, total) {
   return used >= total ? 1 : Math.min(0.96, Math.max(0.04, used / total));
 }
 
-/** A table that scrolls sideways by itself, also by keys. @param {string} label @param {string[]} heads @param {HTMLElement[]} rows */
+/**
+ * A table that scrolls sideways by itself, also by keys. On a narrow screen each row is a block, whose cells have the heads as labels.
+ * @param {string} label @param {string[]} heads @param {HTMLElement[]} rows
+ */
 export function table(label, heads, rows) {
+  for (const each of rows) for (const [at, cell] of [...each.children].entries()) cell.setAttribute("data-head", heads[at] ?? "");
   const head = element("tr", {}, ...heads.map((text) => element("th", { scope: "col" }, text)));
   const inner = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
   return element("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": label }, inner);

@@ -1,6 +1,6 @@
 // Every node a row, every card a cell filled by what is promised. Only the rows in view are made.
 
-import { element, share } from "./dom.js";
+import { element, keys, share } from "./dom.js";
 import { figure, say } from "./words.js";
 
 const ROW_PX = 34;
@@ -37,7 +37,7 @@ export class NodeGrid extends HTMLElement {
     const cards = this.nodes.reduce((sum, node) => sum + node.cards.length, 0);
     this.head.textContent = say("nodes");
     this.count.textContent = say("shown", this.nodes.length, cards);
-    this.legend.replaceChildren(...MARKS.flatMap(([mark, word]) => [element("span", { className: `card ${mark}`, "aria-hidden": "true" }), say(word)]));
+    this.legend.replaceChildren(...keys(MARKS.map(([mark, word]) => [`card ${mark}`, say(word)])));
     this.view.setAttribute("aria-label", say("nodes"));
     this.view.setAttribute("aria-rowcount", String(this.nodes.length));
     this.space.style.height = `${this.nodes.length * ROW_PX}px`;
@@ -73,7 +73,7 @@ export class NodeGrid extends HTMLElement {
       className: ["card", ...marks(card)].join(" "), type: "button", title: label, tabIndex: -1, "aria-label": label, "data-row": at, "data-column": column,
     });
     cell.style.setProperty("--part", String(share(card.used, card.total)));
-    cell.addEventListener("click", () => this.detail.card(node.name, card.id));
+    cell.addEventListener("click", () => this.detail.card(node.name, card.id, card.protocol));
     return element("div", { role: "gridcell" }, cell);
   }
 

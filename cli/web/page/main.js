@@ -11,11 +11,12 @@ import { Login } from "./login.js";
 import { MyPods } from "./mine.js";
 import { Model } from "./model.js";
 import { QueueList } from "./queues.js";
+import { DayChart } from "./trend.js";
 import { WaitingList } from "./waiting.js";
 import { currentLanguage, otherLanguage, say } from "./words.js";
 
 const ELEMENTS = {
-  "filter-bar": FilterBar, "my-pods": MyPods, "waiting-list": WaitingList, "finding-list": FindingList, "node-grid": NodeGrid, "kind-list": KindList,
+  "filter-bar": FilterBar, "my-pods": MyPods, "waiting-list": WaitingList, "finding-list": FindingList, "day-chart": DayChart, "node-grid": NodeGrid, "kind-list": KindList,
   "queue-list": QueueList, "fit-form": FitForm,
 };
 for (const [name, made] of Object.entries(ELEMENTS)) customElements.define(name, made);
@@ -28,7 +29,7 @@ const state = byId("state", HTMLElement);
 const language = byId("language", HTMLButtonElement);
 const filters = new FilterBar(model);
 const main = [
-  new MyPods(model, detail), new WaitingList(model, detail), new NodeGrid(model, detail), new KindList(model), new QueueList(model), new FindingList(model, detail),
+  new MyPods(model, detail), new WaitingList(model, detail), new DayChart(model), new NodeGrid(model, detail), new KindList(model), new QueueList(model), new FindingList(model, detail),
   new FitForm(model, detail),
 ];
 const parts = [filters, ...main];

@@ -20,6 +20,8 @@ export class Model extends EventTarget {
     this.mine = null;
     /** @type {Feed.Findings|null} */
     this.findings = null;
+    /** @type {Feed.Trend|null} */
+    this.trend = null;
     /** @type {string[]} */
     this.notes = [];
     /** @type {Feed.Sees|null} */
@@ -32,7 +34,7 @@ export class Model extends EventTarget {
   /** The next update has everything. */
   begin() {
     this.nodes.clear();
-    Object.assign(this, { kinds: [], waiting: null, queues: null, mine: null, findings: null, notes: [], sees: null });
+    Object.assign(this, { kinds: [], waiting: null, queues: null, mine: null, findings: null, trend: null, notes: [], sees: null });
   }
 
   /** @param {Feed.Update} update */
@@ -47,6 +49,7 @@ export class Model extends EventTarget {
     if (update.queues) this.queues = update.queues;
     if (update.mine) this.mine = update.mine;
     if (update.findings) this.findings = update.findings;
+    if (update.trend) this.trend = update.trend;
     this.changed();
   }
 
@@ -81,6 +84,21 @@ export class Model extends EventTarget {
 
   shownKinds() {
     return this.kinds.filter((kind) => has(kind.type, this.filters.type) && has(kind.protocol, this.filters.protocol));
+  }
+
+  /** The figures of each point over what the filters let through, null where it was not observed. @param {Feed.Trend} trend */
+  shownTrend(trend) {
+    const { type, protocol, queue } = this.filters;
+    const cards = trend.cards.filter((one) => has(one.type, type) && has(one.dialect, protocol));
+    const waiting = trend.waiting.filter((one) => has(one.dialect, protocol) && has(one.queue ?? "", queue));
+    const isHidden = Boolean(queue) && trend.waiting.some((one) => one.queue === null);
+    const sum = (/** @type {(number|null)[][]} */ rows) => trend.observed.map((minutes, at) => (minutes ? rows.reduce((total, row) => total + (row[at] ?? 0), 0) : null));
+    return {
+      promised: sum(cards.map((one) => one.promised)),
+      idle: sum(cards.map((one) => one.idle)),
+      stranded: sum(cards.map((one) => one.stranded)),
+      waiting: isHidden ? trend.observed.map(() => null) : sum(waiting.map((one) => one.pods)),
+    };
   }
 
   shownQueues() {

@@ -1,6 +1,7 @@
 // The pods that wait: by reason, and those that wait longest.
 
 import { element, link, row, table } from "./dom.js";
+import { moment } from "./history.js";
 import { Part } from "./part.js";
 import { figure, say } from "./words.js";
 
@@ -34,7 +35,7 @@ export class WaitingList extends Part {
   /** @param {Feed.WaitingPod[]} pods */
   pods(pods) {
     const rows = pods.slice(0, this.shown).map((pod) =>
-      row(link(pod.pod, () => this.detail.pod(pod.pod)), reasonOf(pod), when(pod.since), pod.nearest, pod.change, figure(pod.queue), place(pod)));
+      row(link(pod.pod, () => this.detail.pod(pod.pod)), reasonOf(pod), moment(pod.since), pod.nearest, pod.change, figure(pod.queue), place(pod)));
     const heads = [say("pod"), say("reason"), say("since"), say("nearest"), say("change"), say("queue"), say("place")];
     return element("div", {}, table(say("pods"), heads, rows), this.rest(pods.length - this.shown));
   }
@@ -63,18 +64,13 @@ function reasons(waiting, pods) {
     if (those) those.count++;
     else found.set(reason, { count: 1, since: pod.since });
   }
-  const rows = [...found].sort((a, b) => b[1].count - a[1].count).map(([reason, those]) => row(reason, those.count, when(those.since), changes.get(reason) ?? ""));
+  const rows = [...found].sort((a, b) => b[1].count - a[1].count).map(([reason, those]) => row(reason, those.count, moment(those.since), changes.get(reason) ?? ""));
   return table(say("reason"), [say("reason"), say("pods"), say("oldest"), say("change")], rows);
 }
 
 /** The cause of a wait, or that nothing is known yet. @param {{code: string, reason: string}} wait */
 export function reasonOf(wait) {
-  return wait.code || wait.reason || say("unseen");
-}
-
-/** @param {string|null} time */
-function when(time) {
-  return !time ? say("unknown") : time.replace("T", " ").replace("Z", " UTC");
+  return [wait.code, wait.reason].filter(Boolean).join(" ") || say("unseen");
 }
 
 /** @param {Feed.WaitingPod} pod */

@@ -11,15 +11,17 @@ from typing import Any
 import msgspec
 
 from cli.web.feed import Update
+from core.view.card_log import CardHistory
 from core.view.explained import Explained
 from core.view.fits import Fits
+from core.view.history import Why
 
 _SIMPLE = {"integer": "number", "number": "number", "string": "string", "boolean": "boolean", "null": "null"}
 
 
 def declarations() -> str:
     """Return the declarations, all in the namespace `Feed`."""
-    _, components = msgspec.json.schema_components((Update, Explained, Fits), ref_template="{name}")
+    _, components = msgspec.json.schema_components((Update, Explained, Fits, Why, CardHistory), ref_template="{name}")
     found = "\n".join(f"  {_declared(name, schema)}" for name, schema in sorted(components.items()))
     return f"declare namespace Feed {{\n{found}\n}}\n"
 
