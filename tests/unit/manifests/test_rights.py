@@ -5,7 +5,7 @@ import yaml
 
 from controller import config as controller_config
 from controller.documents import places
-from controller.reporting.serve import EXPLAIN, HELD, HISTORY, HISTORY_OF_PODS, PREVIEW
+from controller.reporting.serve import EXPLAIN, HELD, HISTORY, HISTORY_OF_PODS, PREVIEW, SIMULATE
 from core.catalog import standard_catalog
 from core.configuration import SCHEDULER_MAP, hami_map
 from core.settings import Settings
@@ -35,6 +35,7 @@ def test_previews_are_the_webhooks_and_explanations_their_own_accounts_with_toke
     ]
     assert sorted(asking) == [
         ("cardshare-explain", ["get"], [f"{EXPLAIN}/*", HELD, HISTORY, f"{HISTORY_OF_PODS}/*"]),
+        ("cardshare-explain", ["post"], [SIMULATE]),
         ("cardshare-webhook", ["post"], [PREVIEW]),
     ]
     (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "token"]
