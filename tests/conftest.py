@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Final
+from zlib import crc32
 
 import pytest
 from blockbuster import BlockBuster
@@ -40,12 +41,16 @@ settings.load_profile("cardshare")
 class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells no types
     """Hands tests to processes one by one; those that share a server, which are a room or a file of node/, to one.
 
+    The scenarios of e2e/ are two halves, each with a server of its own: as one they would outlast everything else.
+
     pytest-xdist's own groups are by a mark that is lost on the way from pytest 9.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith("tests/node/"):
             return nodeid.partition("::")[0]
+        if nodeid.startswith("tests/e2e/test_scenarios.py"):
+            return f"scenarios {crc32(nodeid.encode()) % 2}"
         return next((room for room in ("e2e", "browser") if nodeid.startswith(f"tests/{room}/")), nodeid)
 
 

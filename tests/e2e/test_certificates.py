@@ -31,8 +31,8 @@ from tests.support.worlds.processes import Child
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LIFE_S = 900.0
-PAIR_DUE_IN_S = 100.0
-AUTHORITY_DUE_IN_S = 150.0
+PAIR_DUE_IN_S = 50.0
+AUTHORITY_DUE_IN_S = 80.0
 LAGS_S = (0.3, 5.0)
 SECRETS = ("ca", "tls", "asked")
 PAIR = ("tls.crt", "tls.key", "ca.crt")

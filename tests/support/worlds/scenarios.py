@@ -82,6 +82,26 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_webhook_serving": _HOSTILE,
 }
 
+# Scenarios that take long in sum and are played on the real API server alone in a run that plays all on both.
+LONG: Final = frozenset(
+    {
+        "test_bursts",
+        "test_controller_faults",
+        "test_crowd",
+        "test_fail_points",
+        "test_failing_plugins",
+        "test_frameworks",
+        "test_gangs",
+        "test_groups_to_come",
+        "test_late_bindings",
+        "test_mixed_crowd",
+        "test_preemption",
+        "test_replicas",
+        "test_rules_pages",
+        "test_volcano_jobs",
+    }
+)
+
 
 def modules() -> tuple[ModuleType, ...]:
     """The test modules of the room, by name."""
@@ -105,10 +125,15 @@ def reason(module: str, test: str) -> str:
     return ONLY_HERE.get(name) or ONLY_HERE.get(f"{name}::{test}", "")
 
 
+def again(module: str, name: str) -> str:
+    """The name under which a test (or one case of it) is played on a real API server."""
+    return f"{module.rpartition('.')[2]}__{name.removeprefix('test_')}"
+
+
 def replayed() -> dict[str, Test]:
     """The tests that are to be played on a real API server, by names that tell their modules."""
     return {
-        f"{module.__name__.rpartition('.')[2]}__{name.removeprefix('test_')}": test
+        again(module.__name__, name): test
         for module in modules()
         for name, test in defined_in(module).items()
         if is_scenario(test) and not reason(module.__name__, name)
