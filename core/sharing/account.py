@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from core.port.cards import CardShare, Tally
 from core.port.refusals import Reason
 from core.sharing import slices as _slices
-from core.sharing.card import HAMI_CORE, MIG, Card
+from core.sharing.card import HAMI_CORE, MIG, Card, Measures
 from core.sharing.slices import UNKNOWN, Slice
 
 _Item = TypeVar("_Item", str, Slice)
@@ -246,17 +246,22 @@ def fullness(cards: Sequence[Card], entries: Sequence[Entry]) -> float:
     return 100.0 * used / totals[0] if len(set(totals)) == 1 else sum(shares)
 
 
-def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:
+def overcommitted(cards: Sequence[Card], measures: Measures) -> tuple[str, ...]:
     """Return a sentence with numbers for each card that holds more than it has."""
     found: list[str] = []
     for card in cards:
         fixed = card.fixed
         if fixed.fault is Reason.UNUSABLE:
             continue
+        if measures.whole:
+            if card.used_slots > fixed.slots:
+                found.append(f"{fixed.uuid} is held whole by {card.used_slots} pods")
+            continue
         # The slices of a cut card can together exceed its memory, so only they count.
         if card.used_memory > fixed.memory and not (card.slices or fixed.kind.layout):
             factor = fixed.kind.factor
-            found.append(f"{fixed.uuid} holds {card.used_memory * factor} MiB of {fixed.memory * factor} MiB")
+            unit = measures.unit
+            found.append(f"{fixed.uuid} holds {card.used_memory * factor} {unit} of {fixed.memory * factor} {unit}")
         if card.used_cores > fixed.cores and not _slices.have_cores(fixed.kind.layout):
             found.append(f"{fixed.uuid} holds {card.used_cores} % of its {fixed.cores} % cores")
         if card.used_slots > fixed.slots:
@@ -267,30 +272,30 @@ def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def tally(cards: Sequence[Card]) -> tuple[Tally, ...]:
-    """Return every card with its memory in use in MiB, for people."""
-    return tuple([_tallied(card) for card in cards])
+def tally(cards: Sequence[Card], measures: Measures) -> tuple[Tally, ...]:
+    """Return every card with its memory in use, for people."""
+    return tuple([_tallied(card, measures) for card in cards])
 
 
-def _tallied(card: Card) -> Tally:
+def _tallied(card: Card, measures: Measures) -> Tally:
     fixed, kind = card.fixed, card.fixed.kind
     return Tally(
         card=fixed.uuid,
         label=fixed.label,
         used=card.used_memory * kind.factor,
         total=fixed.memory * kind.factor,
-        unit="MiB",
-        cores_pct=None if kind.mode == MIG else card.used_cores,
-        note=fixed.problem or ("" if kind.mode == HAMI_CORE else kind.mode),
+        unit=measures.unit,
+        cores_pct=card.used_cores if measures.cores and kind.mode != MIG else None,
+        note=fixed.problem or (kind.mode if kind.serves and kind.mode != HAMI_CORE else ""),
         mode=kind.mode,
         healthy=fixed.fault is None,
     )
 
 
-def described(assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
+def described(assignment: Assignment, cards: Sequence[Card], measures: Measures) -> tuple[CardShare, ...]:
     """Return what *assignment* holds of each card, for people."""
     factors = {card.fixed.uuid: card.fixed.kind.factor for card in cards}
-    shares = [_described(one, factors.get(one.uuid)) for one in assignment.entries]
+    shares = [_described(one, factors.get(one.uuid), measures) for one in assignment.entries]
     shares += [
         CardShare(one.uuid, "an entry that does not say what it takes: the whole card", of=one.uuid)
         for one in assignment.charges
@@ -299,19 +304,19 @@ def described(assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare,
     return tuple(shares)
 
 
-def _described(entry: Entry, factor: int | None) -> CardShare:
+def _described(entry: Entry, factor: int | None, measures: Measures) -> CardShare:
     amount = entry.charge * factor if factor is not None else None
     return CardShare(
         _slices.card_id(entry.uuid, entry.slice),
-        _share(entry, factor or 1),
+        _share(entry, factor or 1, measures),
         amount,
-        None if entry.slice is not None else entry.cores,
+        entry.cores if measures.cores and entry.slice is None else None,
         entry.uuid,
     )
 
 
-def _share(entry: Entry, factor: int) -> str:
-    share = f"{entry.memory * factor} MiB"
+def _share(entry: Entry, factor: int, measures: Measures) -> str:
+    share = "the whole card" if measures.whole else f"{entry.memory * factor} {measures.unit}"
     if entry.slice is not None and entry.slice != UNKNOWN:
         if entry.charge == entry.memory and entry.profile:
             return f"{share} as {entry.profile} at {entry.slice.start}"

@@ -13,6 +13,17 @@ HAMI_CORE: Final = "hami-core"
 MIG: Final = "mig"
 
 
+class Measures(NamedTuple):
+    """What a protocol counts of cards, for people.
+
+    unit: of memory. cores: whether a share has a part of the cores. whole: a share is a whole card.
+    """
+
+    unit: str = "MiB"
+    cores: bool = True
+    whole: bool = False
+
+
 class Kind(NamedTuple):
     """The common properties of cards that answer requests alike.
 

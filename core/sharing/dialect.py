@@ -32,16 +32,20 @@ class Declared(Counting, Worded):
         return names_of(self.declared(tables))
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Return memory, cores and percentage: no node advertises them, or kubelet charges them once per container."""
+        """Return the parts of counted cards: no node advertises them, or kubelet charges them once per container."""
         return frozenset(self.counts(tables))
 
     def counts(self, tables: Tables) -> dict[str, str]:
         """See `Counting`."""
-        return {name: one.cards for one in self.declared(tables) for name in one.parts}
+        return {name: one.cards for one in self._counted(tables) for name in one.parts}
 
     def memories(self, tables: Tables) -> dict[str, str]:
         """See `Counting`."""
-        return {one.cards: one.memory for one in self.declared(tables)}
+        return {one.cards: one.memory for one in self._counted(tables)}
+
+    def _counted(self, tables: Tables) -> list[Resources]:
+        """Return the resources of cards that are counted, and of which each share has a part."""
+        return [one for one in self.declared(tables) if one.cards and one.memory]
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
         """See `Worded`."""
@@ -135,7 +139,7 @@ class SharedCards(
 
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
         """See `Accounts`."""
-        return account.overcommitted(cards)
+        return account.overcommitted(cards, self.rules.measures)
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """See `Bounds`."""
@@ -181,11 +185,11 @@ class SharedCards(
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """See `Shows`."""
-        return account.tally(cards)
+        return account.tally(cards, self.rules.measures)
 
     def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
         """See `Shows`."""
-        return account.described(assignment, cards)
+        return account.described(assignment, cards, self.rules.measures)
 
     def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
         """Return whole units of memory, cores and percent of the healthy cards."""
@@ -193,10 +197,10 @@ class SharedCards(
         memory_mib = sum([one.memory * one.kind.factor for one in healthy])
         cores_pct = sum([one.cores for one in healthy])
         found: dict[str, int] = {}
-        for one in self.declared(tables):
+        for one in self._counted(tables):
             found |= {one.memory: memory_mib // one.mib_per_unit, one.cores: cores_pct}
-            found |= {one.percentage: 100 * len(healthy)} if one.percentage else {}
-        return found
+            found |= {one.percentage: 100 * len(healthy)}
+        return {name: amount for name, amount in found.items() if name}
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
         """Return memory and cores on all cards at the pod's peak; the charges must be in MiB."""
@@ -209,11 +213,10 @@ class SharedCards(
         A part of a unit counts as a whole unit, so that many pods together do not exceed a quota.
         """
         found: dict[str, int] = {}
-        for one in self.declared(tables):
-            found |= {one.memory: -(-memory_mib // one.mib_per_unit), one.cores: cores_pct}
-            found |= {one.percentage: 0} if one.percentage else {}
-        return found
+        for one in self._counted(tables):
+            found |= {one.memory: -(-memory_mib // one.mib_per_unit), one.cores: cores_pct, one.percentage: 0}
+        return {name: amount for name, amount in found.items() if name}
 
     def budgeted(self, tables: Tables) -> tuple[str, ...]:
         """Return memory and cores."""
-        return tuple([name for one in self.declared(tables) for name in (one.memory, one.cores)])
+        return tuple([name for one in self._counted(tables) for name in (one.memory, one.cores) if name])

@@ -257,10 +257,10 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
         if refused is not None:
             return refused
     used_slots, used_cores = card.used_slots, card.used_cores
-    if used_slots >= fixed.slots:
-        return Reason.SLOTS
     if used_slots and request.order is not ANY_ORDER and order.is_exclusive(request.order):
         return Reason.BUSY
+    if used_slots >= fixed.slots:
+        return Reason.SLOTS
     if request.marks and card.marks:
         refused = rules.refuse(card, request)
         if refused is not None:
@@ -327,7 +327,8 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
             free = max(fixed.memory - card.used_memory, 0) * factor
             # A card that is cut gives only whole slices.
             free = min(free, slices.largest_free_mib(kind.layout, card.slices)) if kind.layout else free
-            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, "MiB", mib_per_unit=factor)
+            unit = ask.unit(rules.measures.unit)
+            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, unit, mib_per_unit=factor)
         case Reason.LAYOUT:
             free = slices.largest_free_mib(kind.layout, card.slices)
             return Shortfall(uuid, reason, wanted(ask, card) * factor, free, "MiB", _laid_out(card), factor)

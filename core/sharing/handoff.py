@@ -1,12 +1,27 @@
-"""Handing over by the node lock that HAMi's device plugins share."""
+"""Handing over by the node lock that HAMi's device plugins share, and by a time that orders pods."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final
 
 from core import hami_lock
 from core.model import Node, Pod
 from core.port.handoff import LockStep, LockWait
 from core.port.optional import Locking
 from core.tables import Tables
+
+# A plugin that is done writes 2^64-1; nothing that large is a time.
+_TIMES_END: Final = 2**62
+
+
+def later(times: Iterable[str], now: int) -> int:
+    """Return the first time after *now* and all *times*, as written; what cannot be read as a time does not count."""
+    latest = now
+    for text in times:
+        if text.isascii() and text.isdigit() and len(text) <= 19:
+            time = int(text)
+            if latest < time < _TIMES_END:
+                latest = time
+    return latest + 1
 
 
 class ByNodeLock(Locking):

@@ -19,7 +19,8 @@ class Ask(NamedTuple):
 
     container: its segment in an assignment. memory: in register units; percent: of a card's memory, 0 if *memory*
     counts. cores: percent of one card. initial: it ends before the containers after it start; sidecar: it starts among
-    those and stays.
+    those and stays. parts: the amounts of which this is the sum, if the plugin gives all containers of a pod the same
+    cards; container is 0 then.
     """
 
     container: int
@@ -29,6 +30,11 @@ class Ask(NamedTuple):
     cores: int
     initial: bool = False
     sidecar: bool = False
+    parts: tuple[int, ...] = ()
+
+    def unit(self, word: str) -> str:
+        """Return the unit *word* for people, with the addition that several containers are counted together."""
+        return f"{word} in all" if len(self.parts) > 1 else word
 
 
 class Weights(NamedTuple):
@@ -189,16 +195,26 @@ def relaxed(request: Request, reason: Reason, amount: int, mib_per_unit: int) ->
             return request._replace(modes=())
         case Reason.TYPE | Reason.UUID | Reason.INDEX | Reason.UNORDERED:
             return request._replace(selection=request.selection.without(reason))
+        case Reason.CORES:
+            return request._replace(asks=tuple([ask._replace(cores=min(ask.cores, amount)) for ask in request.asks]))
         case Reason.CARD_COUNT:
             asks = [ask._replace(number=min(ask.number, amount)) for ask in request.asks]
-        case Reason.CORES:
-            asks = [ask._replace(cores=min(ask.cores, amount)) for ask in request.asks]
         case _:
-            memory = amount // mib_per_unit
-            if not memory:
+            amount //= mib_per_unit
+            if not amount:
                 return None
             asks = [
-                ask._replace(memory=memory, percent=0) if ask.percent or ask.memory > memory else ask
+                ask._replace(memory=amount, percent=0) if ask.percent or ask.memory > amount else ask
                 for ask in request.asks
             ]
-    return request._replace(asks=tuple(asks))
+    if any(len(ask.parts) > amount for ask in asks):
+        return None
+    return request._replace(asks=tuple([ask._replace(parts=_parted(ask.parts, amount)) for ask in asks]))
+
+
+def _parted(parts: tuple[int, ...], amount: int) -> tuple[int, ...]:
+    """Return *parts* with the largest of them lowered, so that their sum is at most *amount*; none becomes 0."""
+    found: list[int] = []
+    for at, one in enumerate(sorted(parts)):
+        found.append(min(one, (amount - sum(found)) // (len(parts) - at)))
+    return tuple(found)

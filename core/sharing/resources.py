@@ -10,12 +10,12 @@ from core.port.cards import CardWish, Wording
 class Resources(NamedTuple):
     """The names for one kind of cards: how many *cards*, and of each *memory*, *cores* and *percentage* of its memory.
 
-    percentage: "" if the protocol has none. mib_per_unit: MiB per unit of *memory*.
+    A name is "" if the protocol has none. mib_per_unit: MiB per unit of *memory*.
     """
 
-    cards: str
-    memory: str
-    cores: str
+    cards: str = ""
+    memory: str = ""
+    cores: str = ""
     percentage: str = ""
     mib_per_unit: int = 1
 
@@ -28,7 +28,7 @@ class Resources(NamedTuple):
 @lru_cache(maxsize=64)
 def names_of(declared: tuple[Resources, ...]) -> frozenset[str]:
     """Return all names of *declared*; cached, because every pod needs them."""
-    return frozenset([name for one in declared for name in (one.cards, *one.parts)])
+    return frozenset([name for one in declared for name in (one.cards, *one.parts) if name])
 
 
 def worded(wish: CardWish, named: Resources) -> Wording:

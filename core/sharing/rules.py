@@ -6,7 +6,7 @@ from core.port.refusals import Reason
 from core.settings import Policy
 from core.sharing import order
 from core.sharing.account import Entry
-from core.sharing.card import Card
+from core.sharing.card import Card, Measures
 from core.sharing.order import Ranking
 from core.sharing.request import Order, Request
 
@@ -17,10 +17,12 @@ class Rules:
     Attributes:
         several: one container can get several slices of one card.
         by_position: the cards of a container are written by position, whatever their rank.
+        measures: what is counted of cards.
     """
 
     several: bool = False
     by_position: bool = False
+    measures: Measures = Measures()
 
     def refuse(self, card: Card, request: Request) -> Reason | None:
         """Return why *card* must not serve *request*, None if it may; called only if both have marks."""

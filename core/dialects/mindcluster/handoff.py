@@ -14,8 +14,8 @@ from core.dialects.mindcluster.requests import cores_of
 from core.errors import InvalidRequestError
 from core.model import Container, Pod
 from core.port.handoff import InFlight, Progress, Stamp
+from core.sharing.handoff import later
 
-_TIMES_END: Final = 2**62
 _NS_PER_S: Final = 1_000_000_000
 
 
@@ -26,14 +26,8 @@ def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
 
 def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
     """Above the time of every pod of the node that still waits for the plugin, and above now, in nanoseconds."""
-    latest = now_s * _NS_PER_S
-    for pod in pods:
-        text = pod.annotations.get(keys.PREDICATE_TIME, "")
-        if keys.ASSIGNED in pod.annotations and text.isascii() and text.isdigit() and len(text) <= 19:
-            time = int(text)
-            if latest < time < _TIMES_END:
-                latest = time
-    return latest + 1
+    waiting = [pod.annotations for pod in pods if keys.ASSIGNED in pod.annotations]
+    return later([notes.get(keys.PREDICATE_TIME, "") for notes in waiting], now_s * _NS_PER_S)
 
 
 def mark(cores: int) -> Hashable:

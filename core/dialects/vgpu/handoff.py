@@ -17,10 +17,10 @@ from core.model import Pod
 from core.names import MAX_POD_ANNOTATION_BYTES, SEGMENT_QUEUE
 from core.port.handoff import InFlight, Progress, Stamp
 from core.sharing.account import Assignment
+from core.sharing.handoff import later
 from core.sharing.request import Request
 
-# The plugin writes 2^64-1 when it is done; nothing that large is a time.
-_TIMES_END: Final = 2**62
+# What the plugin writes when it is done.
 _DONE_TIME: Final = str(2**64 - 1)
 # Dialect and version of what is kept back, then segments as in ``devices-to-allocate``, each at its container's place.
 _QUEUE_HEAD: Final = "vgpu/1 "
@@ -73,14 +73,7 @@ def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str |
 
 def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
     """Above the time of every pod of the node that has devices left to allocate, and above now."""
-    latest = now_s
-    for pod in pods:
-        text = pod.annotations.get(keys.TIME, "")
-        if text.isascii() and text.isdigit() and len(text) <= 19 and _is_open(pod):
-            time = int(text)
-            if latest < time < _TIMES_END:
-                latest = time
-    return latest + 1
+    return later([pod.annotations.get(keys.TIME, "") for pod in pods if _is_open(pod)], now_s)
 
 
 def confusable(request: Request) -> frozenset[Hashable]:
