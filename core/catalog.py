@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from core.cardless import Cardless
 from core.dialects.ascend_hami.dialect import DIALECT as ASCEND_HAMI
-from core.dialects.gpushare.memory import DIALECT as GPU_MEMORY
-from core.dialects.gpushare.number import DIALECT as GPU_NUMBER
+from core.dialects.gpushare.dialect import GPU_MEMORY, GPU_NUMBER
 from core.dialects.hami.dialect import DIALECT as HAMI
 from core.dialects.mindcluster.dialect import DIALECT as MINDCLUSTER
 from core.dialects.vgpu.dialect import DIALECT as VGPU

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from core.catalog import standard_catalog
-from core.dialects.gpushare import grammar
-from core.dialects.gpushare.cards import Assignment, Card, cards_of, held, take
-from core.dialects.gpushare.memory import GpuMemory
-from core.dialects.gpushare.number import GpuNumber
+from core.dialects.gpushare.cards import MAX_CARDS, MEMORY, NUMBER, capacity_of, cards_of
+from core.dialects.gpushare.dialect import GpuMemory, GpuNumber
+from core.dialects.gpushare.requests import readable_request, total_of
+from core.dialects.gpushare.usage import decode_gpu_index, encode_gpu_index, held
 from core.errors import InvalidRequestError
 from core.model import NodeName, Phase
 from core.names import GPU_INDEX
@@ -17,11 +17,14 @@ from core.port.cards import Placed
 from core.port.handoff import Stamp
 from core.port.refusals import Reason
 from core.settings import Policy, Settings
+from core.sharing.account import Assignment, take
+from core.sharing.card import Card
+from core.sharing.request import Request
 from core.tables import Tables
 from tests.conform.records import Record, demand, node_of, pod_of, same
 
-_MEMORY: Final = GpuMemory()
-_NUMBER: Final = GpuNumber()
+_PORTS: Final = {"memory": GpuMemory(), "number": GpuNumber()}
+_MODES: Final = {"memory": MEMORY, "number": NUMBER}
 _NODE: Final = "node-a"
 _NO_TABLES: Final = Tables()
 
@@ -33,7 +36,7 @@ def check_node(record: Record) -> None:
         demand(record.output is None or _impossible(record.input["node"]), "a node with cards is not read")
         return
     listed = record.input["node"]["metadata"].get("annotations", {}).get("volcano.sh/gpu-unhealthy-ids", "")
-    ours = [{"index": card.position, "memory": card.memory} for card in cards if card.fault is None]
+    ours = [{"index": one.fixed.position, "memory": one.fixed.memory} for one in cards if one.fixed.fault is None]
     sick = {piece.strip() for piece in listed.split(",")}
     demand(all(str(one["index"]) not in sick for one in ours), "S31: an unhealthy card is offered")
     if not record.defects and not any(piece != piece.strip() for piece in listed.split(",")):
@@ -43,28 +46,22 @@ def check_node(record: Record) -> None:
 def check_index(record: Record) -> None:
     """``index``: the cards that a pod's annotation names; upstream drops a list with one bad piece."""
     text = record.input["pod"]["metadata"].get("annotations", {}).get(GPU_INDEX)
-    found = grammar.decode_gpu_index(text) if text is not None else None
+    found = decode_gpu_index(text) if text is not None else None
     ours = None if found is None or found.unreadable else list(found.indices)
     same("indices", ours, record.output["indices"])
 
 
 def check_encode(record: Record) -> None:
     """``encode``: the annotation's text."""
-    same("value", grammar.encode_gpu_index(record.input["indices"]), record.output["value"])
+    same("value", encode_gpu_index(record.input["indices"]), record.output["value"])
 
 
 def check_requests(record: Record) -> None:
-    """``requests``: pod totals; what an API server would refuse may be refused."""
-    pod = pod_of(record.input["pod"])
-    try:
-        memory = grammar.total_of(pod, grammar.MEMORY_RESOURCE)
-        number = grammar.total_of(pod, grammar.NUMBER_RESOURCE)
-    except InvalidRequestError:
-        wrapped = min(record.output["memory"], record.output["number"]) < 0
-        demand(not record.reachable or wrapped, "a pod that an API server admits is refused")
-        return
-    if record.reachable:
-        out = record.output
+    """``requests``: pod totals, of what an API server admits; upstream's sums may wrap."""
+    out = record.output
+    if record.reachable and min(out["memory"], out["number"]) >= 0:
+        pod = pod_of(record.input["pod"])
+        memory, number = (total_of(pod, mode.resource) for mode in (MEMORY, NUMBER))
         same("totals", (memory, number), (out["memory"], out["number"]))
         modes = (out["has_request_memory_mode"], out["has_request_number_mode"])
         same("has request", (memory > 0, number > 0), modes)
@@ -88,7 +85,7 @@ def check_place(record: Record) -> None:
         return
     if "S30" not in record.defects or out.get("gpu_index_random"):
         finished = any(pod.get("status", {}).get("phase") in ("Succeeded", "Failed") for pod in given["pods"])
-        _same_usage("usage before", cards, out["usage_before"], count_pods=not finished)
+        _same_usage("usage before", cards, out["usage_before"], given["mode"], count_pods=not finished)
         same("fits", placed is not None, out["fits"] and "allocate_error" not in out)
         if placed is not None:
             same("gpu_index", _text(placed), out["gpu_index"])
@@ -112,18 +109,18 @@ def check_sequence(record: Record) -> None:
             live[meta["name"]] = {**op["pod"], "metadata": {**meta, "annotations": {GPU_INDEX: step["gpu_index"]}}}
     final = _used(given["node"], list(live.values()), mode)
     demand(final is not None, "the node is not read")
-    _same_usage("final usage", final or (), record.output["final_usage"])
+    _same_usage("final usage", final or (), record.output["final_usage"], mode)
 
 
 def _cards(node: Mapping[str, Any], mode: str) -> tuple[Card, ...] | None:
     """The cards of *node* in *mode*, forced: which of both modes a node offers is `offer`'s part."""
     try:
-        capacity = grammar.capacity_of(node_of(node))
+        capacity = capacity_of(node_of(node))
     except InvalidRequestError:
         return None
     if capacity is None or (mode == "memory" and capacity.memory is None):
         return None
-    return cards_of(capacity, mode)
+    return cards_of(capacity, _MODES[mode])
 
 
 def _impossible(node: Mapping[str, Any]) -> bool:
@@ -134,18 +131,17 @@ def _impossible(node: Mapping[str, Any]) -> bool:
                 return True
         except ValueError:
             continue
-    number = node["status"].get("capacity", {}).get(grammar.NUMBER_RESOURCE, "0")
-    return not number.isdigit() or int(number) > grammar.MAX_CARDS
+    number = node["status"].get("capacity", {}).get(NUMBER.resource, "0")
+    return not number.isdigit() or int(number) > MAX_CARDS
 
 
 def _used(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], mode: str) -> tuple[Card, ...] | None:
     cards = _cards(node, mode)
     if cards is None:
         return None
-    resource = grammar.MEMORY_RESOURCE if mode == "memory" else grammar.NUMBER_RESOURCE
     for found in pods:
         pod = pod_of(found, _NODE)
-        holds = held(pod, cards, resource)
+        holds = held(pod, cards, _MODES[mode])
         if holds is None or pod.phase in (Phase.SUCCEEDED, Phase.FAILED):
             continue
         if holds.closes:
@@ -154,16 +150,16 @@ def _used(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], mode: str)
     return cards
 
 
-def _request(pod: Mapping[str, Any], mode: str) -> grammar.Request | None:
-    resource = grammar.MEMORY_RESOURCE if mode == "memory" else grammar.NUMBER_RESOURCE
-    return grammar.readable_request(pod_of(pod), resource)
+def _request(pod: Mapping[str, Any], mode: str) -> Request | None:
+    found = readable_request(pod_of(pod), _MODES[mode])
+    return found if isinstance(found, Request) else None
 
 
 def _place(cards: tuple[Card, ...] | None, pod: Mapping[str, Any], mode: str) -> Placed[Assignment] | None:
     request = _request(pod, mode)
     if cards is None or request is None:
         return None
-    dialect = _MEMORY if mode == "memory" else _NUMBER
+    dialect = _PORTS[mode]
     placed = dialect.place(cards, request, Policy.INDEX)
     if placed is None:
         demand(bool(dialect.shortfalls(cards, request)), "refused without a reason")
@@ -175,22 +171,25 @@ def _place(cards: tuple[Card, ...] | None, pod: Mapping[str, Any], mode: str) ->
 
 def _text(placed: Placed[Assignment]) -> str:
     stamp = Stamp(node=NodeName(_NODE), now_s=1, order=2)
-    return _MEMORY.annotations(placed.assignment, stamp, _NO_TABLES)[GPU_INDEX]
+    return _PORTS["memory"].annotations(placed.assignment, stamp, _NO_TABLES)[GPU_INDEX]
 
 
-def _same_usage(what: str, cards: tuple[Card, ...], expected: Any, *, count_pods: bool = True) -> None:
+def _same_usage(what: str, cards: tuple[Card, ...], expected: Any, mode: str, *, count_pods: bool = True) -> None:
     """Compare usage; upstream goes on listing pods that have finished, though they hold nothing."""
     ours = [
         {
-            "index": card.position,
+            "index": card.fixed.position,
             "used_mem": card.used_memory,
-            "pods": card.pods,
-            "free_mem": max(card.memory - card.used_memory, 0),
+            "pods": card.used_slots,
+            "free_mem": max(card.fixed.memory - card.used_memory, 0),
         }
         for card in cards
-        if card.fault is None
+        if card.fixed.fault is None
     ]
-    compared = [key for key in ("index", "used_mem", "pods", "free_mem") if count_pods or key != "pods"]
+    compared = ["index"]
+    # The memory of cards that are sold whole is not looked at.
+    compared += ["used_mem", "free_mem"] if mode == "memory" else []
+    compared += ["pods"] if count_pods else []
     same(what, [{k: one[k] for k in compared} for one in ours], [{k: one[k] for k in compared} for one in expected])
 
 
@@ -210,14 +209,14 @@ def _properties(
     if request is None:
         demand(placed is None, "cards are given to a pod that asks for none")
         return
-    usable = [card for card in cards if card.fault is not Reason.UNHEALTHY]
+    usable = [card for card in cards if card.fixed.fault is not Reason.UNHEALTHY]
+    (ask,) = request.asks
+    wanted = ask.number
     if mode == "memory":
-        fitting = [c.position for c in usable if c.memory - c.used_memory >= request.total]
-        wanted = 1
+        fitting = [c.fixed.position for c in usable if c.fixed.memory - c.used_memory >= ask.memory]
     else:
-        fitting = [c.position for c in usable if not c.pods]
-        wanted = request.total
+        fitting = [c.fixed.position for c in usable if not c.used_slots]
     if placed is None:
         demand(len(fitting) < wanted, f"refused although {len(fitting)} cards fit")
         return
-    same("cards", list(placed.assignment.indices), fitting[:wanted])
+    same("cards", [one.slot for one in placed.assignment.entries], fitting[:wanted])

@@ -23,7 +23,8 @@ from core.configuration import (
     hami_map,
 )
 from core.dialects.ascend_hami import register as ascend_register
-from core.dialects.gpushare import grammar
+from core.dialects.gpushare import cards as gpushare_cards
+from core.dialects.gpushare import usage as gpushare_usage
 from core.dialects.mindcluster import holding
 from core.dialects.mindcluster import keys as mind_keys
 from core.dialects.vgpu import mig, pod_devices
@@ -288,8 +289,8 @@ TARGETS: Final[dict[str, Target]] = {
     "mig-slice": Target(read=_text(mig.decode_slice_id), seeds=(b"GPU-1[group1-0]",)),
     "ascend-register": Target(read=_text(lambda text: ascend_register.decode_register(text, "f")), seeds=(_NPUS,)),
     "ascend-devices": Target(read=_text(lambda text: decode_segments(text, "f")), seeds=(_ENTRY,)),
-    "gpu-index": Target(read=_text(grammar.decode_gpu_index), seeds=(b"0,1",)),
-    "gpu-unhealthy": Target(read=_text(grammar.decode_unhealthy), seeds=(b"0,1",)),
+    "gpu-index": Target(read=_text(gpushare_usage.decode_gpu_index), seeds=(b"0,1",)),
+    "gpu-unhealthy": Target(read=_text(gpushare_cards.decode_unhealthy), seeds=(b"0,1",)),
     "npu-assigned": Target(read=_text(holding.decode_assigned), seeds=(b"0-vir04_3c", b"0,1,2")),
     "npu-device": Target(read=_text(mind_keys.decode_device), seeds=(b"Ascend310P-2c-100-0", b"Ascend910-3")),
     "npu-base-names": Target(read=_text(mindcluster.decode_base_names), seeds=(b'{"Ascend310P-0":{"IP":"1"}}',)),

@@ -1,116 +1,109 @@
-"""The cards of a node under the share plugin, and what is in use on them; the same for both of its modes."""
+"""The cards of a node under the share plugin, which knows them by index alone.
 
-from collections.abc import Sequence
-from typing import NamedTuple
+Source: protocol reference, nvidia 1.5, 2.2, 2.3, with S30 and S31 done as they say.
+"""
 
-from core.dialects.gpushare.grammar import (
-    MEMORY_RESOURCE,
-    NUMBER_RESOURCE,
-    Capacity,
-    decode_gpu_index,
-    distinct,
-    readable_amounts,
-    readable_total,
-)
+from typing import Final, NamedTuple
+
 from core.errors import InvalidRequestError
-from core.model import Pod
-from core.names import GPU_INDEX
-from core.port.cards import Held
-from core.port.refusals import Reason
+from core.model import Node
+from core.names import GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES
+from core.port.cards import Offer
+from core.port.refusals import Complaint, Reason
+from core.settings import DialectName
+from core.sharing.card import Card, Fixed, Kind, shared
+from core.units import MAX_INT32, parse_amount, parse_count, parse_int64
+
+# No machine has more cards; a capacity beyond it is a mistake that would cost work.
+MAX_CARDS: Final = 1024
 
 
-class Kind(NamedTuple):
-    """What cards have in common that answer alike: protocol, and memory in the plugin's unit."""
+class Mode(NamedTuple):
+    """One of the plugin's two modes; resource: by which its cards are requested; label, word: the mode, for people."""
 
-    mode: str
-    memory: int
+    dialect: DialectName
+    resource: str
+    label: str
+    word: str
 
 
-class Card(NamedTuple):
-    """One card by its index, with how much of its memory and how many pods are on it.
+MEMORY: Final = Mode(DialectName("gpu_memory"), "volcano.sh/gpu-memory", "shared by memory", "memory")
+NUMBER: Final = Mode(DialectName("gpu_number"), "volcano.sh/gpu-number", "whole cards", "whole")
 
-    memory and used_memory are in the plugin's unit (MiB unless its factor says otherwise); fault: None if usable.
+
+class Capacity(NamedTuple):
+    """The number of a node's cards, the memory of each in the plugin's unit, and the indices of unhealthy ones.
+
+    memory is None if the node never ran the plugin's memory mode.
     """
 
-    position: int
-    kind: Kind
-    memory: int
-    fault: Reason | None
-    used_memory: int = 0
-    pods: int = 0
+    cards: int
+    memory: int | None
+    unhealthy: frozenset[int]
 
     @property
-    def title(self) -> str:
-        """How people are told of the card."""
-        return f"GPU {self.position}"
+    def sold_as(self) -> Mode:
+        """The mode of the node: cards with memory to share are not sold whole."""
+        return MEMORY if self.memory else NUMBER
 
 
-class Assignment(NamedTuple):
-    """The cards of one pod by index, ascending, and the memory it takes of each of them.
+def decode_unhealthy(text: str) -> frozenset[int]:
+    """Read ``gpu-unhealthy-ids``; pieces are trimmed (S31), and those that are no numbers name no card."""
+    found = [parse_int64(piece.strip()) for piece in set(text[:MAX_POD_ANNOTATION_BYTES].split(","))]
+    return frozenset([index for index in found if index is not None])
 
-    containers: how many containers the plugin must serve before the pod has all that it asked for.
+
+def capacity_of(node: Node) -> Capacity | None:
+    """Return what *node* says of its cards; None if it has none.
+
+    Raises:
+        InvalidRequestError: a figure is no quantity, negative, or too large.
     """
-
-    indices: tuple[int, ...]
-    memory: int
-    containers: int = 1
-
-
-def unit_of(reason: Reason) -> str:
-    """What a refused card is told in, beside amounts: its place among the node's cards."""
-    return "position" if reason is Reason.INDEX else ""
-
-
-def cards_of(capacity: Capacity, mode: str) -> tuple[Card, ...]:
-    """The cards of a node, nothing in use; unhealthy ones are there to be told of, not to be used."""
-    memory = capacity.memory or 0
-    kind = Kind(mode, memory)
-    return tuple(
-        Card(index, kind, memory, Reason.UNHEALTHY if index in capacity.unhealthy else None)
-        for index in range(capacity.cards)
+    text = node.capacity.get(NUMBER.resource)
+    cards = 0 if text is None else parse_count(text, f"capacity {NUMBER.resource}", MAX_CARDS)
+    if not cards:
+        return None
+    memory = node.capacity.get(MEMORY.resource)
+    return Capacity(
+        cards=cards,
+        memory=None if memory is None else parse_amount(memory, f"capacity {MEMORY.resource}") // cards,
+        unhealthy=decode_unhealthy(node.annotations.get(GPU_UNHEALTHY, "")),
     )
 
 
-def held(pod: Pod, cards: Sequence[Card], resource: str) -> Held[Assignment] | None:
-    """What bound *pod* holds by its ``gpu-index``; on a node without cards only if it asks for *resource*.
-
-    On the cards of one mode a pod of the other is counted too, which then closes them: see `core.ledger`. A piece that
-    cannot be read may mean any card: the rest counts, and the node is closed (nvidia 10.7).
-    """
-    text = pod.annotations.get(GPU_INDEX)
-    if not text:
-        return None
-    memory, number = readable_total(pod, MEMORY_RESOURCE), readable_total(pod, NUMBER_RESOURCE)
-    asked = {MEMORY_RESOURCE: memory, NUMBER_RESOURCE: number}
-    if not asked[resource] and not (cards and (memory or number)):
-        return None
-    containers = max(1, len(readable_amounts(pod, MEMORY_RESOURCE)) or len(readable_amounts(pod, NUMBER_RESOURCE)))
+def offer(node: Node, mode: Mode) -> Offer[Card] | Complaint | None:
+    """Return the cards of *node*; None if it has none, or sells them in the other mode: no card is sold twice."""
     try:
-        found = decode_gpu_index(text)
+        capacity = capacity_of(node)
     except InvalidRequestError as error:
-        return Held(assignment=Assignment((), memory, containers), closes=f"pod {pod.key}: {error}")
-    closes = f"pod {pod.key}: annotation {GPU_INDEX} is '{text[:64]}', which may mean any card; delete the pod"
-    return Held(
-        assignment=Assignment(distinct(found.indices), memory, containers),
-        closes=closes if found.unreadable else "",
+        return Complaint(dialect=mode.dialect, field=error.field, problem=f"found {error.found}; {error.remedy}")
+    return None if capacity is None or capacity.sold_as is not mode else Offer(cards=cards_of(capacity, mode))
+
+
+def cards_of(capacity: Capacity, mode: Mode) -> tuple[Card, ...]:
+    """Return the cards of a node, nothing in use; a card that is sold whole counts as 1, and holds one share."""
+    memory, slots = (1, 1) if mode is NUMBER else (capacity.memory or 0, MAX_INT32)
+    kind = shared(Kind(mode.word, (), "", memory))
+    return tuple(
+        [Card(_fixed(index, mode, kind, slots, index in capacity.unhealthy)) for index in range(capacity.cards)]
     )
 
 
-def take(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-    """The cards after *assignment* is in use on them; indices that do not exist count nowhere."""
-    return _moved(cards, assignment, 1)
+def _fixed(index: int, mode: Mode, kind: Kind, slots: int, unhealthy: bool) -> Fixed:
+    return Fixed(
+        uuid=name_of(index),
+        position=index,
+        slots=slots,
+        memory=kind.memory,
+        cores=kind.cores,
+        words=(),
+        label=mode.label,
+        kind=kind,
+        fault=Reason.UNHEALTHY if unhealthy else None,
+        problem="the device plugin says that it is unhealthy" if unhealthy else "",
+    )
 
 
-def give_back(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-    """The cards after *assignment* is given back; undoes `take` exactly."""
-    return _moved(cards, assignment, -1)
-
-
-def _moved(cards: tuple[Card, ...], assignment: Assignment, sign: int) -> tuple[Card, ...]:
-    after = list(cards)
-    for index in assignment.indices:
-        # A node lists all its cards, so that an index is a place in the tuple.
-        if 0 <= index < len(after):
-            position, kind, memory, fault, used_memory, pods = after[index]
-            after[index] = Card(position, kind, memory, fault, used_memory + sign * assignment.memory, pods + sign)
-    return tuple(after)
+def name_of(index: int) -> str:
+    """Return the name of a card among those of its node."""
+    return f"GPU {index}"

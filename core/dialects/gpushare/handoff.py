@@ -10,14 +10,17 @@ Source: protocol reference, nvidia 2.2 steps 8 to 11, 2.9, 5.3.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
-from core.dialects.gpushare.cards import Assignment
-from core.dialects.gpushare.grammar import ASSIGNED, PREDICATE_TIME, amount_of, encode_gpu_index
-from core.errors import InvalidRequestError
-from core.model import Container, Phase, Pod
+from core.dialects.gpushare.requests import amounts_of
+from core.dialects.gpushare.usage import encode_gpu_index
+from core.model import Phase, Pod
 from core.names import GPU_INDEX, SEGMENT_QUEUE
 from core.port.handoff import InFlight, Progress, Stamp
+from core.sharing.account import Assignment
+from core.sharing.handoff import later
+from core.sharing.request import Request
 
-_TIMES_END: Final = 2**62
+PREDICATE_TIME: Final = "volcano.sh/predicate-time"
+ASSIGNED: Final = "volcano.sh/gpu-assigned"
 _NS_PER_S: Final = 1_000_000_000
 _ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
 # Dialect and version, then how many containers are to be served after the present one.
@@ -27,9 +30,10 @@ _OPEN: Final = "false"
 
 def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
     """What the Binding must carry: the cards, and the time that orders pods, in nanoseconds."""
-    found = {GPU_INDEX: encode_gpu_index(assignment.indices), PREDICATE_TIME: str(stamp.order)}
-    if assignment.containers > 1:
-        found[SEGMENT_QUEUE] = f"{_QUEUE_HEAD}{assignment.containers - 1}"
+    indices = [one.slot for one in assignment.entries]
+    found = {GPU_INDEX: encode_gpu_index(indices), PREDICATE_TIME: str(stamp.order)}
+    if assignment.segments > 1:
+        found[SEGMENT_QUEUE] = f"{_QUEUE_HEAD}{assignment.segments - 1}"
     return found
 
 
@@ -53,44 +57,33 @@ def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str |
 
 def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
     """Above the time of every pod of the node that still waits for the plugin, and above now, in nanoseconds."""
-    latest = now_s * _NS_PER_S
-    for pod in pods:
-        text = pod.annotations.get(PREDICATE_TIME, "")
-        if text.isascii() and text.isdigit() and len(text) <= 19 and not is_assigned(pod):
-            time = int(text)
-            if latest < time < _TIMES_END:
-                latest = time
-    return latest + 1
+    return later([pod.annotations.get(PREDICATE_TIME, "") for pod in pods if not _is_assigned(pod)], now_s * _NS_PER_S)
 
 
-def is_assigned(pod: Pod) -> bool:
+def _is_assigned(pod: Pod) -> bool:
     """Whether the plugin has answered for *pod*."""
     return pod.annotations.get(ASSIGNED, _OPEN) != _OPEN
 
 
-def mark(resource: str, amount: int) -> Hashable:
-    """What the plugin knows a container by: the exact amount it asks for."""
-    return (resource, amount)
+def confusable(request: Request, resource: str) -> frozenset[Hashable]:
+    """What the plugin could mistake a pod with *request* by: the exact amount of a container."""
+    return _marks(resource, request.asks[0].parts)
+
+
+def _marks(resource: str, amounts: Sequence[int]) -> frozenset[Hashable]:
+    return frozenset([(resource, amount) for amount in amounts])
 
 
 def in_flight(pod: Pod, resource: str) -> InFlight | None:
     """*pod* as the plugin sees it: pending on a node, not yet assigned; by every amount of its containers."""
-    amounts = {amount for one in pod.containers if (amount := _amount(one, resource)) > 0}
+    amounts = amounts_of(pod, resource)
     if not amounts or not pod.node_name:
         return None
     if pod.finished or pod.status_reason == _ADMISSION_ERROR:
         # The plugin passes over such pods by itself: there is nothing to clear.
         return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=frozenset())
-    if is_assigned(pod) or pod.started or pod.phase is not Phase.PENDING:
+    if _is_assigned(pod) or pod.started or pod.phase is not Phase.PENDING:
         return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset())
     # Also while it is being deleted: kubelet may be asking for it just now, and the plugin, which passes over it, would
     # serve the next pod of that amount in its place.
-    marks = frozenset(mark(resource, amount) for amount in amounts)
-    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=marks)
-
-
-def _amount(container: Container, resource: str) -> int:
-    try:
-        return amount_of(container, resource)
-    except InvalidRequestError:
-        return 0
+    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=_marks(resource, amounts))

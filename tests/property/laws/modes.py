@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
-from core.dialects.gpushare.memory import GpuMemory
-from core.dialects.gpushare.number import GpuNumber
+from core.dialects.gpushare.dialect import GpuMemory, GpuNumber
 from core.dialects.hami.dialect import Hami
 from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.templates import TEMPLATES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.dialects.gpushare.memory import GpuMemory
+from core.dialects.gpushare.dialect import GpuMemory
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
 from core.model import Container, NodeName, Phase, Pod, PodUid

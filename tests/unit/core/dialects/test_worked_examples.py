@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from core.dialects.gpushare import grammar
-from core.dialects.gpushare.memory import GpuMemory
-from core.dialects.gpushare.number import GpuNumber
+from core.dialects.gpushare import requests
+from core.dialects.gpushare.dialect import GpuMemory, GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import readable_request
 from core.model import Node, NodeName
@@ -170,7 +169,7 @@ def test_a_share_example_is_placed_as_the_reference_wants_it(example):
             held = dialect.held(held_pod, cards, config)
             assert held is not None
             cards = dialect.take(cards, held.assignment)
-        request = grammar.readable_request(pod_json(step, {}), DIALECTS[example["device"]].resource)
+        request = requests.readable_request(pod_json(step, {}), dialect.mode)
         placed = dialect.place(cards, request, Policy.INDEX)
         if want.get("fit") is False:
             assert placed is None
