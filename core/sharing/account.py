@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from core.port.cards import CardShare, Tally
 from core.port.refusals import Reason
 from core.sharing import slices as _slices
-from core.sharing.card import HAMI_CORE, MIG, Card, Measures
+from core.sharing.card import HAMI_CORE, MIG, Card, Measures, with_fault
 from core.sharing.slices import UNKNOWN, Slice
 
 _Item = TypeVar("_Item", str, Slice)
@@ -17,7 +17,8 @@ class Entry(NamedTuple):
     """One container's share of one card.
 
     slot: where the card was in the node's cards, a hint only. memory: as written, charge: what the card loses, both in
-    register units. slice, profile: of MIG, None and "" without.
+    register units. slice: of MIG, None without; profile: the name of the slice or template, "" without. counted: what
+    else the card loses.
     """
 
     slot: int
@@ -28,12 +29,13 @@ class Entry(NamedTuple):
     charge: int
     slice: Slice | None = None
     profile: str = ""
+    counted: tuple[int, ...] = ()
 
 
 class Charge(NamedTuple):
     """What one card loses to a pod at its peak.
 
-    slot: as in `Entry`. marks: as in `Card`. unread: entries that do not say what they take.
+    slot: as in `Entry`. marks, counted: as in `Card`. unread: entries that do not say what they take.
     """
 
     slot: int
@@ -44,36 +46,52 @@ class Charge(NamedTuple):
     slices: tuple[Slice, ...] = ()
     marks: tuple[str, ...] = ()
     unread: int = 0
+    counted: tuple[int, ...] = ()
 
 
 class Assignment(NamedTuple):
-    """What one pod holds on one node: entries by container, charges by card; segments: containers on the wire."""
+    """What one pod holds on one node: entries by container, charges by card; segments: containers on the wire.
+
+    type: the type of the cards, for protocols with other keys for each; "" for those with the same.
+    """
 
     segments: int
     entries: tuple[Entry, ...]
     charges: tuple[Charge, ...]
+    type: str = ""
 
 
 class _Use:
     """What containers that run together take of one card."""
 
-    __slots__ = ("cores", "memory", "slots")
+    __slots__ = ("cores", "counted", "memory", "slots")
 
     def __init__(self) -> None:
         self.slots = 0
         self.memory = 0
         self.cores = 0
+        self.counted: tuple[int, ...] = ()
 
     def add(self, entry: Entry, times: int) -> None:
         self.slots += times
         self.memory += times * entry.charge
         self.cores += times * entry.cores
+        if entry.counted:
+            self.counted = _sum(self.counted, entry.counted, times)
 
     def rise(self, other: "_Use") -> None:
         """Become at least *other*."""
         self.slots = max(self.slots, other.slots)
         self.memory = max(self.memory, other.memory)
         self.cores = max(self.cores, other.cores)
+        if other.counted:
+            here = self.counted or other.counted
+            self.counted = tuple([max(one, another) for one, another in zip(here, other.counted, strict=True)])
+
+
+def _sum(one: tuple[int, ...], other: tuple[int, ...], times: int) -> tuple[int, ...]:
+    """Return *one*, () for nothing, and *times* *other*."""
+    return tuple([a + times * b for a, b in zip(one or (0,) * len(other), other, strict=True)])
 
 
 def assigned(
@@ -83,6 +101,7 @@ def assigned(
     marks: tuple[str, ...] = (),
     unread: Sequence[tuple[int, str]] = (),
     *,
+    card_type: str = "",
     is_started: bool = False,
 ) -> Assignment:
     """Return the assignment of *entries*, with what cards lose to it.
@@ -93,14 +112,25 @@ def assigned(
         ending: the containers that end before the others start.
         marks: what the pod puts on each card on which it has a share.
         unread: (slot, uuid) of the card of each entry that does not say what it takes.
+        card_type: see `Assignment`.
         is_started: the containers in *ending* have ended.
     """
     if not (ending or unread) and (len(entries) == 1 or len({one.uuid for one in entries}) == len(entries)):
         each = [
-            Charge(one.slot, one.uuid, 1, one.charge, one.cores, () if one.slice is None else (one.slice,), marks)
+            Charge(
+                one.slot,
+                one.uuid,
+                1,
+                one.charge,
+                one.cores,
+                () if one.slice is None else (one.slice,),
+                marks,
+                0,
+                one.counted,
+            )
             for one in entries
         ]
-        return Assignment(segments, tuple(entries), tuple(sorted(each)))
+        return Assignment(segments, tuple(entries), tuple(sorted(each)), card_type)
     slots: dict[str, int] = {uuid: slot for slot, uuid in unread}
     peaks: dict[str, _Use] = {uuid: _Use() for _, uuid in unread}
     running: dict[str, _Use] = {}
@@ -132,10 +162,11 @@ def assigned(
             tuple(sorted(cut.get(uuid, ()))),
             marks if use.slots else (),
             names.count(uuid),
+            use.counted,
         )
         for uuid, use in peaks.items()
     ]
-    return Assignment(segments, tuple(entries), tuple(sorted(charges)))
+    return Assignment(segments, tuple(entries), tuple(sorted(charges)), card_type)
 
 
 def _slices_of(entries: Sequence[Entry], ending: Collection[int]) -> dict[str, list[Slice]]:
@@ -154,25 +185,15 @@ def _slices_of(entries: Sequence[Entry], ending: Collection[int]) -> dict[str, l
 
 def take(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
     """Return the cards with *assignment* in use; cards that are gone do not count."""
-    after = list(cards)
-    for charge in assignment.charges:
-        slot = _slot(after, charge)
-        if slot >= 0:
-            card = after[slot]
-            after[slot] = Card(
-                card.fixed,
-                card.used_slots + charge.slots,
-                card.used_memory + charge.memory,
-                card.used_cores + charge.cores,
-                _with(card.slices, charge.slices) if charge.slices else card.slices,
-                _with(card.marks, charge.marks) if charge.marks else card.marks,
-                card.unread + charge.unread,
-            )
-    return tuple(after)
+    return _changed(cards, assignment, 1)
 
 
 def give_back(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
     """Return the cards without *assignment*; undoes `take` exactly."""
+    return _changed(cards, assignment, -1)
+
+
+def _changed(cards: tuple[Card, ...], assignment: Assignment, sign: int) -> tuple[Card, ...]:
     after = list(cards)
     for charge in assignment.charges:
         slot = _slot(after, charge)
@@ -180,12 +201,13 @@ def give_back(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ..
             card = after[slot]
             after[slot] = Card(
                 card.fixed,
-                card.used_slots - charge.slots,
-                card.used_memory - charge.memory,
-                card.used_cores - charge.cores,
-                _without(card.slices, charge.slices) if charge.slices else card.slices,
-                _without(card.marks, charge.marks) if charge.marks else card.marks,
-                card.unread - charge.unread,
+                card.used_slots + sign * charge.slots,
+                card.used_memory + sign * charge.memory,
+                card.used_cores + sign * charge.cores,
+                _items(card.slices, charge.slices, sign) if charge.slices else card.slices,
+                _items(card.marks, charge.marks, sign) if charge.marks else card.marks,
+                card.unread + sign * charge.unread,
+                _sum(card.counted, charge.counted, sign) if card.counted and charge.counted else card.counted,
             )
     return tuple(after)
 
@@ -201,7 +223,7 @@ def with_slices(cards: tuple[Card, ...], entries: Sequence[Entry]) -> tuple[Card
 
 def cut(card: Card, taken: Slice) -> Card:
     """Return *card* with one more slice."""
-    return card._replace(slices=_with(card.slices, (taken,)))
+    return card._replace(slices=_items(card.slices, (taken,), 1))
 
 
 def _slot(cards: list[Card], charge: Charge) -> int:
@@ -211,20 +233,24 @@ def _slot(cards: list[Card], charge: Charge) -> int:
     return next((slot for slot, card in enumerate(cards) if card.fixed.uuid == charge.uuid), -1)
 
 
-def _with(items: tuple[_Item, ...], more: tuple[_Item, ...]) -> tuple[_Item, ...]:
-    if not items:
-        return more
-    grown = list(items)
-    for item in more:
-        insort(grown, item)
-    return tuple(grown)
+def _items(items: tuple[_Item, ...], change: tuple[_Item, ...], sign: int) -> tuple[_Item, ...]:
+    """Return *items*, sorted, with those of *change*, or without them if *sign* is negative."""
+    if sign > 0 and not items:
+        return change
+    found = list(items)
+    for item in change:
+        if sign > 0:
+            insort(found, item)
+        else:
+            found.remove(item)
+    return tuple(found)
 
 
-def _without(items: tuple[_Item, ...], fewer: tuple[_Item, ...]) -> tuple[_Item, ...]:
-    left = list(items)
-    for item in fewer:
-        left.remove(item)
-    return tuple(left)
+def set_aside(cards: Sequence[Card], entries: Sequence[Entry]) -> tuple[Card, ...]:
+    """Return *cards*, where those of *entries* take nothing of the other containers of the pod."""
+    taken = {one.slot for one in entries}
+    problem = "another container of the pod takes it"
+    return tuple([with_fault(card, Reason.BUSY, problem) if slot in taken else card for slot, card in enumerate(cards)])
 
 
 def fullness(cards: Sequence[Card], entries: Sequence[Entry]) -> float:
@@ -263,7 +289,13 @@ def overcommitted(cards: Sequence[Card], measures: Measures) -> tuple[str, ...]:
             unit = measures.unit
             found.append(f"{fixed.uuid} holds {card.used_memory * factor} {unit} of {fixed.memory * factor} {unit}")
         if card.used_cores > fixed.cores and not _slices.have_cores(fixed.kind.layout):
-            found.append(f"{fixed.uuid} holds {card.used_cores} % of its {fixed.cores} % cores")
+            unit = fixed.kind.unit
+            total = f"of its {fixed.cores} % cores" if unit == "%" else f"of {fixed.cores}"
+            found.append(f"{fixed.uuid} holds {card.used_cores} {unit} {total}")
+        if (templates := fixed.kind.templates) is not None:
+            for used, most, unit in zip(card.counted, templates.counted, templates.units, strict=True):
+                if used > most > 0:
+                    found.append(f"{fixed.uuid} holds {used} {unit} of {most}")
         if card.used_slots > fixed.slots:
             found.append(f"{fixed.uuid} holds {card.used_slots} shares of {fixed.slots}")
         if card.slices and _slices.conflicting(card.slices):
@@ -285,7 +317,7 @@ def _tallied(card: Card, measures: Measures) -> Tally:
         used=card.used_memory * kind.factor,
         total=fixed.memory * kind.factor,
         unit=measures.unit,
-        cores_pct=card.used_cores if measures.cores and kind.mode != MIG else None,
+        cores_pct=card.used_cores if measures.cores and kind.unit == "%" and kind.mode != MIG else None,
         note=fixed.problem or (kind.mode if kind.serves and kind.mode != HAMI_CORE else ""),
         mode=kind.mode,
         healthy=fixed.fault is None,
@@ -310,7 +342,7 @@ def _described(entry: Entry, factor: int | None, measures: Measures) -> CardShar
         _slices.card_id(entry.uuid, entry.slice),
         _share(entry, factor or 1, measures),
         amount,
-        entry.cores if measures.cores and entry.slice is None else None,
+        entry.cores if measures.cores and entry.slice is None and not entry.profile else None,
         entry.uuid,
     )
 
@@ -321,4 +353,6 @@ def _share(entry: Entry, factor: int, measures: Measures) -> str:
         if entry.charge == entry.memory and entry.profile:
             return f"{share} as {entry.profile} at {entry.slice.start}"
         share += f" in a slice of {entry.charge * factor} MiB" + (f" ({entry.profile})" if entry.profile else "")
+    elif entry.profile:
+        return f"{share} as {entry.profile}"
     return f"{share}, {entry.cores} % cores" if entry.cores else share

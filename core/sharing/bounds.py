@@ -9,6 +9,7 @@ from core.sharing import order, slices
 from core.sharing.card import Card, Kind, Sliced
 from core.sharing.request import EVEN, Ask, Request
 from core.sharing.rules import Rules
+from core.sharing.slices import Profile
 
 
 def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
@@ -29,11 +30,17 @@ def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
             continue
         if not used_slots:
             idle += 1
-        # If all cores are promised, nothing is left, even for requests without cores.
-        spare = fixed.cores - card.used_cores
-        if used_slots >= fixed.slots or spare <= 0 or (card.slices and slices.conflicting(card.slices)):
-            continue
         kind, free = fixed.kind, fixed.memory - used_memory
+        spare = fixed.cores - card.used_cores
+        if kind.templates is not None:
+            # A template may need nothing of what else is counted.
+            at = kind.templates.scarce
+            spare = max(spare if at < 0 else kind.templates.counted[at] - card.counted[at], 0)
+        elif spare <= 0:
+            # If all cores are promised, nothing is left, even for requests without cores.
+            continue
+        if used_slots >= fixed.slots or (card.slices and slices.conflicting(card.slices)):
+            continue
         times = 1
         if kind.layout:
             free, times = _free_slices(rules, card)
@@ -77,9 +84,18 @@ def _hole(card: Card) -> Hole:
     if card.slices and slices.conflicting(card.slices):
         is_open = False
     free = fixed.memory - card.used_memory if is_open else 0
-    rounded = bool(kind.layout) and slices.have_cores(kind.layout)
-    spare_pct = 100 if rounded else (fixed.cores - card.used_cores) * 100 // max(fixed.cores, 1)
-    return Hole(kind, free, fixed.memory, spare_pct)
+    return Hole(kind, free, fixed.memory, _spare_pct(card))
+
+
+def _spare_pct(card: Card) -> int:
+    """Return how much is left of what the card shares beside memory."""
+    fixed, kind = card.fixed, card.fixed.kind
+    if card.counted and kind.templates is not None:
+        totals = zip(kind.templates.counted, card.counted, strict=True)
+        return min([100, *[(total - used) * 100 // total for total, used in totals if total]])
+    if kind.layout and slices.have_cores(kind.layout):
+        return 100
+    return (fixed.cores - card.used_cores) * 100 // max(fixed.cores, 1)
 
 
 def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
@@ -88,6 +104,8 @@ def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
         return _want_of_sliced(rules, request, kind)
     if not isinstance(kind, Kind) or not kind.serves_any(request.modes):
         return None
+    if request.type and request.type != kind.type:
+        return None
     if request.selection is not ANY_CARD and not request.selection.accepts_type(type_words(kind.type)):
         return None
     needs = [part(ask, kind, kind.memory) for ask in request.asks]
@@ -95,7 +113,12 @@ def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
     least = min(needs)
     if least > kind.memory + kind.slack:
         return None
-    spare = min([ask.cores for ask in request.asks])
+    templates = kind.templates
+    if templates is None or templates.scarce < 0:
+        spare = min([ask.cores for ask in request.asks])
+    else:
+        at = templates.scarce
+        spare = min([cut.counted[at] if (cut := template(ask, kind)) is not None else 0 for ask in request.asks])
     asked = sum([ask.number for ask in request.asks])
     charge, times = max(needs), asked
     if kind.layout:
@@ -130,9 +153,18 @@ def part(ask: Ask, kind: Kind, memory: int) -> int:
     """
     if not ask.percent:
         return ask.memory
+    if (cut := template(ask, kind)) is not None:
+        return cut.charge
     if ask.percent == 100 and kind.layout:
         return min(memory, slices.largest_mib(kind.layout) // kind.factor)
     return memory * ask.percent // 100 or 1
+
+
+def template(ask: Ask, kind: Kind) -> Profile | None:
+    """Return the template by which *ask* is cut on a card of *kind*; None without one."""
+    if ask.profile is None or kind.templates is None:
+        return None
+    return kind.templates.whole if ask.percent else ask.profile
 
 
 def bounded(request: Request, policy: Policy) -> bool:

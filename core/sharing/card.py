@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from core.port.refusals import PASSING, Reason
 from core.selection import Words
-from core.sharing.slices import Layout, Slice
+from core.sharing.slices import Layout, Slice, Templates
 
 # Sharing modes: the library in the container limits it; the card is cut into MIG instances.
 HAMI_CORE: Final = "hami-core"
@@ -29,7 +29,8 @@ class Kind(NamedTuple):
 
     mode: the sharing mode; serves: the values of a mode that these cards serve, () for any. type: as registered.
     memory: in register units of *factor* MiB. cores: percent. slack: by how much a layout's slices exceed the
-    memory, 0 if they do not.
+    memory, 0 if they do not. templates: None if shares are not cut by templates. unit: of cores, for people. module: so
+    many cards, at positions next to each other, are allocated as a whole. ringed: each card is in a ring.
     """
 
     mode: str
@@ -40,9 +41,13 @@ class Kind(NamedTuple):
     factor: int = 1
     layout: Layout = ()
     slack: int = 0
+    templates: Templates | None = None
+    unit: str = "%"
+    module: int = 1
+    ringed: bool = False
 
     def __hash__(self) -> int:
-        """Return a hash without the layouts, which are large and follow from the type."""
+        """Return a hash without layouts and templates, which are large and follow from the type."""
         return hash((self.mode, self.serves, self.type, self.memory, self.cores))
 
     def serves_any(self, modes: tuple[str, ...]) -> bool:
@@ -69,7 +74,8 @@ class Fixed:
     position: its index for users and in assignments. slots: how many shares it can hold. memory: in register units of
     the kind's factor. cores: percent of one card. label: its type for people. fault: why it accepts nothing, None if it
     does; problem: the same for people, or what else they should know. ordered: whether *position* will mean the same
-    card later. numa: its NUMA node. links: scores of its links to other cards, by their uuids.
+    card later. numa: its NUMA node. links: scores of its links to other cards, by their uuids. ring: the ring of cards
+    that it is in, where the kind has rings.
     """
 
     uuid: str
@@ -85,6 +91,7 @@ class Fixed:
     ordered: bool = True
     numa: int = 0
     links: tuple[tuple[str, int], ...] = ()
+    ring: int = 0
 
 
 class Card(NamedTuple):
@@ -92,7 +99,7 @@ class Card(NamedTuple):
 
     slices: MIG slices in use. marks: words of its holders that may exclude other pods, once per holder. Both are
     sorted, so the order of takes does not matter. unread: the number of entries that name this card without an amount;
-    with any, it accepts nothing new.
+    with any, it accepts nothing new. counted: what is in use of all that the kind's templates count.
     """
 
     fixed: Fixed
@@ -102,6 +109,7 @@ class Card(NamedTuple):
     slices: tuple[Slice, ...] = ()
     marks: tuple[str, ...] = ()
     unread: int = 0
+    counted: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=1 << 10)
@@ -121,8 +129,8 @@ def healed(card: Card) -> Card:
     return found if found.fixed.ordered else found._replace(fixed=replace(found.fixed, ordered=True))
 
 
-def at_best(card: Card) -> Card:
-    """Return *card* as healthy and in service, with the same name as its like on other nodes.
+def at_best(card: Card, at: int) -> Card:
+    """Return *card*, the one at *at*, as healthy and in service, with the same name as its like on other nodes.
 
     An unusable card keeps its id, because the id may be the reason.
     """
@@ -131,4 +139,4 @@ def at_best(card: Card) -> Card:
         return found
     if found.fixed.fault is Reason.CORDONED:
         found = with_fault(found, None, "")
-    return found._replace(fixed=replace(found.fixed, uuid=f"card {found.fixed.position}", links=()))
+    return found._replace(fixed=replace(found.fixed, uuid=f"card {at}", links=()))

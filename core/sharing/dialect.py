@@ -114,7 +114,7 @@ class SharedCards(
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """See `Typical`."""
-        return tuple([_card.at_best(one) for one in cards])
+        return tuple([_card.at_best(one, at) for at, one in enumerate(cards)])
 
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """See `Places`."""
@@ -181,7 +181,7 @@ class SharedCards(
 
     def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
         """See `PackingByCard`."""
-        return fit.alone(cards, request, slot)
+        return fit.alone(self.rules, cards, request, slot)
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """See `Shows`."""

@@ -4,7 +4,6 @@ Source: protocol reference, nvidia 3.3 to 3.6, 3.13; hami 4.3 to 4.8.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from core.port.cards import Hole, Placed
@@ -49,9 +48,9 @@ def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy)
         if isinstance(picks, _Stuck):
             return None
         entries = [one for pick in sorted(picks, key=_container_of) for one in pick.entries]
-    assignment = account.assigned(request.segments, entries, _ending(request), request.marks)
+    assignment = account.assigned(request.segments, entries, _ending(request), request.marks, card_type=request.type)
     if bounds.bounded(request, policy):
-        return Placed(assignment, account.fullness(cards, entries))
+        return Placed(assignment, rules.fullness(cards, entries))
     return Placed(assignment, rules.score(cards, entries, request, policy))
 
 
@@ -74,18 +73,18 @@ def left(rules: Rules, card: Card, request: Request) -> Hole | None:
     return bounds.holes(account.take((card,), taken))[0]
 
 
-def alone(cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+def alone(rules: Rules, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
     """Return what *request*, which is for one card, gets of the card at *slot*, which takes it."""
     entry = _entry(slot, cards[slot], request.asks[0])
-    assignment = account.assigned(request.segments, [entry], _ending(request), request.marks)
-    return Placed(assignment, account.fullness(cards, [entry]))
+    assignment = account.assigned(request.segments, [entry], _ending(request), request.marks, card_type=request.type)
+    return Placed(assignment, rules.fullness(cards, [entry]))
 
 
 def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy) -> list[_Pick] | _Stuck:
     """Return cards for all containers: those that run together side by side, each that ends beside earlier sidecars.
 
     Slices are made one after the other and stay, so the slices of all containers are side by side; an init container
-    uses those of another container that asks for the same (HN-21).
+    uses those of another container that asks for the same (HN-21). Some protocols keep containers apart (ascend D-8).
     """
     rank = rules.ranking(request.order, policy)
     if len(request.asks) == 1:
@@ -95,16 +94,19 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
     picks: list[_Pick] = []
     filled = tuple(cards)
     for ask in request.asks:
-        lent = _lent(picks, ask) if ask.initial else None
+        lent = _lent(rules, picks, ask) if ask.initial else None
         if lent is not None:
             picks.append(_Pick(ask, lent, lent=True))
             continue
-        seen = _during_start(filled, _beside(cards, picks, ask)) if ask.initial else filled
+        waits = ask.initial and not rules.apart
+        seen = _during_start(filled, _beside(cards, picks, ask)) if waits else filled
         entries = _pick(rules, seen, ask, request, rank)
         if entries is None:
             return _Stuck(ask, seen)
         picks.append(_Pick(ask, entries))
-        if ask.initial:
+        if rules.apart:
+            filled = account.set_aside(filled, entries)
+        elif ask.initial:
             filled = account.with_slices(filled, entries)
         else:
             # Without its marks: a pod does not exclude itself from its own cards.
@@ -130,32 +132,40 @@ def _during_start(filled: Sequence[Card], beside: Sequence[Card]) -> tuple[Card,
     )
 
 
-def _lent(picks: Sequence[_Pick], ask: Ask) -> list[Entry] | None:
+def _lent(rules: Rules, picks: Sequence[_Pick], ask: Ask) -> list[Entry] | None:
     for pick in picks:
+        other = pick.ask
         # A container with lent slices has them from another one, which is in *picks* too.
-        if pick.lent or _outlasts(pick.ask, ask) or not _asks_alike(pick.ask, ask):
+        if pick.lent or _outlasts(other, ask) or not _asks_alike(other, ask):
             continue
-        if all(one.slice is not None for one in pick.entries):
-            return [one._replace(container=ask.container) for one in pick.entries]
+        if (
+            other.number >= ask.number
+            if rules.apart
+            else other.number == ask.number and all(one.slice is not None for one in pick.entries)
+        ):
+            return [one._replace(container=ask.container) for one in pick.entries[: ask.number]]
     return None
 
 
 def _asks_alike(one: Ask, other: Ask) -> bool:
-    return one._replace(container=0, initial=False, sidecar=False) == other._replace(
-        container=0, initial=False, sidecar=False
-    )
+    """Return whether both ask for the same share of each of their cards."""
+    return _share_of(one) == _share_of(other)
+
+
+def _share_of(ask: Ask) -> Ask:
+    return ask._replace(container=0, number=0, initial=False, sidecar=False)
 
 
 def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank: Ranking) -> list[Entry] | None:
     if ask.number == 1 and (request.order is ANY_ORDER or not order.is_linked(request.order)):
         return _best(rules, cards, ask, request, rank)
-    fitting = [
+    ranked = [
         (rank(slot, card), slot)
         for slot, card in enumerate(cards)
         if not _is_short(card, ask) and refusal(rules, card, ask, request) is None
     ]
-    fitting.sort()
-    groups = _groups(cards, [slot for _, slot in fitting], bound=request.order.bound)
+    ranked.sort()
+    groups = rules.groups(cards, ranked, request)
     # Cards of a node that is cut are not chosen by their links (HN-14).
     if order.is_linked(request.order) and not any(card.fixed.kind.mode == MIG for card in cards):
         groups = _best_linked(cards, groups, ask, request)
@@ -182,13 +192,6 @@ def _best(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank:
         if (chosen < 0 or ranked < least) and refusal(rules, card, ask, request) is None:
             least, chosen = ranked, slot
     return [_entry(chosen, cards[chosen], ask)] if chosen >= 0 else None
-
-
-def _groups(cards: Sequence[Card], slots: list[int], *, bound: bool) -> list[list[int]]:
-    """Return all *slots*, or those of each NUMA node by themselves, in the order in which they are tried."""
-    if not bound:
-        return [slots]
-    return [list(group) for _, group in groupby(slots, key=lambda slot: cards[slot].fixed.numa)]
 
 
 def _best_linked(cards: Sequence[Card], groups: Iterable[list[int]], ask: Ask, request: Request) -> list[list[int]]:
@@ -225,6 +228,10 @@ def _collected(
 
 def _entry(slot: int, card: Card, ask: Ask) -> Entry:
     fixed, kind = card.fixed, card.fixed.kind
+    cut = bounds.template(ask, kind)
+    if cut is not None:
+        memory = cut.charge
+        return Entry(slot, fixed.uuid, ask.container, memory, ask.cores, memory, None, cut.name, cut.counted)
     need = wanted(ask, card)
     if kind.layout:
         chosen = slices.choose(kind.layout, card.slices, need * kind.factor)
@@ -243,6 +250,8 @@ def wanted(ask: Ask, card: Card) -> int:
 def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | None:
     """Return why *card* cannot take *ask*; None if it can."""
     fixed, kind = card.fixed, card.fixed.kind
+    if request.type and request.type != kind.type:
+        return Reason.TYPE
     if fixed.fault is not None:
         return fixed.fault
     if card.unread:
@@ -261,8 +270,8 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
         return Reason.BUSY
     if used_slots >= fixed.slots:
         return Reason.SLOTS
-    if request.marks and card.marks:
-        refused = rules.refuse(card, request)
+    if ask.profile is not None or (request.marks and card.marks):
+        refused = rules.refuse(card, ask, request)
         if refused is not None:
             return refused
     need = ask.memory if not ask.percent else wanted(ask, card)
@@ -274,13 +283,25 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
         return Reason.CORES
     if used_slots and cores == total == 100:
         return Reason.EXCLUSIVE
-    if not cores and used_cores == total:
+    if not cores and used_cores == total and total:
         return Reason.PROMISED
     if card.slices and slices.conflicting(card.slices):
         return Reason.UNUSABLE
     if kind.layout and slices.choose(kind.layout, card.slices, need * kind.factor) is None:
         return Reason.LAYOUT
+    if card.counted and ask.profile is not None and lacking(card, ask) >= 0:
+        return Reason.TEMPLATE
     return None
+
+
+def lacking(card: Card, ask: Ask) -> int:
+    """Return which of the counted figures of *card* is too small for the template of *ask*; -1 if none is."""
+    templates, cut = card.fixed.kind.templates, bounds.template(ask, card.fixed.kind)
+    if templates is not None and cut is not None and cut.counted:
+        for at, (total, used, more) in enumerate(zip(templates.counted, card.counted, cut.counted, strict=True)):
+            if total and used + more > total:
+                return at
+    return -1
 
 
 def _has_slice(card: Card, need: int) -> bool:
@@ -302,18 +323,17 @@ def shortfalls(rules: Rules, cards: Sequence[Card], request: Request) -> tuple[S
 
 def _shortfalls(rules: Rules, stuck: _Stuck, request: Request) -> tuple[Shortfall, ...]:
     found: list[Shortfall] = []
-    fitting: dict[int, int] = {}
-    for card in stuck.cards:
+    fitting: list[tuple[Rank, int]] = []
+    for slot, card in enumerate(stuck.cards):
         reason = refusal(rules, card, stuck.ask, request)
         if reason is None:
-            group = card.fixed.numa if request.order.bound else 0
-            fitting[group] = fitting.get(group, 0) + 1
+            fitting.append(((0.0,), slot))
         else:
             found.append(_shortfall(rules, card, stuck.ask, request, reason))
     if fitting or not found:
         # Some cards fit, but not as many as one container wants.
-        where = "of one NUMA node" if request.order.bound else ""
-        most = max(fitting.values(), default=0)
+        most = max([len(group) for group in rules.groups(stuck.cards, fitting, request)], default=0)
+        where = rules.together(stuck.cards, request)
         found.insert(0, Shortfall("", Reason.CARD_COUNT, stuck.ask.number, most, "cards", where))
     return tuple(found)
 
@@ -322,6 +342,9 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
     fixed, kind = card.fixed, card.fixed.kind
     uuid, factor = fixed.uuid, kind.factor
     spare = max(fixed.cores - card.used_cores, 0)
+    special = rules.shortfall(card, ask, request, reason)
+    if special is not None:
+        return special
     match reason:
         case Reason.MEMORY:
             free = max(fixed.memory - card.used_memory, 0) * factor
@@ -333,13 +356,13 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
             free = slices.largest_free_mib(kind.layout, card.slices)
             return Shortfall(uuid, reason, wanted(ask, card) * factor, free, "MiB", _laid_out(card), factor)
         case Reason.CORES:
-            return Shortfall(uuid, reason, ask.cores, spare, "%")
+            return Shortfall(uuid, reason, ask.cores, spare, kind.unit)
         case Reason.EXCLUSIVE:
-            return Shortfall(uuid, reason, ask.cores, spare, "%", "needs a card of its own")
+            return Shortfall(uuid, reason, ask.cores, spare, kind.unit, "needs a card of its own")
         case Reason.PROMISED:
             return Shortfall(uuid, reason, detail="all of its cores are promised to the pods there")
         case Reason.BUSY:
-            return Shortfall(uuid, reason, detail="the pod needs a card that no other pod uses")
+            return Shortfall(uuid, reason, detail=fixed.problem or "the pod needs a card that no other pod uses")
         case Reason.SLOTS:
             return Shortfall(uuid, reason, 1, max(fixed.slots - card.used_slots, 0), "shares")
         case Reason.MODE:
@@ -352,7 +375,7 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
         case Reason.UNUSABLE:
             return Shortfall(uuid, reason, detail=fixed.problem or _unusable(card))
         case _:
-            return Shortfall(uuid, reason, detail=rules.detail(reason, request) or fixed.problem)
+            return Shortfall(uuid, reason, detail=fixed.problem)
 
 
 def _unusable(card: Card) -> str:

@@ -83,6 +83,16 @@ def score(card: Card, weights: Weights) -> float:
     )
 
 
+def in_groups(cards: Sequence[Card], slots: Sequence[int], order: Order) -> list[list[int]]:
+    """Return *slots*, or those of each NUMA node by themselves if all cards must be of one."""
+    if not order.bound:
+        return [list(slots)]
+    groups: dict[int, list[int]] = {}
+    for slot in slots:
+        groups.setdefault(cards[slot].fixed.numa, []).append(slot)
+    return list(groups.values())
+
+
 class Linked(NamedTuple):
     """Cards in the order in which they are tried, and how good their links are."""
 

@@ -9,6 +9,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.refusals import Reason, Violation
 from core.selection import ANY_CARD, CardSelection
+from core.sharing.slices import Profile
 from core.units import MAX_INT32, parse_count
 
 _Read = TypeVar("_Read")
@@ -20,7 +21,8 @@ class Ask(NamedTuple):
     container: its segment in an assignment. memory: in register units; percent: of a card's memory, 0 if *memory*
     counts. cores: percent of one card. initial: it ends before the containers after it start; sidecar: it starts among
     those and stays. parts: the amounts of which this is the sum, if the plugin gives all containers of a pod the same
-    cards; container is 0 then.
+    cards; container is 0 then. profile: the template by which the share is cut, None without; then *memory* is its
+    charge, or *percent* is 100 and the template is `slices.WHOLE`.
     """
 
     container: int
@@ -31,6 +33,7 @@ class Ask(NamedTuple):
     initial: bool = False
     sidecar: bool = False
     parts: tuple[int, ...] = ()
+    profile: Profile | None = None
 
     def unit(self, word: str) -> str:
         """Return the unit *word* for people, with the addition that several containers are counted together."""
@@ -68,7 +71,7 @@ class Request(NamedTuple):
     """Everything that a pod asks of the cards of one node; asks: containers, then sidecars, then init containers.
 
     segments: how many containers the assignment has. modes: the accepted sharing modes, () for any. marks: what the pod
-    puts on its cards (see `Card`), and may avoid on others.
+    puts on its cards (see `Card`), and may avoid on others. type: the only type of cards that serves it, "" for any.
     """
 
     asks: tuple[Ask, ...]
@@ -77,6 +80,7 @@ class Request(NamedTuple):
     modes: tuple[str, ...] = ()
     order: Order = ANY_ORDER
     marks: tuple[str, ...] = ()
+    type: str = ""
 
 
 class Figures:
@@ -131,15 +135,19 @@ class Place(NamedTuple):
     sidecar: bool = False
 
 
+def containers_of(pod: AnyPod) -> tuple[tuple[str, Container], ...]:
+    """Return the containers of *pod* by segment, init containers first, each after its role for people."""
+    inits = [("init container", one) for one in pod.init_containers]
+    return (*inits, *[("container", one) for one in pod.containers])
+
+
 def places_of(pod: AnyPod, violations: list[Violation]) -> list[Place]:
     """Return the containers of *pod* by segment, init containers first; their figures add to *violations*."""
-    places = [
-        Place(Figures(one, "init container", violations), at, not one.sidecar, one.sidecar)
-        for at, one in enumerate(pod.init_containers)
+    inits = len(pod.init_containers)
+    return [
+        Place(Figures(one, role, violations), at, at < inits and not one.sidecar, at < inits and one.sidecar)
+        for at, (role, one) in enumerate(containers_of(pod))
     ]
-    offset = len(places)
-    places += [Place(Figures(one, "container", violations), offset + at) for at, one in enumerate(pod.containers)]
-    return places
 
 
 def selection_of(annotations: Mapping[str, str], use: str, avoid: str, violations: list[Violation]) -> CardSelection:

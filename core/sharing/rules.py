@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from core.port.refusals import Reason
+from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
-from core.sharing import order
+from core.sharing import account, order
 from core.sharing.account import Entry
 from core.sharing.card import Card, Measures
-from core.sharing.order import Ranking
-from core.sharing.request import Order, Request
+from core.sharing.order import Rank, Ranking
+from core.sharing.request import Ask, Order, Request
 
 
 class Rules:
@@ -18,25 +18,43 @@ class Rules:
         several: one container can get several slices of one card.
         by_position: the cards of a container are written by position, whatever their rank.
         measures: what is counted of cards.
+        apart: the containers of a pod get different cards; an init container can use those of another container.
     """
 
     several: bool = False
     by_position: bool = False
     measures: Measures = Measures()
+    apart: bool = False
 
-    def refuse(self, card: Card, request: Request) -> Reason | None:
-        """Return why *card* must not serve *request*, None if it may; called only if both have marks."""
-        del card, request
+    def refuse(self, card: Card, ask: Ask, request: Request) -> Reason | None:
+        """Return why *card* must not serve *ask*, None if it may; called if both have marks, or *ask* a template."""
+        del card, ask, request
         return None
 
-    def detail(self, reason: Reason, request: Request) -> str:
-        """Return a text for people on why `refuse` returned *reason*."""
-        del reason, request
-        return ""
+    def shortfall(self, card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall | None:
+        """Return why *card* refused *ask* for *reason*; None to say it as all dialects do."""
+        del card, ask, request, reason
+        return None
+
+    def groups(self, cards: Sequence[Card], ranked: Sequence[tuple[Rank, int]], request: Request) -> list[list[int]]:
+        """Return the slots of cards that fit in the order in which they are tried; one container has those of a group.
+
+        *ranked*: the slots with their ranks, in order.
+        """
+        return order.in_groups(cards, [slot for _, slot in ranked], request.order)
+
+    def together(self, cards: Sequence[Card], request: Request) -> str:
+        """Return a text for people on which cards can be one container's; "" if any can."""
+        del cards
+        return "of one NUMA node" if request.order.bound else ""
 
     def ranking(self, wanted: Order, policy: Policy) -> Ranking:
         """Return how cards compare."""
         return order.ranking(wanted, policy)
+
+    def fullness(self, cards: Sequence[Card], entries: Sequence[Entry]) -> float:
+        """Return the score of a node on which a request gets *entries*, if free amounts bound it; see `Want`."""
+        return account.fullness(cards, entries)
 
     def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
         """Return the score of a node on which *request* gets *entries*, if free amounts do not bound it."""

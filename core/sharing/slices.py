@@ -1,7 +1,8 @@
-"""Layouts of MIG: which slices a card can be cut into, and which slice a share gets.
+"""Which slices a card can be cut into, and which slice a share gets.
 
-A layout is a list of groups, of which a card has one at a time. Volcano's plugin has several groups of numbered
-positions; HAMi's has one group of places that may overlap. Source: protocol reference, nvidia 3.6; hami 1.9, 4.7.
+A layout of MIG is a list of groups, of which a card has one at a time. Volcano's plugin has several groups of numbered
+positions; HAMi's has one group of places that may overlap. Templates have no places: the share alone decides. Source:
+protocol reference, nvidia 3.6; hami 1.9, 4.7; ascend 4.3.
 """
 
 from itertools import pairwise
@@ -25,13 +26,15 @@ class Profile(NamedTuple):
 
     places: where it can be, in the order in which they are tried. cores: percent of the card's cores that come with the
     slice. If None, the assignment has the memory and cores that the pod asks for, otherwise those of the slice.
+    counted: what else the card loses, see `Templates`.
     """
 
     name: str
     memory_mib: int
     charge: int
-    places: tuple[Slice, ...]
+    places: tuple[Slice, ...] = ()
     cores: int | None = None
+    counted: tuple[int, ...] = ()
 
 
 class Group(NamedTuple):
@@ -42,6 +45,25 @@ class Group(NamedTuple):
 
 
 Layout = tuple[Group, ...]
+
+
+class Templates(NamedTuple):
+    """Slices that depend on the share alone, whatever else is in use on a card.
+
+    profiles: for a part of a card, in ascending memory; whole: for all of it. counted: how much the card has of
+    everything that profiles count beside memory, 0 of what nobody counts; units: names for these. scarce: which of
+    these bounds what fits beside memory, -1 if the cores do.
+    """
+
+    profiles: tuple[Profile, ...]
+    whole: Profile
+    counted: tuple[int, ...] = ()
+    units: tuple[str, ...] = ()
+    scarce: int = -1
+
+
+# The slice of a request for all of a card; which one that is depends on the card.
+WHOLE: Final = Profile("", 0, 0)
 
 
 class Chosen(NamedTuple):

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core.dialects.ascend_hami.usage import Assignment
 from core.port.cards import Placed
 from core.settings import Policy
+from core.sharing.account import Assignment
 from core.tables import AscendChip, Tables
 from tests.conform.records import Record, demand, same, same_score
 

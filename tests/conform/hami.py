@@ -25,6 +25,7 @@ from core.settings import Policy
 from core.sharing import order
 from core.sharing.card import Card
 from core.sharing.request import Request
+from core.sharing.wire import wire_text
 from core.tables import HamiTable, Tables
 from core.units import MAX_INT32
 from core.wire.entries import Unread, Written
@@ -300,7 +301,7 @@ class _Answered:
         same(f"{self.name} fits", self.placed is not None, told["fits"])
         if self.placed is None or "segments" not in told:
             return
-        text = usage.wire_text(self.placed.assignment)
+        text = wire_text(self.placed.assignment, keys.NVIDIA)
         same(f"{self.name} text", _filled(text), _encoded(told["segments"]))
         if self.record.output.get("chosen") == self.name and "annotations" in self.record.output:
             self._check_annotations(self.record.output["annotations"])

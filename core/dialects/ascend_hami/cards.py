@@ -1,9 +1,7 @@
-"""The chips of a node in the HAMi protocol, what is in use on them, and the templates that cut them."""
+"""The chips of a node in the HAMi protocol, and the templates that cut them."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.register import NO_CHARACTER, Record, decode_register
@@ -13,95 +11,37 @@ from core.names import MAX_REGISTERED_CARDS
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName
-from core.tables import AscendChip, Tables
+from core.sharing.card import Card, Fixed, Kind, shared, with_fault
+from core.sharing.slices import Profile, Templates
+from core.tables import AscendChip, AscendTemplate, Tables
 from core.units import parse_amount, with_article
 
 _NAME = DialectName("ascend_hami")
 # What separates entries and fields of an assignment; no device can be named with these.
 _SYNTAX: Final = frozenset(",:;" + NO_CHARACTER)
-# A soft node shares its chips' cores by percent, whatever the chip.
-_PERCENT: Final = 100
+_REPEATED: Final = (
+    "its id is in several registers; remove the one of the device plugin that does not run there any more"
+)
 
 
-class Cut(NamedTuple):
-    """What one share takes of a chip: memory in MiB, the template's name ("" without one), AI cores and AI CPUs."""
-
-    memory_mib: int
-    template: str = ""
-    ai_core: int = 0
-    ai_cpu: int = 0
+# The name of the template of all of a chip, which the plugin does not cut.
+WHOLE_CHIP: Final = "the whole chip"
 
 
-NOTHING: Final = Cut(0)
-
-
-class Kind(NamedTuple):
-    """What chips have in common that answer alike: type, memory, the cut of all of it, soft slicing, rings.
-
-    ai_core, ai_cpu: what a chip has of them by the tables, 0 where these do not say: then nobody counts them.
-    """
-
-    word: str
-    memory: int
-    whole: Cut
-    soft: bool
-    ringed: bool
-    ai_core: int
-    ai_cpu: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
-    """All of a chip that does not change as it fills.
-
-    slots: how many shares it may hold. memory in MiB. cores: what its cores are shared out of (percent on a soft
-    node, else AI cores). network: its ring, None where the node has no rings. whole: the cut of one who asks for no
-    memory. fault: why the chip takes nothing, None if it does; problem: the same for people. templates: the cuts that
-    are less than all of it, ascending.
-    """
-
-    uuid: str
-    position: int
-    word: str
-    slots: int
-    memory: int
-    cores: int
-    network: int | None
-    soft: bool
-    ai_core: int
-    ai_cpu: int
-    whole: Cut
-    kind: Kind
-    fault: Reason | None
-    problem: str
-    templates: tuple[Cut, ...]
-
-
-class Card(NamedTuple):
-    """One chip and what is in use on it.
-
-    cuts: shares in template mode, whole chips included; the other shares are soft. unread: entries that name this
-    chip but do not say how much of it they take; while there are any it takes nothing new.
-    """
-
-    fixed: Fixed
-    used_slots: int = 0
-    used_memory: int = 0
-    used_cores: int = 0
-    used_ai_core: int = 0
-    used_ai_cpu: int = 0
-    cuts: int = 0
-    unread: int = 0
-
-
-def trim(chip: AscendChip, memory_mib: int) -> Cut | None:
+def trim(chip: AscendChip, memory_mib: int) -> Profile | None:
     """*memory_mib* rounded up to a template, to the whole chip, or None above its capacity (ascend 4.3, H-3)."""
-    for template in chip.templates:
-        if memory_mib <= template.memory_mib:
-            return Cut(template.memory_mib, template.name, template.ai_core, template.ai_cpu)
-    if memory_mib <= chip.capacity_mib:
-        return Cut(chip.allocatable_mib, "", chip.ai_core, chip.ai_cpu)
-    return None
+    for one in chip.templates:
+        if memory_mib <= one.memory_mib:
+            return _template(one)
+    return _whole(chip) if memory_mib <= chip.capacity_mib else None
+
+
+def _template(one: AscendTemplate) -> Profile:
+    return Profile(one.name, one.memory_mib, one.memory_mib, counted=(one.ai_core, one.ai_cpu))
+
+
+def _whole(chip: AscendChip) -> Profile:
+    return Profile(WHOLE_CHIP, chip.allocatable_mib, chip.allocatable_mib, counted=(chip.ai_core, chip.ai_cpu))
 
 
 def chips_of(tables: Tables) -> tuple[AscendChip, ...]:
@@ -139,27 +79,15 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
             complaints.append(Complaint(dialect=_NAME, field=f"allocatable {keys.NPU_CORE}", problem=_clash(node)))
     if not cards:
         return complaints[0] if complaints else None
-    cards = _told_apart(cards)
+    # A chip in the registers of several types would be sold once for each, and what is held could not be told apart.
+    count = Counter([card.fixed.uuid for card in cards])
+    cards = [card if count[card.fixed.uuid] == 1 else with_fault(card, Reason.UNUSABLE, _REPEATED) for card in cards]
     complaints += [
         Complaint(dialect=_NAME, field=f"card {quoted(card.fixed.uuid)}", problem=card.fixed.problem)
         for card in cards
         if card.fixed.fault is Reason.UNUSABLE
     ]
     return Offer(cards=tuple(cards), complaints=tuple(complaints))
-
-
-def _told_apart(cards: Sequence[Card]) -> list[Card]:
-    """*cards*, where those take nothing whose id stands in the registers of several types.
-
-    They are one chip, which would be sold once for each register, and what is held could not be told apart.
-    """
-    count = Counter(card.fixed.uuid for card in cards)
-    return [card if count[card.fixed.uuid] == 1 else _set_aside(card) for card in cards]
-
-
-def _set_aside(card: Card) -> Card:
-    problem = "its id is in several registers; remove the one of the device plugin that does not run there any more"
-    return card._replace(fixed=replace(card.fixed, fault=Reason.UNUSABLE, problem=problem))
 
 
 def soft_node(node: Node, tables: Tables) -> bool:
@@ -170,54 +98,65 @@ def soft_node(node: Node, tables: Tables) -> bool:
 
 def cards_of(records: tuple[Record, ...], chip: AscendChip, *, soft: bool) -> tuple[Card, ...]:
     """The chips of *records*, nothing in use; of records with one id the last counts (ascend 10.3)."""
-    by_id = {record.uuid: record for record in records}
+    found = sorted({record.uuid: record for record in records}.values(), key=lambda one: one.position)
     # Rings mean something only where every device says which one it is in (ascend 4.6).
-    ringed = chip.common_word.startswith(keys.RINGED_PREFIX) and all(one.network is not None for one in by_id.values())
-    kinds: dict[int, Kind] = {}
-    templates = tuple(Cut(one.memory_mib, one.name, one.ai_core, one.ai_cpu) for one in chip.templates)
-    cards: list[Card] = []
-    for record in sorted(by_id.values(), key=lambda one: one.position):
-        whole = trim(chip, record.memory_mib)
-        kind = kinds.setdefault(
-            record.memory_mib,
-            Kind(chip.common_word, record.memory_mib, whole or NOTHING, soft, ringed, chip.ai_core, chip.ai_cpu),
+    ringed = chip.common_word.startswith(keys.RINGED_PREFIX) and all(one.network is not None for one in found)
+    kinds = {memory_mib: _kind(chip, memory_mib, soft, ringed) for memory_mib in {one.memory_mib for one in found}}
+    return tuple([_card(record, chip, kinds[record.memory_mib]) for record in found])
+
+
+def _kind(chip: AscendChip, memory_mib: int, soft: bool, ringed: bool) -> Kind:
+    # On a soft node memory and cores are shared out, and AI cores and AI CPUs are not.
+    counted = () if soft else (chip.ai_core, chip.ai_cpu)
+    templates = Templates(
+        profiles=tuple([_template(one) for one in chip.templates]),
+        whole=trim(chip, memory_mib) or Profile(WHOLE_CHIP, memory_mib, memory_mib),
+        counted=counted,
+        units=("AI cores", "AI CPUs") if counted else (),
+        # AI CPUs are scarcer, where anybody says how many there are.
+        scarce=max([at for at, total in enumerate(counted) if total], default=-1),
+    )
+    mode = keys.SOFT_MODE if soft else keys.TEMPLATE_MODE
+    return shared(
+        Kind(
+            mode=mode,
+            serves=(mode,),
+            type=chip.common_word,
+            memory=memory_mib,
+            templates=templates,
+            unit="%" if soft else "AI cores",
+            module=keys.MODULE if chip.paired else 1,
+            ringed=ringed,
         )
-        fault, problem = _fault(record, chip, whole)
-        cards.append(
-            Card(
-                Fixed(
-                    uuid=record.uuid,
-                    position=record.position,
-                    word=chip.common_word,
-                    slots=record.slots,
-                    memory=record.memory_mib,
-                    cores=record.cores,
-                    network=record.network if ringed else None,
-                    soft=soft,
-                    ai_core=chip.ai_core,
-                    ai_cpu=chip.ai_cpu,
-                    whole=whole or NOTHING,
-                    kind=kind,
-                    fault=fault,
-                    problem=problem,
-                    templates=templates,
-                )
-            )
-        )
-    return tuple(cards)
+    )
 
 
-def cores_total(fixed: Fixed, *, soft: bool) -> int:
-    """What cores are shared out of: percent for soft shares, else what the register says (ascend 4.4)."""
-    return _PERCENT if soft else fixed.cores
+def _card(record: Record, chip: AscendChip, kind: Kind) -> Card:
+    soft = kind.mode == keys.SOFT_MODE
+    fault, problem = _fault(record, chip)
+    fixed = Fixed(
+        uuid=record.uuid,
+        position=record.position,
+        slots=record.slots,
+        memory=record.memory_mib,
+        # Soft shares have percent of the cores, whatever the register says (ascend 4.4).
+        cores=100 if soft else record.cores,
+        words=(),
+        label=chip.common_word,
+        kind=kind,
+        fault=fault,
+        problem=problem,
+        ring=(record.network or 0) if kind.ringed else 0,
+    )
+    return Card(fixed, counted=() if soft else (0, 0))
 
 
-def _fault(record: Record, chip: AscendChip, whole: Cut | None) -> tuple[Reason | None, str]:
+def _fault(record: Record, chip: AscendChip) -> tuple[Reason | None, str]:
     if not record.uuid or not _SYNTAX.isdisjoint(record.uuid):
         return Reason.UNUSABLE, f"its id {quoted(record.uuid)} cannot be written into an assignment"
     if record.type != chip.common_word:
         return Reason.UNUSABLE, f"its type is {quoted(record.type)}, not {chip.common_word}"
-    if record.memory_mib <= 0 or whole is None:
+    if record.memory_mib <= 0 or trim(chip, record.memory_mib) is None:
         return (
             Reason.UNUSABLE,
             f"its memory of {record.memory_mib} MiB is not that of {with_article(chip.common_word)}; "
@@ -226,13 +165,6 @@ def _fault(record: Record, chip: AscendChip, whole: Cut | None) -> tuple[Reason 
     if not record.healthy:
         return Reason.UNHEALTHY, "the device plugin does not say that it is healthy"
     return None, ""
-
-
-def unnamed(card: Card, at: int) -> Card:
-    """*card*, the one at *at*, as chips like it on other nodes are; an id that cannot be used is kept."""
-    if card.fixed.fault is Reason.UNUSABLE:
-        return card
-    return card._replace(fixed=replace(card.fixed, uuid=f"chip {at}"))
 
 
 def _refused(node: Node, chip: AscendChip) -> str:

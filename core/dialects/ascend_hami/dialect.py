@@ -5,45 +5,33 @@ from typing import Final
 
 from core import hami_lock
 from core.dialects.ascend_hami import cards as _cards
-from core.dialects.ascend_hami import fit, handoff, keys, requests, usage, warnings
-from core.dialects.ascend_hami.cards import Card
-from core.dialects.ascend_hami.requests import Request
-from core.dialects.ascend_hami.usage import Assignment
+from core.dialects.ascend_hami import handoff, keys, requests, usage, warnings
+from core.dialects.ascend_hami.rules import AscendRules, want
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
+from core.port.cards import CardWish, Held, Offer, Tally, Want, Wording
 from core.port.handoff import InFlight, Stamp
-from core.port.optional import (
-    Furnishing,
-    Metering,
-    Packing,
-    PackingByCard,
-    Reading,
-    Typical,
-)
-from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.optional import Furnishing, Reading
+from core.port.refusals import Complaint, Reason, Violation
 from core.port.spec import DialectSpec
 from core.settings import DialectName, Policy
-from core.sharing.dialect import Declared, HealingByFault
+from core.sharing.account import Assignment
+from core.sharing.card import Card, Kind
+from core.sharing.dialect import SharedCards
 from core.sharing.handoff import ByNodeLock
+from core.sharing.request import Request
 from core.sharing.resources import Resources, worded
 from core.tables import AscendChip, Tables
 from core.warnings import AdmissionWarning
 
+# What people see of how a chip is shared.
+_NOTES: Final = {keys.SOFT_MODE: "soft slicing", keys.TEMPLATE_MODE: ""}
 
-class AscendHami(
-    ByNodeLock,
-    Declared,
-    Furnishing[Request],
-    Reading[Request],
-    HealingByFault[Card],
-    Typical[Card],
-    Metering[Card, Assignment],
-    Packing[Card, Request],
-    PackingByCard[Card, Request, Assignment],
-):
+
+class AscendHami(SharedCards, ByNodeLock, Furnishing[Request], Reading[Request]):
     """`Dialect` and `Locking` of core.port for Ascend chips handed over by the HAMi device plugin."""
 
     name: DialectName = DialectName("ascend_hami")
+    rules = AscendRules()
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         """Return the names of each chip type."""
@@ -81,88 +69,37 @@ class AscendHami(
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
 
-    def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """*cards* if all were well, named by their places."""
-        return tuple(_cards.unnamed(card, at) for at, card in enumerate(self.healed(cards)))
-
-    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
-        """The chips that *request* gets under *policy*, or None."""
-        return fit.place(cards, request, policy)
-
-    def shortfalls(self, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
-        """Why `place` answers None, chip by chip with numbers."""
-        return fit.shortfalls(cards, request)
+    def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
+        """None: they tell the chips of one node apart, and no more."""
+        del cards
+        return ()
 
     def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request*, no container asking for more than *amount* of what *reason* counts."""
-        return fit.relaxed(cards, request, reason, amount)
-
-    def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-        """The cards after *assignment* is in use on them."""
-        return usage.take(cards, assignment)
-
-    def give_back(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-        """The cards after *assignment* is given back."""
-        return usage.give_back(cards, assignment)
-
-    def room(self, cards: Sequence[Card]) -> NodeRoom:
-        """What bounds need to know of a node's chips."""
-        return usage.room(cards)
-
-    def width(self, request: Request) -> int:
-        """How many different chips of one node *request* needs at once."""
-        return fit.width(request)
+        return requests.relaxed(cards, request, reason, amount)
 
     def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
         """What *request* asks of chips of *kind*; None if such a chip can never serve it."""
-        del policy
-        return fit.want(request, kind)
-
-    def bounded(self, request: Request, policy: Policy) -> bool:
-        """Whether `want` bounds the score by free amounts."""
-        return fit.bounded(request, policy)
-
-    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
-        """With `bounded` False: the highest score that a node with *idle* idle chips can reach."""
-        return fit.idle_score(request, idle, policy)
-
-    def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
-        """What is left of each chip to be sold."""
-        return usage.holes(cards)
-
-    def by_card(self, request: Request) -> bool:
-        """Where one container asks for one chip."""
-        return len(request.asks) == 1 and request.asks[0].number == 1
-
-    def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
-        """What would be left of the chip at *slot*."""
-        return fit.left(cards[slot], request)
-
-    def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
-        """What *request* gets of the chip at *slot*."""
-        return fit.alone(cards, request, slot)
-
-    def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        """The chips that hold more than they have, each as a sentence with numbers."""
-        return usage.overcommitted(cards)
+        found = super().want(request, kind, policy)
+        return want(request, kind, found) if found is not None and isinstance(kind, Kind) else None
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """Every chip with how much of it is in use, for people."""
-        return usage.tally(cards)
+        return tuple([one._replace(note=_NOTES.get(one.note, one.note)) for one in super().tally(cards)])
 
     def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
         """Memory and, where they are shared in percent, cores of the healthy chips of each type."""
         found: dict[str, int] = {}
         for chip in tables.ascend.chips:
-            healthy = [one.fixed for one in cards if one.fixed.fault is None and one.fixed.word == chip.common_word]
+            healthy = [one.fixed for one in cards if one.fixed.fault is None and one.fixed.label == chip.common_word]
             if healthy:
                 found[chip.memory_resource] = sum([one.memory for one in healthy]) // chip.memory_factor
-                found[chip.core_resource] = sum([one.cores for one in healthy if one.soft])
+                found[chip.core_resource] = sum([one.cores for one in healthy if one.kind.mode == keys.SOFT_MODE])
         return found
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
         """Memory on all chips, at the pod's peak."""
-        chip = next((one for one in tables.ascend.chips if one.common_word == assignment.word), None)
+        chip = next((one for one in tables.ascend.chips if one.common_word == assignment.type), None)
         if chip is None:
             return {}
         return {chip.memory_resource: -(-sum([one.memory for one in assignment.charges]) // chip.memory_factor)}
@@ -184,11 +121,6 @@ class AscendHami(
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
         """*pod* as the plugin sees it; None if it never serves it."""
         return handoff.in_flight(pod, tables)
-
-    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
-        """What each entry holds of its chip, for people."""
-        del cards
-        return usage.described(assignment)
 
     def preferences(self, tables: Tables) -> frozenset[str]:
         """Which chips, and how they are cut."""

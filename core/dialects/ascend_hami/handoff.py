@@ -9,37 +9,35 @@ from typing import Any
 
 from core import hami_lock
 from core.dialects.ascend_hami import keys
-from core.dialects.ascend_hami.cards import chips_of
-from core.dialects.ascend_hami.usage import Assignment, Entry, wire_text
+from core.dialects.ascend_hami.cards import WHOLE_CHIP, chips_of
 from core.model import Pod
 from core.port.handoff import InFlight, Stamp
+from core.sharing.account import Assignment, Entry
+from core.sharing.wire import bound, wire_text
 from core.tables import Tables
 
 
 def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
     """The eight annotations that the Binding must carry."""
-    text, now = wire_text(assignment), str(stamp.now_s)
-    return {
-        keys.to_allocate(assignment.word): text,
-        keys.allocated(assignment.word): text,
-        keys.runtime_info(assignment.word): _runtime_info(assignment),
-        hami_lock.NODE: stamp.node,
-        hami_lock.TIME: now,
-        hami_lock.BIND_TIME: now,
-        hami_lock.BIND_PHASE: hami_lock.ALLOCATING,
-        keys.PREDICATE_TIME: now,
+    word = assignment.type
+    assigned = (keys.to_allocate(word), keys.allocated(word))
+    return bound(assigned, wire_text(assignment, word), stamp) | {
+        keys.runtime_info(word): _runtime_info(assignment),
+        keys.PREDICATE_TIME: str(stamp.now_s),
     }
 
 
 def _runtime_info(assignment: Assignment) -> str:
     """One object per device in the order of the segments; empty and zero fields are left out (ascend 1.6)."""
-    found = [_object(entry, soft=assignment.soft) for entry in assignment.entries]
+    found = [_object(entry) for entry in assignment.entries]
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
 
 
-def _object(entry: Entry, *, soft: bool) -> dict[str, Any]:
-    fields = {"memory": entry.memory_mib, "core": entry.cores} if soft else {"temp": entry.template}
-    return {"UUID": entry.uuid, **{key: value for key, value in fields.items() if value}}
+def _object(entry: Entry) -> dict[str, Any]:
+    fields: dict[str, Any] = {"temp": entry.profile}
+    if not entry.profile:
+        fields = {"memory": entry.memory, "core": entry.cores}
+    return {"UUID": entry.uuid, **{key: value for key, value in fields.items() if value not in (0, WHOLE_CHIP)}}
 
 
 def in_flight(pod: Pod, tables: Tables) -> InFlight | None:

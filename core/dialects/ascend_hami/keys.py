@@ -16,6 +16,11 @@ TRUE: Final = "true"
 
 MODE: Final = "huawei.com/vnpu-mode"
 SOFT: Final = "hami-core"
+# How a node shares its chips, for people.
+SOFT_MODE: Final = "soft"
+TEMPLATE_MODE: Final = "template"
+# So many dies are on a module, at indices next to each other, where chips are given by modules (ascend 4.6).
+MODULE: Final = 2
 
 # How the common word of every chip type begins.
 ASCEND: Final = "Ascend"

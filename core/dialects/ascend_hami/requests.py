@@ -6,51 +6,20 @@ they say.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
 
 from core import selection
 from core.dialects.ascend_hami import keys
-from core.dialects.ascend_hami.cards import Cut, chips_of, trim
+from core.dialects.ascend_hami.cards import WHOLE_CHIP, chips_of, trim
 from core.errors import InvalidRequestError, quoted
-from core.model import AnyPod, Container
-from core.port.refusals import Violation
+from core.model import AnyPod
+from core.port.refusals import Reason, Violation
 from core.selection import ANY_CARD, CardSelection
-from core.sharing.request import Place, places_of
+from core.sharing import request as _request
+from core.sharing import slices
+from core.sharing.card import Card
+from core.sharing.request import Ask, Place, Request, containers_of, places_of
 from core.tables import AscendChip, Tables
 from core.units import MAX_INT32, parse_memory, unit_already, with_article
-
-# So many dies are on a module, at indices next to each other, where chips are given by modules (ascend 4.6).
-MODULE: Final = 2
-
-
-class Ask(NamedTuple):
-    """One container's request: *number* different chips, and of each of them the same share.
-
-    container: its segment, init containers first. cut: None for all of a chip's memory. cores: percent (AI cores in
-    template mode). initial: it ends before the containers after it start; sidecar: it starts among those and stays.
-    """
-
-    container: int
-    number: int
-    cut: Cut | None
-    cores: int
-    initial: bool = False
-    sidecar: bool = False
-
-
-class Request(NamedTuple):
-    """All that a pod asks of the chips of one node; asks: containers, then sidecars, then init containers.
-
-    word: the chip type. segments: how many containers the pod has in all. soft: soft slicing, else templates. paired:
-    chips are given by whole modules.
-    """
-
-    word: str
-    asks: tuple[Ask, ...]
-    segments: int
-    soft: bool = False
-    selection: CardSelection = ANY_CARD
-    paired: bool = False
 
 
 def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
@@ -98,8 +67,23 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
         return tuple(violations)
     asks.sort(key=lambda ask: (ask.initial, ask.sidecar))
     return Request(
-        chip.common_word, tuple(asks), len(pod.init_containers) + len(pod.containers), soft, wish, chip.paired
+        tuple(asks),
+        len(pod.init_containers) + len(pod.containers),
+        wish,
+        # A whole chip may be one of a soft node.
+        (keys.SOFT_MODE,) if soft else (keys.TEMPLATE_MODE,) if any(map(_is_cut, asks)) else (),
+        marks=marks_of(soft=soft),
+        type=chip.common_word,
     )
+
+
+def marks_of(*, soft: bool) -> tuple[str, ...]:
+    """What a pod carries to its chips: soft shares and templates are never on one chip (H-12)."""
+    return (keys.SOFT_MODE if soft else keys.TEMPLATE_MODE,)
+
+
+def _is_cut(ask: Ask) -> bool:
+    return ask.profile is not None and ask.profile.name not in ("", WHOLE_CHIP)
 
 
 def is_soft(pod: AnyPod) -> bool:
@@ -134,27 +118,74 @@ def _ask(place: Place, chip: AscendChip, *, soft: bool) -> Ask | None:
             )
         return None
     if len(violations) > before:
-        return Ask(place.container, 1, None, 0)
-    cut = None
-    most = MODULE if chip.paired else 1
+        return Ask(place.container, 1, 0, 100, 0)
+    cut = slices.WHOLE
+    most = keys.MODULE if chip.paired else 1
     if memory:
-        cut = Cut(memory) if soft and memory <= chip.capacity_mib else trim(chip, memory)
-        if cut is None:
+        trimmed = trim(chip, memory)
+        if trimmed is None:
             figures.wrong(
                 "CS102",
                 chip.memory_resource,
                 f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; "
                 f"write {chip.capacity_mib // factor} or less",
             )
-        elif number and number > most and not soft and cut.template:
+        else:
+            cut = trimmed
+        if number and number > most and not soft and cut.name not in ("", WHOLE_CHIP):
             figures.wrong(
                 "CS207",
                 chip.memory_resource,
                 f"several chips can only be asked for whole: leave the memory out, or write {chip.resource}: {most}",
             )
-    if chip.paired and number is not None and number % MODULE:
+    if chip.paired and number is not None and number % keys.MODULE:
         figures.wrong("CS207", chip.resource, f"chips come in modules of two: write {number + 1}")
-    return Ask(place.container, most if number is None else number, cut, cores or 0, place.initial, place.sidecar)
+    return Ask(
+        place.container,
+        most if number is None else number,
+        (memory or 0) if soft else cut.charge,
+        0 if memory else 100,
+        cores or 0,
+        place.initial,
+        place.sidecar,
+        profile=None if soft else cut,
+    )
+
+
+def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+    """*request*, no container asking for more than *amount*: chips, MiB (a template, in template mode), cores."""
+    soft = keys.SOFT_MODE in request.modes
+    kinds = [card.fixed.kind for card in cards if card.fixed.kind.type == request.type]
+    match reason:
+        case Reason.MODE:
+            # Whole chips instead of soft shares without figures.
+            if not soft or any(ask.memory or ask.cores for ask in request.asks):
+                return None
+            asks = tuple([ask._replace(profile=slices.WHOLE) for ask in request.asks])
+            return request._replace(asks=asks, modes=(), marks=marks_of(soft=False))
+        case Reason.UUID | Reason.CORES:
+            pass
+        case Reason.CARD_COUNT:
+            if any(amount % kind.module for kind in kinds):
+                return None
+        case Reason.TYPE | Reason.INDEX | Reason.UNORDERED:
+            return None
+        case _ if not soft:
+            found = [one for kind in kinds if kind.templates for one in kind.templates.profiles if one.charge == amount]
+            if not found:
+                return None
+            asks = tuple(
+                [
+                    ask._replace(memory=amount, percent=0, profile=found[0])
+                    if ask.percent or ask.memory > amount
+                    else ask
+                    for ask in request.asks
+                ]
+            )
+            return request._replace(asks=asks, modes=(keys.TEMPLATE_MODE,))
+        case _:
+            pass
+    return _request.relaxed(request, reason, amount, 1)
 
 
 def _selection(pod: AnyPod, chip: AscendChip, violations: list[Violation]) -> CardSelection:
@@ -171,7 +202,9 @@ def _selection(pod: AnyPod, chip: AscendChip, violations: list[Violation]) -> Ca
 def _unservable(pod: AnyPod, chip: AscendChip) -> Iterable[Violation]:
     """What kubelet or the plugin would not do as asked: no count, memory that is no plain MiB, cores of a template."""
     soft = is_soft(pod)
-    both = _items(pod, keys.use_uuids(chip.common_word)) & _items(pod, keys.no_use_uuids(chip.common_word))
+    # What cannot be read of them is told already.
+    wish = _selection(pod, chip, [])
+    both = wish.use_uuids & wish.no_use_uuids
     if both:
         yield Violation(
             code="CS206",
@@ -179,7 +212,7 @@ def _unservable(pod: AnyPod, chip: AscendChip) -> Iterable[Violation]:
             found=quoted(", ".join(sorted(both))),
             remedy="name each in one of the two only",
         )
-    for role, container in _containers(pod):
+    for role, container in containers_of(pod):
         limits, requests = container.limits, container.requests
         memory = limits.get(chip.memory_resource, requests.get(chip.memory_resource))
         core = limits.get(chip.core_resource, requests.get(chip.core_resource))
@@ -206,15 +239,3 @@ def _unservable(pod: AnyPod, chip: AscendChip) -> Iterable[Violation]:
                 found="",
                 remedy=f"write {chip.resource}: 1 as well; kubelet gives the container no chip without it",
             )
-
-
-def _items(pod: AnyPod, key: str) -> frozenset[str]:
-    try:
-        return selection.decode_items(pod.annotations.get(key, ""), "")
-    except InvalidRequestError:  # told by `_selection`
-        return frozenset()
-
-
-def _containers(pod: AnyPod) -> Iterable[tuple[str, Container]]:
-    yield from (("init container", one) for one in pod.init_containers)
-    yield from (("container", one) for one in pod.containers)

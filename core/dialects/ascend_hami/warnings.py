@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import trim
-from core.dialects.ascend_hami.requests import Request, is_soft
+from core.dialects.ascend_hami.requests import is_soft
 from core.errors import quoted
 from core.model import AnyPod, Container, Pod
+from core.sharing.request import Request
 from core.tables import AscendChip, Tables
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
@@ -21,15 +22,15 @@ def preferences(tables: Tables) -> frozenset[str]:
 
 def recognised(request: Request) -> frozenset[str]:
     """Those that are read of a pod with *request*: of lists, the ones of its own chip type."""
-    return _uuids(request.word) | {keys.MODE}
+    return _uuids(request.type) | {keys.MODE}
 
 
 def completed(pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
     """CS117: with the runtime class of its chip type, where device-config.yaml names one."""
-    found = next((one.runtime_class for one in tables.ascend.chips if one.common_word == request.word), "")
+    found = next((one.runtime_class for one in tables.ascend.chips if one.common_word == request.type), "")
     if not found or pod.runtime_class:
         return pod, ()
-    text = f"spec.runtimeClassName: {found} was added, from device-config.yaml for {request.word}"
+    text = f"spec.runtimeClassName: {found} was added, from device-config.yaml for {request.type}"
     return pod._replace(runtime_class=found), (AdmissionWarning("CS117", text),)
 
 
@@ -57,8 +58,8 @@ def _cut(one: Container, chip: AscendChip) -> Iterator[AdmissionWarning]:
     wanted_mib = factor * int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
     cut = trim(chip, wanted_mib) if wanted_mib else None
     # What is no whole number of units cannot be asked for to the MiB.
-    if cut is not None and cut.memory_mib // factor * factor > wanted_mib:
-        given, just = f"{cut.memory_mib} MiB ({cut.template or 'the whole chip'})", cut.memory_mib // factor
+    if cut is not None and cut.charge // factor * factor > wanted_mib:
+        given, just = f"{cut.charge} MiB ({cut.name})", cut.charge // factor
         why = f"found {quoted(text)}; chips are sliced by templates: it gets {given}"
         yield AdmissionWarning(
             "CS114",

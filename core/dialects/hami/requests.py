@@ -21,6 +21,7 @@ from core.sharing.request import (
     Request,
     Weights,
     check_words,
+    containers_of,
     places_of,
     selection_of,
 )
@@ -133,11 +134,7 @@ def _weights(pod: AnyPod, violations: list[Violation]) -> Weights:
 def _unservable(pod: AnyPod, table: HamiTable) -> Iterator[Violation]:
     """What kubelet or the plugin would not do as asked: no count, or shares of no card; and contradictions."""
     shares = (table.memory_resource, table.percentage_resource, table.cores_resource)
-    containers = (
-        *(("init container", one) for one in pod.init_containers),
-        *(("container", one) for one in pod.containers),
-    )
-    for role, one in containers:
+    for role, one in containers_of(pod):
         priority = one.amount(table.priority_resource)
         if priority not in (None, "0", "1"):
             field = f'{role} "{one.name}": limit {table.priority_resource}'

@@ -113,14 +113,6 @@ def _places(pod: Pod, segments: Sequence[Sequence[object]], table: HamiTable) ->
     return {at: inits + at for at in range(len(segments))}, frozenset()
 
 
-def wire_text(assignment: Assignment) -> str:
-    """Return the value of both device annotations: one segment for each container, empty ones included (hami 2.5)."""
-    segments: list[list[Written]] = [[] for _ in range(assignment.segments)]
-    for one in assignment.entries:
-        segments[one.container].append(Written(one.uuid, keys.NVIDIA, one.memory, one.cores))
-    return entries.encode_segments(segments)
-
-
 def reservations_text(assignment: Assignment) -> str:
     """Return the instances that the plugin must make of MIG cards, "" if there are none."""
     found: list[dict[str, object]] = []

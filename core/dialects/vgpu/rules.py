@@ -8,13 +8,13 @@ from itertools import groupby
 from typing import Final
 
 from core.dialects.vgpu import keys
-from core.port.refusals import Reason
+from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
 from core.sharing import account
 from core.sharing.account import Entry
 from core.sharing.card import MIG, Card
 from core.sharing.order import Ranking
-from core.sharing.request import Order, Request
+from core.sharing.request import Ask, Order, Request
 from core.sharing.rules import Rules
 
 _GROUP: Final = "group "
@@ -37,25 +37,28 @@ class VgpuRules(Rules):
 
     by_position = True
 
-    def refuse(self, card: Card, request: Request) -> Reason | None:
+    def refuse(self, card: Card, ask: Ask, request: Request) -> Reason | None:
         """Return that a pod of the same group, or of the same exclusive rule, is on the card."""
+        del ask
         met = set(request.marks).intersection(card.marks)
         if any(one.startswith(_RULE) for one in met) and card.fixed.kind.mode != MIG:
             return Reason.RULE
         return Reason.GROUP if any(one.startswith(_GROUP) for one in met) else None
 
-    def detail(self, reason: Reason, request: Request) -> str:
+    def shortfall(self, card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall | None:
         """See `Rules`."""
+        del ask
         match reason:
             case Reason.GROUP:
                 group = next((one for one in request.marks if one.startswith(_GROUP)), _GROUP)
-                return f"a pod of {group} is on the card"
+                detail = f"a pod of {group} is on the card"
             case Reason.RULE:
-                return "a pod of the same exclusive rule is on the card"
+                detail = "a pod of the same exclusive rule is on the card"
             case Reason.UNORDERED:
-                return _UNORDERED
+                detail = _UNORDERED
             case _:
-                return ""
+                return None
+        return Shortfall(card.fixed.uuid, reason, detail=detail)
 
     def ranking(self, wanted: Order, policy: Policy) -> Ranking:
         """Return the order of upstream: the fullest, the one with the fewest shares, or the last."""

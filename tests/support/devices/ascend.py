@@ -4,14 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.dialects.ascend_hami.cards import Card
 from core.dialects.ascend_hami.dialect import AscendHami
-from core.dialects.ascend_hami.requests import Request, readable_request
-from core.dialects.ascend_hami.usage import Assignment
+from core.dialects.ascend_hami.requests import readable_request
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.cards import Offer, Placed
 from core.port.handoff import Stamp
 from core.settings import Policy
+from core.sharing.account import Assignment
+from core.sharing.card import Card
+from core.sharing.request import Request
 from core.tables import AscendChip, Tables
 
 DIALECT = AscendHami()

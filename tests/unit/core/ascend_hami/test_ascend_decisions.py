@@ -46,7 +46,7 @@ def test_one_unreadable_register_leaves_the_other_chip_types():
         replace(both, annotations=notes, allocatable={**both.allocatable, "huawei.com/Ascend910A": "1"}), TABLES
     )
     assert isinstance(offer, Offer)
-    assert [card.fixed.word for card in offer.cards] == [P]
+    assert [card.fixed.label for card in offer.cards] == [P]
     assert len(offer.complaints) == 1
 
 
@@ -130,7 +130,7 @@ def test_registers_of_more_devices_than_a_machine_has_are_left_out_and_told():
     offer = DIALECT.offer(both, TABLES)
     assert isinstance(offer, Offer)
     assert [one.field for one in offer.complaints] == ["annotation hami.io/node-register-Ascend910B4"]
-    assert {card.fixed.word for card in offer.cards} == {B2}
+    assert {card.fixed.label for card in offer.cards} == {B2}
 
 
 @pytest.mark.parametrize("escape", ["\\ud800", "U\\udfff1", "\\ud83d\\ud83d"])
@@ -235,8 +235,8 @@ def test_the_configuration_answers_for_a_node_that_does_not_say_whether_it_is_so
     found = ascend.node(P)
     silent = replace(found, annotations={k: v for k, v in found.annotations.items() if k != "hami-vnpu-core"})
     tables = Tables(ascend=AscendTable(soft_by_default=True))
-    assert ascend.cards_of(silent, tables=tables)[0].fixed.soft
-    assert not ascend.cards_of(found, tables=tables)[0].fixed.soft
+    assert ascend.cards_of(silent, tables=tables)[0].fixed.kind.mode == "soft"
+    assert ascend.cards_of(found, tables=tables)[0].fixed.kind.mode == "template"
 
 
 # ---------------------------------------------------------------------- several containers
@@ -315,7 +315,8 @@ def test_what_huaweis_own_plugin_writes_under_the_same_name_is_not_read():
 def test_a_chip_over_its_total_is_told_in_numbers():
     held = [ascend.holder(P, f"U0,{P},21527,0:;", name=name) for name in ("a", "b")]
     found = DIALECT.overcommitted(ascend.cards_of(ascend.node(P), *held))
-    assert "U0 holds 43054 MiB of 21527" in found
+    assert "U0 holds 43054 MiB of 21527 MiB" in found
+    assert "U0 holds 14 AI CPUs of 7" in found
 
 
 def test_soft_slices_are_told_by_memory_and_cores():

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from core.dialects.ascend_hami.cards import Cut
-from core.dialects.ascend_hami.requests import Ask, Request
 from core.model import Container, Pod, PodUid
 from core.selection import CardSelection
+from core.sharing.request import Ask, Request
+from core.sharing.slices import WHOLE, Profile
 from core.tables import AscendTable, Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
@@ -28,15 +28,16 @@ def test_a_pod_without_chips_asks_nothing():
 
 def test_memory_is_rounded_up_to_a_template_and_none_is_a_whole_chip():
     found = ascend.request(ascend.pod(WORD, [1, 4096], [2]))
-    assert found.asks == (Ask(0, 1, Cut(6144, "vir02", 2, 2), 0), Ask(1, 2, None, 0))
-    assert (found.word, found.segments, found.soft) == (WORD, 2, False)
+    cut = Profile("vir02", 6144, 6144, counted=(2, 2))
+    assert found.asks == (Ask(0, 1, 6144, 0, 0, profile=cut), Ask(1, 2, 0, 100, 0, profile=WHOLE))
+    assert (found.type, found.segments, found.modes) == (WORD, 2, ("template",))
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_every_chip_type_is_asked_by_its_own_names_alone(word):
     asked = DIALECT.request(ascend.pod(word, [1, 1]), TABLES)
     assert isinstance(asked, Request)
-    assert asked.word == word
+    assert asked.type == word
 
 
 def test_memory_of_another_chip_type_is_not_taken_for_ones_own():
@@ -81,14 +82,15 @@ def test_a_plain_number_is_read_as_the_api_server_writes_it(memory):
 
 def test_several_chips_may_be_asked_for_by_a_memory_that_rounds_up_to_all_of_it():
     found = ascend.request(ascend.pod("Ascend910B4-1", [2, 40000]))
-    assert found.asks[0].cut == Cut(65536, "", 20, 7)
+    assert found.asks[0].profile == Profile("the whole chip", 65536, 65536, counted=(20, 7))
+    assert found.modes == ()
 
 
 def test_a_soft_slice_keeps_its_memory_and_may_have_cores():
     found = DIALECT.request(ascend.pod(WORD, [2, 4095, 60], soft=True), TABLES)
     assert isinstance(found, Request)
-    assert found.asks == (Ask(0, 2, Cut(4095), 60),)
-    assert found.soft
+    assert found.asks == (Ask(0, 2, 4095, 0, 60),)
+    assert found.modes == ("soft",)
 
 
 def test_a_soft_slice_of_more_than_all_cores_is_refused():
@@ -96,7 +98,7 @@ def test_a_soft_slice_of_more_than_all_cores_is_refused():
 
 
 def test_any_other_word_for_the_mode_means_templates():
-    assert not ascend.request(ascend.pod(WORD, [1], annotations={"huawei.com/vnpu-mode": "soft"})).soft
+    assert ascend.request(ascend.pod(WORD, [1], annotations={"huawei.com/vnpu-mode": "soft"})).modes == ()
 
 
 def test_cores_of_zero_are_no_request_for_cores():

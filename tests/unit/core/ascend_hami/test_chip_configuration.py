@@ -61,9 +61,9 @@ vnpus:
 )
 def test_memory_is_counted_in_units_of_the_factor(units, memory_mib):
     found = asked((1, units), given=tables(memory_factor=1024))
-    assert [one.cut.memory_mib for one in found.asks] == [memory_mib]
+    assert [one.memory for one in found.asks] == [memory_mib]
     soft = asked((1, units), given=tables(memory_factor=1024), soft=True)
-    assert [one.cut.memory_mib for one in soft.asks] == [1024 * int(units)]
+    assert [one.memory for one in soft.asks] == [1024 * int(units)]
 
 
 def test_what_is_told_of_memory_is_in_these_units_too():
@@ -136,6 +136,6 @@ def test_both_dies_of_a_module_may_be_cut_and_more_may_not():
         if served:
             placed = DIALECT.place(modules(), found, Policy.BINPACK)
             assert placed is not None
-            assert [one.template for one in placed.assignment.entries] == ["vir05_1c_16g", "vir05_1c_16g"]
+            assert [one.profile for one in placed.assignment.entries] == ["vir05_1c_16g", "vir05_1c_16g"]
         else:
             assert [one.code for one in found] == ["CS207"]

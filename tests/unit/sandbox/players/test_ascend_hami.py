@@ -66,7 +66,7 @@ async def test_start_writes_the_register_and_what_the_node_has():
     assert api.objects[NODE]["status"] == status
     found = Node(name=NodeName("node-a"), annotations=notes, allocatable=status["allocatable"])
     fixed = [card.fixed for card in ascend.cards_of(found)]
-    assert [(one.uuid, one.position, one.cores, one.network, one.fault is None) for one in fixed] == [
+    assert [(one.uuid, one.position, one.cores, one.ring, one.fault is None) for one in fixed] == [
         ("NPU-node-a-0", 0, 100, 0, True),
         ("NPU-node-a-1", 1, 100, 0, True),
         ("NPU-node-a-2", 2, 100, 0, True),
