@@ -1,22 +1,21 @@
 """Plays HAMi's device plugin for NVIDIA cards of one node, v2.10.
 
 Every step of an Allocate follows the real plugin (hami 3.3, 3.4), over the API server, and so do its failures.
-`hami_serving`, shared with HAMi's plugin for Ascend, finds and marks the pod; `hami_instances` has the instances.
+`hami_serving` has what it shares with HAMi's other plugins; `hami_instances` has the instances.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 from sandbox.client import ApiStatusError, PatchKind
 from sandbox.nodes.plugin_port import ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
 from sandbox.players import calls, hami_instances
 from sandbox.players.calls import Api
-from sandbox.players.hami_serving import Serving
+from sandbox.players.hami_serving import HamiLikePlugin, Setup, Turn
 from sandbox.players.hardware import Card, Faults, Options, OptionsError
 
 RESOURCE: Final = "nvidia.com/gpu"
@@ -28,20 +27,27 @@ _CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HamiSetup:
+class HamiSetup(Setup):
     """The plugin's configuration: its cards, the number of shares of each, and the name of the sharing mode."""
 
-    cards: tuple[Card, ...]
     split: int = 10
     mode: str = "hami-core"
+    resource: ClassVar[str] = RESOURCE
+    to_allocate: ClassVar[str] = TO_ALLOCATE
 
-    def register(self) -> str:
-        """Return the node's register; zero and false fields are omitted (hami 2.1)."""
-        return json.dumps([self._device(at, card) for at, card in enumerate(self.cards)], separators=(",", ":"))
+    @property
+    def shares(self) -> int:
+        """See `Setup`."""
+        return self.split
 
-    def _device(self, at: int, card: Card) -> dict[str, Any]:
+    def notes(self) -> Mapping[str, str]:
+        """See `Setup`."""
+        return {REGISTER: self.register()}
+
+    def device(self, at: int, card: Card) -> Mapping[str, Any]:
+        """See `Setup`."""
         mig = self.mode == _MIG
-        found: dict[str, Any] = {
+        return {
             "id": card.id,
             "index": at,
             "count": hami_instances.COUNT if mig else self.split,
@@ -52,28 +58,18 @@ class HamiSetup:
             "health": card.healthy,
             "migProfiles": hami_instances.profiles() if mig else [],
         }
-        return {key: value for key, value in found.items() if value}
 
 
-class HamiPlugin:
-    """The plugin of one node.
+class HamiPlugin(HamiLikePlugin[HamiSetup]):
+    """The plugin of one node."""
 
-    Attributes:
-        faults: the faults to inject.
-    """
+    nobody = "no binding pod found on node"
+    missing = "device request not found"
+    mismatch = "device number not matched"
 
     def __init__(self, node_name: str, setup: HamiSetup, faults: Faults, api: Api) -> None:
-        self.faults = faults
-        self._node_name = node_name
-        self._setup = setup
-        self._api = api
-        self._serving = Serving(node_name, api, "no binding pod found on node", faults)
+        super().__init__(node_name, setup, faults, api)
         self._instances = hami_instances.Instances()
-
-    @property
-    def meant_for(self) -> str:
-        """The uid of the pod whose assignment the last answered call used."""
-        return self._serving.meant_for
 
     @classmethod
     def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> HamiPlugin:
@@ -99,58 +95,21 @@ class HamiPlugin:
         given.end()
         return cls(node_name, setup, faults, api)
 
-    @property
-    def resources(self) -> tuple[str, ...]:
-        """The plugin's only device list in kubelet."""
-        return (RESOURCE,)
+    def ends(self, turn: Turn) -> bool:
+        """Return whether nothing is left."""
+        return _NVIDIA not in turn.left
 
-    async def start(self) -> None:
-        """Write the register and the node's resources."""
-        setup = self._setup
-        total = len(setup.cards) * setup.split
-        healthy = sum(card.healthy for card in setup.cards) * setup.split
-        await calls.advertise(self._api, self._node_name, {RESOURCE: total}, {RESOURCE: healthy})
-        await calls.annotate(self._api, calls.node_path(self._node_name), {REGISTER: setup.register()})
+    async def give(self, pod: Mapping[str, Any], turn: Turn) -> ContainerEnv:
+        """See `HamiLikePlugin`."""
+        if turn.position >= len(protocol.container_names(pod)):
+            raise protocol.RequestError(f"container index {turn.position} out of range")
+        return await self._cut(pod, turn) if self._setup.mode == _MIG else _env(turn.devices)
 
-    async def set_healthy(self, card_id: str, healthy: bool) -> None:
-        """Set whether a card is healthy and register again."""
-        cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
-        self._setup = replace(self._setup, cards=cards)
-        await self.start()
-
-    async def allocate(self, resource: str, count: int) -> ContainerEnv:
-        """Serve the next container of the pod in the lock, or of the guessed pod."""
-        del resource
-        await self.faults.before_call()
-
-        async def give(pod: Mapping[str, Any]) -> tuple[ContainerEnv, bool]:
-            env, left = await self._give(pod, count)
-            return env, _NVIDIA not in left
-
-        return await self._serving.serve(give)
-
-    async def _give(self, pod: Mapping[str, Any], asked: int) -> tuple[ContainerEnv, str]:
-        notes = protocol.annotations_of(pod)
-        if TO_ALLOCATE not in notes:
-            raise protocol.RequestError("device request not found")
-        segments = protocol.decode(notes[TO_ALLOCATE])
-        names = protocol.container_names(pod)
-        position, _, devices = protocol.next_request(segments, names)
-        if position >= len(names):
-            raise protocol.RequestError(f"container index {position} out of range")
-        if len(devices) != asked:
-            raise protocol.RequestError("device number not matched")
-        self.faults.fail_if_asked()
-        env = await self._cut(pod, position, devices) if self._setup.mode == _MIG else _env(devices)
-        left = protocol.erase(segments, position)
-        await calls.annotate(self._api, calls.pod_path(pod), {TO_ALLOCATE: left})
-        return env, left
-
-    async def _cut(self, pod: Mapping[str, Any], position: int, devices: protocol.Segment) -> ContainerEnv:
+    async def _cut(self, pod: Mapping[str, Any], turn: Turn) -> ContainerEnv:
         """Return a container's environment with instances, which are written with the version that was read (HN-33)."""
         pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
         self._instances.sweep(pods)
-        found, text = self._instances.give(pod, position, devices)
+        found, text = self._instances.give(pod, turn.position, turn.devices)
         meta = {
             "resourceVersion": pod["metadata"]["resourceVersion"],
             "annotations": {hami_instances.RESERVATIONS: text},
