@@ -235,8 +235,8 @@ def _slot(cards: list[Card], charge: Charge) -> int:
 
 def _items(items: tuple[_Item, ...], change: tuple[_Item, ...], sign: int) -> tuple[_Item, ...]:
     """Return *items*, sorted, with those of *change*, or without them if *sign* is negative."""
-    if sign > 0 and not items:
-        return change
+    if sign > 0 and (not items or change[0] >= items[-1]):
+        return items + change
     found = list(items)
     for item in change:
         if sign > 0:

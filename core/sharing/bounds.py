@@ -91,8 +91,11 @@ def _spare_pct(card: Card) -> int:
     """Return how much is left of what the card shares beside memory."""
     fixed, kind = card.fixed, card.fixed.kind
     if card.counted and kind.templates is not None:
-        totals = zip(kind.templates.counted, card.counted, strict=True)
-        return min([100, *[(total - used) * 100 // total for total, used in totals if total]])
+        spare_pct = 100
+        for at, total in enumerate(kind.templates.counted):
+            if total:
+                spare_pct = min(spare_pct, (total - card.counted[at]) * 100 // total)
+        return spare_pct
     if kind.layout and slices.have_cores(kind.layout):
         return 100
     return (fixed.cores - card.used_cores) * 100 // max(fixed.cores, 1)

@@ -12,10 +12,11 @@ from core.selection import ANY_CARD
 from core.settings import CARD_POLICIES, Policy
 from core.sharing import account, bounds, order, slices
 from core.sharing.account import Assignment, Entry
-from core.sharing.card import MIG, Card
+from core.sharing.card import MIG, Card, Kind
 from core.sharing.order import Linked, Rank, Ranking
 from core.sharing.request import ANY_ORDER, Ask, Request
 from core.sharing.rules import Rules
+from core.sharing.slices import Profile
 
 _NO_ENDING: Final[frozenset[int]] = frozenset()
 
@@ -160,9 +161,9 @@ def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank:
     if ask.number == 1 and (request.order is ANY_ORDER or not order.is_linked(request.order)):
         return _best(rules, cards, ask, request, rank)
     ranked = [
-        (rank(slot, card), slot)
-        for slot, card in enumerate(cards)
-        if not _is_short(card, ask) and refusal(rules, card, ask, request) is None
+        (rank(slot, cards[slot]), slot)
+        for slot in _with_memory(cards, ask)
+        if refusal(rules, cards[slot], ask, request) is None
     ]
     ranked.sort()
     groups = rules.groups(cards, ranked, request)
@@ -176,18 +177,26 @@ def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank:
     return None
 
 
-def _is_short(card: Card, ask: Ask) -> bool:
-    return card.fixed.memory - card.used_memory < ask.memory and not card.fixed.kind.slack
+def _with_memory(cards: Sequence[Card], ask: Ask) -> list[int]:
+    """Return the slots of the cards with enough memory: the most common obstacle, so that few cards need `refusal`."""
+    need = ask.memory
+    known: Kind | None = None
+    found: list[int] = []
+    for slot, card in enumerate(cards):
+        fixed, kind = card.fixed, card.fixed.kind
+        if ask.percent and kind is not known:
+            need, known = bounds.part(ask, kind, kind.memory), kind
+        if fixed.memory - card.used_memory >= need or kind.slack:
+            found.append(slot)
+    return found
 
 
 def _best(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank: Ranking) -> list[Entry] | None:
     """Return the share of the first of the cards that take *ask*, which is for one card."""
-    need, chosen = ask.memory, -1
+    chosen = -1
     least: Rank = ()
-    for slot, card in enumerate(cards):
-        # The most common obstacle first, as in `_is_short` but without a call: decisions spend their time here.
-        if card.fixed.memory - card.used_memory < need and not card.fixed.kind.slack:
-            continue
+    for slot in _with_memory(cards, ask):
+        card = cards[slot]
         ranked = rank(slot, card)
         if (chosen < 0 or ranked < least) and refusal(rules, card, ask, request) is None:
             least, chosen = ranked, slot
@@ -256,7 +265,7 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
         return fixed.fault
     if card.unread:
         return Reason.UNUSABLE
-    if request.modes and not kind.serves_any(request.modes):
+    if request.modes and request.modes != kind.serves and not kind.serves_any(request.modes):
         return Reason.MODE
     selection = request.selection
     if selection is not ANY_CARD:
@@ -274,7 +283,10 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
         refused = rules.refuse(card, ask, request)
         if refused is not None:
             return refused
-    need = ask.memory if not ask.percent else wanted(ask, card)
+    cut = ask.profile
+    if cut is not None and ask.percent:
+        cut = bounds.template(ask, kind)
+    need = cut.charge if cut is not None else wanted(ask, card) if ask.percent else ask.memory
     # The slices of a card can exceed together what its driver reports: then they alone decide.
     if fixed.memory - card.used_memory < need and not (kind.slack and _has_slice(card, need)):
         return Reason.LAYOUT if card.slices else Reason.MEMORY
@@ -289,17 +301,17 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
         return Reason.UNUSABLE
     if kind.layout and slices.choose(kind.layout, card.slices, need * kind.factor) is None:
         return Reason.LAYOUT
-    if card.counted and ask.profile is not None and lacking(card, ask) >= 0:
+    if card.counted and cut is not None and lacking(card, cut) >= 0:
         return Reason.TEMPLATE
     return None
 
 
-def lacking(card: Card, ask: Ask) -> int:
-    """Return which of the counted figures of *card* is too small for the template of *ask*; -1 if none is."""
-    templates, cut = card.fixed.kind.templates, bounds.template(ask, card.fixed.kind)
-    if templates is not None and cut is not None and cut.counted:
-        for at, (total, used, more) in enumerate(zip(templates.counted, card.counted, cut.counted, strict=True)):
-            if total and used + more > total:
+def lacking(card: Card, cut: Profile) -> int:
+    """Return which of the counted figures of *card* is too small for template *cut*; -1 if none is."""
+    templates = card.fixed.kind.templates
+    if templates is not None and cut.counted:
+        for at, total in enumerate(templates.counted):
+            if total and card.counted[at] + cut.counted[at] > total:
                 return at
     return -1
 

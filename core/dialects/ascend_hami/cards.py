@@ -12,9 +12,10 @@ from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName
 from core.sharing.card import Card, Fixed, Kind, shared, with_fault
+from core.sharing.offers import allocatable, offered
 from core.sharing.slices import Profile, Templates
 from core.tables import AscendChip, AscendTemplate, Tables
-from core.units import parse_amount, with_article
+from core.units import with_article
 
 _NAME = DialectName("ascend_hami")
 # What separates entries and fields of an assignment; no device can be named with these.
@@ -74,7 +75,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         if not records:
             complaints.append(Complaint(dialect=_NAME, field=f"annotation {key}", problem="it names no device"))
         cards += cards_of(records, chip, soft=soft_node(node, tables))
-        if chip.common_word == keys.SOLD_BY_CORE and _allocatable(node, keys.NPU_CORE):
+        if chip.common_word == keys.SOLD_BY_CORE and allocatable(node, keys.NPU_CORE):
             # Which of both serves the node is settled among dialects; that both plugins run there is said here.
             complaints.append(Complaint(dialect=_NAME, field=f"allocatable {keys.NPU_CORE}", problem=_clash(node)))
     if not cards:
@@ -82,12 +83,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     # A chip in the registers of several types would be sold once for each, and what is held could not be told apart.
     count = Counter([card.fixed.uuid for card in cards])
     cards = [card if count[card.fixed.uuid] == 1 else with_fault(card, Reason.UNUSABLE, _REPEATED) for card in cards]
-    complaints += [
-        Complaint(dialect=_NAME, field=f"card {quoted(card.fixed.uuid)}", problem=card.fixed.problem)
-        for card in cards
-        if card.fixed.fault is Reason.UNUSABLE
-    ]
-    return Offer(cards=tuple(cards), complaints=tuple(complaints))
+    return offered(_NAME, cards, complaints)
 
 
 def soft_node(node: Node, tables: Tables) -> bool:
@@ -169,7 +165,7 @@ def _fault(record: Record, chip: AscendChip) -> tuple[Reason | None, str]:
 
 def _refused(node: Node, chip: AscendChip) -> str:
     """Why the register of *chip* counts for nothing on *node*, "" if it does."""
-    if not _allocatable(node, chip.resource):
+    if not allocatable(node, chip.resource):
         return (
             f"node {node.name} registers devices but has no allocatable {chip.resource}; "
             "see whether its device plugin runs"
@@ -182,11 +178,3 @@ def _clash(node: Node) -> str:
         f"node {node.name} offers its chips by {keys.SOLD_BY_CORE} too: two device plugins hand out the same chips and "
         "destroy each other's slices; run only one of them on the node"
     )
-
-
-def _allocatable(node: Node, resource: str) -> bool:
-    text = node.allocatable.get(resource, "")
-    try:
-        return bool(text) and parse_amount(text, resource) > 0
-    except InvalidRequestError:
-        return False

@@ -30,9 +30,11 @@ class AscendRules(Rules):
 
     def refuse(self, card: Card, ask: Ask, request: Request) -> Reason | None:
         """Return that the chip is shared otherwise (H-12, ascend 4.10), or that parts of several are asked for."""
-        marks = card.marks
-        if marks and not marks[0] == marks[-1] == request.marks[0]:
+        marks, own = card.marks, request.marks[0]
+        if marks and (marks[0] != own or marks[-1] != own):
             return Reason.MODE
+        if ask.profile is None or (ask.number == 1 and not ask.percent):
+            return None
         kind = card.fixed.kind
         cut = bounds.template(ask, kind)
         if cut is None or cut.name == WHOLE_CHIP:
@@ -58,7 +60,7 @@ class AscendRules(Rules):
                 told = f"{free} MiB free, {cut.charge} needed as {cut.name}"
                 return Shortfall(fixed.uuid, reason, cut.charge, fitting, "MiB", told)
             case Reason.TEMPLATE if cut is not None and templates is not None:
-                at = fit.lacking(card, ask)
+                at = fit.lacking(card, cut)
                 if at < 0:
                     return Shortfall(fixed.uuid, reason, detail="several chips can only be asked for whole")
                 free = max(templates.counted[at] - card.counted[at], 0)

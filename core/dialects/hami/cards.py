@@ -13,8 +13,9 @@ from core.port.refusals import Complaint, Reason
 from core.selection import type_words
 from core.settings import DialectName
 from core.sharing.card import HAMI_CORE, MIG, Card, Fixed, Kind, shared
+from core.sharing.offers import allocatable, offered
 from core.tables import HamiTable, Tables
-from core.units import is_text, parse_amount
+from core.units import is_text
 
 NAME: Final = DialectName("hami")
 # What separates entries and fields of an assignment; no card can be named with these.
@@ -45,28 +46,23 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         return Complaint(dialect=NAME, field=error.field, problem=f"found {error.found}; {error.remedy}")
     if not records:
         return Complaint(dialect=NAME, field=field, problem="it names no card")
-    allocatable = _allocatable(node, resource)
-    if not allocatable:
+    shares = allocatable(node, resource)
+    if not shares:
         problem = f"node {node.name} registers cards but has no allocatable {resource}; {_remedy(node, records)}"
         return Complaint(dialect=NAME, field=f"allocatable {resource}", problem=problem)
-    if problem := another.answers(node, records, resource, allocatable):
+    if problem := another.answers(node, records, resource, shares):
         complaint = Complaint(dialect=NAME, field=field, problem=problem, remedy=another.remedy(node))
         return Offer(cards=(), complaints=(complaint,))
     cordoned = frozenset(item.strip() for item in node.annotations.get(keys.CORDON, "").split(","))
     cards = cards_of(records, node.annotations.get(keys.LINKS, ""), cordoned)
-    complaints = tuple(
-        Complaint(dialect=NAME, field=f"card {quoted(card.fixed.uuid)}", problem=card.fixed.problem)
-        for card in cards
-        if card.fixed.fault is Reason.UNUSABLE
-    )
-    return Offer(cards=cards, complaints=complaints)
+    return offered(NAME, cards)
 
 
 def _remedy(node: Node, records: tuple[Record, ...]) -> str:
     """What to do about a plugin that seems not to offer what the configuration names."""
     slots = sum(record.slots for record in records)
     for name in sorted(node.allocatable):
-        if name.startswith("nvidia.com/") and _allocatable(node, name) == slots:
+        if name.startswith("nvidia.com/") and allocatable(node, name) == slots:
             return (
                 f"it offers {slots} {name}, as many as its cards have slots: if HAMi sells by that name, set "
                 "hami_config_namespace and hami_config_name to HAMi's ConfigMap"
@@ -80,8 +76,8 @@ def _has_lost(node: Node, table: HamiTable) -> bool:
     Its register comes before what it has is allocatable. Where GPU feature discovery counts as many GPUs as are
     allocatable, NVIDIA's plugin sells them.
     """
-    allocatable = _allocatable(node, table.count_resource)
-    return table.installed and another.is_labelled(node) and allocatable > 0 and not another.counted(node, allocatable)
+    shares = allocatable(node, table.count_resource)
+    return table.installed and another.is_labelled(node) and shares > 0 and not another.counted(node, shares)
 
 
 def cards_of(records: tuple[Record, ...], links: str = "", cordoned: frozenset[str] = frozenset()) -> tuple[Card, ...]:
@@ -153,10 +149,3 @@ def _label(text: str) -> str:
     while text.startswith(_PREFIX):
         text = text.removeprefix(_PREFIX)
     return text.removeprefix(f"{keys.NVIDIA} ")
-
-
-def _allocatable(node: Node, resource: str) -> int:
-    try:
-        return parse_amount(node.allocatable.get(resource, "0"), resource)
-    except InvalidRequestError:
-        return 0

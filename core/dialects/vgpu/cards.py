@@ -12,9 +12,10 @@ from core.selection import type_words
 from core.settings import DialectName
 from core.sharing import slices
 from core.sharing.card import HAMI_CORE, MIG, Card, Fixed, Kind, shared
+from core.sharing.offers import allocatable, offered
 from core.sharing.slices import Layout
 from core.tables import Tables, VgpuTable
-from core.units import is_text, parse_amount
+from core.units import is_text
 from core.wire.vgpu_register import Record, decode_register
 
 _NAME = DialectName("vgpu")
@@ -33,7 +34,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         return None
     table = tables.vgpu
     wanted = (table.number_resource, table.memory_resource, table.cores_resource)
-    missing = next((resource for resource in wanted if not _allocatable(node, resource)), "")
+    missing = next((resource for resource in wanted if not allocatable(node, resource)), "")
     # What was advertised once, kubelet keeps as 0.
     by_number = missing in wanted[1:] and node.allocatable.keys().isdisjoint(wanted[1:])
     if missing and not by_number:
@@ -48,12 +49,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         return Complaint(dialect=_NAME, field=f"annotation {VGPU_REGISTER}", problem="it names no card")
     ordered = keys.HANDSHAKE not in node.annotations
     cards = cards_of(records if ordered else _in_one_order(records), table, ordered=ordered)
-    complaints = tuple(
-        Complaint(dialect=_NAME, field=f"card {quoted(card.fixed.uuid)}", problem=card.fixed.problem)
-        for card in cards
-        if card.fixed.fault is Reason.UNUSABLE
-    )
-    return Offer(cards=cards, complaints=complaints)
+    return offered(_NAME, cards)
 
 
 def _without(node: Node, resource: str) -> Complaint:
@@ -133,11 +129,3 @@ def _fault(record: Record, node_in_mig: bool, layout: Layout, repeated: bool) ->
         # Plugin and scheduler alike take every word but mig for hami-core (nvidia 1.7, 2.6).
         return None, f"mode {quoted(record.mode)} is unknown and taken for {HAMI_CORE}"
     return None, ""
-
-
-def _allocatable(node: Node, resource: str) -> bool:
-    text = node.allocatable.get(resource, "")
-    try:
-        return bool(text) and parse_amount(text, resource) > 0
-    except InvalidRequestError:
-        return False
