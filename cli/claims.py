@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from cli.reads import Reads
+from core.constraints.resource_claims import Uses
 from core.ledger import Ledger
 from core.resource_claims import ResourceClaim, ResourceSlice
 from core.store import Store
-from core.uses import Uses
 from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
 from kube.errors import ApiError, ApiNotFoundError
 from kube.listing import list_all
@@ -50,7 +50,7 @@ async def read_claims(transport: Reads, ledger: Ledger) -> tuple[str, ...]:
     Raises:
         ApiError: the server does not answer.
     """
-    uses = Uses(ledger)
+    uses = Uses(ledger.set_uses)
     try:
         for one in (await list_all(transport, SLICES, page_decoder(decode_resource_slice))).items:
             uses.slices.put(one)
@@ -74,7 +74,7 @@ def following(
     transport: Transport, ledger: Ledger, changed: Callable[[], None]
 ) -> tuple[Reflector[ResourceClaim], Reflector[ResourceSlice]]:
     """Return reflectors that keep the same data in *ledger* up to date; *changed* is called after each change."""
-    uses = Uses(ledger)
+    uses = Uses(ledger.set_uses)
     claims, slices = Keeping(uses.claims, changed), Keeping(uses.slices, changed)
     return (
         Reflector(transport, CLAIMS, decode=decode_resource_claim, sink=claims, absent_is_empty=True),

@@ -23,7 +23,7 @@ async def read_storage(reads: Reads, ledger: Ledger) -> tuple[str, ...]:
     Raises:
         ApiError: the server does not answer.
     """
-    volumes, refused = ledger.topology.volumes, list[str]()
+    volumes, refused = ledger.volumes, list[str]()
     storage = volumes.storage
     sets: Mapping[StorageKind, Callable[[Any], object]] = {
         StorageKind.CLAIMS: storage.set_claim,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from core import nodefit
 from core.catalog import Catalog
-from core.claimed import closed_by_claims
+from core.constraints.every import NOTHING_HELD
+from core.constraints.resource_claims import closed_by_claims
 from core.holding import Holding
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
@@ -194,11 +194,11 @@ def arithmetic(ledger: Ledger, name: NodeName) -> tuple[str, ...]:
     """Return where the state of one node is not the sum of its holders; () if it is."""
     state, holders = ledger.states[name], ledger.holders(name)
     used: Counter[str] = Counter()
-    ports: nodefit.Ports = {}
+    held = NOTHING_HELD
     offers: dict[DialectName, tuple[Any, ...]] = {which: ledger.empty_cards(name, which) for which in state.offers}
     for one in holders.values():
         used.update(dict(one.amounts))
-        ports = nodefit.with_ports(ports, one.ports)
+        held = ledger.constraints.reserved(held, one.uses)
         for which, assignment, _ in one.parts:
             if which in offers and assignment is not None:
                 offers[which] = ledger.catalog.dialects[which].take(offers[which], assignment)
@@ -207,8 +207,8 @@ def arithmetic(ledger: Ledger, name: NodeName) -> tuple[str, ...]:
         for which in state.offers
         if offers[which] != state.offers[which]
     ]
-    if {key: sorted(held) for key, held in ports.items()} != {key: sorted(held) for key, held in state.ports.items()}:
-        found.append(f"its host ports in use are counted as {dict(state.ports)}, and are {dict(ports)}")
+    if held != state.held:
+        found.append(f"its constraints in use are counted as {dict(state.held)}, and are {dict(held)}")
     if +used != +Counter(state.used):
         found.append(f"its resources in use are counted as {_amounts(state)}, and are {dict(sorted(used.items()))}")
     return tuple(found)

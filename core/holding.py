@@ -8,8 +8,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from core import names, nodefit
 from core.catalog import Catalog
+from core.constraints.constraint import Signatures
+from core.constraints.every import Constraints
 from core.errors import InvalidRequestError
-from core.model import HostPort, Node, Pod
+from core.model import Node, Pod
 from core.nodefit import Amounts
 from core.port.optional import Metering, Scaled
 from core.settings import DialectName
@@ -32,7 +34,7 @@ class Holding(NamedTuple):
 
     dialect is None for a pod without cards; with several dialects, it is the first, and *also* has the others.
     scale: meaning of the assignment's figures (`core.port.optional.Scaled`), as of when it was first counted.
-    ports: host ports of the pod.
+    uses: what it asks by constraints that read use.
     """
 
     key: str
@@ -42,7 +44,7 @@ class Holding(NamedTuple):
     closes: str = ""
     also: tuple[Part, ...] = ()
     scale: Any = None
-    ports: tuple[HostPort, ...] = ()
+    uses: Signatures = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -67,8 +69,9 @@ class There(Protocol):
 class Reader:
     """Reads what bound pods hold, under one configuration."""
 
-    def __init__(self, catalog: Catalog, tables: Tables) -> None:
+    def __init__(self, catalog: Catalog, tables: Tables, constraints: Constraints) -> None:
         self.catalog: Final = catalog
+        self._constraints: Final = constraints
         # Computed once, because it is slow and needed for every pod.
         self.scaled: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Scaled)}
         self.metering: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Metering)}
@@ -141,10 +144,10 @@ class Reader:
             meant = name in empty or not self._held_by[name].isdisjoint(pod.annotations)
             found = _one_of_a_name(found, name, other, meant=meant)
         if not found:
-            return Holding(pod.key, None, None, amounts, ports=nodefit.ports_of(pod))
+            return Holding(pod.key, None, None, amounts, uses=self._constraints.uses_of(pod))
         scale = self._scale(pod, found, there, before)
         (name, assignment, closes), *also = found
-        return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale, nodefit.ports_of(pod))
+        return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale, self._constraints.uses_of(pod))
 
     def _scale(self, pod: Pod, found: list[Part], there: "There | None", before: Holding | None) -> object:
         """Return the meaning of the figures of the first of *found*; if it has changed since, close the node."""

@@ -4,7 +4,7 @@ The ledger is the only mutable object in the core and belongs to one task. It ne
 Questions (what if, preview) use a `fork`, which shares all states and costs a copy of one mapping.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -12,11 +12,15 @@ from typing import Any, Final, TypeVar
 from core import nodefit
 from core.catalog import Catalog
 from core.change_log import ChangeLog
-from core.claimed import closed_by_claims
+from core.constraints.constraint import Constraint, Signatures
+from core.constraints.every import Constraints, every
+from core.constraints.images import Images
+from core.constraints.resource_claims import closed_by_claims
+from core.constraints.topology.counting import Topology
+from core.constraints.volumes import Volumes
 from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same
-from core.images import Images
-from core.model import HostPort, Node, NodeName, Pod, PodUid
+from core.model import Node, NodeName, Pod, PodUid
 from core.node_state import Closed, NodeState, Offers, state_of, state_with, state_without
 from core.nodefit import Amounts, NodeFacts
 from core.port.handoff import Stamp
@@ -25,8 +29,6 @@ from core.port.refusals import DESERTED, UNSTEADY, Complaint, Fault, Reason
 from core.resource_claims import Use
 from core.settings import DialectName, Settings
 from core.tables import Tables
-from core.topology.counting import Topology
-from core.topology.peers import Seat
 
 # The number of logged changes for readers.
 _LOG_MAX: Final = 1 << 17
@@ -41,7 +43,7 @@ class Placement:
     """A promise to one pod: its node, the dialect's assignment, and its use of the node as kubelet counts it.
 
     score is the raw device score (before rounding and weight). asked_by: the pod as judged; without it the promise is
-    never read again. dialect is None for a pod without cards. ports: host ports of the pod.
+    never read again. dialect is None for a pod without cards. uses: what it asks by constraints that read use.
     """
 
     pod: PodUid
@@ -51,7 +53,7 @@ class Placement:
     assignment: Any
     amounts: Amounts
     score: float = 0.0
-    ports: tuple[HostPort, ...] = ()
+    uses: Signatures = ()
     asked_by: Pod | None = field(default=None, compare=False, repr=False)
 
 
@@ -79,9 +81,9 @@ class _Entry:
         return dict.fromkeys((*self.empty, None), self.aside) if self.aside else self.shut
 
 
-# A pod's node, the pod as counted, its promise, and its seat.
-_Before = tuple[NodeName | None, Pod | None, Placement | None, Seat | None]
-_NOTHING: Final[_Before] = (None, None, None, None)
+# A pod's node, the pod as counted, its promise, and its place for each constraint that tracks pods.
+_Before = tuple[NodeName | None, Pod | None, Placement | None, tuple[Any, ...]]
+_NOTHING: Final[_Before] = (None, None, None, ())
 
 
 class Trial:
@@ -108,14 +110,27 @@ class Trial:
 class Ledger:
     """The cluster as promised: nodes from the API, counted pods, reserved and released placements."""
 
-    def __init__(self, catalog: Catalog, tables: Tables, settings: Settings) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        tables: Tables,
+        settings: Settings,
+        *,
+        topology: Topology | None = None,
+        volumes: Volumes | None = None,
+        constraints: Callable[[Topology, Volumes], Iterable[Constraint]] = every,
+    ) -> None:
+        """Begin without nodes and pods, but those that *topology* and *volumes* know; *constraints*: all of them."""
         self.catalog: Final = catalog
         self.tables = tables
         self.settings = settings
-        self._reader = Reader(catalog, tables)
         self.states: dict[NodeName, NodeState] = {}
-        # Where its pods are, promised or bound, for the constraints that refer to them.
-        self.topology = Topology()
+        # Where its pods are, promised or bound, and their volumes; constraints read that.
+        self.topology: Final = topology or Topology()
+        self.volumes: Final = volumes or Volumes()
+        self._every: Final = constraints
+        self.constraints: Final = Constraints(constraints(self.topology, self.volumes))
+        self._reader = Reader(catalog, tables, self.constraints)
         # The images of nodes; a fork reads the cluster's current ones.
         self.images = Images()
         self._keeps_images = True
@@ -267,7 +282,7 @@ class Ledger:
             what, why = name or "no dialect", state.closed.get(name, "it offers no such cards")
             raise NodeInvariantError(placement.node, f"cards of {what} are promised ({why}) to pod {placement.pod_key}")
         holding = self._held_by(placement)
-        changed = state_with(state, holding, self.catalog, self._next())
+        changed = state_with(state, holding, self.catalog, self.constraints, self._next())
         over = self._over(name, changed)
         # A card that shrank under its holders already exceeds its total; only a new excess is an error.
         if over and set(over) - set(self._over(name, state)):
@@ -277,12 +292,12 @@ class Ledger:
         self._promised[placement.pod] = placement
         self._own(placement.node).holders[placement.pod] = holding
         if placement.asked_by is not None:
-            self.topology.put(placement.asked_by, placement.node)
+            self.constraints.put(placement.asked_by, placement.node)
         self._put(placement.node, changed, opens=False)
 
     def _held_by(self, placement: Placement) -> Holding:
         if placement.dialect is None:
-            return Holding(placement.pod_key, None, None, placement.amounts, ports=placement.ports)
+            return Holding(placement.pod_key, None, None, placement.amounts, uses=placement.uses)
         scale = self._entries[placement.node].scales.get(placement.dialect)
         return Holding(
             placement.pod_key,
@@ -290,7 +305,7 @@ class Ledger:
             placement.assignment,
             placement.amounts,
             scale=scale,
-            ports=placement.ports,
+            uses=placement.uses,
         )
 
     def _over(self, name: DialectName | None, state: NodeState) -> tuple[str, ...]:
@@ -299,7 +314,7 @@ class Ledger:
     def release(self, pod: PodUid) -> bool:
         """Release all that *pod* holds; return False if it holds nothing (idempotent)."""
         self._remember(pod)
-        self.topology.drop(pod)
+        self.constraints.drop(pod)
         self.nominated.discard(pod)
         node = self._node_of.pop(pod, None)
         self._pods.pop(pod, None)
@@ -330,7 +345,7 @@ class Ledger:
         trial = self._trial
         while trial is not None and trial.before.get(pod, _NOTHING)[0] is None:
             trial = trial.outer
-        node, known, placement, seat = trial.before[pod] if trial is not None else _NOTHING
+        node, known, placement, seats = trial.before[pod] if trial is not None else _NOTHING
         if trial is None or node is None or pod in self._node_of:
             raise InvariantError(f"pod {pod} was not released in a trial, or holds something")
         holding = trial.nodes[node][1].holders[pod]
@@ -339,8 +354,9 @@ class Ledger:
         self._node_of[pod] = node
         _set(self._pods, pod, known)
         _set(self._promised, pod, placement)
-        self.topology.restore(pod, seat)
-        self._put(node, state_with(self.states[node], holding, self.catalog, self._next()), opens=False)
+        self.constraints.restore(pod, seats)
+        state = state_with(self.states[node], holding, self.catalog, self.constraints, self._next())
+        self._put(node, state, opens=False)
 
     @contextmanager
     def trial(self) -> Iterator[Trial]:
@@ -378,8 +394,8 @@ class Ledger:
             self._entries[name] = entry
             if self.states[name] is not state:
                 self._put(name, state, opens=False)
-        for uid, (node, pod, placement, seat) in trial.before.items():
-            self.topology.restore(uid, seat)
+        for uid, (node, pod, placement, seats) in trial.before.items():
+            self.constraints.restore(uid, seats)
             _set(self._node_of, uid, node)
             _set(self._pods, uid, pod)
             _set(self._promised, uid, placement)
@@ -391,7 +407,7 @@ class Ledger:
                 self._node_of.get(uid),
                 self._pods.get(uid),
                 self._promised.get(uid),
-                self.topology.seat(uid),
+                self.constraints.seats(uid),
             )
 
     def _certain(self) -> None:
@@ -435,7 +451,7 @@ class Ledger:
         if before is None or self._node_of.get(pod.uid) != name or before != holding:
             self._hold(pod.uid, name, holding)
         self.nominated.discard(pod.uid)
-        self.topology.put(pod, name)
+        self.constraints.put(pod, name)
         self._promised.pop(pod.uid, None)
         if holding.dialect is not None or any("/" in resource for resource in asked_resources(pod)):
             self._pods[pod.uid] = pod
@@ -445,11 +461,11 @@ class Ledger:
         """Count the resources of another scheduler's *pod* on its nominated node."""
         self._certain()
         name = NodeName(pod.nominated_node)
-        holding = Holding(pod.key, None, None, self._reader.amounts(pod), ports=nodefit.ports_of(pod))
+        holding = Holding(pod.key, None, None, self._reader.amounts(pod), uses=self.constraints.uses_of(pod))
         if self._node_of.get(pod.uid) != name or self.holding(pod.uid) != holding:
             self._hold(pod.uid, name, holding)
         self.nominated.add(pod.uid)
-        self.topology.put(pod, name)
+        self.constraints.put(pod, name)
 
     def _hold(self, uid: PodUid, name: NodeName, holding: Holding) -> None:
         """Let *uid* hold exactly *holding*, on *name*."""
@@ -460,7 +476,8 @@ class Ledger:
             self._stray.setdefault(name, {})[uid] = holding
         else:
             self._own(name).holders[uid] = holding
-            self._put(name, state_with(state, holding, self.catalog, self._next()), opens=False)
+            state = state_with(state, holding, self.catalog, self.constraints, self._next())
+            self._put(name, state, opens=False)
 
     def told_of(self, placement: Placement) -> Mapping[str, str]:
         """Return what the Binding of the reserved *placement* has besides its dialect's annotations."""
@@ -496,7 +513,7 @@ class Ledger:
             if entry.empty != empty:
                 entry.empty, entry.aside = empty, ""
             entry.complaints, entry.shut = complaints, shut
-        self.topology.set_node(facts)
+        self.constraints.set_node(facts)
         self._put(node.name, self._rebuilt(facts, entry))
         return True
 
@@ -564,7 +581,7 @@ class Ledger:
         self._claimed.pop(name, None)
         if self.states.pop(name, None) is None:
             return False
-        self.topology.remove_node(name)
+        self.constraints.remove_node(name)
         if self._keeps_images:
             self.images.remove_node(name)
         holders = self._own(name).holders
@@ -582,7 +599,7 @@ class Ledger:
         """
         self._certain()
         self.tables, self.settings = tables, settings
-        self._reader = Reader(self.catalog, tables)
+        self._reader = Reader(self.catalog, tables, self.constraints)
         for at, name in enumerate(self._entries, start=1):
             entry = self._own(name)
             entry.empty, entry.complaints, entry.shut = self._offers(entry.node)
@@ -594,7 +611,14 @@ class Ledger:
     def fork(self) -> "Ledger":
         """Return a ledger with the same states, for trials; changes to it do not affect this one."""
         self._certain()
-        twin = Ledger(self.catalog, self.tables, self.settings)
+        twin = Ledger(
+            self.catalog,
+            self.tables,
+            self.settings,
+            topology=self.topology.fork(),
+            volumes=self.volumes.fork(),
+            constraints=self._every,
+        )
         twin.states = dict(self.states)
         twin._entries = dict(self._entries)
         # From now on, both copy an entry before they change it.
@@ -605,7 +629,6 @@ class Ledger:
         twin._stray = {node: dict(held) for node, held in self._stray.items()}
         twin._unsteady = dict(self._unsteady)
         twin._uses = dict(self._uses)
-        twin.topology = self.topology.fork()
         twin.images, twin._keeps_images = self.images, False
         return twin
 
@@ -649,6 +672,7 @@ class Ledger:
             entry.empty,
             holders.values(),
             self.catalog,
+            self.constraints,
             version=self._next(),
             complaints=complaints,
             whatever=entry.closed,
@@ -673,8 +697,9 @@ class Ledger:
 
     def _without(self, name: NodeName, state: NodeState, holding: Holding, left: Iterable[Holding]) -> NodeState:
         """Return *state* of node *name* after *holding* is released; *left* are still held."""
+        closed = self._entries[name].closed
         return state_without(
-            state, holding, left, self.catalog, version=self._next(), whatever=self._entries[name].closed
+            state, holding, left, self.catalog, self.constraints, version=self._next(), whatever=closed
         )
 
     def _next(self) -> int:

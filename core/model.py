@@ -113,15 +113,12 @@ Alternatives = tuple[tuple[Requirement, ...], ...]
 class NodeConstraints:
     """The part of a pod that depends only on a node's labels and taints; shared by shapes with equal values.
 
-    affinity: required node affinity, an OR of ANDs; None = absent, () = no term, which matches nothing. volumes: one
-    such OR for each requirement of the pod's volumes. features: features that a node must declare.
+    affinity: required node affinity, an OR of ANDs; None = absent, () = no term, which matches nothing.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     affinity: Alternatives | None = None
     tolerations: tuple[Toleration, ...] = ()
-    volumes: tuple[Alternatives, ...] = ()
-    features: tuple[str, ...] = ()
 
 
 class PeerTerm(NamedTuple):

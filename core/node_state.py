@@ -4,16 +4,15 @@ Values in, values out: the ledger (`core.ledger`) keeps the states and decides w
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from core.cardless import card_of
 from core.catalog import Catalog
+from core.constraints.every import NOTHING_HELD, Constraints, Held
 from core.holding import Holding
-from core.nodefit import NodeFacts, Ports, with_ports, without_ports
+from core.nodefit import NodeFacts
 from core.port.refusals import Complaint
 from core.settings import DialectName
-
-_NO_PORTS: Final[Ports] = {}
 
 Offers = Mapping[DialectName, tuple[Any, ...]]
 Closed = Mapping[DialectName | None, str]
@@ -22,9 +21,9 @@ Closed = Mapping[DialectName | None, str]
 class NodeState(NamedTuple):
     """One node at one instant; offers: each dialect's cards with their use.
 
-    used: use by its pods, by resource. ports: their host ports. closed: dialect -> why nothing new may be placed; None
-    stands for pods without cards. A state is replaced and never changed; each replacement has a new version, unique
-    within its ledger (a fork numbers its own).
+    used: use by its pods, by resource. held: what they hold by constraints that read use. closed: dialect -> why
+    nothing new may be placed; None stands for pods without cards. A state is replaced and never changed; each
+    replacement has a new version, unique within its ledger (a fork numbers its own).
     """
 
     facts: NodeFacts
@@ -33,7 +32,7 @@ class NodeState(NamedTuple):
     closed: Closed
     complaints: tuple[Complaint, ...] = ()
     version: int = 0
-    ports: Ports = _NO_PORTS
+    held: Held = NOTHING_HELD
 
     def cards(self, dialect: DialectName | None) -> tuple[Any, ...]:
         """Return its cards in *dialect*, () if it offers none; for pods without cards the node itself is one."""
@@ -47,6 +46,7 @@ def state_of(
     empty: Offers,
     holders: Collection[Holding],
     catalog: Catalog,
+    constraints: Constraints,
     *,
     version: int,
     complaints: tuple[Complaint, ...],
@@ -58,20 +58,21 @@ def state_of(
     """
     offers = dict(empty)
     used: dict[str, int] = {}
-    ports = _NO_PORTS
+    held = NOTHING_HELD
     for holding in holders:
         for name, assignment, _ in holding.parts:
             if assignment is not None and name in offers:
                 offers[name] = catalog.dialects[name].take(offers[name], assignment)
         for resource, amount in holding.amounts:
             used[resource] = used.get(resource, 0) + amount
-        if holding.ports:
-            ports = with_ports(ports, holding.ports)
+        held = constraints.reserved(held, holding.uses)
     closed = _closed(holders, offers, catalog, whatever)
-    return NodeState(facts, offers, used, closed, complaints, version, ports)
+    return NodeState(facts, offers, used, closed, complaints, version, held)
 
 
-def state_with(state: NodeState, holding: Holding, catalog: Catalog, version: int) -> NodeState:
+def state_with(
+    state: NodeState, holding: Holding, catalog: Catalog, constraints: Constraints, version: int
+) -> NodeState:
     """Return *state* with *holding* added."""
     offers, closed = state.offers, state.closed
     if holding.dialect is not None:
@@ -80,12 +81,19 @@ def state_with(state: NodeState, holding: Holding, catalog: Catalog, version: in
     used = dict(state.used)
     for resource, amount in holding.amounts:
         used[resource] = used.get(resource, 0) + amount
-    ports = with_ports(state.ports, holding.ports) if holding.ports else state.ports
-    return NodeState(state.facts, offers, used, closed, state.complaints, version, ports)
+    held = constraints.reserved(state.held, holding.uses)
+    return NodeState(state.facts, offers, used, closed, state.complaints, version, held)
 
 
 def state_without(
-    state: NodeState, holding: Holding, left: Iterable[Holding], catalog: Catalog, *, version: int, whatever: Closed
+    state: NodeState,
+    holding: Holding,
+    left: Iterable[Holding],
+    catalog: Catalog,
+    constraints: Constraints,
+    *,
+    version: int,
+    whatever: Closed,
 ) -> NodeState:
     """Return *state* with *holding* released; *left* are still held. whatever: as for `state_of`."""
     offers, closed = state.offers, state.closed
@@ -97,8 +105,8 @@ def state_without(
     used = dict(state.used)
     for resource, amount in holding.amounts:
         used[resource] -= amount
-    ports = without_ports(state.ports, holding.ports) if holding.ports else state.ports
-    return NodeState(state.facts, offers, used, closed, state.complaints, version, ports)
+    held = constraints.released(state.held, holding.uses)
+    return NodeState(state.facts, offers, used, closed, state.complaints, version, held)
 
 
 def _moved(offers: Offers, holding: Holding, catalog: Catalog, *, back: bool) -> Offers:

@@ -1,11 +1,10 @@
-"""Which nodes a pod accepts: the rules of kube-scheduler, apart from cards.
+"""A node without its cards, and how labels and resources are compared; `core.constraints` has all other rules.
 
-Static rules read only labels, taints and conditions (one verdict per node and set of constraints). The other rules
-compare a pod's requests with a node's free resources. Source: Kubernetes documentation, "Assigning Pods to Nodes",
-"Taints and Tolerations", "Resource Management for Pods and Containers".
+Source: Kubernetes documentation, "Assigning Pods to Nodes", "Resource Management for Pods and Containers";
+kube-scheduler's plugin NodeResourcesFit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -15,47 +14,26 @@ from core.errors import InvalidRequestError
 from core.model import (
     Alternatives,
     Container,
-    HostPort,
     Node,
-    NodeConstraints,
     NodeName,
     Pod,
     Requirement,
     Taint,
-    Toleration,
 )
 from core.units import parse_amount, parse_int64, parse_milli
 
-# Reasons why a node accepts no pods, besides taints.
-NOT_READY: Final = "not ready"
-CORDONED: Final = "unschedulable (cordoned)"
-# A reason by labels, besides the pod's own constraints.
-VOLUME_AFFINITY: Final = "node affinity of a volume of the pod"
-# A feature that the node lacks or does not declare.
-UNDECLARED: Final = "no declared feature"
 HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
-_CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-# Kubernetes adds this taint to a node that is not ready. The condition itself is judged, so that a pod which tolerates
-# the taint (every DaemonSet pod does) is still admitted.
-_NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
-_UNREACHABLE: Final = "node.kubernetes.io/unreachable"
-
 # Autoscalers mark a node that they remove by these taints. Source: Cluster Autoscaler, utils/taints; Karpenter,
 # apis/v1/taints.go, and disruption in v1beta1.
-_LEAVING: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption")
-LEAVES: Final = "about to be removed"
-
+REMOVAL_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption")
 # The only field of a node that a pod may select by.
 _NAME: Final = "metadata.name"
-_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  the address is only compared
 # Requests that a pod may have as a whole, besides those of its containers. Source: Kubernetes documentation, "Assign
 # Pod-level CPU and memory resources".
 _OF_WHOLE_PODS: Final = (names.CPU, names.MEMORY)
 _HUGE_PAGES: Final = "hugepages-"
 
 Amounts = tuple[tuple[str, int], ...]
-# The addresses on which a protocol's port is in use, once for each holder.
-Ports = Mapping[tuple[str, int], tuple[str, ...]]
 # For each resource, the wanted and the free amount.
 Shortages = tuple[tuple[str, int, int], ...]
 
@@ -81,7 +59,7 @@ class NodeFacts:
 
 
 def facts_of(node: Node, *, has_cards: bool = True) -> NodeFacts:
-    """Return the part of *node* that `admits` and `shortages` read; an unreadable allocatable counts as none."""
+    """Return the part of *node* that constraints and `shortages` read; an unreadable allocatable counts as none."""
     return NodeFacts(
         name=node.name,
         uid=node.uid,
@@ -100,7 +78,7 @@ def _leaving(node: Node) -> str:
     """Return the mark of a *node* that is about to be removed, or ""."""
     if node.deleting:
         return "it is being deleted"
-    marks = [taint.key for taint in node.taints if taint.key in _LEAVING and taint.effect in HARD_EFFECTS]
+    marks = [taint.key for taint in node.taints if taint.key in REMOVAL_TAINTS and taint.effect in HARD_EFFECTS]
     return f"taint {marks[0]}" if marks else ""
 
 
@@ -176,98 +154,9 @@ def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
         sums[name] = sums.get(name, 0) + amount
 
 
-def ports_of(pod: Pod) -> tuple[HostPort, ...]:
-    """Return the host ports that *pod* uses while it runs: those of its containers and sidecars."""
-    running = (*(one for one in pod.init_containers if one.sidecar), *pod.containers)
-    return tuple([port for one in running for port in one.host_ports])
-
-
-def with_ports(held: Ports, more: Iterable[HostPort]) -> Ports:
-    """Return *held* with *more* added."""
-    found = dict(held)
-    for protocol, address, port in more:
-        found[protocol, port] = (*found.get((protocol, port), ()), address or _EVERY_ADDRESS)
-    return found
-
-
-def without_ports(held: Ports, fewer: Iterable[HostPort]) -> Ports:
-    """Return *held* without *fewer*, which must be among them."""
-    found = dict(held)
-    for protocol, address, port in fewer:
-        left = list(found.pop((protocol, port)))
-        left.remove(address or _EVERY_ADDRESS)
-        if left:
-            found[protocol, port] = tuple(left)
-    return found
-
-
-def ports_in_use(wanted: Iterable[HostPort], held: Ports) -> tuple[HostPort, ...]:
-    """Return the *wanted* ports that are *held* on the same address, or if either is for every address."""
-    return tuple([one for one in wanted if _is_held(one, held)])
-
-
-def _is_held(wanted: HostPort, held: Ports) -> bool:
-    protocol, address, port = wanted
-    addresses = held.get((protocol, port), ())
-    if not addresses or not address or address == _EVERY_ADDRESS:
-        return bool(addresses)
-    return address in addresses or _EVERY_ADDRESS in addresses
-
-
-def admits(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
-    """Return why the node rejects such pods, independently of free resources, or None."""
-    return next(bars(constraints.tolerations, facts), None) or mismatch(constraints, facts)
-
-
-def bars(tolerations: tuple[Toleration, ...], facts: NodeFacts) -> Iterator[str]:
-    """Yield the reasons why the node accepts no pods for now: its removal, its condition, a cordon, taints.
-
-    A node that is about to be removed accepts no pod, whatever its tolerations.
-    """
-    # Taints that accompany a reason that is already reported.
-    told: tuple[str, ...] = ()
-    if facts.leaving:
-        yield f"{LEAVES} ({facts.leaving})"
-        told = _LEAVING
-    if not facts.ready and not tolerates(tolerations, _NOT_READY):
-        yield NOT_READY
-        told = (*told, _NOT_READY.key, _UNREACHABLE)
-    if facts.unschedulable and not tolerates(tolerations, _CORDONED):
-        yield CORDONED
-        told = (*told, _CORDONED.key)
-    for taint in facts.taints:
-        if taint.effect in HARD_EFFECTS and taint.key not in told and not tolerates(tolerations, taint):
-            yield f"taint {taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-
-
-def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
-    """Return the constraint of the pod that the node's labels or declared features do not meet, or None."""
-    for key, value in constraints.selector:
-        if facts.labels.get(key) != value:
-            return f"node selector {key}={value}"
-    if constraints.affinity is not None and not is_any(constraints.affinity, facts):
-        return "required node affinity"
-    if not all(is_any(one, facts) for one in constraints.volumes):
-        return VOLUME_AFFINITY
-    for feature in constraints.features:
-        if feature not in facts.features:
-            return f"{UNDECLARED} {feature}"
-    return None
-
-
 def is_any(terms: Alternatives, facts: NodeFacts) -> bool:
     """Return whether the node meets one of *terms*."""
     return any(term and all(_selects(requirement, facts) for requirement in term) for term in terms)
-
-
-def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Return whether one of *tolerations* tolerates *taint*."""
-    return any(
-        (not t.effect or t.effect == taint.effect)
-        and (not t.key or t.key == taint.key)
-        and (t.operator == "Exists" or (bool(t.key) and t.value == taint.value))
-        for t in tolerations
-    )
 
 
 def _selects(requirement: Requirement, facts: NodeFacts) -> bool:

@@ -18,8 +18,8 @@ from cli.waiting import UNBOUND, is_ours, is_shown
 from cli.web.findings import Examining, Findings
 from cli.web.groups import Groups
 from cli.web.history import Remembering
+from core.constraints.images import Images
 from core.groups import group_of
-from core.images import Images
 from core.ledger import Ledger
 from core.model import NodeName, Pod, PodUid
 from core.store import Store

@@ -18,13 +18,13 @@ from controller.deciding.prebind import PreBind
 from controller.deciding.reserve import Reservations
 from controller.deciding.score import Nowhere, next_step
 from controller.handing_over.collision import CollisionKey
+from core.constraints.every import is_among
 from core.errors import NodeInvariantError
 from core.ledger import Placement
 from core.model import NodeName
 from core.placing import gang
 from core.placing.gang import Together
 from core.placing.shape import Shape
-from core.topology.peers import Peers
 
 # What pods take opens nothing, so that nobody is asked for it; that their room is gone is told so often.
 _TELL_S: Final = 30.0
@@ -103,9 +103,9 @@ class Asking:
             if opened:
                 self._cluster.requeue.hear(opened)
                 opened.clear()
-        freed = ledger.topology.freed()
-        if freed is None or freed:
-            self._cluster.requeue.stir(lambda ask: any(_is_among(shape, freed) for shape in shapes_of(ask)))
+        freed = ledger.constraints.freed()
+        if freed:
+            self._cluster.requeue.stir(lambda ask: any(is_among(shape.asked, freed) for shape in shapes_of(ask)))
 
     # ------------------------------------------------------------------ one of them
 
@@ -143,10 +143,6 @@ class Asking:
 
 def _less(opened: Set[NodeName] | None, barred: frozenset[NodeName]) -> Set[NodeName] | None:
     return opened if opened is None or not barred else opened - barred
-
-
-def _is_among(shape: Shape, freed: Set[Peers] | None) -> bool:
-    return shape.peers is not None and (freed is None or shape.peers in freed)
 
 
 # Trying refused gangs again takes no more than a fifth of the time.
@@ -251,11 +247,11 @@ class Cycle:
 
     def _reads_anew(self, entry: Entry, found: Gang | None) -> bool:
         """Whether other pods have come, or gone, that keep this one off, or one of its gang: then it is read again."""
-        topology = self._cluster.ledger.topology
+        constraints = self._cluster.ledger.constraints
         stale = [
             one
             for one in ((entry,) if found is None else found.waiting)
-            if one.shape is not None and not topology.is_current(one.pod, one.shape.peers)
+            if one.shape is not None and not constraints.is_current(one.pod, one.shape.asked.pods)
         ]
         for one in stale:
             self._pending.read(one)
@@ -325,7 +321,7 @@ class Cycle:
                 cluster.hold(entry, wait)
             self._cluster.gangs.lacks(found, wait, now_s)
             return
-        shared = cluster.ledger.topology.volumes.only_one_may_use([one.pod for one in found.waiting])
+        shared = cluster.ledger.volumes.only_one_may_use([one.pod for one in found.waiting])
         if shared is not None:
             for entry in found.waiting:
                 cluster.hold(entry, shared)

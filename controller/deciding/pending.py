@@ -18,8 +18,7 @@ from controller.deciding.reserve import Reservations
 from controller.grouping.groups import nameless
 from core.explaining.asked import read_wish
 from core.groups import GroupKey, group_of
-from core.model import NO_VOLUMES, NodeName, Pod, PodUid
-from core.volumes import awaited
+from core.model import NodeName, Pod, PodUid
 from core.waiting import Cause, Wait, is_ours
 from kube.calls import OWNERS
 
@@ -240,10 +239,8 @@ class Pending:
     def read(self, entry: Entry, rest_s: float = 0.0) -> None:
         """Read what the pod asks and put it where that leads, if that is a decision after *rest_s* at the earliest."""
         self._cluster.requeue.leave(entry.pod.uid)
-        if entry.pod.volumes is not NO_VOLUMES:
-            storage = self._cluster.ledger.topology.volumes.storage
-            changes = [storage_event(kind, name) for kind, name in awaited(entry.pod, storage)]
-            self._cluster.requeue.wait_for(entry.pod.uid, *changes)
+        changes = [storage_event(kind, name) for kind, name in self._cluster.ledger.constraints.woken_by(entry.pod)]
+        self._cluster.requeue.wait_for(entry.pod.uid, *changes)
         wish = read_wish(entry.pod, self._cluster.ledger)
         if isinstance(wish, Wait):
             self._hold(entry, wish)

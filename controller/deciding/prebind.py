@@ -9,8 +9,9 @@ pod only with its Binding.
 All that lasts stands in the API: a process that begins finds claims with their node, and either goes on from there or,
 where the pod does not fit there any more, takes the node back.
 
-A pod that has claims waits for those, for the volumes that they name and for their classes (`core.volumes.awaited`), in
-whatever stage it is: `Claims` takes in what the cluster says of storage, and judges those pods anew.
+A pod that has claims waits for those, for the volumes that they name and for their classes
+(`core.constraints.volumes.awaited`), in whatever stage it is: `Claims` takes in what the cluster says of storage, and
+judges those pods anew.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,13 +29,13 @@ from controller.deciding.queue import ClusterEvent, storage_event
 from controller.deciding.reserve import Reservations
 from controller.handing_over.collision import CollisionKey
 from core.claims import Attachment, Claim, NodeDrivers, StorageKind, Volume
+from core.constraints.storage import Storage
+from core.constraints.volumes import Volumes
 from core.errors import quoted
 from core.explaining.asked import read_wish
 from core.ledger import Placement
 from core.model import NO_VOLUMES, NodeName, PodUid
-from core.storage import Storage
 from core.store import Store
-from core.volumes import Volumes
 from core.waiting import Cause, Wait
 
 _LOOK_S: Final = 0.5
@@ -69,7 +70,7 @@ class PreBind:
 
     @property
     def _volumes(self) -> Volumes:
-        return self._cluster.ledger.topology.volumes
+        return self._cluster.ledger.volumes
 
     @property
     def _storage(self) -> Storage:
@@ -88,7 +89,7 @@ class PreBind:
         pod = entry.pod
         if pod.volumes is NO_VOLUMES:
             return False
-        needs = self._cluster.ledger.topology.needs_of(pod)
+        needs = self._volumes.needs(pod)
         if isinstance(needs, Wait):
             # Another pod was promised what it needs since it was read.
             self._reservations.take_back(entry)
@@ -297,7 +298,7 @@ class Claims:
 
     @property
     def _volumes(self) -> Volumes:
-        return self._cluster.ledger.topology.volumes
+        return self._cluster.ledger.volumes
 
     @property
     def storage(self) -> Storage:
@@ -343,13 +344,13 @@ class Claims:
 
     def next_s(self) -> float:
         """At once, if anything changed."""
-        return -inf if self.storage.changed or self._volumes.freed else inf
+        return -inf if self.storage.changed or self._volumes.unused else inf
 
     def look(self, now_s: float) -> None:
         """Judge those anew who wait for what changed."""
-        changed, freed = list(self.storage.changed), list(self._volumes.freed)
+        changed, freed = list(self.storage.changed), list(self._volumes.unused)
         self.storage.changed.clear()
-        self._volumes.freed.clear()
+        self._volumes.unused.clear()
         for kind, name in changed:
             self._let_in(storage_event(kind, name), lambda _: True)
         for name in freed:

@@ -195,8 +195,8 @@ class Leftovers:
             return self._fits(ledger, name, pod, shape)
 
     def _fits(self, ledger: Ledger, name: NodeName, pod: Pod, shape: Shape) -> Placement | None:
-        if not ledger.topology.is_current(pod, shape.peers):
-            shape = shape.beside(ledger.topology.peers_of(pod))
+        if not ledger.constraints.is_current(pod, shape.asked.pods):
+            shape = shape.beside(ledger.constraints.pods_of(pod))
         return placed_on(ledger, self._cluster.search.policy, pod, shape, name)
 
 

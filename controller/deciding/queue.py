@@ -17,7 +17,6 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from controller.deciding.lifecycle import BEFORE_TURN, TABLE, Ask, Entry, Event, Order, Stage, Told, UndefinedEventError
-from core.claims import StorageKind
 from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.shape import Shape
@@ -428,7 +427,7 @@ class ClusterEvent(NamedTuple):
     name: str
 
 
-def storage_event(kind: StorageKind, name: str) -> ClusterEvent:
+def storage_event(kind: str, name: str) -> ClusterEvent:
     """A claim, volume or class changed."""
     return ClusterEvent(EventResource.STORAGE, f"{kind} {name}")
 

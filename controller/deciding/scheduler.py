@@ -30,6 +30,7 @@ from controller.heartbeats import Heartbeats
 from controller.metrics import Metrics
 from controller.scheduler_names import VOLCANO
 from core.catalog import Catalog
+from core.constraints.resource_claims import Uses
 from core.groups import GroupKey, group_of
 from core.history.pods import Life, What
 from core.model import Node, NodeName, Phase, Pod, PodUid
@@ -38,7 +39,6 @@ from core.port.refusals import Complaint
 from core.port.spec import Place
 from core.settings import DialectName, Settings
 from core.tables import Tables
-from core.uses import Uses
 from core.waiting import code_in
 from core.wire.config_maps import ConfigMap
 from core.wire.namespaces import Namespace
@@ -286,7 +286,7 @@ class Scheduler:
         cluster = ClusterState(catalog, tables, settings, groups, metrics=metrics, clock=clock, wall=wall)
         self.cluster: Final = cluster
         self.jobs: Final = Jobs(groups, clock)
-        self.uses: Final = Uses(cluster.ledger)
+        self.uses: Final = Uses(cluster.ledger.set_uses)
         self.reservations: Final = Reservations(cluster)
         self.pending: Final = Pending(cluster, self.reservations)
         self.binder: Final = Binder(cluster, self.reservations)

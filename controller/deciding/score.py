@@ -191,8 +191,8 @@ class Search:
         state = self._ledger.states.get(name)
         return (
             state is not None
-            and takes(shape, state, self._ledger.catalog.judging(shape.dialect), self.policy.cards)
-            and not self._ledger.topology.refuses(shape.peers, name)
+            and takes(self._ledger, shape, state, self.policy.cards)
+            and not self._ledger.constraints.blocks(shape.asked.pods, state.facts)
         )
 
     def room_on(self, shape: Shape, name: NodeName, most: int) -> int:

@@ -13,7 +13,6 @@ from typing import Final
 from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.reporting.work import Work
-from core import nodefit
 from core.errors import InvalidRequestError
 from core.explaining.asked import read_wish
 from core.explaining.refusal import refusal_on
@@ -116,12 +115,11 @@ def _why_not_new(scheduler: Scheduler, shape: Shape, node: Node) -> str:
     ledger, state = scheduler.cluster.ledger, kind.state
     if not state.cards(shape.dialect):
         return "it has no such cards; describe its kind in node_kinds, with labels that it has"
-    mismatch = nodefit.admits(shape.constraints, state.facts)
-    if mismatch is not None:
-        return mismatch
-    if ledger.topology.refuses_new(shape.peers, state.facts.labels):
+    bar = next(ledger.constraints.bars(shape.asked, state.facts), None)
+    if bar is not None:
+        return bar.key
+    if ledger.constraints.refuses_new(shape.asked, state.facts.labels):
         return "other pods keep it away"
-    dialect = ledger.catalog.judging(shape.dialect)
-    if not takes(shape, state, dialect, scheduler.cluster.search.policy.cards):
+    if not takes(ledger, shape, state, scheduler.cluster.search.policy.cards):
         return "a new, empty node of this kind does not take it"
     return ""

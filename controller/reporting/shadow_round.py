@@ -146,7 +146,7 @@ class _Trial:
             return self._contradicted(pod, e)
         if placement is None:
             answer = await self._why(shape)
-            if shape.peers is None:
+            if not shape.asked.pods:
                 self._refused[shape] = answer
             return Judged(pod=pod, fits=False, answer=answer)
         budget = self._budget(spender_of(pod))

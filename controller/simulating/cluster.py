@@ -34,12 +34,12 @@ from controller.deciding.scheduler import Scheduler
 from controller.metrics import Metrics
 from core.admission.rulebook import Rulebook, rulebook
 from core.catalog import standard_catalog
+from core.constraints.topology.peers import meets
 from core.groups import GroupSpec
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.port.handoff import LockStep, LockWait
 from core.settings import Settings
 from core.tables import Tables
-from core.topology.peers import meets
 from core.wire.disruptions import DisruptionBudget
 
 # The clock at the beginning; monotonic clocks do not begin at 0.

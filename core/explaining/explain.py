@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core import names, spelling
+from core.constraints.node_affinity import CORRECT_LABELS
 from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import AMOUNTS, NEARNESS, NodeRefusal, lack, lacks, refusal_on, telling
 from core.ledger import Ledger, Placement
@@ -93,17 +94,16 @@ class _There:
     names: set[str] = field(default_factory=set)
     positions: int = 0
     labels: dict[str, set[str]] = field(default_factory=dict)
-    passed_over: bool = False
+    instead: set[str] = field(default_factory=set)
     relabelled: bool = False
-    out_of_reach: bool = False
 
     def add(self, refusal: NodeRefusal) -> None:
         """Add one more node."""
-        self.passed_over = self.passed_over or refusal.passed_over
+        if refusal.instead:
+            self.instead.add(refusal.instead)
         # No other node gets the name that a pod selects.
         by_name = any(key == names.HOSTNAME_LABEL for key, _ in refusal.labels)
-        self.relabelled = self.relabelled or (refusal.passed_over and not by_name)
-        self.out_of_reach = self.out_of_reach or refusal.out_of_reach
+        self.relabelled = self.relabelled or (refusal.instead == CORRECT_LABELS and not by_name)
         for key, value in refusal.labels:
             self.labels.setdefault(key, set()).add(value)
         found, best = refusal.unwished, self.unwished
@@ -121,8 +121,7 @@ class _There:
     def remedy(self) -> str:
         """Return what the pod could name or request instead."""
         if self.unwished is None:
-            reachable = "use a volume that nodes with such cards can reach" if self.out_of_reach else ""
-            return self._selector() if self.passed_over else reachable
+            return self._selector() if CORRECT_LABELS in self.instead else min(self.instead, default="")
         wishes, less = self.unwished
         if len(wishes) == 1 and not less.parts:
             return self._named(wishes[0])
@@ -150,7 +149,7 @@ class _There:
         has = " and ".join(f"{key}: {_listed(values)}" for key, values in sorted(self.labels.items()))
         there = f" (nodes with such cards have {has})" if has else ""
         labelled = ", or label a node" if self.relabelled else ""
-        return f"correct the pod's node selector or affinity{there}{labelled}"
+        return f"{CORRECT_LABELS}{there}{labelled}"
 
 
 def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refused:

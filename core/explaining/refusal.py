@@ -10,18 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core import names, nodefit
+from core.constraints.constraint import Obstacle
+from core.constraints.taints import TAINT
 from core.explaining import advice
 from core.explaining.advice import Advice, NodeCapacity, Unwished
 from core.inventory import at_its_best
 from core.ledger import Ledger
-from core.model import HostPort, NodeName
+from core.model import NodeName
 from core.node_state import NodeState
 from core.nodefit import NodeFacts
 from core.placing.shape import Shape, judge
 from core.port.optional import Counting
 from core.port.refusals import DESERTED, PASSING, Reason, Shortfall
 from core.settings import Policy
-from core.volumes import Obstacle
 
 # A smaller request can answer a shortfall of these.
 AMOUNTS: Final = (Reason.MEMORY, Reason.CORES)
@@ -50,12 +51,9 @@ WHY: Final = {
     Reason.CARD_COUNT: "too few cards",
     Reason.UNUSABLE: "only unusable cards",
 }
-_TAINT: Final = "taint "
 _JOINING: Final = "new, with no cards registered yet"
 _AWAY: Final = "without cards that kubelet can allocate now"
 _LEFT: Final = "without its device plugin, which runs on other nodes"
-# The number of listed host ports.
-_PORTS_NAMED: Final = 3
 # The form of a pod's name in sentences: namespace and name.
 _NAMED_POD: Final = re.compile(r"\bpod [a-z0-9.-]+/[a-z0-9.-]+")
 _UNTOLD: Final = "delete the pod there with unknown card use (kubectl cards get names it)"
@@ -72,11 +70,10 @@ class NodeRefusal:
     sell cards.
     now: what to reduce for a placement on the node as it is; once_empty: the same for a hopeless node when empty. wait:
     what must happen otherwise. tolerate: the taints whose toleration would suffice. repair: what must be repaired
-    before all of the node's cards can be judged. passed_over: the pod's own node selector or affinity refuses it;
-    labels: the labels of a node with such cards that differ from the selector. out_of_reach: it has the
-    capacity, but a volume of the pod cannot be used there. joining: its cards may be registered
-    soon. away: its kubelet knows such cards, and has none now. held: it will take the pod in some seconds, when the
-    cards of a force-deleted pod are free.
+    before all of the node's cards can be judged. instead: what the pod could do to be placed there, if the node has
+    the capacity and a constraint refuses the pod; labels: its labels that differ from the pod's selector. joining: its
+    cards may be registered soon. away: its kubelet knows such cards, and has none now. held: it will take the pod in
+    some seconds, when the cards of a force-deleted pod are free.
     """
 
     node: NodeName
@@ -93,8 +90,7 @@ class NodeRefusal:
     wait: str = ""
     tolerate: str = ""
     repair: str = ""
-    passed_over: bool = False
-    out_of_reach: bool = False
+    instead: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     joining: bool = False
     away: bool = False
@@ -118,23 +114,18 @@ def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -
 
 def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
     facts = state.facts
-    mismatch = nodefit.mismatch(shape.constraints, facts)
-    if mismatch is not None:
-        lasting = nodefit.mismatch(replace(shape.constraints, selector=(), affinity=None), facts)
-        if not _takes_empty(ledger, shape, state, policy) or (lasting and lasting != nodefit.VOLUME_AFFINITY):
-            return NodeRefusal(node=facts.name, key=mismatch, hopeless=True)
-        if lasting:
-            # No label that the pod selects by brings the volume there.
-            return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, out_of_reach=True)
-        selector = shape.constraints.selector
-        labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
-        return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
+    bars = list(ledger.constraints.bars(shape.asked, facts))
+    lasting = [one for one in bars if not one.until]
+    if lasting:
+        key = lasting[0].key
+        if not _takes_empty(ledger, shape, state, policy) or not all(one.instead for one in lasting):
+            return NodeRefusal(node=facts.name, key=key, hopeless=True)
+        # The last is the hardest: no label that the pod selects brings its volume there.
+        return NodeRefusal(
+            node=facts.name, key=key, hopeless=True, instead=lasting[-1].instead, labels=lasting[-1].labels
+        )
     inside = _or_held_back(ledger, shape, _refusal_inside(ledger, shape, state, policy), policy)
     inside = _or_away(ledger, shape, inside)
-    bars = (
-        *(Obstacle(bar, _lifted(bar)) for bar in nodefit.bars(shape.constraints.tolerations, facts)),
-        *ledger.topology.why(shape.peers, facts.name),
-    )
     if not bars or (inside is not None and not state.cards(shape.dialect)):
         return inside
     return _barred(facts.name, bars, inside)
@@ -181,7 +172,7 @@ def _barred(name: NodeName, bars: Sequence[Obstacle], inside: NodeRefusal | None
     if inside is None:
         # Kubernetes' own taints express a condition, which pods should wait out.
         keys = [one.key for one in bars]
-        own = all(key.startswith(_TAINT) and "kubernetes.io/" not in key for key in keys)
+        own = all(key.startswith(TAINT) and "kubernetes.io/" not in key for key in keys)
         tolerate = " and ".join(keys) if own else ""
         return NodeRefusal(node=name, key=bars[0].key, barred=True, wait=wait, tolerate=tolerate)
     if inside.wait:
@@ -189,15 +180,6 @@ def _barred(name: NodeName, bars: Sequence[Obstacle], inside: NodeRefusal | None
     elif inside.now != inside.once_empty:
         wait += " and has free capacity"
     return replace(inside, key=bars[0].key, barred=True, now=None, wait=wait)
-
-
-def _lifted(bar: str) -> str:
-    """Return the state of a node after *bar* has ended."""
-    if bar.startswith(_TAINT):
-        return f"no longer has {bar}"
-    if bar.startswith(nodefit.LEAVES):
-        return "is no longer about to be removed"
-    return "is uncordoned" if bar == nodefit.CORDONED else "is ready"
 
 
 def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
@@ -220,7 +202,7 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
     if shape.dialect is not None and state.closed.get(shape.dialect) == DESERTED:
         repair = f"the device plugin of {name} runs there again"
         return NodeRefusal(node=name, key=_LEFT, detail=DESERTED, hopeless=True, repair=repair)
-    takes = judge(shape, state._replace(closed={}), ledger.catalog.judging(shape.dialect), policy)
+    takes = judge(ledger, shape, state._replace(closed={}), policy)
     short = None if takes is not None else _short(ledger, shape, state, policy)
     if shape.dialect not in state.closed:
         return short
@@ -271,7 +253,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     if_empty = shortfalls if cards == empty else advice.shortfalls(empty, shape.request, dialect, policy)
     lacking = nodefit.shortages(shape.amounts, facts, state.used)
     own = ledger.resources_of(shape.dialect)
-    in_use = nodefit.ports_in_use(shape.ports, state.ports)
+    in_use = list(ledger.constraints.conflicts(shape.asked, facts, state.held))
     free = NodeCapacity(facts, state.used, cards, shortfalls, own, _accounts(ledger, shape, facts, state.used))
     all_of_it = NodeCapacity(facts, {}, empty, if_empty, own, _accounts(ledger, shape, facts, {}))
     once_empty = advice.relaxed(shape, all_of_it, dialect, policy)
@@ -287,7 +269,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     hardest = _names(beyond) or ("" if shortfalls else _names(lacking))
     key = f"insufficient {hardest}" if hardest else _key(shortfalls)
     if in_use and not hardest and not shortfalls:
-        key = f"{_ports(in_use)} in use"
+        key = in_use[0].key
     if once_empty is not None and not once_empty.parts:
         return NodeRefusal(
             node=facts.name,
@@ -383,18 +365,10 @@ def _amounts(lacking: nodefit.Shortages, of: str) -> str:
     )
 
 
-def _ports(in_use: Sequence[HostPort]) -> str:
-    named = (
-        f"{address + ':' if address else ''}{port}/{protocol}" for protocol, address, port in in_use[:_PORTS_NAMED]
-    )
-    more = f" and {len(in_use) - _PORTS_NAMED} more" if len(in_use) > _PORTS_NAMED else ""
-    return f"host port {', '.join(named)}{more}"
-
-
-def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str], in_use: Sequence[HostPort]) -> str:
+def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str], in_use: Sequence[Obstacle]) -> str:
     """Return what must happen for the node to take the unchanged pod.
 
-    *lacking*: scarce resources besides cards. *in_use*: host ports that other pods hold.
+    *lacking*: scarce resources besides cards. *in_use*: what other pods hold.
     """
     reasons = {short.reason for short in shortfalls}
     if Reason.HANDOVER in reasons:
@@ -405,8 +379,7 @@ def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str], in_use: Seque
         cards = "enough of a card is free" if reasons or not (lacking or in_use) else ""
     freed = ", ".join(name for name in lacking if name != names.PODS)
     others = f"other pods free {freed}" if freed else "other pods end" if lacking else ""
-    ports = f"no pod there listens on {_ports(in_use)}" if in_use else ""
-    return " and ".join(part for part in (cards, others, ports) if part)
+    return " and ".join(part for part in (cards, others, *(one.until for one in in_use)) if part)
 
 
 def _key(shortfalls: Sequence[Shortfall]) -> str:

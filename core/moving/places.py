@@ -60,7 +60,7 @@ class Places:
         state = ledger.states[name]
         if state.closed and shape.dialect in state.closed:
             return None
-        empty = state._replace(offers=ledger.offered(name), used={}, closed={}, ports={})
+        empty = state._replace(offers=ledger.offered(name), used={}, closed={}, held={})
         found = better(ledger, self._policy, shape, empty, None)
         if found is None:
             return None
@@ -69,13 +69,13 @@ class Places:
         return ledger.catalog.dialects[shape.dialect].describe(found.placed.assignment, empty.cards(shape.dialect))
 
     def _now(self, pod: Pod, shape: Shape) -> Shape:
-        topology = self.ledger.topology
-        return shape if topology.is_current(pod, shape.peers) else shape.beside(topology.peers_of(pod))
+        constraints = self.ledger.constraints
+        return shape if constraints.is_current(pod, shape.asked.pods) else shape.beside(constraints.pods_of(pod))
 
     def _ranked(self, pod: Pod, shape: Shape, passed_over: Set[NodeName]) -> Iterator[Rank]:
         ledger = self.ledger
         liking = liking_of(pod, ledger)
-        if shape.peers is None and shape.preferred is None and liking is None:
+        if not shape.asked.pods and shape.preferred is None and liking is None:
             ranks: Mapping[NodeName, Rank] = self._kept(shape)
             yield from (rank for name, rank in ranks.items() if name not in passed_over)
             return

@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Final
 
 from core.admission.rulebook import Rulebook, rulebook
+from core.constraints.taints import tolerates
 from core.groups import GroupKey, GroupSpec, group_of
 from core.ledger import Ledger
 from core.model import NO_VOLUMES, Phase, Pod, PodUid, Taint
 from core.moving.search import Movable
-from core.nodefit import tolerates
 from core.placing.decide import shape_of
 from core.placing.preemption import SYSTEM_CRITICAL, speaks_of
 from core.placing.shape import Shape

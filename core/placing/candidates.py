@@ -7,18 +7,21 @@ was only a bound, until one is as good as it was held to be. So it is for every 
 a score, every node that changed is judged. The answer is always that of `core.placing.shape.scan`.
 """
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from core import names, nodefit
+from core import names
 from core.change_log import ChangeLog
-from core.images import Liking
+from core.constraints.constraint import Signatures
+from core.constraints.images import Liking
+from core.constraints.topology.leaning import Leaning
+from core.constraints.views import View
 from core.ledger import Ledger
-from core.model import NodeConstraints, NodeName
+from core.model import NodeName
 from core.node_set import NodeSet
 from core.nodefit import NodeFacts
 from core.placing.bounds import REFUSED, Bounds
@@ -29,8 +32,6 @@ from core.placing.rows import Floats, Ints, Numbers, Rows, Some, grown
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, judged, leant, ranked
 from core.settings import DialectName
-from core.topology.leaning import Leaning
-from core.topology.views import View
 
 UNLIMITED: Final = float("inf")
 # How many nodes are read, and how many are judged, between two pauses of `Candidates.prepare`: a few milliseconds of
@@ -113,7 +114,7 @@ class Candidates:
         self._changed = ChangeLog(_LOG_MAX)
         self._changed_facts = ChangeLog(_LOG_MAX)
         self._columns: dict[DialectName | None, Columns] = {}
-        self._masks: dict[NodeConstraints, Marks] = {}
+        self._masks: dict[Signatures, Marks] = {}
         # The last of each is the one that was asked about last.
         self._memories: dict[Shape, _Memory] = {}
         self._marks: dict[View | NodeSet | Liking, Marks] = {}
@@ -182,8 +183,8 @@ class Candidates:
             domain: the nodes that are not left out; None: all.
         """
         memory = self._memory(shape.alone)
-        view = None if shape.peers is None else self._ledger.topology.view(shape.peers)
-        return self._search(memory, self._sought(memory, passed_over, view, crowd, domain), liking)
+        views = self._ledger.constraints.views(shape.asked) if shape.asked.pods else ()
+        return self._search(memory, self._sought(memory, passed_over, views, crowd, domain), liking)
 
     def size(self, shape: Shape) -> tuple[float, ...]:
         """How much *shape* takes, to compare shapes: the part of a card times cards, where that is most; then amounts.
@@ -209,7 +210,7 @@ class Candidates:
         self,
         memory: _Memory,
         passed_over: Set[NodeName],
-        view: View | None,
+        views: Sequence[View],
         crowd: NodeSet | None,
         domain: Set[NodeName] | None,
     ) -> Floats:
@@ -219,8 +220,9 @@ class Candidates:
             rows = [of[name] for name in domain if name in of]
             sought = np.full_like(sought, REFUSED)
             sought[rows] = memory.numbers[rows]
-        if view is not None and view.blocked:
-            sought = np.where(self._marks_of(view, view.blocked.__contains__, np.bool_), REFUSED, sought)
+        for view in views:
+            if view.blocked:
+                sought = np.where(self._marks_of(view, view.blocked.__contains__, np.bool_), REFUSED, sought)
         if crowd is not None and len(crowd):
             sought = np.where(self._marks_of(crowd, crowd.__contains__, np.bool_), REFUSED, sought)
         if left_out := [of[name] for name in passed_over if name in of]:
@@ -279,7 +281,7 @@ class Candidates:
         placed = judged(self._ledger, policy, shape, state, self._grounds)
         if placed is None:
             return None
-        rank = ranked(policy, shape, state, placed, memory.columns.tie(self._rows.of[name]))
+        rank = ranked(self._ledger, policy, shape, state, placed, tie_ppm=memory.columns.tie(self._rows.of[name]))
         return Found(name, placed, leant(self._ledger, policy, shape, state, rank))
 
     # ------------------------------------------------------------------ keeping
@@ -337,17 +339,17 @@ class Candidates:
 
     def _mask_of(self, shape: Shape) -> Marks:
         """Which nodes the static constraints of *shape* refuse."""
-        constraints, states = shape.constraints, self._ledger.states
-        mask = self._masks.get(constraints)
+        asked, states, constraints = shape.asked, self._ledger.states, self._ledger.constraints
+        mask = self._masks.get(asked.node)
         if mask is None:
 
             def refuses(name: NodeName) -> bool:
                 state = states.get(name)
-                return state is None or nodefit.admits(constraints, state.facts) is not None
+                return state is None or not constraints.admits(asked, state.facts)
 
             if len(self._masks) >= _MASKS_MAX:
                 self._masks = {one: kept for one, kept in self._masks.items() if kept.users}
-            mask = self._masks[constraints] = Marks(self._rows, self._changed_facts, refuses, np.bool_)
+            mask = self._masks[asked.node] = Marks(self._rows, self._changed_facts, refuses, np.bool_)
         return mask
 
     def _memory(self, shape: Shape) -> _Memory:
@@ -387,7 +389,7 @@ class Candidates:
         memory = self._memories.pop(next(iter(self._memories)))
         memory.mask.users -= 1
         if not memory.mask.users:
-            del self._masks[memory.shape.constraints]
+            del self._masks[memory.shape.asked.node]
 
     def _refresh(self, memory: _Memory) -> None:
         """Bound the rows anew that changed since *memory* was read."""

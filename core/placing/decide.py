@@ -4,13 +4,14 @@ Deciding reads; the caller reserves what it accepts (`Ledger.reserve`), with no 
 """
 
 from collections.abc import Generator, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from core import cardless, nodefit
 from core.catalog import Asked
+from core.constraints.images import Liking
+from core.constraints.topology.preferred import preferred_of
 from core.errors import InvalidRequestError
-from core.images import Liking
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.node_set import NodeSet
@@ -18,7 +19,6 @@ from core.placing.holes import Wanted, is_of_one_card
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, better, has_room, scan
 from core.port.refusals import Violation
-from core.topology.preferred import preferred_of
 from core.waiting import Wait
 
 _UNREADABLE: Final = "CS100"
@@ -80,13 +80,9 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
     except InvalidRequestError as e:
         return Invalid(violations=(Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
     amounts, accounted = nodefit.parted(everything, ledger.uncounted)
-    needs = ledger.topology.needs_of(pod)
-    if isinstance(needs, Wait):
-        return needs
-    constraints = pod.constraints
-    if needs.nodes or pod.features:
-        constraints = replace(constraints, volumes=needs.nodes, features=pod.features)
-    ports, peers = nodefit.ports_of(pod), ledger.topology.peers_of(pod)
+    places = ledger.constraints.asked_by(pod)
+    if isinstance(places, Wait):
+        return places
     preferred = preferred_of(pod, ledger.settings.node_weights)
     if asked is None:
         # Where no dialect serves them, a device plugin may give out cards by them all the same.
@@ -98,20 +94,16 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
             dialect=None,
             request=request,
             amounts=amounts,
-            constraints=constraints,
+            asked=places,
             accounted=accounted,
-            ports=ports,
-            peers=peers,
             preferred=preferred,
         )
     return Shape(
         dialect=asked.dialect,
         request=asked.request,
         amounts=amounts,
-        constraints=constraints,
+        asked=places,
         accounted=accounted,
-        ports=ports,
-        peers=peers,
         preferred=preferred,
     )
 
@@ -136,9 +128,9 @@ def decide(
     *shape* was made may keep it off. *passed_over*, *crowd* and all but *domain* are left out
     (`Candidates.best`).
     """
-    topology = candidates.ledger.topology
-    if not topology.is_current(pod, shape.peers):
-        shape = shape.beside(topology.peers_of(pod))
+    constraints = candidates.ledger.constraints
+    if not constraints.is_current(pod, shape.asked.pods):
+        shape = shape.beside(constraints.pods_of(pod))
     liking = liking_of(pod, candidates.ledger)
     for preferred in preferred_shapes(candidates.ledger, shape):
         found = candidates.best(preferred, passed_over, liking, crowd, domain)
@@ -150,7 +142,7 @@ def decide(
 
 def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Placement | None:
     """The same answer by looking at every node; for a fork, of which nothing is kept by row."""
-    shape = shape.beside(ledger.topology.peers_of(pod))
+    shape = shape.beside(ledger.constraints.pods_of(pod))
     for wished in (*preferred_shapes(ledger, shape), shape):
         found = scan(ledger, policy, wished, liking=liking_of(pod, ledger))
         if found is not None:
@@ -202,17 +194,17 @@ def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Plac
     state = ledger.states.get(placement.node)
     if state is None or not state.cards(placement.dialect) or placement.dialect in state.closed:
         return False
-    if nodefit.admits(shape.constraints, state.facts) is not None:
+    if not ledger.constraints.admits(shape.asked, state.facts):
         return False
     asked_by = placement.asked_by
-    peers = ledger.topology.peers_of(asked_by) if asked_by is not None else shape.peers
-    if ledger.topology.refuses(peers, placement.node, leaving_out=placement.pod):
+    pods = ledger.constraints.pods_of(asked_by) if asked_by is not None else shape.asked.pods
+    if ledger.constraints.blocks(pods, state.facts, leaving_out=placement.pod):
         return False
     again = ledger.state_without(placement.node, placement.pod)
     dialect = ledger.catalog.judging(placement.dialect)
     if not has_room(shape, again):
         return False
-    if nodefit.ports_in_use(shape.ports, again.ports):
+    if not ledger.constraints.fits(shape.asked, again.facts, again.held):
         return False
     cards = again.cards(placement.dialect)
     # Which of the preferred ways was taken is not kept: any that leads to the same cards will do.
@@ -250,6 +242,6 @@ def _promise(pod: Pod, shape: Shape, found: Found) -> Placement:
         assignment=found.placed.assignment,
         amounts=shape.taken,
         score=found.placed.score,
-        ports=shape.ports,
+        uses=shape.asked.use,
         asked_by=pod,
     )

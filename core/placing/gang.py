@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol
 
-from core.images import Liking
+from core.constraints.images import Liking
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.node_set import NodeSet

@@ -80,7 +80,7 @@ def _by_use(ledger: Ledger, passed_over: Set[NodeName]) -> Iterator[NodeName]:
 def _would_take(ledger: Ledger, policy: NodePolicy, shape: Shape, name: NodeName) -> bool:
     """Whether node *name* would take *shape* if nobody held anything there."""
     state: NodeState = ledger.states[name]._replace(offers=ledger.offered(name), used={}, closed={})
-    return takes(shape, state, ledger.catalog.judging(shape.dialect), policy.cards)
+    return takes(ledger, shape, state, policy.cards)
 
 
 def _fill(ledger: Ledger, policy: NodePolicy, name: NodeName, members: Sequence[Member], unit: Unit) -> list[Member]:

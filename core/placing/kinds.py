@@ -103,9 +103,9 @@ class Kinds:
 
     def takes(self, kind: Kind, shape: Shape, policy: Policy) -> bool:
         """Whether a new node of *kind* takes *shape*."""
-        if self._ledger.topology.refuses_new(shape.peers, kind.state.facts.labels):
+        if self._ledger.constraints.refuses_new(shape.asked, kind.state.facts.labels):
             return False
-        return takes(shape, kind.state, self._ledger.catalog.judging(shape.dialect), policy)
+        return takes(self._ledger, shape, kind.state, policy)
 
     def like(self, node: Node) -> Kind:
         """A new node like *node*, which need not exist, such as an autoscaler's template of nodes that it can add.
@@ -144,11 +144,11 @@ class Kinds:
 
     def room(self, kind: Kind, shape: Shape, policy: Policy, most: int) -> int:
         """How many of *shape* a new node of *kind* takes at once, *most* at the most."""
-        dialect, state = self._ledger.catalog.judging(shape.dialect), kind.state
-        # Who listens on ports of the node, or minds other pods, has it alone here.
-        most = 1 if shape.ports or shape.peers is not None else most
+        state = kind.state
+        # A pod that depends on what other pods are there counts as alone on the node.
+        most = 1 if shape.asked.use or shape.asked.pods else most
         for taken in range(most):
-            placed = judge(shape, state, dialect, policy)
+            placed = judge(self._ledger, shape, state, policy)
             if placed is None:
                 return taken
             used = dict(state.used)

@@ -319,7 +319,7 @@ class _Search:
         """Who of node *name* leaves for *member*; None if it does not fit there whoever leaves."""
         ledger, shape = self._ledger, member.shape
         state = ledger.states[name]
-        if nodefit.admits(shape.constraints, state.facts) is not None or not state.cards(shape.dialect):
+        if not ledger.constraints.admits(shape.asked, state.facts) or not state.cards(shape.dialect):
             return None
         self._clear(name)
         placement = self._fits(member, name)
@@ -357,8 +357,8 @@ class _Search:
 
     def _fits(self, member: Member, name: NodeName) -> Placement | None:
         ledger, shape = self._ledger, member.shape
-        if not ledger.topology.is_current(member.pod, shape.peers):
-            shape = shape.beside(ledger.topology.peers_of(member.pod))
+        if not ledger.constraints.is_current(member.pod, shape.asked.pods):
+            shape = shape.beside(ledger.constraints.pods_of(member.pod))
         return placed_on(ledger, self._policy, member.pod, shape, name)
 
     def _blocks_on(self, name: NodeName) -> list[_Block]:

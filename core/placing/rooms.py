@@ -28,9 +28,9 @@ class Rooms:
 
     def counts(self, shape: Shape, pods: Iterable[Pod]) -> bool:
         """Return whether the counts of *shape* say how many of *pods* fit on several nodes together."""
-        if shape.peers is not None or preferred_shapes(self._ledger, shape):
+        if shape.asked.pods or preferred_shapes(self._ledger, shape):
             return False
-        return all(self._ledger.topology.is_current(pod, None) for pod in pods)
+        return all(self._ledger.constraints.is_current(pod, ()) for pod in pods)
 
     def on(self, shape: Shape, nodes: Set[NodeName], most: int) -> int:
         """Return how many pods of *shape*, up to *most* on each node, fit on *nodes* now."""

@@ -2,8 +2,8 @@
 
 Scores are upstream's raw device scores times the configured weight, unrounded: upstream rounds before it weighs,
 which makes nodes equal that are not. What the pod prefers of nodes, and of pods there, is added. Equal scores are
-settled by the images that the pod needs and a node has (`core.images`), then by the node's used share (the fullest node
-first under binpack, else the emptiest), then by name.
+settled by the images that the pod needs and a node has (`core.constraints.images`), then by the node's used share (the
+fullest node first under binpack, else the emptiest), then by name.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from core import names, nodefit
-from core.model import NodeName, Toleration
+from core.constraints.topology.leaning import FULL
+from core.constraints.topology.preferred import Preferred
+from core.model import NodeName
 from core.nodefit import NodeFacts
 from core.placing.pack import NO_HOLE_VALUES, HoleValues
 from core.settings import NodeWeights, Policy, Settings
-from core.topology.leaning import FULL
-from core.topology.preferred import Preferred
 
-# The effect of taints that pods had better keep away from.
-_SOFT: Final = "PreferNoSchedule"
 # More than ties of one level can differ by: these are a million at most, of either sign.
 _LEVEL: Final = 4_000_000
 
@@ -71,28 +69,22 @@ def node_policy(settings: Settings) -> NodePolicy:
     return NodePolicy(cards, max(settings.schedule_weight, 0), settings.node_weights, tables)
 
 
-def leaning_of_node(
-    weights: NodeWeights, preferred: Preferred | None, tolerations: tuple[Toleration, ...], facts: NodeFacts
-) -> float:
-    """How good a node is by its labels and taints, for a pod that has preferences: see decision 0013.
+def preferred_labels(weights: NodeWeights, preferred: Preferred, facts: NodeFacts) -> float:
+    """How good a node is by its labels, for a pod that prefers some: see decision 0013.
 
-    100 of which each preferred term of node affinity that it meets has a part, by its weight; less 100 for each taint
-    with PreferNoSchedule that the pod does not tolerate; each times the part's own weight.
+    100 of which each preferred term of node affinity that it meets has a part, by its weight; times the part's own
+    weight.
     """
-    found = 0.0
-    if preferred is not None and preferred.nodes:
-        met = sum([weight for weight, term in preferred.nodes if nodefit.is_any((term,), facts)])
-        found += weights.node_affinity * FULL * met / (sum([weight for weight, _ in preferred.nodes]) or 1)
-    if facts.taints:
-        soft = [taint for taint in facts.taints if taint.effect == _SOFT and not nodefit.tolerates(tolerations, taint)]
-        found -= weights.taint_toleration * FULL * len(soft)
-    return found
+    if not preferred.nodes:
+        return 0.0
+    met = sum([weight for weight, term in preferred.nodes if nodefit.is_any((term,), facts)])
+    return weights.node_affinity * FULL * met / (sum([weight for weight, _ in preferred.nodes]) or 1)
 
 
 def most_of_others(policy: NodePolicy, preferred: Preferred | None) -> float:
     """By how much a node may at most be better than its cards make it, for a pod that has *preferred*.
 
-    What `resource_score`, `leaning_of_node` and what pods there are to it could add, rounded up.
+    What `resource_score`, `preferred_labels` and the pods there could add, rounded up; taints add nothing.
     """
     weights = policy.others
     of_resources = (weights.binpack, weights.least_requested, weights.most_requested, weights.balanced)

@@ -4,26 +4,25 @@ from collections.abc import Hashable, Set
 from typing import Any, Final, NamedTuple
 
 from core import nodefit
-from core.images import Liking
+from core.constraints.constraint import Asked, Signatures
+from core.constraints.images import Liking
+from core.constraints.topology.preferred import Preferred
 from core.ledger import Ledger
-from core.model import HostPort, NodeConstraints, NodeName
+from core.model import NodeName
 from core.node_state import NodeState
 from core.nodefit import Amounts
 from core.placing.holes import Grounds, Wanted, packed
-from core.placing.score import NodePolicy, Rank, leaning_of_node, resource_score
+from core.placing.score import NodePolicy, Rank, preferred_labels, resource_score
 from core.port.cards import Placed
-from core.port.dialect import AnyJudging
 from core.settings import DialectName, Policy
-from core.topology.peers import Peers
-from core.topology.preferred import Preferred
 
 
 class Shape:
     """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once.
 
-    dialect is None of a pod without cards. amounts: what a node must have; accounted: what it must have if it
-    advertises any, for its cards count that (`core.nodefit.parted`). peers is None of one that other pods neither keep
-    off nor draw anywhere, preferred of one that would not rather be somewhere.
+    dialect is None for a pod without cards. amounts: what a node must have; accounted: what it must have if it
+    advertises any, because its cards count that (`core.nodefit.parted`). asked: what the pod asks by constraints.
+    preferred is None for a pod that prefers no node.
     """
 
     __slots__ = (
@@ -31,10 +30,8 @@ class Shape:
         "_hash",
         "accounted",
         "amounts",
-        "constraints",
+        "asked",
         "dialect",
-        "peers",
-        "ports",
         "preferred",
         "request",
     )
@@ -45,22 +42,18 @@ class Shape:
         dialect: DialectName | None,
         request: Hashable,
         amounts: Amounts,
-        constraints: NodeConstraints,
+        asked: Asked,
         accounted: Amounts = (),
-        ports: tuple[HostPort, ...] = (),
-        peers: Peers | None = None,
         preferred: Preferred | None = None,
     ) -> None:
         self.dialect: Final = dialect
         self.request: Final = request
         self.amounts: Final = amounts
         self.accounted: Final = accounted
-        self.constraints: Final = constraints
-        self.ports: Final = ports
-        self.peers: Final = peers
+        self.asked: Final = asked
         self.preferred: Final = preferred
         self._alone: Shape | None = None
-        self._hash = hash((dialect, request, amounts, accounted, constraints, ports, peers, preferred))
+        self._hash = hash((dialect, request, amounts, accounted, asked, preferred))
 
     def asking(self, request: Hashable) -> "Shape":
         """The same, but for what is asked of cards."""
@@ -68,25 +61,21 @@ class Shape:
             dialect=self.dialect,
             request=request,
             amounts=self.amounts,
-            constraints=self.constraints,
+            asked=self.asked,
             accounted=self.accounted,
-            ports=self.ports,
-            peers=self.peers,
             preferred=self.preferred,
         )
 
-    def beside(self, peers: Peers | None) -> "Shape":
-        """The same, but for what other pods decide."""
-        if peers == self.peers:
+    def beside(self, pods: Signatures) -> "Shape":
+        """The same, but for what it asks by constraints that read pods."""
+        if pods == self.asked.pods:
             return self
         return Shape(
             dialect=self.dialect,
             request=self.request,
             amounts=self.amounts,
-            constraints=self.constraints,
+            asked=self.asked._replace(pods=pods),
             accounted=self.accounted,
-            ports=self.ports,
-            peers=peers,
             preferred=self.preferred,
         )
 
@@ -98,10 +87,10 @@ class Shape:
     @property
     def alone(self) -> "Shape":
         """The same, were there no other pods to mind; what nodes themselves say of it is remembered by that."""
-        if self.peers is None:
+        if not self.asked.pods:
             return self
         if self._alone is None:
-            self._alone = self.beside(None)
+            self._alone = self.beside(())
         return self._alone
 
     def __hash__(self) -> int:
@@ -115,9 +104,7 @@ class Shape:
             and self.request == other.request
             and self.amounts == other.amounts
             and self.accounted == other.accounted
-            and self.constraints == other.constraints
-            and self.ports == other.ports
-            and self.peers == other.peers
+            and self.asked == other.asked
             and self.preferred == other.preferred
         )
 
@@ -138,40 +125,40 @@ def has_room(shape: Shape, state: NodeState) -> bool:
     return not shape.accounted or nodefit.has_account(shape.accounted, allocatable, used)
 
 
-def judge(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> Placed[Any] | None:
-    """What *shape* gets on a node whose static rules, and other pods, admit it, or None; the one exact verdict."""
+def judge(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> Placed[Any] | None:
+    """What *shape* gets on a node that its labels, taints and other pods do not bar, or None; the one exact verdict."""
     cards = state.cards(shape.dialect)
     if not cards or (state.closed and shape.dialect in state.closed):
         return None
     if not has_room(shape, state):
         return None
-    if shape.ports and nodefit.ports_in_use(shape.ports, state.ports):
+    if shape.asked.use and not ledger.constraints.fits(shape.asked, state.facts, state.held):
         return None
-    return dialect.place(cards, shape.request, policy)
+    return ledger.catalog.judging(shape.dialect).place(cards, shape.request, policy)
 
 
 def judged(
     ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, grounds: Grounds | None = None
 ) -> Placed[Any] | None:
     """The same with the cards, and the score, that *policy* gives it there; *grounds*: what is remembered of nodes."""
-    placed = judge(shape, state, ledger.catalog.judging(shape.dialect), policy.cards)
+    placed = judge(ledger, shape, state, policy.cards)
     if placed is None or policy.tables is None:
         return placed
     grounds = grounds or Grounds(ledger.catalog, policy.tables)
     return packed(ledger.catalog, grounds, Wanted(shape.dialect, shape.request, shape.amounts), state, placed)
 
 
-def takes(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> bool:
-    """Whether the node of *state* takes *shape*, its static rules included, wherever other pods are."""
+def takes(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> bool:
+    """Whether the node of *state* takes *shape*, its static constraints included, wherever other pods are."""
     cards = state.cards(shape.dialect)
     if not cards or (state.closed and shape.dialect in state.closed):
         return False
     # The quickest first: this is asked of every node that opens, for every refused shape.
     return (
         has_room(shape, state)
-        and nodefit.admits(shape.constraints, state.facts) is None
-        and not nodefit.ports_in_use(shape.ports, state.ports)
-        and dialect.place(cards, shape.request, policy) is not None
+        and ledger.constraints.admits(shape.asked, state.facts)
+        and ledger.constraints.fits(shape.asked, state.facts, state.held)
+        and ledger.catalog.judging(shape.dialect).place(cards, shape.request, policy) is not None
     )
 
 
@@ -204,29 +191,33 @@ def better(
 
     liking: what the images that are needed make of nodes that are as good.
     """
-    if nodefit.admits(shape.constraints, state.facts) is not None:
+    if not ledger.constraints.admits(shape.asked, state.facts):
         return best
-    if shape.peers is not None and ledger.topology.refuses(shape.peers, state.facts.name):
+    if ledger.constraints.blocks(shape.asked.pods, state.facts):
         return best
     dialect = ledger.catalog.judging(shape.dialect)
     placed = judged(ledger, policy, shape, state)
     if placed is None:
         return best
     tie_ppm = policy.tie_ppm(dialect.room(state.cards(shape.dialect)).used_ppm)
-    rank = leant(ledger, policy, shape, state, ranked(policy, shape, state, placed, tie_ppm))
+    rank = leant(ledger, policy, shape, state, ranked(ledger, policy, shape, state, placed, tie_ppm=tie_ppm))
     if liking is not None:
         rank = rank.at(liking.level(state.facts.name))
     return Found(state.facts.name, placed, rank) if best is None or rank < best.rank else best
 
 
-def ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed[Any], tie_ppm: int) -> Rank:
+def ranked(
+    ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed[Any], *, tie_ppm: int
+) -> Rank:
     """Where the node stands if it takes *placed*, by what it is itself: its cards, resources, labels and taints."""
     rank = policy.rank(placed.score, tie_ppm, state.facts.name)
     more = 0.0
     if policy.others:
         more += resource_score(policy.others, shape.amounts, state.facts.allocatable, state.used)
-    if shape.preferred is not None or state.facts.taints:
-        more += leaning_of_node(policy.others, shape.preferred, shape.constraints.tolerations, state.facts)
+    leaning = ledger.constraints.score(shape.asked, state.facts, policy.others)
+    if shape.preferred is not None:
+        leaning += preferred_labels(policy.others, shape.preferred, state.facts)
+    more += leaning
     return rank._replace(minus_score=rank.minus_score - more) if more else rank
 
 

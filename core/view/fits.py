@@ -197,7 +197,7 @@ def _fit(where: Place, pod: Pod, protocol: str) -> Fit:
         return _over(found, tuple(one._replace(beside=0) for one in over))
     if not is_all:
         return found
-    one_more = shape.beside(copy.topology.peers_of(pod))
+    one_more = shape.beside(copy.constraints.pods_of(pod))
     return _told(found, explain.wait(explain.refused(copy, one_more, where.policy.cards)))
 
 
@@ -219,7 +219,7 @@ def _told(found: Fit, wait: Wait) -> Fit:
 
 def _placements(copy: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Iterator[Placement]:
     """Yield the placement of the pod, of another one like it, and so on; each is reserved in *copy* before the next."""
-    if shape.peers is not None:
+    if shape.asked.pods:
         # A pod's place may depend on the previous one's, even on another node.
         for at in count():
             found = try_decide(copy, policy, _numbered(pod, at), shape)

@@ -242,7 +242,7 @@ def _why(ground: Ground, unit: Unit) -> str:
     """Return why the first pod of *unit* that fits nowhere now does not fit."""
     ledger = ground.ledger
     for member in unit.wanted():
-        shape = member.shape.beside(ledger.topology.peers_of(member.pod))
+        shape = member.shape.beside(ledger.constraints.pods_of(member.pod))
         if scan(ledger, ground.policy, shape) is None:
             return explain.wait(explain.refused(ledger, shape, ground.policy.cards)).text
     return ""

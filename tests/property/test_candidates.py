@@ -17,6 +17,7 @@ from core.settings import NodeWeights, Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest
+from tests.support.judging.asking import asking
 from tests.support.worlds.placed import reserve
 
 KINDS = ("a", "b")
@@ -34,7 +35,7 @@ shapes = st.builds(
         dialect=Toy.name,
         request=ToyRequest(memory, cores, cards, kind),
         amounts=(("cpu", cpu * 1000), ("pods", 1)),
-        constraints=NodeConstraints(selector=(("zone", zone),) if zone else ()),
+        asked=asking(NodeConstraints(selector=(("zone", zone),) if zone else ())),
     ),
     st.integers(1, 16),
     st.sampled_from((0, 30, 60)),
@@ -114,7 +115,7 @@ def test_nodes_that_are_left_out_for_a_while_are_asked_when_they_are_not(seed):
             dialect=Toy.name,
             request=ToyRequest(chance.randint(1, 16), 0, chance.choice((1, 2))),
             amounts=(("pods", 1),),
-            constraints=NodeConstraints(),
+            asked=asking(),
         )
         for _ in range(2)
     ]
@@ -143,7 +144,7 @@ def test_of_the_best_nodes_the_one_with_the_images_is_found(seed):
     candidates = Candidates(ledger, rule, at_once=2)
     zone = NodeConstraints(selector=(("zone", "x"),))
     wanted = [
-        Shape(dialect=Toy.name, request=ToyRequest(memory, 0, cards), amounts=(("pods", 1),), constraints=constraints)
+        Shape(dialect=Toy.name, request=ToyRequest(memory, 0, cards), amounts=(("pods", 1),), asked=asking(constraints))
         for memory, cards, constraints in ((4, 1, NodeConstraints()), (3, 2, NodeConstraints()), (4, 1, zone))
     ]
     placed: list[PodUid] = []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.groups import NetworkTopology
 from core.hyper_nodes import HyperNode, Members
 from core.ledger import Ledger
-from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
+from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import placed_on, try_decide
 from core.placing.domains import HyperNodes, LabelTiers, Near, by_label, near
@@ -27,6 +27,7 @@ from core.settings import Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest
+from tests.support.judging.asking import asking
 
 MEMORY, CPU, CORES = 8, 4, 100
 
@@ -69,7 +70,7 @@ def member(number, what, task=""):
         dialect=Toy.name,
         request=ToyRequest(memory, cores, cards),
         amounts=(("cpu", cpu * 1000), ("pods", 1)),
-        constraints=NodeConstraints(),
+        asked=asking(),
     )
     return Member(
         pod=Pod(uid=PodUid(f"m{number}"), namespace="d", name=f"m{number}"), shape=shape, parts=(task,) if task else ()

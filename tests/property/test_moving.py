@@ -83,7 +83,7 @@ def check_moves(
         assert ledger.node_of(move.pod.uid) == move.origin
         ledger.release(move.pod.uid)
         shape = movable[move.pod.uid].shape
-        best = scan(ledger, policy, shape.beside(ledger.topology.peers_of(move.pod)), targets)
+        best = scan(ledger, policy, shape.beside(ledger.constraints.pods_of(move.pod)), targets)
         assert best is not None
         assert best.node == move.placement.node
         ledger.reserve(move.placement)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.cardless import request_of
 from core.ledger import Ledger
-from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Requirement
+from core.model import Container, Node, NodeName, Pod, PodUid, Requirement
 from core.placing.gang import Member, Unit
 from core.placing.minimums import Minimum
 from core.placing.preemption import Crowd, Occupant, victims_for
@@ -22,6 +22,7 @@ from core.tables import Tables
 from core.wire.disruptions import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest
+from tests.support.judging.asking import asking
 
 MEMORY, CPU, MINE = 8, 6, 5
 RULE = NodePolicy(Policy.BINPACK, 1)
@@ -97,7 +98,7 @@ def member(number, wanted):
         dialect=Toy.name if memory else None,
         request=ToyRequest(memory) if memory else None,
         amounts=(("cpu", cpu * 1000), ("pods", 1)) if cpu else (("pods", 1),),
-        constraints=NodeConstraints(),
+        asked=asking(),
     )
     if not memory:
         shape = shape.asking(request_of(shape.amounts))

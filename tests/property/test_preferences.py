@@ -95,9 +95,7 @@ def without_wishes(shape: Shape) -> Shape:
         dialect=shape.dialect,
         request=shape.request,
         amounts=shape.amounts,
-        constraints=shape.constraints,
-        ports=shape.ports,
-        peers=shape.peers,
+        asked=shape.asked,
     )
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from core.catalog import standard_catalog
+from core.constraints.resource_claims import Uses
 from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.port.refusals import Reason
 from core.settings import DialectName, Settings
 from core.tables import Tables
-from core.uses import Uses
 from core.wire.resource_claims import resource_claim_from_object, resource_slice_from_object
 
 NODES = ("n0", "n1", "n2")
@@ -62,7 +62,7 @@ class World:
         self.claims = {}
         self.slices = {}
         self.ledger = Ledger(standard_catalog(), Tables(), Settings())
-        self.uses = Uses(self.ledger)
+        self.uses = Uses(self.ledger.set_uses)
         for name in NODES:
             self.ledger.set_node(node(name))
 

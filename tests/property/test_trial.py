@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
-from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
+from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
@@ -17,6 +17,7 @@ from core.settings import Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest
+from tests.support.judging.asking import asking
 
 RULE = NodePolicy(Policy.BINPACK, 1)
 SHAPES = tuple(
@@ -24,7 +25,7 @@ SHAPES = tuple(
         dialect=Toy.name,
         request=ToyRequest(memory, cores, cards),
         amounts=(("cpu", 1000), ("pods", 1)),
-        constraints=NodeConstraints(),
+        asked=asking(),
     )
     for memory, cores, cards in ((3, 0, 1), (5, 60, 1), (2, 10, 2))
 )

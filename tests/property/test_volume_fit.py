@@ -29,7 +29,7 @@ class World(Twice):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, StorageCluster({"a": {}}), self.pod)
-        self.volumes = self.ledger.topology.volumes
+        self.volumes = self.ledger.volumes
         self.storage = self.volumes.storage
         self.storage.unread.clear()
         later = {"volumeBindingMode": "WaitForFirstConsumer"}

@@ -8,9 +8,14 @@ import pytest
 
 from controller.reporting.audit import REASONS
 from controller.reporting.condition import ConfigurationReason, ConfigurationVerdict
-from core import nodefit
+from core.constraints.every import Constraints, every
+from core.constraints.topology.counting import Topology
+from core.constraints.volumes import Volumes
 from core.explaining import refusal
+from core.model import Node, NodeConstraints, NodeName, Taint
 from core.names import CONFIGURATION_ACCEPTED
+from core.nodefit import facts_of
+from tests.support.judging.asking import asking
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/operators/troubleshooting.md"
@@ -47,11 +52,28 @@ def test_a_message_that_is_quoted_is_said(words: str):
 
 def test_every_reason_why_a_node_or_its_cards_refuse_is_told():
     written = re.findall(r'\bkey ?= ?f?"([^"{]+)', inspect.getsource(refusal))
-    for kept_off in (nodefit.bars, nodefit.mismatch):
-        written += re.findall(r'(?:return|yield) f?"([^"{]+)', inspect.getsource(kept_off))
-    written += [nodefit.NOT_READY, nodefit.CORDONED]
-    assert {"insufficient", "no cards for", "taint"} <= {words.strip() for words in written}
+    assert {"insufficient", "no cards for"} <= {words.strip() for words in written}
     assert {*refusal.WHY.values(), *(words.strip() for words in written)} - set(quoted()) == set()
+
+
+@pytest.mark.parametrize(
+    ("about", "constraints"),
+    [
+        ({"taints": (Taint(key="a", effect="NoSchedule"),)}, {}),
+        ({"ready": False, "unschedulable": True}, {}),
+        ({}, {"selector": (("zone", "a"),)}),
+        ({}, {"affinity": ()}),
+    ],
+    ids=("taint", "condition", "selector", "affinity"),
+)
+def test_every_reason_why_a_constraint_refuses_a_node_is_told(about, constraints):
+    node = facts_of(Node(name=NodeName("n"), **about))
+    wanted = asking(NodeConstraints(**constraints), features=("f",), volumes=((),), ports=(("TCP", "", 80),))
+    kept = Constraints(every(Topology(), Volumes()))
+    held = kept.reserved({}, wanted.use)
+    keys = [one.key for one in (*kept.bars(wanted, node), *kept.conflicts(wanted, node, held))]
+    assert len(keys) >= 4
+    assert [key for key in keys if not key.startswith(tuple(quoted()))] == []
 
 
 def test_every_event_is_told():

@@ -251,7 +251,7 @@ def _ours(there: There, asked: Any, node: str) -> bool:
 
 
 def _know_storage(ledger: Ledger, found: dict[str, list[Any]]) -> None:
-    volumes = ledger.topology.volumes
+    volumes = ledger.volumes
     volumes.storage.unread.clear()
     for one in found["persistentvolumes"]:
         volumes.storage.set_volume(volume_from_object(one))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from core.constraints.topology.counting import Topology
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.candidates import Candidates
@@ -12,7 +13,6 @@ from core.placing.score import NodePolicy
 from core.placing.shape import Shape, better, scan
 from core.settings import Policy, Settings
 from core.tables import Tables
-from core.topology.counting import Topology
 from core.waiting import Wait
 from core.wire.pods import pod_from_object
 from tests.support.devices.catalogs import catalog_of
@@ -33,9 +33,8 @@ class Twice:
         """Begin empty; *drawn*: the manifest of a new pod of some name."""
         self.chance = Random(seed)
         self.book = book
-        self.ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
-        if seed % 3 == 0:
-            self.ledger.topology = Topology(views_max=2)
+        topology = Topology(views_max=2) if seed % 3 == 0 else Topology()
+        self.ledger = Ledger(catalog_of(Toy()), Tables(), Settings(), topology=topology)
         self.rule = NodePolicy(Policy.SPREAD, 1)
         self.candidates = Candidates(self.ledger, self.rule)
         self.waiting = []
@@ -61,7 +60,7 @@ class Twice:
             state = ledger.states[NodeName(name)]
             taken = better(ledger, self.rule, shape, state, None) is not None
             # Several claims may want one volume; that is found when the pod has its place.
-            taken = taken and ledger.topology.volumes.choose(shown, state.facts) is not None
+            taken = taken and ledger.volumes.choose(shown, state.facts) is not None
             assert taken == (not refusals), (name, refusals, manifest, self.book.pods, self.book.nodes)
         return shown, shape if isinstance(shape, Shape) else None
 

@@ -16,7 +16,7 @@ def reserve(ledger: Ledger, name: str, shape: Shape, found: Found, asked_by: Pod
             dialect=shape.dialect,
             assignment=found.placed.assignment,
             amounts=shape.taken,
-            ports=shape.ports,
+            uses=shape.asked.use,
             asked_by=asked_by,
         )
     )

@@ -5,7 +5,7 @@ import pytest
 from controller.actions import Preempt
 from core.audit import Fault, faults_on
 from core.catalog import standard_catalog
-from core.claimed import MAKERS, is_of_cards, maker_of
+from core.constraints.resource_claims import MAKERS, is_of_cards, maker_of
 from core.errors import InvalidRequestError
 from core.explaining import explain
 from core.model import NodeName

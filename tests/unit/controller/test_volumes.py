@@ -206,8 +206,8 @@ def test_a_volume_that_is_attached_still_counts_until_it_is_detached():
     world.scheduler.claims.stores[StorageKind.ATTACHMENTS].drop(left)
     world.passes(0.1)
     assert "p" in world.placed()
-    topology = world.ledger.topology
-    assert not topology.volumes.storage.attached_to.get("gone")
+    storage = world.ledger.volumes.storage
+    assert not storage.attached_to.get("gone")
 
 
 def test_a_disk_that_stands_in_pods_is_written_by_one_of_a_node():

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from core.images import Images, Liking
+from core.constraints.images import Images, Liking
 from core.model import Container, Image, NodeName, Pod, PodUid
 
 MIB = 2**20

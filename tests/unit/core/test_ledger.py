@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from core import audit, nodefit
+from core import audit
 from core.catalog import standard_catalog
+from core.constraints.ports import in_use
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
@@ -53,26 +54,26 @@ LISTENS = (Container(name="c", host_ports=(PORT,)),)
 
 
 def ports(ledger, name="n1"):
-    return nodefit.ports_in_use((PORT,), ledger.states[NodeName(name)].ports)
+    return in_use((PORT,), ledger.states[NodeName(name)].held.get("ports"))
 
 
 def test_a_host_port_is_in_use_from_the_promise_until_its_pod_is_gone(ledger):
     assert not ports(ledger)
-    ledger.reserve(replace(promise("p"), dialect=None, ports=(PORT,)))
+    ledger.reserve(replace(promise("p"), dialect=None, uses=(("ports", (PORT,)),)))
     assert ports(ledger)
     ledger.count(bound("p", "")._replace(annotations={}, containers=LISTENS))
     assert ports(ledger)
     ledger.set_node(node("n1", "a:8"))
     assert ports(ledger)
-    assert not nodefit.ports_in_use((PORT,), ledger.state_without(NodeName("n1"), PodUid("p")).ports)
+    assert not in_use((PORT,), ledger.state_without(NodeName("n1"), PodUid("p")).held.get("ports"))
     assert audit.arithmetic(ledger, NodeName("n1")) == ()
     ledger.release(PodUid("p"))
-    assert ledger.states[NodeName("n1")].ports == {}
+    assert ledger.states[NodeName("n1")].held == {}
 
 
 def test_a_promise_that_is_taken_back_leaves_its_port_free(ledger):
     with ledger.trial():
-        ledger.reserve(replace(promise("p"), dialect=None, ports=(PORT,)))
+        ledger.reserve(replace(promise("p"), dialect=None, uses=(("ports", (PORT,)),)))
         assert ports(ledger)
     assert not ports(ledger)
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from core import nodefit
+from core.constraints import ports
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Requirement, Taint, Toleration
+from tests.support.judging.asking import CONSTRAINTS, asking
 
 
 def facts(**about):
@@ -64,13 +66,13 @@ def test_what_is_asked_for_the_whole_pod_stands_for_its_containers(whole, cpu):
     assert "example.com/x" not in amounts
 
 
-def listening(*ports, sidecar=False):
-    return Container(name="c", host_ports=ports, sidecar=sidecar)
+def listening(*found, sidecar=False):
+    return Container(name="c", host_ports=found, sidecar=sidecar)
 
 
 def test_ports_of_init_containers_are_free_again_before_anybody_could_ask():
     asked = pod(listening(("TCP", "", 80)), init=(listening(("TCP", "", 81)), listening(("UDP", "", 82), sidecar=True)))
-    assert nodefit.ports_of(asked) == (("UDP", "", 82), ("TCP", "", 80))
+    assert ports.ports_of(asked) == (("UDP", "", 82), ("TCP", "", 80))
 
 
 @pytest.mark.parametrize(
@@ -87,17 +89,17 @@ def test_ports_of_init_containers_are_free_again_before_anybody_could_ask():
     ],
 )
 def test_a_host_port_is_one_protocols_on_an_address_or_on_all(held, wanted, in_use):
-    there = nodefit.with_ports({}, (held,))
-    assert bool(nodefit.ports_in_use((wanted,), there)) is in_use
-    assert nodefit.without_ports(there, (held,)) == {}
+    there = ports.reserve(None, (held,))
+    assert bool(ports.in_use((wanted,), there)) is in_use
+    assert ports.release(there, (held,)) == {}
 
 
 def test_a_port_that_two_hold_is_free_when_both_have_given_it_back():
     port = ("TCP", "", 80)
-    both = nodefit.with_ports(nodefit.with_ports({}, (port,)), (port,))
-    one = nodefit.without_ports(both, (port,))
-    assert nodefit.ports_in_use((port,), one) == (port,)
-    assert nodefit.ports_in_use((port,), nodefit.without_ports(one, (port,))) == ()
+    both = ports.reserve(ports.reserve(None, (port,)), (port,))
+    one = ports.release(both, (port,))
+    assert ports.in_use((port,), one) == (port,)
+    assert ports.in_use((port,), ports.release(one, (port,))) == ()
 
 
 def test_resources_that_cards_account_for_are_minded_only_where_they_are_advertised():
@@ -181,7 +183,11 @@ TOLERATES_ALL = (Toleration(operator="Exists"),)
     ],
 )
 def test_static_rules_admit_or_say_why_not(constraints, node, answer):
-    assert nodefit.admits(NodeConstraints(**constraints), facts(**node)) == answer
+    features = constraints.pop("features", ())
+    asked, there = asking(NodeConstraints(**constraints), features=features), facts(**node)
+    told = [one.key for one in CONSTRAINTS.bars(asked, there)]
+    assert told == ([] if answer is None else [answer])
+    assert CONSTRAINTS.admits(asked, there) is not bool(told)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import pytest
 from controller.deciding import lifecycle
 from controller.deciding.lifecycle import TABLE, Entry, Event, Stage, UndefinedEventError
 from controller.deciding.queue import SchedulingQueue
-from core.model import NodeConstraints, PodUid
+from core.model import PodUid
 from core.placing.shape import Shape
 from core.settings import DialectName
+from tests.support.judging.asking import asking
 from tests.support.pages.lifecycle_page import PAGE, page
 from tests.support.worlds.world import World, node, pod
 
@@ -18,7 +19,7 @@ CONTROLLER = Path(lifecycle.__file__).parent
 
 
 def shape(number):
-    return Shape(dialect=DialectName("vgpu"), request=number, amounts=(), constraints=NodeConstraints())
+    return Shape(dialect=DialectName("vgpu"), request=number, amounts=(), asked=asking())
 
 
 def seen(queue, name, *, priority=0, created_s=0):

@@ -1,16 +1,17 @@
 """Who is asked when something happens, and who is not."""
 
 from controller.deciding.queue import ClusterEvent, EventResource, Requeue
-from core.model import NodeConstraints, NodeName, PodUid
+from core.model import NodeName, PodUid
 from core.placing.shape import Shape
 from core.settings import DialectName
+from tests.support.judging.asking import asking
 from tests.support.worlds.world import World, node, pod
 
 A, B = NodeName("a"), NodeName("b")
 
 
 def shape(number):
-    return Shape(dialect=DialectName("vgpu"), request=number, amounts=(), constraints=NodeConstraints())
+    return Shape(dialect=DialectName("vgpu"), request=number, amounts=(), asked=asking())
 
 
 ONE, TWO = shape(1), shape(2)

@@ -24,6 +24,7 @@ from core.sharing.request import Request
 from core.tables import HamiTable, Tables
 from sandbox.players import hami_instances
 from tests.support.devices.reviewed import reviewed
+from tests.support.judging.asking import CONSTRAINTS
 
 PORT: Any = DIALECT.port
 TABLES = Tables()
@@ -297,7 +298,7 @@ class There:
 )
 def test_what_a_bound_pod_holds_is_counted_once(found, annotations, dialect, closes):
     bound = pod(ask(), annotations=annotations, node_name="n")
-    (part,) = Reader(CATALOG, TABLES).counted(bound, There(found), (), None).parts
+    (part,) = Reader(CATALOG, TABLES, CONSTRAINTS).counted(bound, There(found), (), None).parts
     assert (part.dialect, bool(part.closes)) == (dialect, closes)
 
 

@@ -15,6 +15,7 @@ from core.settings import Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest
+from tests.support.judging.asking import asking
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def shape(memory, *, cores=0, cards=1, kind="", cpu=0):
         dialect=Toy.name,
         request=ToyRequest(memory, cores, cards, kind),
         amounts=amounts,
-        constraints=NodeConstraints(),
+        asked=asking(),
     )
 
 
@@ -183,7 +184,7 @@ def test_a_selector_that_no_node_meets_is_told_the_labels_that_are_there(ledger)
         dialect=Toy.name,
         request=ToyRequest(1),
         amounts=(("pods", 1),),
-        constraints=NodeConstraints(selector=(("os", "linux"), ("zone", "c"))),
+        asked=asking(NodeConstraints(selector=(("os", "linux"), ("zone", "c")))),
     )
     assert told(ledger, asked).endswith(
         "Correct the pod's node selector or affinity (nodes with such cards have zone: a, b), or label a node."
@@ -194,7 +195,7 @@ def test_no_node_is_to_be_labelled_where_a_pod_names_its_node(ledger):
     ledger.set_node(node("n1", "a:8", labels={"kubernetes.io/hostname": "n1"}))
     ledger.set_node(node("n2", None, labels={"kubernetes.io/hostname": "n2"}))
     constraints = NodeConstraints(selector=(("kubernetes.io/hostname", "n2"),))
-    asked = Shape(dialect=Toy.name, request=ToyRequest(8), amounts=(("pods", 1),), constraints=constraints)
+    asked = Shape(dialect=Toy.name, request=ToyRequest(8), amounts=(("pods", 1),), asked=asking(constraints))
     ledger.remove_node(NodeName("n4"))
     assert told(ledger, asked).endswith(
         "Correct the pod's node selector or affinity (nodes with such cards have kubernetes.io/hostname: n1)."
@@ -204,8 +205,8 @@ def test_no_node_is_to_be_labelled_where_a_pod_names_its_node(ledger):
 def _on_a_volume(name: str, **more: Any) -> Shape:
     """A request for 8 MiB whose volume is on the nodes with label disk=*name* only."""
     reach = ((Requirement(key="disk", operator="In", values=(name,)),),)
-    constraints = NodeConstraints(volumes=(reach,), **more)
-    return Shape(dialect=Toy.name, request=ToyRequest(8), amounts=(("pods", 1),), constraints=constraints)
+    asked = asking(NodeConstraints(**more), volumes=(reach,))
+    return Shape(dialect=Toy.name, request=ToyRequest(8), amounts=(("pods", 1),), asked=asked)
 
 
 def test_no_node_is_to_be_labelled_where_a_volume_of_the_pod_cannot_be_reached(ledger):
@@ -294,8 +295,7 @@ def test_a_host_port_that_is_in_use_is_named_with_what_to_wait_for(ledger):
         dialect=asked.dialect,
         request=asked.request,
         amounts=asked.amounts,
-        constraints=asked.constraints,
-        ports=(port, ("UDP", "10.0.0.1", 53)),
+        asked=asking(ports=(port, ("UDP", "10.0.0.1", 53))),
     )
     told = explain.sentence(refused(ledger, asked))
     assert "2 host port 8080/TCP in use" in told
@@ -314,7 +314,7 @@ def test_a_node_whose_data_cannot_be_used_is_told_before_those_that_are_not_mean
         dialect=Toy.name,
         request=ToyRequest(1),
         amounts=(("pods", 1),),
-        constraints=NodeConstraints(selector=(("zone", "x"),)),
+        asked=asking(NodeConstraints(selector=(("zone", "x"),))),
     )
     ledger.set_node(node("n9", "broken", labels={"zone": "x"}))
     assert "Nearest: n9 card 0: 'broken'." in explain.sentence(refused(ledger, asked))

@@ -8,7 +8,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.change_log import ChangeLog
 from core.ledger import Ledger
-from core.model import Node, NodeConstraints, NodeName
+from core.model import Node, NodeName
 from core.nodefit import Amounts
 from core.placing.bounds import REFUSED, Bounds
 from core.placing.columns import Columns
@@ -22,6 +22,7 @@ from core.tables import Tables
 from tests.bench.fleets import FLEETS
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest
+from tests.support.judging.asking import asking
 from tests.support.worlds.placed import reserve
 from tests.support.worlds.world import node as vgpu_node
 from tests.support.worlds.world import pod
@@ -57,7 +58,9 @@ class Judge:
         """The negated score of a node; `REFUSED` where the shape does not fit."""
         state = self.ledger.states[name]
         placed = judged(self.ledger, self.rule, shape, state, None)
-        return REFUSED if placed is None else ranked(self.rule, shape, state, placed, 0).minus_score
+        if placed is None:
+            return REFUSED
+        return ranked(self.ledger, self.rule, shape, state, placed, tie_ppm=0).minus_score
 
     def fill(self, chance, shapes, count):
         """Promise *count* of *shapes*, each on some node that takes it."""
@@ -66,7 +69,7 @@ class Judge:
             for name in chance.sample(sorted(self.ledger.states), len(self.ledger.states)):
                 placed = judged(self.ledger, self.rule, shape, self.ledger.states[name], None)
                 if placed is not None:
-                    rank = ranked(self.rule, shape, self.ledger.states[name], placed, 0)
+                    rank = ranked(self.ledger, self.rule, shape, self.ledger.states[name], placed, tie_ppm=0)
                     reserve(self.ledger, f"p{number}", shape, Found(name, placed, rank))
                     break
 
@@ -86,7 +89,7 @@ def toy_node(name, cards, **about):
 
 
 def toy_shape(amounts: Amounts = (), **asked):
-    return Shape(dialect=Toy.name, request=ToyRequest(**asked), amounts=amounts, constraints=NodeConstraints())
+    return Shape(dialect=Toy.name, request=ToyRequest(**asked), amounts=amounts, asked=asking())
 
 
 def toys(chance, nodes, kinds=("x:8", "x:8", "x:16", "y:8")):

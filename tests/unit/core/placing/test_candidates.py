@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from core import nodefit
 from core.catalog import standard_catalog
+from core.constraints.every import Constraints
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.placing.candidates import Candidates
@@ -21,6 +21,7 @@ from core.settings import NodeWeights, Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest
+from tests.support.judging.asking import asking
 from tests.support.worlds.placed import reserve
 from tests.support.worlds.world import node as vgpu_node
 from tests.support.worlds.world import pod
@@ -48,7 +49,7 @@ def test_what_changes_between_the_slices_is_not_missed(policy, cards):
         dialect=Toy.name,
         request=ToyRequest(7, 0, cards),
         amounts=(("pods", 1),),
-        constraints=NodeConstraints(),
+        asked=asking(),
     )
     assert not candidates.is_prepared(shape)
     pauses = 0
@@ -77,7 +78,7 @@ def test_what_changed_meanwhile_is_caught_up_with_in_slices(cards):
             dialect=Toy.name,
             request=ToyRequest(7, 0, width),
             amounts=(("pods", 1),),
-            constraints=NodeConstraints(),
+            asked=asking(),
         )
         for width in (cards, 2)
     ]
@@ -103,9 +104,7 @@ def test_a_shape_that_every_node_refuses_is_judged_in_slices(others):
     for number in range(900):
         ledger.set_node(_node(number))
     candidates = Candidates(ledger, NodePolicy(Policy.BINPACK, 1, others))
-    shape = Shape(
-        dialect=Toy.name, request=ToyRequest(7, 0, 1), amounts=(("cpu", 9000),), constraints=NodeConstraints()
-    )
+    shape = Shape(dialect=Toy.name, request=ToyRequest(7, 0, 1), amounts=(("cpu", 9000),), asked=asking())
     judged = [0, *(candidates.judged for _ in candidates.prepare(shape)), candidates.judged]
     assert max(after - before for before, after in pairwise(judged)) <= 200
     assert candidates.judged == 900
@@ -119,15 +118,15 @@ def test_where_nothing_changes_every_node_is_admitted_once(monkeypatch):
     ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(500):
         ledger.set_node(_node(number))
-    shape = Shape(dialect=Toy.name, request=ToyRequest(7, 0, 1), amounts=(), constraints=NodeConstraints())
+    shape = Shape(dialect=Toy.name, request=ToyRequest(7, 0, 1), amounts=(), asked=asking())
     asked: list[str] = []
-    admits = nodefit.admits
+    admits = Constraints.admits
 
-    def counted(constraints, facts):
+    def counted(self, constraints, facts):
         asked.append(facts.name)
-        return admits(constraints, facts)
+        return admits(self, constraints, facts)
 
-    monkeypatch.setattr(nodefit, "admits", counted)
+    monkeypatch.setattr(Constraints, "admits", counted)
     for _ in Candidates(ledger, NodePolicy(Policy.BINPACK, 1)).prepare(shape):
         pass
     assert sorted(asked) == sorted(ledger.states)
@@ -138,7 +137,7 @@ def test_a_node_that_goes_while_columns_are_read_is_not_found_though_the_log_was
     ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(300):
         ledger.set_node(_node(number))
-    shape = Shape(dialect=Toy.name, request=ToyRequest(1, 0, 1), amounts=(), constraints=NodeConstraints())
+    shape = Shape(dialect=Toy.name, request=ToyRequest(1, 0, 1), amounts=(), asked=asking())
     rule = NodePolicy(Policy.BINPACK, 1)
     candidates = Candidates(ledger, rule)
     slices = candidates.prepare(shape)
@@ -158,7 +157,7 @@ def test_weights_of_other_resources_are_weighed_as_a_scan_does():
         dialect=Toy.name,
         request=ToyRequest(7),
         amounts=(("cpu", 1000), ("pods", 1)),
-        constraints=NodeConstraints(),
+        asked=asking(),
     )
     rule = NodePolicy(Policy.BINPACK, 1, NodeWeights(least_requested=5))
     candidates = Candidates(ledger, rule)

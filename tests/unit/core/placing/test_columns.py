@@ -5,13 +5,13 @@ import numpy as np
 from core.change_log import ChangeLog
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName
-from core.nodefit import admits
 from core.placing.columns import NO_CARD, Columns, Marks
 from core.placing.rows import PLACE_BITS, Rows
 from core.settings import Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy
+from tests.support.judging.asking import asking
 
 
 class Cut(Toy):
@@ -154,10 +154,10 @@ def test_names_that_get_other_places_leave_ties_as_they_are():
 
 def test_a_mask_has_whom_the_constraints_refuse():
     world = World(Toy(), a="x:8", b="x:8")
-    constraints, states = NodeConstraints(selector=(("zone", "z"),)), world.ledger.states
+    asked, states = asking(NodeConstraints(selector=(("zone", "z"),))), world.ledger.states
 
     def refuses(name):
-        return name not in states or admits(constraints, states[name].facts) is not None
+        return name not in states or not world.ledger.constraints.admits(asked, states[name].facts)
 
     mask = Marks(world.rows, world.log, refuses, np.bool_)
     mask.catch_up()

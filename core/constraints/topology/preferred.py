@@ -6,9 +6,9 @@ Values only; `leaning` knows what of it holds where. Source: Kubernetes document
 
 from typing import Final, NamedTuple
 
+from core.constraints.topology.peers import ANYWHERE, Evenly, Who, evenly, who_of
 from core.model import NO_WISHES, NodeConstraints, Pod, Requirement
 from core.settings import NodeWeights
-from core.topology.peers import ANYWHERE, Evenly, Who, evenly, who_of
 
 
 class Near(NamedTuple):

@@ -6,27 +6,17 @@ Verdicts are by domain: all nodes with one value of a label.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from core import nodefit
-from core.change_log import ChangeLog
+from core.constraints.constraint import Obstacle
+from core.constraints.node_affinity import selects
+from core.constraints.taints import tolerates
+from core.constraints.topology.peers import Evenly, Labels, Peers, Rule, Who
+from core.constraints.views import Follower, View
 from core.counts import add
 from core.model import NodeConstraints, NodeName
-from core.nodefit import NodeFacts
-from core.topology.peers import Evenly, Labels, Peers, Rule, Who
-from core.volumes import Obstacle, Uses, Volumes
+from core.nodefit import HARD_EFFECTS, NodeFacts
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
-# Of so many changed nodes it is told which they were.
-_LOG_MAX: Final = 1 << 12
 Domain = tuple[str, str]
-
-
-class Follower:
-    """What is kept up by pods that come and go; dirty: the nodes on which something changed since it last was."""
-
-    __slots__ = ("dirty",)
-
-    def __init__(self) -> None:
-        self.dirty: dict[NodeName, None] = {}
 
 
 class Counter:
@@ -50,30 +40,6 @@ class _Counted:
     def standing(self) -> int:
         """How many nodes it keeps something of."""
         return len(self.counter.by_node) + len(self.refused)
-
-
-class _Mounts(_Counted):
-    """Disks that stand in pods, and how many volumes a node attaches; a matter of each node by itself."""
-
-    def __init__(self, counter: Counter, uses: Uses, volumes: Volumes) -> None:
-        super().__init__(counter)
-        self._uses: Final = uses
-        self._volumes: Final = volumes
-
-    def take(self, name: NodeName, facts: NodeFacts | None) -> None:
-        pass
-
-    def changed(self) -> Iterable[Domain] | None:
-        return ()
-
-    def refuses(self, facts: NodeFacts) -> bool:
-        return next(self._volumes.obstacles(self._uses, facts.name), None) is not None
-
-    def refuses_new(self, labels: Labels) -> bool:
-        return False
-
-    def why(self, facts: NodeFacts) -> Obstacle:
-        return next(self._volumes.obstacles(self._uses, facts.name))
 
 
 class ByPresence(_Counted):
@@ -205,10 +171,10 @@ class Spreading(_Counted):
     def _counts(self, facts: NodeFacts) -> bool:
         if not all(key in facts.labels for key in self._keys):
             return False
-        if self.asked.by_affinity and nodefit.mismatch(self._constraints, facts) is not None:
+        if self.asked.by_affinity and not selects(self._constraints, facts):
             return False
         return not self.asked.by_taints or not any(
-            taint.effect in nodefit.HARD_EFFECTS and not nodefit.tolerates(self._constraints.tolerations, taint)
+            taint.effect in HARD_EFFECTS and not tolerates(self._constraints.tolerations, taint)
             for taint in facts.taints
         )
 
@@ -272,53 +238,22 @@ class Spreading(_Counted):
 # gone). `changed`: the domains of which the verdict may have changed since this was last asked; None: any. `refuses`:
 # whether it refuses a node, and `why`. `refuses_new`: whether it would refuse a new node with such labels and a name of
 # its own.
-Part = _Mounts | _Apart | _Near | Spreading
+Part = _Apart | _Near | Spreading
 
 
-class View(Follower):
-    """What one `Peers` asks of all nodes: which of them it refuses, and by how many of its parts.
+class PeersView(View):
+    """The nodes that refuse pods with one `Peers`, by each of its parts."""
 
-    opened, shut: those that came to be let in, or refused, since the last time
-    that somebody asked for it. log: the same, for readers who each know how far they have read.
-    """
-
-    __slots__ = ("blocked", "log", "opened", "parts", "shut")
+    __slots__ = ("parts",)
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
         super().__init__()
         self.parts: Final = parts
-        self.blocked: Final[dict[NodeName, int]] = {}
-        self.opened: Final[set[NodeName]] = set()
-        self.shut: Final[set[NodeName]] = set()
-        self.log: Final = ChangeLog(_LOG_MAX)
 
     @property
     def standing(self) -> int:
         """How many nodes stand in it, once for each of its parts."""
         return sum([part.standing for part in self.parts])
-
-    def flip(self, name: NodeName, part: Part, *, refused: bool) -> None:
-        """*part* refuses the node *name* now, or does so no more."""
-        count = self.blocked.get(name, 0)
-        if refused:
-            part.refused.add(name)
-            self.blocked[name] = count + 1
-            if not count:
-                self._note(name, self.opened, self.shut)
-            return
-        part.refused.discard(name)
-        if count > 1:
-            self.blocked[name] = count - 1
-        else:
-            del self.blocked[name]
-            self._note(name, self.shut, self.opened)
-
-    def _note(self, name: NodeName, before: set[NodeName], now: set[NodeName]) -> None:
-        self.log.add(name)
-        if name in before:
-            before.discard(name)
-        else:
-            now.add(name)
 
 
 def parts_of(
@@ -337,11 +272,6 @@ def parts_of(
     keys = peers.spread_keys
     parts += [Spreading(all_of((one.who,), True), one, keys, peers.constraints) for one in peers.spread]
     return tuple(parts)
-
-
-def mounts(counter: Counter, uses: Uses, volumes: Volumes) -> Part:
-    """What a pod's *uses* of *volumes* ask; *counter* has the views that look at these."""
-    return _Mounts(counter, uses, volumes)
 
 
 def _no_label(what: str, key: str) -> Obstacle:

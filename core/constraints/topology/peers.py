@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from core import nodefit
 from core.model import NodeConstraints, NodeName, PeerTerm, Pod, Requirement, Spread
-from core.volumes import NOT_MOUNTED, Mounted, Uses
 
 ANYWHERE: Final = NodeConstraints()
 Labels = Mapping[str, str]
@@ -56,10 +55,10 @@ class Peers:
 
     near: of whom one at least is to be in its domains by each of *near_keys*; near_itself: the pod is one of them, and
     may be the first. apart: its own rules. kept_off: rules of pods that are there, which it is meant by. constraints:
-    what of the pod spread constraints look at. uses: what of its volumes others may stand against.
+    what of the pod spread constraints look at.
     """
 
-    __slots__ = ("_hash", "apart", "constraints", "kept_off", "near", "near_itself", "near_keys", "spread", "uses")
+    __slots__ = ("_hash", "apart", "constraints", "kept_off", "near", "near_itself", "near_keys", "spread")
 
     def __init__(
         self,
@@ -71,7 +70,6 @@ class Peers:
         kept_off: frozenset[Rule] = frozenset(),
         spread: tuple[Evenly, ...] = (),
         constraints: NodeConstraints = ANYWHERE,
-        uses: Uses | None = None,
     ) -> None:
         self.near: Final = near
         self.near_keys: Final = near_keys
@@ -80,7 +78,6 @@ class Peers:
         self.kept_off: Final = kept_off
         self.spread: Final = spread
         self.constraints: Final = constraints
-        self.uses: Final = uses
         self._hash = hash(self._all)
 
     @property
@@ -103,7 +100,6 @@ class Peers:
             self.kept_off,
             self.spread,
             self.constraints,
-            self.uses,
         )
 
     def __hash__(self) -> int:
@@ -114,14 +110,13 @@ class Peers:
 
 
 class Seat(NamedTuple):
-    """One pod on a node, as far as others ask about it. apart: its own rules. mounted: of its volumes."""
+    """One pod on a node, as far as others ask about it. apart: its own rules."""
 
     node: NodeName
     namespace: str
     labels: Labels
     apart: tuple[Rule, ...]
     deleting: bool
-    mounted: Mounted = NOT_MOUNTED
 
 
 def rules_of(pod: Pod) -> tuple[Rule, ...]:

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from core.change_log import ChangeLog
+from core.constraints.topology.peers import Labels, Who
+from core.constraints.topology.preferred import Preferred
+from core.constraints.topology.views import ByPresence, Counter, Domain, Spreading
+from core.constraints.views import Follower
 from core.model import NodeName
 from core.nodefit import NodeFacts
 from core.settings import NodeWeights
-from core.topology.peers import Labels, Who
-from core.topology.preferred import Preferred
-from core.topology.views import ByPresence, Counter, Domain, Follower, Spreading
 
 # What a pod gets of a node that all of one kind of preference speaks for.
 FULL: Final = 100.0

@@ -3,22 +3,21 @@
 Pods are counted by node, for each set of pods that a waiting pod's terms name; by domain (all nodes with one value of a
 label) for each such pod in a view of its own. What changes touches only the views that count it, and in these only the
 nodes of its domains. Until the first question nothing is counted but the pods whose own terms keep others off, so that
-a cluster without such terms pays nothing. Volumes that pods use are counted by `core.volumes`.
+a cluster without such terms pays nothing.
 """
 
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
+from core.constraints.constraint import Constraint, Obstacle, Reads
+from core.constraints.topology.leaning import Leaning
+from core.constraints.topology.peers import ANYWHERE, Labels, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
+from core.constraints.topology.preferred import Preferred
+from core.constraints.topology.views import Counter, Part, PeersView, parts_of
+from core.constraints.views import Follower
 from core.counts import add
-from core.model import NO_PEERS, NO_VOLUMES, NodeName, Pod, PodUid
+from core.model import NO_PEERS, NodeName, Pod, PodUid
 from core.nodefit import NodeFacts
-from core.storage import Storage
-from core.topology.leaning import Leaning
-from core.topology.peers import ANYWHERE, Labels, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
-from core.topology.preferred import Preferred
-from core.topology.views import Counter, Follower, Part, View, mounts, parts_of
-from core.volumes import NOT_MOUNTED, Needs, Obstacle, Uses, Volumes, mounted_by
-from core.waiting import Wait
 
 # So many views are kept, and so many nodes all told that stand in one, of which each takes about 100 bytes: 150 MB. A
 # view of who keeps apart has those nodes alone that have such pods, one of who is spread has them all.
@@ -54,12 +53,9 @@ class _Alike:
 class Topology:
     """The pods of one ledger by where they are, and what that lets others do."""
 
-    def __init__(self, *, views_max: int = _VIEWS_MAX, storage: Storage | None = None) -> None:
-        """Begin with no pods and nodes; *views_max*: of views so many are kept. *storage*: what is known of that."""
+    def __init__(self, *, views_max: int = _VIEWS_MAX) -> None:
+        """Begin without pods and nodes; *views_max*: so many views are kept."""
         self._views_max: Final = views_max
-        self.volumes: Final = Volumes(storage or Storage(), self._touch)
-        # The views that look at volumes.
-        self._mounts: Final = Counter()
         self._seats: Final[dict[PodUid, Seat]] = {}
         self._facts: Final[dict[NodeName, NodeFacts]] = {}
         # Labels of namespaces by name; None while they are not known.
@@ -72,16 +68,15 @@ class Topology:
         self._alike: dict[str, dict[object, _Alike]] | None = None
         self._counters: Final[dict[_Set, Counter]] = {}
         self._domains: Final[dict[str, dict[str, dict[NodeName, None]]]] = {}
-        self._views: Final[dict[Peers, View]] = {}
+        self._views: Final[dict[Peers, PeersView]] = {}
         self._leanings: Final[dict[Preferred, Leaning]] = {}
         self._stale: Final[dict[Follower, None]] = {}
-        self._moved: Final[dict[View, None]] = {}
+        self._moved: Final[dict[PeersView, None]] = {}
         self._forgot = False
 
     def fork(self) -> "Topology":
         """The same pods and nodes, for trying; counted when something is asked."""
-        twin = Topology(storage=self.volumes.storage)
-        twin.volumes.follow(self.volumes)
+        twin = Topology()
         twin._seats.update(self._seats)
         twin._facts.update(self._facts)
         twin._namespaces = self._namespaces
@@ -135,7 +130,7 @@ class Topology:
     def put(self, pod: Pod, node: NodeName) -> None:
         """*pod* is on *node*, whether that exists or not."""
         apart = rules_of(pod) if pod.peers.anti_affinity else ()
-        self.restore(pod.uid, Seat(node, pod.namespace, pod.labels, apart, pod.deleting, mounted_by(pod)))
+        self.restore(pod.uid, Seat(node, pod.namespace, pod.labels, apart, pod.deleting))
 
     def drop(self, uid: PodUid) -> None:
         """A pod is on no node."""
@@ -161,8 +156,6 @@ class Topology:
     def _move(self, seat: Seat, by: int) -> None:
         for rule in seat.apart:
             self._move_rule(rule, seat.node, by)
-        if seat.mounted is not NOT_MOUNTED:
-            self.volumes.move(seat.mounted, seat.node, by)
         if self._alike is not None:
             alike = self._alike_to(self._alike, seat)
             add(alike.by_node, seat.node, by)
@@ -195,9 +188,6 @@ class Topology:
         add(counter.by_node, node, by)
         self._soil(counter, node)
 
-    def _touch(self, node: NodeName) -> None:
-        self._soil(self._mounts, node)
-
     def _soil(self, counter: Counter, node: NodeName) -> None:
         for view in counter.views:
             view.dirty[node] = None
@@ -208,9 +198,8 @@ class Topology:
     def peers_of(self, pod: Pod) -> Peers | None:
         """All that other pods decide of where *pod* may be, as they are now; None if nothing."""
         kept_off = self._rules_against(pod) if self._rules_in else frozenset[Rule]()
-        uses = self._uses_of(pod)
         if pod.peers is NO_PEERS or pod.peers == NO_PEERS:
-            return Peers(kept_off=kept_off, uses=uses) if kept_off or uses else None
+            return Peers(kept_off=kept_off) if kept_off else None
         terms = pod.peers
         near = tuple([who_of(term, pod, in_doubt=False) for term in terms.affinity])
         return Peers(
@@ -221,23 +210,10 @@ class Topology:
             kept_off=kept_off,
             spread=tuple(evenly(pod, terms.spread)),
             constraints=pod.constraints if terms.spread else ANYWHERE,
-            uses=uses,
         )
-
-    def needs_of(self, pod: Pod) -> Needs | Wait:
-        """What the volumes of *pod* ask of its node's labels; or why it cannot be placed before one of them changes."""
-        return self.volumes.needs(pod, placed=pod.uid in self._seats)
-
-    def _uses_of(self, pod: Pod) -> Uses | None:
-        return None if pod.volumes is NO_VOLUMES else self.volumes.uses(pod, placed=pod.uid in self._seats)
 
     def is_current(self, pod: Pod, peers: Peers | None) -> bool:
         """Whether *peers*, which `peers_of` said of *pod*, are still what it says, as far as other pods change it."""
-        if pod.volumes is not NO_VOLUMES:
-            if self._uses_of(pod) != (peers.uses if peers is not None else None):
-                return False
-            if self.volumes.is_taken(pod, placed=pod.uid in self._seats):
-                return False
         if not self._rules_in:
             return peers is None or not peers.kept_off
         return self._rules_against(pod) == (peers.kept_off if peers is not None else frozenset())
@@ -255,7 +231,7 @@ class Topology:
         self._kept_off[key] = pod.labels, found
         return found
 
-    def view(self, peers: Peers) -> View:
+    def view(self, peers: Peers) -> PeersView:
         """On which nodes a pod with *peers* may not be now; the same object for as long as it is kept up."""
         view = self._views.pop(peers, None)
         if view is None:
@@ -266,30 +242,17 @@ class Topology:
             self._refresh(view)
         return view
 
-    def refuses(self, peers: Peers | None, name: NodeName, leaving_out: PodUid | None = None) -> bool:
-        """Whether a pod with *peers* may not be on the node *name*; *leaving_out*: as if that pod were on no node."""
-        if peers is None:
-            return False
-        seat = self.seat(leaving_out) if leaving_out is not None else None
-        if leaving_out is None or seat is None:
-            return name in self.view(peers).blocked
-        self.drop(leaving_out)
-        try:
-            return name in self.view(peers).blocked
-        finally:
-            self.restore(leaving_out, seat)
-
-    def why(self, peers: Peers | None, name: NodeName) -> tuple[Obstacle, ...]:
+    def why(self, peers: Peers, name: NodeName) -> tuple[Obstacle, ...]:
         """Why a pod with *peers* may not be on the node *name*; () if it may."""
         facts = self._facts.get(name)
-        if peers is None or facts is None:
+        if facts is None:
             return ()
         view = self.view(peers)
         return tuple(dict.fromkeys(part.why(facts) for part in view.parts if name in part.refused))
 
-    def refuses_new(self, peers: Peers | None, labels: Labels) -> bool:
+    def refuses_new(self, peers: Peers, labels: Labels) -> bool:
         """Whether a pod with *peers* might not be on a new node with *labels* and a name of its own."""
-        return peers is not None and any(part.refuses_new(labels) for part in self.view(peers).parts)
+        return any(part.refuses_new(labels) for part in self.view(peers).parts)
 
     def leaning(self, preferred: Preferred) -> Leaning:
         """What *preferred* makes of all nodes now; the same object for as long as it is kept up."""
@@ -307,14 +270,13 @@ class Topology:
             self._forgot = False
             return None
         for view in list(self._stale):
-            if isinstance(view, View):
+            if isinstance(view, PeersView):
                 self._refresh(view)
         if not self._moved:
             return frozenset()
         found = {peers for peers, view in self._views.items() if view.opened}
         for view in self._moved:
-            view.opened.clear()
-            view.shut.clear()
+            view.forget_changes()
         self._moved.clear()
         return found
 
@@ -329,7 +291,6 @@ class Topology:
         self._leanings.clear()
         self._stale.clear()
         self._moved.clear()
-        self._mounts.views.clear()
         for rule, counter in list(self._rules.items()):
             counter.views.clear()
             if not counter.by_node:
@@ -337,7 +298,7 @@ class Topology:
 
     # ------------------------------------------------------------------ keeping
 
-    def _new_view(self, peers: Peers) -> View:
+    def _new_view(self, peers: Peers) -> PeersView:
         standing = sum([view.standing for view in self._views.values()])
         while self._views and (len(self._views) >= self._views_max or standing > _STANDING_MAX):
             view = self._views.pop(next(iter(self._views)))
@@ -346,17 +307,14 @@ class Topology:
         if self._alike is None and (peers.near or peers.apart or peers.spread):
             self._count_all()
         parts = parts_of(peers, self._counter, lambda rule: self._rules.setdefault(rule, Counter()))
-        if peers.uses is not None:
-            parts = (*parts, mounts(self._mounts, peers.uses, self.volumes))
         for key in peers.keys:
             self._domain(key)
-        view = self._views[peers] = View(parts)
+        view = self._views[peers] = PeersView(parts)
         for part in parts:
             part.counter.views[view] = None
         view.dirty = dict.fromkeys(self._facts)
         self._refresh(view)
-        view.opened.clear()
-        view.shut.clear()
+        view.forget_changes()
         return view
 
     def _new_leaning(self, preferred: Preferred) -> Leaning:
@@ -375,10 +333,10 @@ class Topology:
         leaning.dirty = dict.fromkeys(self._facts)
         return leaning
 
-    def _drop(self, view: View | Leaning) -> None:
+    def _drop(self, view: PeersView | Leaning) -> None:
         """Keep *view* up no more, nor what nothing else counts."""
         self._stale.pop(view, None)
-        if isinstance(view, View):
+        if isinstance(view, PeersView):
             self._moved.pop(view, None)
         for part in view.parts:
             part.counter.views.pop(view, None)
@@ -425,7 +383,7 @@ class Topology:
                 if key in facts.labels:
                     by_value.setdefault(facts.labels[key], {})[name] = None
 
-    def _refresh(self, view: View) -> None:
+    def _refresh(self, view: PeersView) -> None:
         self._stale.pop(view, None)
         dirty, view.dirty = view.dirty, {}
         for part in view.parts:
@@ -436,7 +394,7 @@ class Topology:
                 facts = self._facts.get(name)
                 refused = facts is not None and part.refuses(facts)
                 if refused != (name in part.refused):
-                    view.flip(name, part, refused=refused)
+                    view.flip(name, part.refused, refused=refused)
                     self._moved[view] = None
 
     def _to_judge(self, part: Part, dirty: Mapping[NodeName, None]) -> Iterable[NodeName]:
@@ -469,3 +427,15 @@ class Topology:
 
 def _key(seat: Seat) -> object:
     return seat.deleting, frozenset(seat.labels.items())
+
+
+def peers_constraint(topology: Topology) -> Constraint:
+    """Return the constraint of required inter-pod affinity and anti-affinity, and of topology spread."""
+    return Constraint(
+        name="pods",
+        reads=Reads.PODS,
+        signature=topology.peers_of,
+        filter=lambda peers, facts, held: facts.name not in topology.view(peers).blocked,
+        explain=lambda peers, facts, held: topology.why(peers, facts.name),
+        tracker=topology,
+    )

@@ -1,4 +1,4 @@
-"""Where pods may be because of their volumes: the storage (`core.storage`) that they need, and its other users.
+"""Where pods may be because of their volumes: the storage that they need (`core.constraints.storage`), and who uses it.
 
 `needs` decides whether a pod's claims allow its placement, and on which nodes by their labels. `obstacles` judges, for
 each node, what depends on the node's other pods (`Uses`). A cluster whose pods have no claims has no extra cost.
@@ -6,23 +6,27 @@ Source: Kubernetes documentation, "Persistent Volumes", "Storage Classes", "Stor
 Limits"; kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import chain, product
+from itertools import chain, islice, product
 from typing import Final, NamedTuple
 
 from core import names
 from core.claims import Attachment, Claim, NodeDrivers, StorageClass, StorageKind, Volume
+from core.constraints.constraint import Constraint, Obstacle, Reads
+from core.constraints.storage import Storage
+from core.constraints.views import View
 from core.counts import add
 from core.errors import quoted
-from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, Requirement
+from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, PodUid, Requirement
 from core.nodefit import NodeFacts, is_any, satisfies
-from core.storage import Storage
 from core.waiting import Cause, Wait
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _NAME: Final = "metadata.name"
 
+# So many views are kept.
+_VIEWS_MAX: Final = 4096
 _NO_ZONE: Final = tuple([Requirement(key=key, operator="DoesNotExist") for key in names.ZONES])
 
 
@@ -58,21 +62,12 @@ class Binding(NamedTuple):
     volume: str = ""
 
 
-class Obstacle(NamedTuple):
-    """Why a node currently rejects a pod, in constant words; and the state of the node that ends it."""
+class Seat(NamedTuple):
+    """A pod's node, and its volumes that count there for other pods: claims as namespace/name, and disks."""
 
-    key: str
-    until: str
-
-
-class Mounted(NamedTuple):
-    """A pod's volumes that count for other pods on its node: claims as namespace/name, and disks."""
-
+    node: NodeName
     claims: tuple[str, ...] = ()
     disks: tuple[Disk, ...] = ()
-
-
-NOT_MOUNTED: Final = Mounted()
 
 
 class _DiskUse:
@@ -90,39 +85,99 @@ class _DiskUse:
         return twin
 
 
+class _UsesView(View):
+    """The nodes that refuse pods with one `Uses`."""
+
+    __slots__ = ("refused", "uses")
+
+    def __init__(self, uses: Uses) -> None:
+        super().__init__()
+        self.uses: Final = uses
+        self.refused: Final[set[NodeName]] = set()
+
+
 class Volumes:
     """The pods of one ledger by the volumes that they use.
 
     Attributes:
         storage: the API server's state.
-        freed: claims that no pod uses any more; the reader removes them.
+        unused: claims that no pod uses any more; the reader removes them.
     """
 
-    def __init__(self, storage: Storage, touched: Callable[[NodeName], None]) -> None:
-        """Begin without pods; *touched*: called when `obstacles` of a node may have changed."""
-        self.storage: Final = storage
-        self.freed: Final[dict[str, None]] = {}
-        self._touched: Final = touched
+    def __init__(self, storage: Storage | None = None) -> None:
+        """Begin without pods."""
+        self.storage: Final = storage or Storage()
+        self.unused: Final[dict[str, None]] = {}
+        self._nodes: Final[dict[NodeName, None]] = {}
+        # Pods with volumes only.
+        self._seats: Final[dict[PodUid, Seat]] = {}
+        self._views: Final[dict[Uses, _UsesView]] = {}
+        self._stale: Final[dict[_UsesView, None]] = {}
+        self._moved: Final[dict[_UsesView, None]] = {}
         self._by_claim: Final[dict[str, dict[NodeName, int]]] = {}
         self._on_node: Final[dict[NodeName, dict[str, int]]] = {}
         self._disks: Final[dict[tuple[str, NodeName], _DiskUse]] = {}
 
-    def follow(self, other: "Volumes") -> None:
-        """Begin with the pods of *other*."""
-        self._by_claim.update({key: dict(nodes) for key, nodes in other._by_claim.items()})
-        self._on_node.update({node: dict(keys) for node, keys in other._on_node.items()})
-        self._disks.update({key: use.copy() for key, use in other._disks.items()})
+    def fork(self) -> "Volumes":
+        """Return the same pods and nodes, for trying."""
+        twin = Volumes(self.storage)
+        twin._nodes.update(self._nodes)
+        twin._seats.update(self._seats)
+        twin._by_claim.update({key: dict(nodes) for key, nodes in self._by_claim.items()})
+        twin._on_node.update({node: dict(keys) for node, keys in self._on_node.items()})
+        twin._disks.update({key: use.copy() for key, use in self._disks.items()})
+        return twin
 
     # ------------------------------------------------------------------ what is there
 
-    def move(self, mounted: Mounted, node: NodeName, by: int) -> None:
-        """Record that a pod with *mounted* was added to *node* (*by* 1) or removed (-1)."""
+    def set_node(self, facts: NodeFacts) -> None:
+        """A node was added or changed."""
+        if facts.name not in self._nodes:
+            self._nodes[facts.name] = None
+            self._touched(facts.name)
+
+    def remove_node(self, name: NodeName) -> None:
+        """A node was removed."""
+        if name in self._nodes:
+            del self._nodes[name]
+            self._touched(name)
+
+    def put(self, pod: Pod, node: NodeName) -> None:
+        """*pod* is on *node*, whether or not that exists."""
+        if pod.volumes is not NO_VOLUMES:
+            self.restore(pod.uid, Seat(node, claims_of(pod), pod.volumes.disks))
+        elif pod.uid in self._seats:
+            self.restore(pod.uid, None)
+
+    def drop(self, uid: PodUid) -> None:
+        """A pod is on no node."""
+        if uid in self._seats:
+            self.restore(uid, None)
+
+    def seat(self, uid: PodUid) -> Seat | None:
+        """Return where a pod is, for `restore`."""
+        return self._seats.get(uid)
+
+    def restore(self, uid: PodUid, seat: Seat | None) -> None:
+        """Put a pod back to where it was when `seat` was called."""
+        before = self._seats.get(uid)
+        if before == seat:
+            return
+        if before is not None:
+            del self._seats[uid]
+            self._move(before, -1)
+        if seat is not None:
+            self._seats[uid] = seat
+            self._move(seat, 1)
+
+    def _move(self, mounted: Seat, by: int) -> None:
+        node = mounted.node
         for key in mounted.claims:
             add(self._by_claim.setdefault(key, {}), node, by)
             add(self._on_node.setdefault(node, {}), key, by)
             if not self._by_claim[key]:
                 del self._by_claim[key]
-                self.freed[key] = None
+                self.unused[key] = None
         if not self._on_node.get(node, True):
             del self._on_node[node]
         for disk in mounted.disks:
@@ -138,6 +193,11 @@ class Volumes:
             use.writers += by
         if not (use.readers or use.writers):
             del self._disks[name, node]
+
+    def _touched(self, node: NodeName) -> None:
+        for view in self._views.values():
+            view.dirty[node] = None
+            self._stale[view] = None
 
     def touch_claim(self, key: str) -> None:
         """Handle a changed claim: its nodes may attach another volume."""
@@ -169,11 +229,8 @@ class Volumes:
 
     # ------------------------------------------------------------------ what a pod needs
 
-    def needs(self, pod: Pod, *, placed: bool) -> Needs | Wait:
-        """Return the requirements of *pod*'s claims on its node; or why it cannot be placed before one of them changes.
-
-        placed: the pod itself is counted.
-        """
+    def needs(self, pod: Pod) -> Needs | Wait:
+        """Return the requirements of *pod*'s claims on its node; or why no node takes it before one of them changes."""
         if pod.volumes is NO_VOLUMES or not (pod.volumes.claims or pod.volumes.ephemeral):
             return NO_NEEDS
         storage = self.storage
@@ -187,7 +244,7 @@ class Volumes:
             claim = storage.claims.get(key)
             if claim is None:
                 return _missing(pod, key)
-            wait = self._wait(pod, claim, placed=placed)
+            wait = self._wait(pod, claim)
             if wait is not None:
                 return wait
             if claim.bound:
@@ -197,7 +254,7 @@ class Volumes:
                 nodes += self._where(claim)
         return Needs(tuple(dict.fromkeys(nodes)), tuple(unbound))
 
-    def _wait(self, pod: Pod, claim: Claim, *, placed: bool) -> Wait | None:
+    def _wait(self, pod: Pod, claim: Claim) -> Wait | None:
         """Return why no node takes a pod with this claim, whatever is free; None if one could."""
         told = f"volume claim {quoted(claim.key)}"
         if claim.key in _ephemeral(pod) and claim.pod_uid != pod.uid:
@@ -207,7 +264,7 @@ class Volumes:
             return Wait(Cause.CLAIM_NOT_FOUND, f"{told} is being deleted; name another one")
         if claim.lost:
             return Wait(Cause.CLAIM_NOT_FOUND, f"{told} has lost its volume {quoted(claim.volume)}; restore it")
-        if claim.once and self._in_use(claim.key, placed):
+        if claim.once and self._in_use(claim.key, pod):
             text = f"{told} is ReadWriteOncePod, and another pod uses it; wait until that ends"
             return Wait(Cause.CLAIM_IN_USE, text)
         if claim.bound:
@@ -295,8 +352,10 @@ class Volumes:
             found.append(Binding(claim))
         return tuple(found)
 
-    def uses(self, pod: Pod, *, placed: bool) -> Uses | None:
-        """Return the volumes of *pod* that can conflict with others now; *placed*: the pod itself is counted."""
+    def uses(self, pod: Pod) -> Uses | None:
+        """Return the volumes of *pod* that can conflict with others now; None if there are none."""
+        if pod.volumes is NO_VOLUMES:
+            return None
         unused: dict[str, int] = {}
         shared: dict[str, list[str]] = {}
         for key in claims_of(pod):
@@ -304,7 +363,7 @@ class Volumes:
             if driver not in self.storage.limited:
                 continue
             unused.setdefault(driver, 0)
-            if self._in_use(key, placed) or self.storage.is_shared(driver, handle):
+            if self._in_use(key, pod) or self.storage.is_shared(driver, handle):
                 shared.setdefault(driver, []).append(key)
             else:
                 unused[driver] += 1
@@ -325,15 +384,60 @@ class Volumes:
                 seen.add(key)
         return None
 
-    def is_taken(self, pod: Pod, *, placed: bool) -> bool:
-        """Return whether another pod uses a claim of *pod* that only one pod may use."""
-        claims = self.storage.claims
-        return any(key in claims and claims[key].once and self._in_use(key, placed) for key in claims_of(pod))
+    def is_current(self, pod: Pod, uses: Uses | None) -> bool:
+        """Return whether *pod* still has these *uses*, and no other pod uses a claim that only one pod may use."""
+        return pod.volumes is NO_VOLUMES or (self.uses(pod) == uses and not self._is_taken(pod))
 
-    def _in_use(self, key: str, placed: bool) -> bool:
-        return sum(self._by_claim.get(key, {}).values()) > placed
+    def _is_taken(self, pod: Pod) -> bool:
+        claims = self.storage.claims
+        return any(key in claims and claims[key].once and self._in_use(key, pod) for key in claims_of(pod))
+
+    def _in_use(self, key: str, but_by: Pod) -> bool:
+        """Return whether a pod besides *but_by* uses a claim."""
+        return sum(self._by_claim.get(key, {}).values()) > (but_by.uid in self._seats)
 
     # ------------------------------------------------------------------ nodes
+
+    def view(self, uses: Uses) -> View:
+        """Return the nodes that refuse pods with *uses* now; the same object as long as it is kept up."""
+        view = self._views.pop(uses, None)
+        if view is None:
+            while len(self._views) >= _VIEWS_MAX:
+                oldest = self._views.pop(next(iter(self._views)))
+                self._stale.pop(oldest, None)
+                self._moved.pop(oldest, None)
+            view = _UsesView(uses)
+            view.dirty = dict(self._nodes)
+            self._refresh(view)
+            view.forget_changes()
+        # The last is the one that was asked last.
+        self._views[uses] = view
+        if view.dirty:
+            self._refresh(view)
+        return view
+
+    def _refresh(self, view: _UsesView) -> None:
+        self._stale.pop(view, None)
+        dirty, view.dirty = view.dirty, {}
+        for name in dirty:
+            refused = name in self._nodes and next(self.obstacles(view.uses, name), None) is not None
+            if refused != (name in view.refused):
+                view.flip(name, view.refused, refused=refused)
+                self._moved[view] = None
+
+    def freed(self) -> Set[Uses]:
+        """Return the uses for which a node has opened since the last call."""
+        for view in list(self._stale):
+            self._refresh(view)
+        found = {view.uses for view in self._moved if view.opened}
+        for view in self._moved:
+            view.forget_changes()
+        self._moved.clear()
+        return found
+
+    def refuses_new(self, uses: Uses, labels: Mapping[str, str]) -> bool:
+        """Return False: a new node has no pods, and nothing is attached to it."""
+        return False
 
     def obstacles(self, uses: Uses, node: NodeName) -> Iterator[Obstacle]:
         """Yield why *node* does not take a pod with *uses* now."""
@@ -380,11 +484,6 @@ def awaited(pod: Pod, storage: Storage) -> Iterator[tuple[StorageKind, str]]:
             yield StorageKind.VOLUMES, claim.volume
         if claim is not None and not claim.bound:
             yield StorageKind.CLASSES, claim.storage_class
-
-
-def mounted_by(pod: Pod) -> Mounted:
-    """Return the volumes of *pod* that count on its node."""
-    return NOT_MOUNTED if pod.volumes is NO_VOLUMES else Mounted(claims_of(pod), pod.volumes.disks)
 
 
 def _ephemeral(pod: Pod) -> tuple[str, ...]:
@@ -444,3 +543,44 @@ def reach(volume: Volume) -> Iterator[Alternatives]:
             other = replace(within[0], key=names.OLD_ZONES[key])
             found.append((Requirement(key=key, operator="DoesNotExist"), other))
         yield tuple(found)
+
+
+def reach_of_volumes(volumes: Volumes) -> Constraint:
+    """Return the constraint that a node reaches the volumes of a pod, by its labels."""
+
+    def signature(pod: Pod) -> Hashable | Wait | None:
+        if pod.volumes is NO_VOLUMES:
+            return None
+        needs = volumes.needs(pod)
+        return needs if isinstance(needs, Wait) else needs.nodes or None
+
+    return Constraint(
+        name="volumes",
+        reads=Reads.NODE,
+        signature=signature,
+        filter=_reaches,
+        explain=_out_of_reach,
+        woken_by=lambda pod: awaited(pod, volumes.storage),
+    )
+
+
+def uses_of_volumes(volumes: Volumes) -> Constraint:
+    """Return the constraint that no other pod of a node uses a pod's disks, and that it can attach its volumes."""
+    return Constraint(
+        name="volumes in use",
+        reads=Reads.PODS,
+        signature=volumes.uses,
+        filter=lambda uses, facts, held: facts.name not in volumes.view(uses).blocked,
+        explain=lambda uses, facts, held: islice(volumes.obstacles(uses, facts.name), 1),
+        tracker=volumes,
+    )
+
+
+def _reaches(needed: tuple[Alternatives, ...], facts: NodeFacts, held: object) -> bool:
+    return all(is_any(one, facts) for one in needed)
+
+
+def _out_of_reach(needed: tuple[Alternatives, ...], facts: NodeFacts, held: object) -> Iterator[Obstacle]:
+    if not _reaches(needed, facts, held):
+        instead = "use a volume that nodes with such cards can reach"
+        yield Obstacle("node affinity of a volume of the pod", instead=instead)

@@ -1,0 +1,232 @@
+"""All constraints of a ledger: `every` lists them, `Constraints` asks those that concern a pod."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from typing import Any, Final
+
+from core.constraints.constraint import Asked, Constraint, Obstacle, Reads, Signatures
+from core.constraints.features import FEATURES
+from core.constraints.node_affinity import NODE_AFFINITY
+from core.constraints.ports import PORTS
+from core.constraints.taints import TAINTS
+from core.constraints.topology.counting import Topology, peers_constraint
+from core.constraints.views import View
+from core.constraints.volumes import Volumes, reach_of_volumes, uses_of_volumes
+from core.model import NodeName, Pod, PodUid
+from core.nodefit import NodeFacts
+from core.settings import NodeWeights
+from core.waiting import Wait
+
+# What the pods of a node hold, by the name of the constraint.
+Held = Mapping[str, Any]
+NOTHING_HELD: Final[Held] = {}
+_NOTHING: Final[Mapping[str, Hashable]] = {}
+
+
+# For each constraint, the signatures for which a node has opened; None: perhaps for all.
+Freed = Mapping[str, Set[Hashable] | None]
+
+
+def every(topology: Topology, volumes: Volumes) -> tuple[Constraint, ...]:
+    """Return all constraints of a ledger, in the order in which obstacles are reported.
+
+    topology, volumes: the pods of that ledger by their places, and by the volumes that they use.
+    """
+    return (
+        TAINTS,
+        NODE_AFFINITY,
+        reach_of_volumes(volumes),
+        FEATURES,
+        PORTS,
+        peers_constraint(topology),
+        uses_of_volumes(volumes),
+    )
+
+
+class Constraints:
+    """The constraints of one ledger; each function asks those by which the pod asks something."""
+
+    def __init__(self, found: Iterable[Constraint]) -> None:
+        found = tuple(found)
+        self._by_name: Final = {one.name: one for one in found}
+        self._of_node: Final = [one for one in found if one.reads is Reads.NODE]
+        self._of_use: Final = [one for one in found if one.reads is Reads.USE]
+        self._of_pods: Final = [one for one in found if one.reads is Reads.PODS]
+        self._trackers: Final = [(one.name, one.tracker) for one in found if one.tracker is not None]
+        self._tracker_of: Final = dict(self._trackers)
+        self._woken_by: Final = [one.woken_by for one in found if one.woken_by is not None]
+
+    def asked_by(self, pod: Pod) -> Asked | Wait:
+        """Return what *pod* asks; or why no node takes it, whatever is free."""
+        node: list[tuple[str, Any]] = []
+        for one in self._of_node:
+            asked = one.signature(pod)
+            if isinstance(asked, Wait):
+                return asked
+            if asked is not None:
+                node.append((one.name, asked))
+        return Asked(tuple(node), self.uses_of(pod), self.pods_of(pod))
+
+    def uses_of(self, pod: Pod) -> Signatures:
+        """Return what *pod* asks, and holds of its node once it is there, by constraints that read use."""
+        return _signatures(self._of_use, pod)
+
+    def pods_of(self, pod: Pod) -> Signatures:
+        """Return what *pod* asks now by constraints that read pods; this changes as other pods come and go."""
+        return _signatures(self._of_pods, pod)
+
+    def is_current(self, pod: Pod, asked: Signatures) -> bool:
+        """Return whether `pods_of` *pod* is still *asked*, as far as other pods change it."""
+        known = dict(asked) if asked else _NOTHING
+        for name, tracker in self._trackers:  # noqa: SIM110  a generator costs twice as much here
+            if not tracker.is_current(pod, known.get(name)):
+                return False
+        return True
+
+    def woken_by(self, pod: Pod) -> list[tuple[str, str]]:
+        """Return (kind, name) of objects besides nodes and pods; once one changes, *pod* must be read again."""
+        return [found for one in self._woken_by for found in one(pod)]
+
+    # ------------------------------------------------------------------ one node
+
+    def admits(self, asked: Asked, facts: NodeFacts) -> bool:
+        """Return whether the node takes such pods, whatever its pods hold."""
+        for name, one in asked.node:  # noqa: SIM110  a generator costs twice as much here
+            if not self._by_name[name].filter(one, facts, None):
+                return False
+        return True
+
+    def fits(self, asked: Asked, facts: NodeFacts, held: Held) -> bool:
+        """Return whether the node takes such pods beside those that it has, which hold *held*."""
+        for name, one in asked.use:  # noqa: SIM110  a generator costs twice as much here
+            if not self._by_name[name].filter(one, facts, held.get(name)):
+                return False
+        return True
+
+    def score(self, asked: Asked, facts: NodeFacts, weights: NodeWeights) -> float:
+        """Return how much better the node is by its labels and taints; it never depends on its pods."""
+        found = 0.0
+        for name, one in asked.node:
+            score = self._by_name[name].score
+            if score is not None:
+                found += score(one, facts, weights)
+        return found
+
+    # ------------------------------------------------------------------ why not
+
+    def bars(self, asked: Asked, facts: NodeFacts) -> Iterator[Obstacle]:
+        """Yield why the node does not take such pods, whatever its pods hold."""
+        for name, one in (*asked.node, *asked.pods):
+            yield from self._by_name[name].explain(one, facts, None)
+
+    def conflicts(self, asked: Asked, facts: NodeFacts, held: Held) -> Iterator[Obstacle]:
+        """Yield why the node does not take such pods beside those that it has, which hold *held*."""
+        for name, one in asked.use:
+            yield from self._by_name[name].explain(one, facts, held.get(name))
+
+    # ------------------------------------------------------------------ pods elsewhere
+
+    def put(self, pod: Pod, node: NodeName) -> None:
+        """*pod* is on *node*, whether or not that exists."""
+        for _, tracker in self._trackers:
+            tracker.put(pod, node)
+
+    def drop(self, uid: PodUid) -> None:
+        """A pod is on no node."""
+        for _, tracker in self._trackers:
+            tracker.drop(uid)
+
+    def seats(self, uid: PodUid) -> tuple[Any, ...]:
+        """Return where a pod is, for `restore`."""
+        return tuple([tracker.seat(uid) for _, tracker in self._trackers])
+
+    def restore(self, uid: PodUid, seats: tuple[Any, ...]) -> None:
+        """Put a pod back to where it was when `seats` was called; (): it was on no node."""
+        if not seats:
+            self.drop(uid)
+        for at, seat in enumerate(seats):
+            self._trackers[at][1].restore(uid, seat)
+
+    def set_node(self, facts: NodeFacts) -> None:
+        """A node was added or changed."""
+        for _, tracker in self._trackers:
+            tracker.set_node(facts)
+
+    def remove_node(self, name: NodeName) -> None:
+        """A node was removed."""
+        for _, tracker in self._trackers:
+            tracker.remove_node(name)
+
+    def views(self, asked: Asked) -> list[View]:
+        """Return the nodes that refuse such pods because of other pods, once for each constraint."""
+        return [self._tracker_of[name].view(one) for name, one in asked.pods]
+
+    def blocks(self, asked: Signatures, facts: NodeFacts, leaving_out: PodUid | None = None) -> bool:
+        """Return whether other pods keep pods off the node; *leaving_out*: as if that pod were on no node."""
+        if not asked:
+            return False
+        seats = self.seats(leaving_out) if leaving_out is not None else ()
+        if leaving_out is not None:
+            self.drop(leaving_out)
+        try:
+            return any(not self._by_name[name].filter(one, facts, None) for name, one in asked)
+        finally:
+            if leaving_out is not None:
+                self.restore(leaving_out, seats)
+
+    def refuses_new(self, asked: Asked, labels: Mapping[str, str]) -> bool:
+        """Return whether other pods might keep such pods off a new node with *labels* and a name of its own."""
+        return any(self._tracker_of[name].refuses_new(one, labels) for name, one in asked.pods)
+
+    def freed(self) -> Freed:
+        """Return for whom a node has opened by what other pods do, since the last call."""
+        found: dict[str, Set[Hashable] | None] = {}
+        for name, tracker in self._trackers:
+            freed = tracker.freed()
+            if freed is None or freed:
+                found[name] = freed
+        return found
+
+    # ------------------------------------------------------------------ what pods hold
+
+    def reserved(self, held: Held, uses: Signatures) -> Held:
+        """Return what the pods of a node hold with one more, which uses *uses*."""
+        if not uses:
+            return held
+        found = dict(held)
+        for name, asked in uses:
+            reserve = self._by_name[name].reserve
+            if reserve is not None:
+                found[name] = reserve(found.get(name), asked)
+        return found
+
+    def released(self, held: Held, uses: Signatures) -> Held:
+        """Return what the pods of a node hold without one, which uses *uses*."""
+        if not uses:
+            return held
+        found = dict(held)
+        for name, asked in uses:
+            release = self._by_name[name].release
+            if release is not None:
+                left = release(found.pop(name), asked)
+                if left:
+                    found[name] = left
+        return found
+
+
+def is_among(asked: Asked, freed: Freed) -> bool:
+    """Return whether a node may have opened for pods with *asked*."""
+    for name, one in asked.pods:
+        if name in freed:
+            found = freed[name]
+            if found is None or one in found:
+                return True
+    return False
+
+
+def _signatures(constraints: Iterable[Constraint], pod: Pod) -> Signatures:
+    found = []
+    for one in constraints:
+        asked = one.signature(pod)
+        if asked is not None:
+            found.append((one.name, asked))
+    return tuple(found)

@@ -1,0 +1,49 @@
+"""The labels that a pod requires of its node: node selector and required node affinity.
+
+Source: Kubernetes documentation, "Assigning Pods to Nodes"; kube-scheduler's plugin NodeAffinity.
+"""
+
+from collections.abc import Hashable, Iterator
+from typing import Final
+
+from core.constraints.constraint import Constraint, Obstacle, Reads
+from core.model import Alternatives, NodeConstraints, Pod
+from core.nodefit import NodeFacts, is_any
+
+# The remedy if a node has the capacity, but not the labels.
+CORRECT_LABELS: Final = "correct the pod's node selector or affinity"
+
+# The selector as (label, value), and required node affinity: an OR of ANDs, None if absent.
+Required = tuple[tuple[tuple[str, str], ...], Alternatives | None]
+
+
+def selects(constraints: NodeConstraints, facts: NodeFacts) -> bool:
+    """Return whether the node has the labels that a pod with *constraints* requires."""
+    return _filter((constraints.selector, constraints.affinity), facts, None)
+
+
+def _signature(pod: Pod) -> Hashable | None:
+    asked = pod.constraints
+    return (asked.selector, asked.affinity) if asked.selector or asked.affinity is not None else None
+
+
+def _filter(asked: Required, facts: NodeFacts, held: object) -> bool:
+    selector, affinity = asked
+    for key, value in selector:
+        if facts.labels.get(key) != value:
+            return False
+    return affinity is None or is_any(affinity, facts)
+
+
+def _explain(asked: Required, facts: NodeFacts, held: object) -> Iterator[Obstacle]:
+    selector, _ = asked
+    if _filter(asked, facts, held):
+        return
+    differ = tuple([(key, facts.labels[key]) for key, value in selector if facts.labels.get(key, value) != value])
+    missed = next((f"node selector {key}={value}" for key, value in selector if facts.labels.get(key) != value), None)
+    yield Obstacle(missed or "required node affinity", instead=CORRECT_LABELS, labels=differ)
+
+
+NODE_AFFINITY: Final = Constraint(
+    name="node affinity", reads=Reads.NODE, signature=_signature, filter=_filter, explain=_explain
+)

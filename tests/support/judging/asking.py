@@ -1,0 +1,25 @@
+"""What pods ask by constraints, for shapes that tests make without a pod."""
+
+from core.constraints.constraint import Asked
+from core.constraints.every import Constraints, every
+from core.constraints.topology.counting import Topology
+from core.constraints.volumes import Volumes
+from core.model import Container, NodeConstraints, Pod, PodUid
+
+CONSTRAINTS = Constraints(every(Topology(), Volumes()))
+_ANYWHERE = NodeConstraints()
+
+
+def asking(constraints=_ANYWHERE, *, features=(), volumes=(), ports=()) -> Asked:
+    """What a pod asks that has *constraints*; volumes: what its volumes need of a node's labels."""
+    pod = Pod(
+        uid=PodUid("p"),
+        namespace="d",
+        name="p",
+        constraints=constraints,
+        features=features,
+        containers=(Container(name="c", host_ports=ports),),
+    )
+    found = CONSTRAINTS.asked_by(pod)
+    assert isinstance(found, Asked)
+    return found._replace(node=(*found.node, *((("volumes", volumes),) if volumes else ())))

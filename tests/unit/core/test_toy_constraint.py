@@ -1,0 +1,174 @@
+"""What docs/maintainers/adding-a-constraint.md says is true: a constraint is one value, and one line registers it."""
+
+import pytest
+
+from controller.deciding.queue import Requeue, storage_event
+from core import audit
+from core.catalog import standard_catalog
+from core.constraints.constraint import Constraint, Obstacle, Reads
+from core.constraints.every import every
+from core.explaining import explain
+from core.explaining.refusal import refusal_on
+from core.ledger import Ledger
+from core.model import NodeName
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of, still_fits
+from core.placing.gang import Member, Unit
+from core.placing.preemption import Crowd, Occupant, victims_for
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, scan, takes
+from core.settings import Policy, Settings
+from core.tables import Tables
+from tests.support.worlds.world import node, pod
+
+WATTS = "example.com/watts"
+
+
+def left(facts, held):
+    return int(facts.labels.get(WATTS, "0")) - (held or 0)
+
+
+def lacks(watts, facts, held):
+    if left(facts, held) < watts:
+        yield Obstacle("too little power", f"other pods there use {watts - left(facts, held)} W less")
+
+
+# A node supplies as many watts as its label says, and a pod uses as many as its own label says.
+POWER = Constraint(
+    name="power",
+    reads=Reads.USE,
+    signature=lambda asking: int(asking.labels[WATTS]) if WATTS in asking.labels else None,
+    filter=lambda watts, facts, held: left(facts, held) >= watts,
+    explain=lacks,
+    reserve=lambda held, watts: (held or 0) + watts,
+    release=lambda held, watts: held - watts,
+    woken_by=lambda asking: [("powerplans", asking.namespace)],
+)
+
+
+def other_rack(rack, facts, held):
+    del held
+    if facts.labels.get("rack") != rack:
+        yield Obstacle("another rack", instead="leave out the rack")
+
+
+# A pod may require a rack, and avoids nodes that are hot.
+RACK = Constraint(
+    name="rack",
+    reads=Reads.NODE,
+    signature=lambda asking: asking.labels.get("rack"),
+    filter=lambda rack, facts, held: facts.labels.get("rack") == rack,
+    explain=other_rack,
+    score=lambda rack, facts, weights: -100.0 * ("hot" in facts.labels),
+)
+RULE = NodePolicy(Policy.SPREAD, 1)
+
+
+class Cluster:
+    """A ledger with both constraints, and what finds nodes in it."""
+
+    def __init__(self, **watts):
+        self.ledger = Ledger(
+            standard_catalog(), Tables(), Settings(), constraints=lambda *known: (*every(*known), POWER, RACK)
+        )
+        for name, supply in watts.items():
+            self.label(name, **{WATTS: str(supply)})
+        self.candidates = Candidates(self.ledger, RULE)
+
+    def label(self, name, **labels):
+        self.ledger.set_node(node(name, labels=labels))
+
+    def shape(self, asking):
+        found = shape_of(asking, self.ledger)
+        assert isinstance(found, Shape)
+        return found
+
+    def place(self, asking):
+        """The pod's placement, promised; None if no node takes it. The search and the exact verdicts agree."""
+        shape = self.shape(asking)
+        placement = decide(self.candidates, asking, shape)
+        exact = scan(self.ledger, RULE, shape)
+        assert (placement and placement.node) == (exact and exact.node)
+        for state in self.ledger.states.values():
+            told = refusal_on(self.ledger, shape, state, RULE.cards)
+            assert takes(self.ledger, shape, state, RULE.cards) == (told is None)
+        if placement is not None:
+            self.ledger.reserve(placement)
+            assert still_fits(self.ledger, RULE, shape, placement)
+            assert audit.arithmetic(self.ledger, placement.node) == ()
+        return placement and placement.node
+
+    def why(self, asking):
+        return explain.sentence(explain.refused(self.ledger, self.shape(asking), RULE.cards))
+
+
+def finished(search):
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            return end.value
+
+
+def using(name, watts):
+    return pod(name, labels={WATTS: str(watts)})
+
+
+def test_pods_reserve_what_they_use_and_release_it():
+    cluster = Cluster(n1=100)
+    assert [cluster.place(using(name, 60)) for name in "ab"] == ["n1", None]
+    assert cluster.place(pod("c")) == "n1"
+    assert cluster.ledger.fork().states[NodeName("n1")].held == {"power": 60}
+    cluster.ledger.release(using("a", 60).uid)
+    assert cluster.place(using("b", 60)) == "n1"
+    bound = using("d", 7)._replace(node_name="n1")
+    cluster.ledger.count(bound)
+    assert cluster.ledger.states[NodeName("n1")].held == {"power": 67}
+
+
+def test_a_node_of_another_rack_is_filtered_and_a_hot_one_comes_last():
+    cluster = Cluster(n1=0)
+    cluster.label("n1", rack="a", hot="")
+    cluster.label("n2", rack="a")
+    cluster.label("n3", rack="b")
+    asking = [pod(name, labels={"rack": "a"}, memory=6000) for name in "pqr"]
+    assert [cluster.place(one) for one in asking] == ["n2", "n1", None]
+
+
+def test_a_refusal_says_what_is_missing_and_what_would_help():
+    cluster = Cluster(n1=100)
+    cluster.place(using("a", 60))
+    assert "1 too little power" in cluster.why(using("b", 60))
+    assert "Wait until other pods there use 20 W less" in cluster.why(using("b", 60))
+    assert cluster.why(pod("p", labels={"rack": "a"})).endswith("Leave out the rack.")
+
+
+@pytest.mark.parametrize("change", ["another pod ends", "the node changes"])
+def test_a_refused_pod_is_asked_about_when_its_node_opens(change):
+    cluster = Cluster(n1=100)
+    cluster.place(using("a", 60))
+    shape = cluster.shape(using("b", 60))
+    cluster.ledger.opened.clear()
+    if change == "another pod ends":
+        cluster.ledger.release(using("a", 60).uid)
+    else:
+        cluster.label("n1", **{WATTS: "200"})
+    assert list(cluster.ledger.opened) == ["n1"]
+    assert takes(cluster.ledger, shape, cluster.ledger.states[NodeName("n1")], RULE.cards)
+
+
+def test_a_pod_is_read_again_when_something_else_changes_that_it_waits_for():
+    cluster, wakes = Cluster(n1=100), Requeue()
+    asking = using("p", 1)
+    wakes.wait_for(asking.uid, *[storage_event(*one) for one in cluster.ledger.constraints.woken_by(asking)])
+    assert wakes.happened(storage_event("powerplans", "default")) == [asking.uid]
+
+
+def test_pods_of_lower_priority_leave_for_it():
+    cluster = Cluster(n1=100)
+    cluster.place(using("a", 60))
+    asking = using("p", 60)
+    unit = Unit(members=(Member(pod=asking, shape=cluster.shape(asking)),))
+    crowd = Crowd({using("a", 60).uid: Occupant(priority=0)}, {})
+    search = victims_for(cluster.ledger.fork(), RULE, unit, crowd, priority=1)
+    assert finished(search).victims == (using("a", 60).uid,)
