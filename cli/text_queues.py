@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cli.text import NONE, UNKNOWN, aligned
+from core.constraints.quota import shown
 from core.errors import escaped
-from core.explaining.limits import shown
 from core.view.queues import QueueAmount, Queues, QueueState
 
 _HEADER = ("QUEUE", "STATE", "WAITING", "NEXT", "RESOURCE", "HOLDS", "GUARANTEE", "DESERVED", "CAPABILITY")

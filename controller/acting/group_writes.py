@@ -24,8 +24,8 @@ from controller.grouping.jobs import Jobs
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
+from core.constraints.quota import shown
 from core.errors import InvalidRequestError
-from core.explaining.limits import shown
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.wire.podgroups import DECODERS
 from core.wire.queues import decode_queue

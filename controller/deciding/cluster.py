@@ -16,12 +16,12 @@ from controller.handing_over.handoff import HandOff
 from controller.metrics import Metrics
 from core import nodefit
 from core.catalog import Catalog
+from core.constraints.quota import Over, taken
 from core.errors import InvalidRequestError
 from core.groups import GroupKey, group_of
 from core.history.pods import Life, PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
 from core.model import Container, Pod, PodUid
-from core.placing.fairness import Over, taken
 from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
 from core.placing.shape import Shape
 from core.placing.shares import Deserved, deserved

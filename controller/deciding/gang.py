@@ -14,13 +14,12 @@ from controller.deciding.lifecycle import UNSETTLED, Ask, Capped, Entry, Stage
 from controller.deciding.queue import SchedulingQueue
 from controller.grouping.budgets import Budgets, Spender, spender_of
 from controller.grouping.groups import Groups
-from core.explaining.limits import over_wait
+from core.constraints.quota import Over, over_wait
 from core.explaining.shortage import shortage
 from core.groups import SUBGROUPS_MAX, TASK, GroupKey, GroupKind, group_of, is_leaving, task_of
 from core.model import NodeName, Phase, Pod
 from core.placing import gang as gangs
 from core.placing.domains import Near
-from core.placing.fairness import Over
 from core.placing.gang import Together
 from core.placing.minimums import TASKS, Division, Minimum, Path, Tally, minimum_of
 from core.placing.shape import Shape

@@ -24,10 +24,10 @@ from math import inf
 from typing import Final, Generic, TypeVar
 
 from controller.actions import Action, Move, target_of
+from core.constraints.quota import Account
 from core.errors import InvariantError
 from core.ledger import Placement
 from core.model import Pod, PodUid
-from core.placing.fairness import Account
 from core.placing.gang import Together
 from core.placing.shape import Shape
 from core.placing.standing import Standing, order

@@ -20,11 +20,11 @@ from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Stage
 from controller.deciding.reserve import Nomination, Reservations
 from controller.grouping.budgets import Spender, spender_of
+from core.constraints.quota import taken
 from core.groups import GroupKey, group_of
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.decide import placed_on
-from core.placing.fairness import taken
 from core.placing.gang import Together, Unit
 from core.placing.preemption import LOOKED_AT_MAX, SYSTEM_CRITICAL, Crowd, Eviction, victims_for
 from core.placing.queue_tree import QueueTree

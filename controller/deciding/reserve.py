@@ -17,13 +17,13 @@ from typing import Final
 from controller.actions import Target, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import UNSETTLED, Ask, Capped, Entry, Order
+from core.constraints.quota import also_taken, taken
 from core.groups import GroupKey, group_of
 from core.history.pods import What
 from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
 from core.nodefit import Amounts
 from core.placing import keeping_free
-from core.placing.fairness import also_taken, taken
 from core.placing.gang import Together
 from core.settings import DialectName
 

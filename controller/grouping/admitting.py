@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core import names
-from core.explaining.limits import QUOTA_WORDS, shown
+from core.constraints.quota import QUOTA_WORDS, shown
 from core.groups import ROOT_QUEUE, GroupSpec, QueueSpec
 from core.placing.queue_tree import QueueTree
 

@@ -10,10 +10,10 @@ from typing import Final
 from controller.grouping.groups import Groups
 from controller.grouping.quotas import Quotas
 from controller.grouping.totals import Totals
+from core.constraints.quota import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, budget
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import Pod, PodUid
-from core.placing.fairness import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, budget
 
 # The name for pods without an existing queue, and the name for the sum of all pods.
 _LOOSE: Final = ""

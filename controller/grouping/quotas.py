@@ -6,7 +6,7 @@ Quotas with scopes are ignored: HAMi counts all pods for them, Kubernetes only s
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from core.placing.fairness import QUOTA, Account
+from core.constraints.quota import QUOTA, Account
 from core.wire.quotas import ResourceQuota
 
 _LIMITS: Final = "limits."

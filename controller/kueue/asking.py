@@ -14,16 +14,15 @@ from controller.kueue.known import Known
 from controller.reporting.work import Work
 from core.admission.awaited import pod_to_come
 from core.admission.rulebook import Rulebook
+from core.constraints.quota import Budget, over_wait, taken
 from core.errors import InvalidRequestError, NodeInvariantError, quoted
 from core.explaining import explain
 from core.explaining.asked import read_wish
 from core.explaining.explain import Refused
-from core.explaining.limits import over_wait
 from core.kueue import MAIN, POD_SET, PROMISE_S, Answer, CheckState, PodSet, Workload, marks_of, pod_with
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.fairness import Budget, taken
 from core.placing.fits import Short, Want, place_all, place_some
 from core.placing.shape import Shape
 from core.waiting import Cause, Wait

@@ -13,9 +13,9 @@ from controller.deciding.scheduler import Scheduler
 from controller.inbox import Inbox
 from controller.reporting.answers import Explain, coded, refused_answer, where
 from controller.reporting.work import Work
+from core.constraints.quota import over_wait
 from core.explaining import explain
 from core.explaining.asked import read_wish
-from core.explaining.limits import over_wait
 from core.ledger import Placement
 from core.placing.decide import look_around
 from core.placing.shape import Shape

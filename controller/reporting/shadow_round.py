@@ -14,10 +14,10 @@ from controller.deciding.scheduler import Scheduler
 from controller.grouping.budgets import Spender, spender_of
 from controller.reporting.answers import coded, where
 from controller.reporting.work import Work
+from core.constraints.quota import Account, Budget, over_wait, taken
 from core.errors import NodeInvariantError
 from core.explaining import explain
 from core.explaining.explain import Refused
-from core.explaining.limits import over_wait
 from core.explaining.shortage import shortage
 from core.groups import GroupKey
 from core.ledger import Ledger, Placement
@@ -25,7 +25,6 @@ from core.model import NodeName, Pod
 from core.placing import gang
 from core.placing.candidates import Candidates
 from core.placing.decide import decide
-from core.placing.fairness import Account, Budget, taken
 from core.placing.shape import Shape
 from core.waiting import Wait
 

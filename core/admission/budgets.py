@@ -2,7 +2,7 @@
 
 The API server itself counts and enforces ``requests.NAME``, as containers write it, and only it rejects. No API server
 enforces HAMi's ``limits.NAME`` or plain NAME; for these, the request is the number of cards times the amount per card
-(`core.placing.fairness`). Pods beyond ``limits.`` of memory and cores wait, which the controller enforces.
+(`core.constraints.quota`). Pods beyond ``limits.`` of memory and cores wait, which the controller enforces.
 """
 
 from collections.abc import Iterable, Mapping

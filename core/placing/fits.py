@@ -4,11 +4,11 @@ from collections.abc import Generator, Sequence, Set
 from itertools import repeat
 from typing import Final, NamedTuple
 
+from core.constraints.quota import Budget, Over, taken
 from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, preferred_shapes
-from core.placing.fairness import Budget, Over, taken
 from core.placing.gang import Member, orders
 from core.placing.shape import Shape
 

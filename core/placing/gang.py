@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol
 
 from core.constraints.images import Liking
+from core.constraints.quota import Account, Budget, Over, taken
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.node_set import NodeSet
 from core.placing.decide import decide, placed_on
 from core.placing.domains import Domain, Near, domains
-from core.placing.fairness import Account, Budget, Over, taken
 from core.placing.minimums import Minimum, Path, Tally
 from core.placing.rooms import Rooms
 from core.placing.score import NodePolicy

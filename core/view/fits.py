@@ -13,14 +13,13 @@ from typing import Final, NamedTuple, TypedDict
 
 from core import nodefit
 from core.catalog import Asked
+from core.constraints.quota import QUOTA, Account, Budget, Limited, Over, budget, over_wait, taken
 from core.explaining import explain
 from core.explaining.asked import read_wish
-from core.explaining.limits import over_wait
 from core.explaining.reading_back import said_in
 from core.ledger import Ledger, Placement
 from core.model import NO_VOLUMES, Container, Pod, PodUid
 from core.placing.decide import placed_on, try_decide
-from core.placing.fairness import QUOTA, Account, Budget, Limited, Over, budget, taken
 from core.placing.score import NodePolicy, node_policy
 from core.placing.shape import Shape
 from core.port.cards import CardWish, Wording

@@ -6,10 +6,10 @@ Fields may be added; renaming a field or changing its meaning requires another *
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from core.constraints.quota import also_taken, taken
 from core.groups import DEFAULT_QUEUE, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import Pod
-from core.placing.fairness import also_taken, taken
 from core.placing.queue_tree import QueueTree
 from core.view.cards import VERSION
 from core.view.waiting import Lines, Waiting

@@ -1,7 +1,7 @@
 import pytest
 
 from controller.grouping.admitting import Room, compared, order, refusal
-from core.explaining.limits import shown
+from core.constraints.quota import shown
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.placing.queue_tree import QueueTree
 

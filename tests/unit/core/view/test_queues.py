@@ -8,10 +8,10 @@ from cli import text_queues
 from controller.grouping.budgets import Budgets, spender_of
 from controller.grouping.groups import Groups
 from core.catalog import standard_catalog
+from core.constraints.quota import also_taken, taken
 from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import Pod
-from core.placing.fairness import also_taken, taken
 from core.placing.queue_tree import QueueTree
 from core.settings import GroupSettings, Settings
 from core.tables import Tables

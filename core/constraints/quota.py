@@ -1,0 +1,177 @@
+"""Limits of queues and namespaces: how much their pods may hold on all nodes together, cards in their own units.
+
+No node refuses a pod for that: once a node is found, a `Budget` is spent. A queue is limited by its capability, on
+every resource, and by what is guaranteed to others. A namespace is limited by its ResourceQuotas, on what HAMi's
+scheduler counts by them (hami 5.4): memory and cores of cards under ``limits.``, which no API server counts.
+
+Volcano counts what pods write; of a card's memory and cores a container writes what it wants on each of its cards. Here
+it counts as often as there are cards, and a percentage as what it comes to on the card it lands on.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+from core import names, nodefit
+from core.errors import InvalidRequestError
+from core.model import Pod
+from core.nodefit import Amounts
+from core.port.optional import Metering
+from core.settings import DialectName
+from core.tables import Tables
+from core.waiting import Cause, Wait
+
+# Prefixes of the keys of ResourceQuotas; minResources of a Job also uses plain names.
+QUOTA_WORDS: Final = ("requests.", "limits.", "count/")
+
+
+class Meters(Protocol):
+    """What computes the use of cards: `core.ledger.Ledger`."""
+
+    tables: Tables
+
+    @property
+    def metering(self) -> Mapping[DialectName, Metering[Any, Any]]:
+        """The dialects that compute the total use of their resources from an assignment."""
+        ...
+
+
+def taken(ledger: Meters, pod: Pod, dialect: DialectName | None, assignment: object) -> dict[str, int]:
+    """Return what *pod* takes of queue and namespace with *assignment*: cpu in thousandths, the rest whole."""
+    try:
+        amounts = dict(nodefit.amounts_of(pod))
+    except InvalidRequestError:
+        amounts = {}
+    protocol = ledger.metering.get(dialect) if dialect is not None else None
+    if protocol is not None and assignment is not None:
+        amounts.update(protocol.metered(assignment, ledger.tables))
+    return amounts
+
+
+def also_taken(ledger: Meters, dialect: DialectName | None, assignment: object, amounts: Amounts) -> Mapping[str, int]:
+    """Return the same for a pod of no queue, which is only compared with others; *amounts*: its use of its node."""
+    protocol = ledger.metering.get(dialect) if dialect is not None else None
+    found = dict(amounts)
+    if protocol is not None and assignment is not None:
+        found.update(protocol.metered(assignment, ledger.tables))
+    return found
+
+
+class Account(NamedTuple):
+    """What has limits: a queue, or a namespace by one of its ResourceQuotas.
+
+    kind, name: of the object with the limits, or of the queue to which the rest is not guaranteed. namespace: the
+    quota's; "" for a queue.
+    """
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+    @property
+    def freed_with(self) -> "Account":
+        """The account that is reported when more may be left; what is not guaranteed has one for all queues."""
+        return self if self.kind != GUARANTEED else Account(GUARANTEED, "")
+
+
+QUEUE: Final = "queue"
+QUOTA: Final = "ResourceQuota"
+# What is free and not guaranteed to other queues.
+GUARANTEED: Final = "guarantee"
+
+
+class Limited(NamedTuple):
+    """An account, how much of which resource it may hold, and how much it holds."""
+
+    account: Account
+    limits: Mapping[str, int]
+    held: Mapping[str, int]
+
+
+class Over(NamedTuple):
+    """An account has too little left of one resource: so much is *asked*, and *left* of *limit*.
+
+    beside: how much other pods of the same unit take that were placed before; *left* does not include it.
+    """
+
+    account: Account
+    resource: str
+    asked: int
+    left: int
+    limit: int
+    beside: int = 0
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a unit may still take of its accounts: (account, resource) -> (left, limit)."""
+
+    left: dict[tuple[Account, str], tuple[int, int]]
+    spent: Counter[str] = field(default_factory=Counter)
+
+    def spend(self, amounts: Mapping[str, int]) -> tuple[Over, ...]:
+        """Take *amounts*; or return the resources of which too little is left, and take nothing."""
+        over = self.lacks(amounts)
+        if not over:
+            for (account, resource), (left, limit) in self.left.items():
+                self.left[account, resource] = left - amounts.get(resource, 0), limit
+            self.spent.update(amounts)
+        return over
+
+    def lacks(self, amounts: Mapping[str, int]) -> tuple[Over, ...]:
+        """Return the resources of which too little is left for *amounts*, account by account."""
+        return tuple(
+            Over(account, resource, amounts[resource], max(left, 0), limit, self.spent[resource])
+            for (account, resource), (left, limit) in self.left.items()
+            if amounts.get(resource, 0) > max(left, 0)
+        )
+
+    def copy(self) -> "Budget":
+        """Return the same, to be spent separately."""
+        return Budget(dict(self.left))
+
+
+def budget(limited: Iterable[Limited]) -> Budget | None:
+    """Return what is left of all of *limited*; None: no limit."""
+    left = {
+        (one.account, resource): (limit - one.held.get(resource, 0), limit)
+        for one in limited
+        for resource, limit in one.limits.items()
+    }
+    return Budget(left) if left else None
+
+
+def over_wait(over: tuple[Over, ...]) -> Wait:
+    """Return why a pod waits whose queue or namespace has too little left, with the remainder."""
+    first = over[0].account
+    told = [
+        f"{shown(one.resource, one.asked + one.beside)} {one.resource} requested, "
+        f"{shown(one.resource, one.left + one.beside)} of {shown(one.resource, one.limit)} left"
+        for one in over
+        if one.account == first
+    ]
+    if first.kind == GUARANTEED:
+        text = (
+            f"waits because the free capacity is guaranteed to other queues: {'; '.join(told)}; ask for less, wait "
+            "until pods end, or lower the spec.guarantee of a queue"
+        )
+    else:
+        whose = f" of namespace {first.namespace}" if first.namespace else ""
+        text = (
+            f"waits because {first.kind} {first.name}{whose} has too little capacity: {'; '.join(told)}; "
+            "ask for less, or wait until its pods end"
+        )
+    return Wait(Cause.WAITING_FOR_QUOTA if first.kind == QUOTA else Cause.WAITING_FOR_QUEUE, text)
+
+
+def shown(name: str, amount: int) -> str:
+    """Return an amount as Kubernetes writes it."""
+    for word in QUOTA_WORDS:
+        name = name.removeprefix(word)
+    if name == names.CPU:
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    for suffix, size in (("Gi", 2**30), ("Mi", 2**20)):
+        if name in (names.MEMORY, names.EPHEMERAL_STORAGE) and amount and amount % size == 0:
+            return f"{amount // size}{suffix}"
+    return str(amount)
