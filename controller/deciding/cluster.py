@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
-from controller.actions import Action, Target
+from controller.actions import Action, Announce, Subject, Target, about_pod
 from controller.deciding.gang import Gangs
 from controller.deciding.lifecycle import Attempts, Entry, Fencing, Told
 from controller.deciding.queue import Requeue, SchedulingQueue
@@ -21,7 +21,7 @@ from core.errors import InvalidRequestError
 from core.groups import GroupKey, group_of
 from core.history.pods import Life, PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
-from core.model import Container, Pod, PodUid
+from core.model import Container, NodeName, Pod, PodUid
 from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
 from core.placing.shape import Shape
 from core.placing.shares import Deserved, deserved
@@ -48,19 +48,17 @@ class Lines:
         groups: groups and queues.
     """
 
-    def __init__(self, groups: Groups, budgets: Budgets, ledger: Ledger, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, queue: SchedulingQueue, groups: Groups, budgets: Budgets, ledger: Ledger, clock: Callable[[], float]
+    ) -> None:
         self.groups: Final = groups
-        self._budgets: Final = budgets
         self._ledger: Final = ledger
+        self._queue: Final = queue
+        self._budgets: Final = budgets
         self._clock: Final = clock
-        self._queue: SchedulingQueue | None = None
         self._deserved = Deserved()
         self._version = -1
         self._next_s = 0.0
-
-    def follow(self, queue: SchedulingQueue) -> None:
-        """Order the pods of *queue*, which asks for that."""
-        self._queue = queue
 
     def of(self, pod: Pod) -> str:
         """The queue that *pod* stands in line with."""
@@ -89,27 +87,25 @@ class Lines:
 
     def next_s(self) -> float:
         """When to add up what queues deserve, monotonic."""
-        if self._queue is None or len(self._queue.lines) < 2:
+        if len(self._queue.lines) < 2:
             return _NEVER
         return self._next_s if self._version == self.groups.version else 0.0
 
     def look(self, now_s: float) -> None:
         """Add up what queues deserve now."""
-        if self._queue is None:
-            return
         started_s = self._clock()
         self._version = self.groups.version
         total = self._budgets.totals.amounts()
         asked = self._budgets.held_by_line(self._queue.lines)
-        for (line, shape), (entry, count) in self._waiting(self._queue).items():
+        for (line, shape), (entry, count) in self._waiting().items():
             self._add(asked[line], entry, shape, count)
         self._deserved = deserved(total, asked, self.groups.tree)
         self._next_s = now_s + max(_AGAIN_S, _REST_PER_WORK * (self._clock() - started_s))
 
-    def _waiting(self, queue: SchedulingQueue) -> dict[tuple[str, Shape], tuple[Entry, int]]:
+    def _waiting(self) -> dict[tuple[str, Shape], tuple[Entry, int]]:
         """One of the pods that hold nothing yet and ask the same, and how many they are."""
         found: dict[tuple[str, Shape], tuple[Entry, int]] = {}
-        for entry in queue:
+        for entry in self._queue:
             if entry.shape is not None and entry.placement is None:
                 known = found.get((entry.line, entry.shape))
                 found[entry.line, entry.shape] = (entry, 1) if known is None else (known[0], known[1] + 1)
@@ -374,9 +370,8 @@ class ClusterState:
         self.groups: Final = groups
         self.ledger: Final = Ledger(catalog, tables, settings)
         self.budgets: Final = Budgets(groups, self.ledger)
-        self.lines: Final = Lines(groups, self.budgets, self.ledger, clock)
-        self.queue: Final = SchedulingQueue(self.lines.of, self.lines.rank, groups.standing)
-        self.lines.follow(self.queue)
+        self.queue: Final = SchedulingQueue(self._line_of, self._rank, groups.standing)
+        self.lines: Final = Lines(self.queue, groups, self.budgets, self.ledger, clock)
         self.recording: Final = Recording(self.ledger, wall)
         self.handoff: Final = HandOff(catalog, tables, settings, self.recording.served)
         self.actions: Final[deque[Action]] = deque()
@@ -407,6 +402,22 @@ class ClusterState:
         if shape.dialect is None:
             return NO_COLLISION
         return CollisionKey(shape.dialect, self.ledger.catalog.dialects[shape.dialect].confusable(shape.request))
+
+    def _line_of(self, pod: Pod) -> str:
+        return self.lines.of(pod)
+
+    def _rank(self, line: str) -> Rank:
+        return self.lines.rank(line)
+
+    def announce(self, pod: Pod, reason: str, message: str, *, warning: bool = True) -> None:
+        """Tell of a pod, by an event."""
+        self.actions.append(Announce(about=about_pod(pod), reason=reason, message=message, warning=warning))
+
+    def announce_node(self, name: NodeName, reason: str, message: str) -> None:
+        """Tell of a node, by an event."""
+        node = self.ledger.node(name)
+        about = Subject(kind="Node", name=name, uid=node.uid if node is not None else "")
+        self.actions.append(Announce(about=about, reason=reason, message=message))
 
     def hold(self, entry: Entry, wait: Wait) -> None:
         """Let a pod wait for a reason of its own."""

@@ -11,7 +11,6 @@ from collections.abc import Collection
 from math import inf, isinf
 from typing import Final, NamedTuple
 
-from controller.actions import Announce, Subject, about_pod
 from controller.deciding.bind import Binder
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Entry, Stage
@@ -170,17 +169,15 @@ class PluginGate:
     def _announce_silence(self, uid: PodUid, node: NodeName, pod: Pod | None, waited_s: float) -> None:
         if self._queue.get(uid) is not None:
             return  # not known to be bound there: it is not the plugin that has not answered
-        found = self._cluster.ledger.node(node)
         # Events of nodes are in a namespace that others read; which pod it is, the pod's own event tells.
         message = (
             f"see the log of its device plugin, or delete pod uid {uid}: the plugin has not served the pod for "
             f"{waited_s:.0f} s, and no pod that it could mistake for that one is sent there until it answers"
         )
-        about = Subject(kind="Node", name=node, uid=found.uid if found is not None else "")
-        self._cluster.actions.append(Announce(about=about, reason="DevicePluginSilent", message=message))
+        self._cluster.announce_node(node, "DevicePluginSilent", message)
         if pod is not None:
             message = f"the device plugin of node {node} has not served this pod for {waited_s:.0f} s; see its log"
-            self._cluster.actions.append(Announce(about=about_pod(pod), reason="DevicePluginSilent", message=message))
+            self._cluster.announce(pod, "DevicePluginSilent", message)
 
     # ------------------------------------------------------------------ going elsewhere
 

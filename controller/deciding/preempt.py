@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple
 
-from controller.actions import Announce, Preempt, Target, Unnominate, about_pod, target_of
+from controller.actions import Preempt, Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Stage
 from controller.deciding.reserve import Nomination, Reservations
@@ -497,9 +497,7 @@ class Preempting:
         many, where = len(victims), _on(nomination.nodes)
         if many:
             message = f"{_pods(many)} {nomination.whose} {_are(many)} being evicted from {where}"
-            self._cluster.actions.append(
-                Announce(about=about_pod(entry.pod), reason="Preempting", message=message, warning=False)
-            )
+            self._cluster.announce(entry.pod, "Preempting", message, warning=False)
         self._tell(nomination)
 
     def _target(self, uid: PodUid) -> tuple[Target, NodeName] | None:

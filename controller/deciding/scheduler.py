@@ -5,11 +5,12 @@ action, which `act` performs, and its outcome comes back as a call. No decision 
 written and not yet settled.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from controller.actions import Announce, Clear, Subject, about_pod, target_of
+from controller.actions import Clear, target_of
 from controller.deciding.bind import Binder, NodeLocks, Outcomes
 from controller.deciding.cluster import ClusterState
 from controller.deciding.cycle import Chore, Cycle
@@ -55,6 +56,14 @@ _CHANGED: Final = (
 _T = TypeVar("_T")
 
 
+def _sliced(step: Callable[[_T], None], items: Iterable[_T]) -> Iterator[None]:
+    """Do *step* with each of *items*; yield where others may have their turn."""
+    for at, one in enumerate(items):
+        step(one)
+        if at % SLICE == 0:
+            yield
+
+
 class Nodes:
     """Keeps the ledger's nodes true to the mirror.
 
@@ -86,10 +95,7 @@ class Nodes:
                 self._cluster.search.keep_up()
                 yield
         names = {node.name for node in nodes}
-        for at, name in enumerate([name for name in self._cluster.ledger.states if name not in names]):
-            self.gone(name)
-            if at % SLICE == 0:
-                yield
+        yield from _sliced(self.gone, [name for name in self._cluster.ledger.states if name not in names])
 
     def changed(self, node: Node) -> None:
         """A node appeared or changed."""
@@ -184,44 +190,37 @@ class Nodes:
             self.complaints[node.name] = complaints
         for one in complaints:
             if one not in known:
-                self._announce(node, one)
+                self._announce(node.name, one)
 
-    def _announce(self, node: Node, one: Complaint) -> None:
+    def _announce(self, name: NodeName, one: Complaint) -> None:
         message = f"{one.dialect}: {one.field}: {one.problem}; nothing new is placed there until this is repaired"
-        about = Subject(kind="Node", name=node.name, uid=node.uid)
-        self._cluster.actions.append(Announce(about=about, reason="CardsUnusable", message=message))
+        self._cluster.announce_node(name, "CardsUnusable", message)
 
     def _tell_alternating(self, node: Node, dialect: DialectName) -> None:
         message = (
             f"{dialect}: restart the device plugin's pod on this node: the plugin alternates between two registers, "
             f"and the smaller figures of each card count until one register has stayed for {STEADY_S / 60:.0f} minutes"
         )
-        about = Subject(kind="Node", name=node.name, uid=node.uid)
-        self._cluster.actions.append(Announce(about=about, reason="RegisterAlternates", message=message))
+        self._cluster.announce_node(node.name, "RegisterAlternates", message)
 
     def announce_anew(self) -> None:
         """Tell of all complaints, whether or not they were told."""
         for name, complaints in self.complaints.items():
-            node = self._cluster.ledger.node(name)
-            if node is not None:
-                for one in complaints:
-                    self._announce(node, one)
+            for one in complaints:
+                self._announce(name, one)
 
     def documents_replaced(self, place: Place, maps: Sequence[ConfigMap]) -> Iterator[None]:
         """These ConfigMaps that speak of nodes, and no others, are at *place*."""
-        return self._tell_nodes(self._documents.replace(place, maps))
+        return _sliced(self._documents_changed, self._documents.replace(place, maps))
 
     def documents_changed(self, place: Place, found: ConfigMap, *, gone: bool = False) -> Iterator[None]:
         """A ConfigMap that speaks of nodes appeared, changed, or is *gone*."""
-        return self._tell_nodes(self._documents.change(place, found, gone=gone))
+        return _sliced(self._documents_changed, self._documents.change(place, found, gone=gone))
 
-    def _tell_nodes(self, changed: set[NodeName]) -> Iterator[None]:
-        for at, name in enumerate(changed):
-            node = self._cluster.ledger.node(name)
-            if node is not None:
-                self._set_node(replace(node, documents=self._documents.of(name)))
-            if at % SLICE == 0:
-                yield
+    def _documents_changed(self, name: NodeName) -> None:
+        node = self._cluster.ledger.node(name)
+        if node is not None:
+            self._set_node(replace(node, documents=self._documents.of(name)))
 
     def gone(self, name: NodeName) -> None:
         """A node is deleted."""
@@ -370,10 +369,7 @@ class Scheduler:
                 yield
         uids = {pod.uid for pod in pods}
         yield
-        for at, uid in enumerate([uid for uid in self._seen if uid not in uids]):
-            self.pod_gone(uid)
-            if at % SLICE == 0:
-                yield
+        yield from _sliced(self.pod_gone, [uid for uid in self._seen if uid not in uids])
         if self._listed_s is None:
             self._listed_s = self.cluster.clock()
         if went_back:
@@ -523,7 +519,7 @@ class Scheduler:
         self._warn_of(pod, after.reason if before is None or before.reason != after.reason else "")
         if not as_bound:
             self.cluster.metrics.assignments_changed.inc()
-            self.cluster.actions.append(Announce(about=about_pod(pod), reason="AssignmentChanged", message=_CHANGED))
+            self.cluster.announce(pod, "AssignmentChanged", _CHANGED)
 
     def _heed_kubelet(self, pod: Pod) -> None:
         """What became of *pod*, which was not at an end when it was last seen, says how its node is."""
@@ -544,9 +540,7 @@ class Scheduler:
                 f"its kubelet rejected pod uid {pod.uid}: {pod.status_message or pod.status_reason}; no pod of this "
                 f"kind is sent there for {rest_s:.0f} s, and longer if this happens again; see the device plugin's log"
             )
-            node = self.cluster.ledger.node(NodeName(pod.node_name))
-            about = Subject(kind="Node", name=pod.node_name, uid=node.uid if node is not None else "")
-            self.cluster.actions.append(Announce(about=about, reason="PodTurnedAway", message=message))
+            self.cluster.announce_node(NodeName(pod.node_name), "PodTurnedAway", message)
 
     def _warn_of(self, pod: Pod, closes: str) -> None:
         if pod.node_name not in self.cluster.ledger.states:
@@ -554,19 +548,19 @@ class Scheduler:
                 f"is bound to node {pod.node_name}, which does not exist, so its cards are not counted; "
                 "delete the pod, or restore the node"
             )
-            self.cluster.actions.append(Announce(about=about_pod(pod), reason="NodeMissing", message=message))
+            self.cluster.announce(pod, "NodeMissing", message)
         if closes:
             message = f"node {pod.node_name} accepts no new shares while this pod is there: {closes}"
-            self.cluster.actions.append(Announce(about=about_pod(pod), reason="CardsClosed", message=message))
+            self.cluster.announce(pod, "CardsClosed", message)
 
     def announce_anew(self) -> Iterator[None]:
         """Tell of all that is wrong now, whether or not it was told. Yields where others may have their turn."""
         self.nodes.announce_anew()
-        for at, pod in enumerate(list(self.cluster.carded.values())):
-            holding = self.cluster.ledger.holding(pod.uid)
-            self._warn_of(pod, holding.reason if holding is not None else "")
-            if at % SLICE == 0:
-                yield
+        yield from _sliced(self._warn_anew, list(self.cluster.carded.values()))
+
+    def _warn_anew(self, pod: Pod) -> None:
+        holding = self.cluster.ledger.holding(pod.uid)
+        self._warn_of(pod, holding.reason if holding is not None else "")
 
     # ------------------------------------------------------------------ what calls answered
 
@@ -670,24 +664,12 @@ class Scheduler:
         self.binder.locks.configure(settings)
         self.cluster.handoff.tables, self.cluster.handoff.settings = tables, settings
         self.cluster.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups, settings.network_tiers)
-        nothing_sent = [entry for entry in self.cluster.queue if entry.stage not in UNSETTLED]
-        for at, entry in enumerate(nothing_sent, start=1):
-            self._guarded(self._reread, entry)
-            if at % SLICE == 0:
-                yield
-        for at, pod in enumerate(list(self.cluster.carded.values()), start=1):
-            if self.cluster.search.learns:
-                self.cluster.search.learn_of(pod)
-            holding = self.cluster.ledger.holding(pod.uid)
-            if holding is not None:  # resources may have other names, and other units
-                self.reservations.book(pod, holding.dialect, holding.assignment, holding.amounts)
-            if at % SLICE == 0:
-                yield
-        for at, pod in enumerate(self.pending.named(), start=1):
-            self._observe(pod)
-            self._guarded(self.pending.changed, pod)
-            if at % SLICE == 0:
-                yield
+        yield from _sliced(
+            partial(self._guarded, self._reread),
+            [entry for entry in self.cluster.queue if entry.stage not in UNSETTLED],
+        )
+        yield from _sliced(self._rebook, list(self.cluster.carded.values()))
+        yield from _sliced(self._take_up, self.pending.named())
         self.cluster.requeue.hear_of_all()
 
     def _reread(self, entry: Entry) -> None:
@@ -696,6 +678,16 @@ class Scheduler:
         else:
             self.reservations.take_back(entry)
             self.pending.read(entry)
+
+    def _rebook(self, pod: Pod) -> None:
+        self.cluster.search.learn_of(pod)
+        holding = self.cluster.ledger.holding(pod.uid)
+        if holding is not None:  # resources may have other names, and other units
+            self.reservations.book(pod, holding.dialect, holding.assignment, holding.amounts)
+
+    def _take_up(self, pod: Pod) -> None:
+        self._observe(pod)
+        self._guarded(self.pending.changed, pod)
 
     def _guarded(self, step: Callable[[_T], None], what: _T) -> None:
         """One step of many, of which the others go on."""
