@@ -25,7 +25,6 @@ from core.hami_lock import RELEASING
 from core.history.pods import What
 from core.ledger import Placement
 from core.model import Node, NodeName, Pod, PodUid
-from core.placing.decide import still_fits
 from core.port.handoff import LockStep, LockWait, Stamp
 from core.port.optional import Locking
 from core.settings import DialectName, Settings
@@ -386,7 +385,7 @@ class NodeLocks:
         is_same = state.facts is action.facts and ledger.offered(action.node) is action.offers
         if is_same and action.dialect not in state.closed:
             return True
-        return still_fits(ledger, self._cluster.search.policy, shape, placement)
+        return self._cluster.search.still_fits(shape, placement)
 
     def not_locked(self, action: Lock, reason: str, rest_s: float = _LOCK_REST_S) -> None:
         """The node is locked for another, or cannot be locked: the pod is judged again when that changes."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.deciding.lifecycle import UNSETTLED, Ask, Capped, Entry, Stage
+from controller.deciding.lifecycle import Ask, Capped, Entry, Stage
 from controller.deciding.queue import SchedulingQueue
 from controller.grouping.budgets import Budgets, Spender, spender_of
 from controller.grouping.groups import Groups
@@ -372,16 +372,7 @@ def _may_go(entry: Entry) -> bool:
     if entry.shape is None or entry.stage not in _UNDECIDED:
         return False
     # Who is held waits for the user, but for those who wait until more members are there.
-    return entry.stage is not Stage.HELD or waits_for_others(entry)
-
-
-def waits_for_others(entry: Entry) -> bool:
-    """Whether a pod waits until more of its group are there, or until they fit together."""
-    if entry.shape is None:
-        return False
-    if entry.stage is Stage.REFUSED:
-        return isinstance(entry.parked, Together)
-    return entry.stage is Stage.HELD and entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_GROUP
+    return entry.stage is not Stage.HELD or entry.waits_for_others
 
 
 def _counts(pod: Pod, entry: Entry | None) -> bool:
@@ -390,7 +381,7 @@ def _counts(pod: Pod, entry: Entry | None) -> bool:
         return True
     if pod.phase is Phase.FAILED or is_leaving(pod):
         return False
-    return bool(pod.node_name) or (entry is not None and (entry.placement is not None or entry.stage in UNSETTLED))
+    return bool(pod.node_name) or (entry is not None and entry.has_place)
 
 
 def _ready(count: int) -> str:

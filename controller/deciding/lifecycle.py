@@ -200,6 +200,20 @@ class Entry:
         return self.pod.resource_version
 
     @property
+    def has_place(self) -> bool:
+        """Whether it is promised a place, or being sent to one."""
+        return self.placement is not None or self.stage in UNSETTLED
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether it waits until more of its group are there, or until they fit together."""
+        if self.shape is None:
+            return False
+        if self.stage is Stage.REFUSED:
+            return isinstance(self.parked, Together)
+        return self.stage is Stage.HELD and self.wait is not None and self.wait.cause is Cause.WAITING_FOR_GROUP
+
+    @property
     def order(self) -> Order:
         """Priority, then groups that lack members, then age; of pods of one second, the one that was seen first."""
         return (*order(self.standing, self.pod), self.arrival)

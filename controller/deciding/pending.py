@@ -11,7 +11,6 @@ from typing import Final
 
 from controller.actions import Action, ReadOwner
 from controller.deciding.cluster import ClusterState
-from controller.deciding.gang import waits_for_others
 from controller.deciding.lifecycle import Entry, Stage, Told
 from controller.deciding.queue import storage_event
 from controller.deciding.reserve import Reservations
@@ -301,7 +300,7 @@ class Pending:
     def group_parted(self, key: GroupKey) -> None:
         """A member of a group left, failed, came back, or came and may not be placed: those that wait hear of it."""
         members = (self._cluster.queue.get(uid) for uid in self._groups.members(key))
-        waiting = [entry for entry in members if entry is not None and waits_for_others(entry)]
+        waiting = [entry for entry in members if entry is not None and entry.waits_for_others]
         for at, entry in enumerate(waiting):
             self._cluster.queue.ready(entry)
             # To find a gang takes a look at all its members: whether it has its minimum, each of them tells.

@@ -22,7 +22,6 @@ from core.errors import NodeInvariantError
 from core.groups import group_of
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
-from core.placing.decide import still_fits
 from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
@@ -103,11 +102,10 @@ class PluginGate:
         """What a reserved pod needed before its Binding is there: it goes where it has its place, if that stands."""
         if entry.placement is None or entry.shape is None:
             return
-        if still_fits(self._cluster.ledger, self._cluster.search.policy, entry.shape, entry.placement):
+        if self._cluster.search.still_fits(entry.shape, entry.placement):
             self.go(entry, entry.placement, self._cluster.keys(entry.shape), self._cluster.clock())
             return
-        self._reservations.take_back(entry)
-        self._queue.ready(entry)
+        self._reservations.give_up(entry)
 
     def go(self, entry: Entry, placement: Placement, keys: CollisionKey, now_s: float) -> None:
         """Send a reserved pod, or let it wait its turn."""
@@ -148,11 +146,10 @@ class PluginGate:
         entry = self._queue.get(uid)
         if entry is None or entry.placement is None or entry.shape is None:
             self._handoff.leave(uid)
-        elif still_fits(self._cluster.ledger, self._cluster.search.policy, entry.shape, entry.placement):
+        elif self._cluster.search.still_fits(entry.shape, entry.placement):
             self._binder.send(entry, entry.placement, keys)
         else:
-            self._reservations.take_back(entry)
-            self._queue.ready(entry)
+            self._reservations.give_up(entry)
 
     def look_for_silence(self, now_s: float) -> None:
         """Tell of device plugins that do not answer."""
@@ -227,8 +224,7 @@ class PluginGate:
     def _keep_waiting(self, entry: Entry, keys: CollisionKey, node: NodeName, now_s: float) -> None:
         """A pod finds no shorter line, or may not: it stays, but not behind a plugin that does not answer."""
         if isinf(self._handoff.wait_s(node, keys, now_s)):
-            self._reservations.take_back(entry)
-            self._queue.ready(entry)
+            self._reservations.give_up(entry)
 
     def _tell_some(self, now_s: float) -> None:
         """Have some of those that wait their turn told why; all of them in turn."""

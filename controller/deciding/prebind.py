@@ -28,9 +28,7 @@ from controller.deciding.permit import PluginGate
 from controller.deciding.queue import ClusterEvent, storage_event
 from controller.deciding.reserve import Reservations
 from controller.handing_over.collision import CollisionKey
-from core.claims import Attachment, Claim, NodeDrivers, StorageKind, Volume
-from core.constraints.storage import Storage
-from core.constraints.volumes import Volumes
+from core.claims import Claim, NodeDrivers, StorageKind, Volume
 from core.errors import quoted
 from core.explaining.asked import read_wish
 from core.ledger import Placement
@@ -63,18 +61,12 @@ class PreBind:
         self._reservations: Final = reservations
         self._pending: Final = pending
         self._gate: Final = gate
+        self._volumes: Final = cluster.ledger.volumes
+        self._storage: Final = self._volumes.storage
         self._under_way: Final[dict[PodUid, _Preparation]] = {}
         self._looked_s = -inf
         # Claims that have a node without a pod that is on its way there, since when.
         self._idle: Final[dict[str, float]] = {}
-
-    @property
-    def _volumes(self) -> Volumes:
-        return self._cluster.ledger.volumes
-
-    @property
-    def _storage(self) -> Storage:
-        return self._volumes.storage
 
     # ------------------------------------------------------------------ beginning
 
@@ -265,13 +257,21 @@ _NAME: Final = attrgetter("name")
 
 
 class Claims:
-    """Takes what the mirror shows of storage; a chore, which lets those in who wait for it."""
+    """Takes what the mirror shows of storage; a chore, which lets those in who wait for it.
+
+    Attributes:
+        storage: what is known.
+        stores: where each kind of it is taken in.
+    """
 
     def __init__(self, cluster: ClusterState, pending: Pending, prebind: PreBind) -> None:
         self._cluster: Final = cluster
         self._prebind: Final = prebind
         self._pending: Final = pending
-        storage = self.storage
+        volumes = cluster.ledger.volumes
+        storage = volumes.storage
+        self._volumes: Final = volumes
+        self.storage: Final = storage
         self.stores: Final[Mapping[StorageKind, Store[Any]]] = {
             StorageKind.CLAIMS: Store(self._claim, self._claim_gone, storage.claims.values, lambda one: one.key),
             StorageKind.VOLUMES: Store(self._volume, self._volume_gone, storage.volumes.values, _NAME),
@@ -279,15 +279,17 @@ class Claims:
                 storage.set_class, lambda one: storage.remove_class(one.name), storage.classes.values, _NAME
             ),
             StorageKind.NODES: Store(
-                self._set_limits,
-                lambda one: self._set_limits(NodeDrivers(one.node, {})),
+                volumes.set_limits,
+                lambda one: volumes.set_limits(NodeDrivers(one.node, {})),
                 lambda: [NodeDrivers(node, limits) for node, limits in storage.limits.items()],
                 lambda one: one.node,
             ),
             StorageKind.DRIVERS: Store(
                 storage.set_driver, lambda one: storage.remove_driver(one.name), storage.drivers.values, _NAME
             ),
-            StorageKind.ATTACHMENTS: Store(self._attached, self._detached, storage.attachments.values, _NAME),
+            StorageKind.ATTACHMENTS: Store(
+                volumes.set_attachment, volumes.remove_attachment, storage.attachments.values, _NAME
+            ),
             StorageKind.CAPACITIES: Store(
                 storage.set_capacity,
                 storage.remove_capacity,
@@ -295,15 +297,6 @@ class Claims:
                 lambda one: one.key,
             ),
         }
-
-    @property
-    def _volumes(self) -> Volumes:
-        return self._cluster.ledger.volumes
-
-    @property
-    def storage(self) -> Storage:
-        """What is known."""
-        return self._volumes.storage
 
     # ------------------------------------------------------------------ what is there
 
@@ -330,15 +323,6 @@ class Claims:
     def _volume_gone(self, volume: Volume) -> None:
         self._volumes.touch_volume(volume.name)
         self.storage.remove_volume(volume.name)
-
-    def _attached(self, found: Attachment) -> None:
-        self._volumes.set_attachment(found)
-
-    def _detached(self, found: Attachment) -> None:
-        self._volumes.remove_attachment(found)
-
-    def _set_limits(self, found: NodeDrivers) -> None:
-        self._volumes.set_limits(found)
 
     # ------------------------------------------------------------------ who waits for it
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from controller.actions import Target, target_of
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import UNSETTLED, Ask, Capped, Entry, Order
+from controller.deciding.lifecycle import Ask, Capped, Entry, Order
 from core.constraints.quota import also_taken, taken
 from core.groups import GroupKey, group_of
 from core.history.pods import What
@@ -109,7 +109,7 @@ class Nominations:
     def restore(self, entry: Entry, now_s: float, wait_s: float) -> None:
         """Go on keeping the room of which the pod's own status says that it is being made."""
         pod = entry.pod
-        if entry.placement is not None or entry.stage in UNSETTLED or self.of(entry) is not None:
+        if entry.has_place or self.of(entry) is not None:
             return
         self.put(
             Nomination(
@@ -321,6 +321,11 @@ class Reservations:
             self._cluster.budgets.note(pod.uid, key, taken(ledger, pod, dialect, assignment))
         else:
             self._cluster.budgets.note(pod.uid, pod.namespace, also_taken(ledger, dialect, assignment, amounts))
+
+    def give_up(self, entry: Entry) -> None:
+        """Take back what is reserved for a pod, which is decided again."""
+        self.take_back(entry)
+        self._cluster.queue.ready(entry)
 
     def take_back(self, entry: Entry) -> None:
         """Free what is reserved for a pod that stays in the queue.

@@ -448,7 +448,7 @@ class Scheduler:
     def _has_place(self, pod: Pod) -> bool:
         """Whether *pod* is on a node, or on its way to one."""
         entry = self.cluster.queue.get(pod.uid)
-        return bool(pod.node_name) or (entry is not None and (entry.placement is not None or entry.stage in UNSETTLED))
+        return bool(pod.node_name) or (entry is not None and entry.has_place)
 
     def pod_gone(self, uid: PodUid) -> None:
         """A pod's object does not exist any more: all that it held is free."""

@@ -24,7 +24,7 @@ from core.explaining.refusal import impersonal
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, preferred_shapes, shape_of
+from core.placing.decide import decide, preferred_shapes, shape_of, still_fits
 from core.placing.kinds import Kinds
 from core.placing.learning import Learning
 from core.placing.rooms import room_on
@@ -194,6 +194,10 @@ class Search:
             and takes(self._ledger, shape, state, self.policy.cards)
             and not self._ledger.constraints.blocks(shape.asked.pods, state.facts)
         )
+
+    def still_fits(self, shape: Shape, placement: Placement) -> bool:
+        """Whether *placement*, which is reserved for a pod of *shape*, stands."""
+        return still_fits(self._ledger, self.policy, shape, placement)
 
     def room_on(self, shape: Shape, name: NodeName, most: int) -> int:
         """How many pods of *shape*, up to *most*, node *name* takes now."""
