@@ -12,6 +12,9 @@ from core.errors import InvalidRequestError
 MAX_AMOUNT: Final = 2**63 - 1
 MAX_INT32: Final = 2**31 - 1
 _INT64_DIGITS: Final = 19
+# What Go reads as a boolean.
+TRUE: Final[tuple[str, ...]] = ("1", "t", "T", "TRUE", "true", "True")
+FALSE: Final[tuple[str, ...]] = ("0", "f", "F", "FALSE", "false", "False")
 # No quantity in a cluster needs more characters; longer text is refused unread.
 _MAX_CHARS: Final = 64
 

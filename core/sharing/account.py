@@ -2,12 +2,12 @@
 
 from bisect import insort
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from core.port.cards import CardShare, Tally
 from core.port.refusals import Reason
 from core.sharing import slices as _slices
-from core.sharing.card import HAMI_CORE, MIG, Card, Measures, with_fault
+from core.sharing.card import HAMI_CORE, MIG, Card, Kind, Measures, with_fault
 from core.sharing.slices import UNKNOWN, Slice
 
 _Item = TypeVar("_Item", str, Slice)
@@ -18,7 +18,7 @@ class Entry(NamedTuple):
 
     slot: where the card was in the node's cards, a hint only. memory: as written, charge: what the card loses, both in
     register units. slice: of MIG, None without; profile: the name of the slice or template, "" without. counted: what
-    else the card loses.
+    else the card loses. type: of the card, where assignments name it.
     """
 
     slot: int
@@ -30,6 +30,7 @@ class Entry(NamedTuple):
     slice: Slice | None = None
     profile: str = ""
     counted: tuple[int, ...] = ()
+    type: str = ""
 
 
 class Charge(NamedTuple):
@@ -253,6 +254,13 @@ def set_aside(cards: Sequence[Card], entries: Sequence[Entry]) -> tuple[Card, ..
     return tuple([with_fault(card, Reason.BUSY, problem) if slot in taken else card for slot, card in enumerate(cards)])
 
 
+def kept_to(cards: Sequence[Card], entries: Sequence[Entry]) -> tuple[Card, ...]:
+    """Return *cards*, where only those of *entries* take something of the other containers of the pod."""
+    taken = {one.slot for one in entries}
+    problem = "the containers of the pod share one card, and it is another"
+    return tuple([card if slot in taken else with_fault(card, Reason.RULE, problem) for slot, card in enumerate(cards)])
+
+
 def fullness(cards: Sequence[Card], entries: Sequence[Entry]) -> float:
     """Return the sum of how full the cards are after *entries*, in percent; as `Want` bounds it, to the last bit."""
     if len(entries) == 1:
@@ -317,7 +325,7 @@ def _tallied(card: Card, measures: Measures) -> Tally:
         used=card.used_memory * kind.factor,
         total=fixed.memory * kind.factor,
         unit=measures.unit,
-        cores_pct=card.used_cores if measures.cores and kind.unit == "%" and kind.mode != MIG else None,
+        cores_pct=_percent(card.used_cores, kind) if measures.cores and kind.mode != MIG else None,
         note=fixed.problem or (kind.mode if kind.serves and kind.mode != HAMI_CORE else ""),
         mode=kind.mode,
         healthy=fixed.fault is None,
@@ -326,8 +334,8 @@ def _tallied(card: Card, measures: Measures) -> Tally:
 
 def described(assignment: Assignment, cards: Sequence[Card], measures: Measures) -> tuple[CardShare, ...]:
     """Return what *assignment* holds of each card, for people."""
-    factors = {card.fixed.uuid: card.fixed.kind.factor for card in cards}
-    shares = [_described(one, factors.get(one.uuid), measures) for one in assignment.entries]
+    kinds = {card.fixed.uuid: card.fixed.kind for card in cards}
+    shares = [_described(one, kinds.get(one.uuid), measures) for one in assignment.entries]
     shares += [
         CardShare(one.uuid, "an entry that does not say what it takes: the whole card", of=one.uuid)
         for one in assignment.charges
@@ -336,18 +344,30 @@ def described(assignment: Assignment, cards: Sequence[Card], measures: Measures)
     return tuple(shares)
 
 
-def _described(entry: Entry, factor: int | None, measures: Measures) -> CardShare:
-    amount = entry.charge * factor if factor is not None else None
+def _percent(cores: int, kind: Kind) -> int | None:
+    """Return a figure of cores of a card of *kind* in percent; None if its cores are not told like this."""
+    if kind.by_share:
+        return cores * 100 // max(kind.cores, 1)
+    return cores if kind.unit == "%" else None
+
+
+# Of a card that is gone.
+_UNKNOWN_KIND: Final = Kind("", (), "", 0)
+
+
+def _described(entry: Entry, kind: Kind | None, measures: Measures) -> CardShare:
+    known = kind or _UNKNOWN_KIND
     return CardShare(
         _slices.card_id(entry.uuid, entry.slice),
-        _share(entry, factor or 1, measures),
-        amount,
-        entry.cores if measures.cores and entry.slice is None and not entry.profile else None,
+        _share(entry, known, measures),
+        entry.charge * known.factor if kind is not None else None,
+        _percent(entry.cores, known) if measures.cores and entry.slice is None and not entry.profile else None,
         entry.uuid,
     )
 
 
-def _share(entry: Entry, factor: int, measures: Measures) -> str:
+def _share(entry: Entry, kind: Kind, measures: Measures) -> str:
+    factor = kind.factor
     share = "the whole card" if measures.whole else f"{entry.memory * factor} {measures.unit}"
     if entry.slice is not None and entry.slice != UNKNOWN:
         if entry.charge == entry.memory and entry.profile:
@@ -355,4 +375,4 @@ def _share(entry: Entry, factor: int, measures: Measures) -> str:
         share += f" in a slice of {entry.charge * factor} MiB" + (f" ({entry.profile})" if entry.profile else "")
     elif entry.profile:
         return f"{share} as {entry.profile}"
-    return f"{share}, {entry.cores} % cores" if entry.cores else share
+    return f"{share}, {entry.cores} {'% cores' if kind.unit == '%' else kind.unit}" if entry.cores else share

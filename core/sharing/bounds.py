@@ -118,7 +118,7 @@ def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
         return None
     templates = kind.templates
     if templates is None or templates.scarce < 0:
-        spare = min([ask.cores for ask in request.asks])
+        spare = min([cores_of(ask, kind) for ask in request.asks])
     else:
         at = templates.scarce
         spare = min([cut.counted[at] if (cut := template(ask, kind)) is not None else 0 for ask in request.asks])
@@ -168,6 +168,11 @@ def template(ask: Ask, kind: Kind) -> Profile | None:
     if ask.profile is None or kind.templates is None:
         return None
     return kind.templates.whole if ask.percent else ask.profile
+
+
+def cores_of(ask: Ask, kind: Kind) -> int:
+    """Return what *ask* takes of the cores of a card of *kind*; at least 1 of those that are asked for by percent."""
+    return max(kind.cores * ask.cores // 100, 1) if kind.by_share else ask.cores
 
 
 def bounded(request: Request, policy: Policy) -> bool:

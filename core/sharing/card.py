@@ -30,7 +30,8 @@ class Kind(NamedTuple):
     mode: the sharing mode; serves: the values of a mode that these cards serve, () for any. type: as registered.
     memory: in register units of *factor* MiB. cores: percent. slack: by how much a layout's slices exceed the
     memory, 0 if they do not. templates: None if shares are not cut by templates. unit: of cores, for people. module: so
-    many cards, at positions next to each other, are allocated as a whole. ringed: each card is in a ring.
+    many cards, at positions next to each other, are allocated as a whole. ringed: each card is in a ring. by_share: the
+    card has its own number of cores, of which requests have percent. is_named: assignments name the type.
     """
 
     mode: str
@@ -45,6 +46,8 @@ class Kind(NamedTuple):
     unit: str = "%"
     module: int = 1
     ringed: bool = False
+    by_share: bool = False
+    is_named: bool = False
 
     def __hash__(self) -> int:
         """Return a hash without layouts and templates, which are large and follow from the type."""
@@ -75,7 +78,7 @@ class Fixed:
     the kind's factor. cores: percent of one card. label: its type for people. fault: why it accepts nothing, None if it
     does; problem: the same for people, or what else they should know. ordered: whether *position* will mean the same
     card later. numa: its NUMA node. links: scores of its links to other cards, by their uuids. ring: the ring of cards
-    that it is in, where the kind has rings.
+    that it is in, where the kind has rings. group: what cards of one board have in common, "" for none.
     """
 
     uuid: str
@@ -92,6 +95,7 @@ class Fixed:
     numa: int = 0
     links: tuple[tuple[str, int], ...] = ()
     ring: int = 0
+    group: str = ""
 
 
 class Card(NamedTuple):

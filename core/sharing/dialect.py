@@ -4,6 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from core import names
 from core.port.cards import CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
 from core.port.optional import Counting, Healing, Identifying, Metering, Packing, PackingByCard, Typical, Worded
 from core.port.refusals import PASSING, Fault, Reason, Shortfall
@@ -15,13 +16,19 @@ from core.sharing import request as _request
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.request import Request
-from core.sharing.resources import Resources, names_of, worded
+from core.sharing.resources import Resources, has_words, names_of, worded
 from core.sharing.rules import Rules
 from core.tables import Tables
 
 
 class Declared(Counting, Worded):
-    """The roles of `core.port` that follow from the declared resources."""
+    """The roles of `core.port` that follow from the declared resources.
+
+    Attributes:
+        types_key: the annotation by which pods select types of cards, "" if there is none.
+    """
+
+    types_key: str = names.USE_GPU_TYPE
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         """Return the resources of each kind of card; () if the dialect sells nothing."""
@@ -49,7 +56,8 @@ class Declared(Counting, Worded):
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
         """See `Worded`."""
-        return tuple([worded(wish, one) for one in self.declared(tables)])
+        key = self.types_key
+        return tuple([worded(wish, one, key) for one in self.declared(tables) if has_words(wish, one, key)])
 
 
 class HealingByFault(Healing[CardT]):
@@ -173,6 +181,8 @@ class SharedCards(
     def by_card(self, request: Request) -> bool:
         """Return whether one container asks for one card, and the pod leaves the order of cards to the settings."""
         wanted = request.order
+        if self.rules.chooses:
+            return False
         return len(request.asks) == 1 and request.asks[0].number == 1 and not (wanted.policies or wanted.bound)
 
     def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:

@@ -105,6 +105,10 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
         if entries is None:
             return _Stuck(ask, seen)
         picks.append(_Pick(ask, entries))
+        if rules.on_one_card:
+            # The card of containers that end before the others start does not bind these.
+            filled = filled if ask.initial else account.kept_to(filled, entries)
+            cards = account.kept_to(cards, entries) if ask.initial else cards
         if rules.apart:
             filled = account.set_aside(filled, entries)
         elif ask.initial:
@@ -158,7 +162,7 @@ def _share_of(ask: Ask) -> Ask:
 
 
 def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank: Ranking) -> list[Entry] | None:
-    if ask.number == 1 and (request.order is ANY_ORDER or not order.is_linked(request.order)):
+    if ask.number == 1 and not rules.chooses and (request.order is ANY_ORDER or not order.is_linked(request.order)):
         return _best(rules, cards, ask, request, rank)
     ranked = [
         (rank(slot, cards[slot]), slot)
@@ -166,6 +170,9 @@ def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank:
         if refusal(rules, cards[slot], ask, request) is None
     ]
     ranked.sort()
+    if rules.chooses:
+        chosen = rules.choose(cards, [slot for _, slot in ranked], ask.number, request.order)
+        return None if chosen is None else [_entry(slot, cards[slot], ask) for slot in chosen]
     groups = rules.groups(cards, ranked, request)
     # Cards of a node that is cut are not chosen by their links (HN-14).
     if order.is_linked(request.order) and not any(card.fixed.kind.mode == MIG for card in cards):
@@ -248,7 +255,8 @@ def _entry(slot: int, card: Card, ask: Ask) -> Entry:
             profile = chosen.profile
             memory, cores = (need, ask.cores) if profile.cores is None else (profile.memory_mib, profile.cores)
             return Entry(slot, fixed.uuid, ask.container, memory, cores, profile.charge, chosen.slice, profile.name)
-    return Entry(slot, fixed.uuid, ask.container, need, ask.cores, need)
+    cores = bounds.cores_of(ask, kind)
+    return Entry(slot, fixed.uuid, ask.container, need, cores, need, None, "", (), kind.type if kind.is_named else "")
 
 
 def wanted(ask: Ask, card: Card) -> int:
@@ -287,10 +295,12 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
     if cut is not None and ask.percent:
         cut = bounds.template(ask, kind)
     need = cut.charge if cut is not None else wanted(ask, card) if ask.percent else ask.memory
+    if rules.restricts and used_slots and rules.restricted(card, need):
+        return Reason.RULE
     # The slices of a card can exceed together what its driver reports: then they alone decide.
     if fixed.memory - card.used_memory < need and not (kind.slack and _has_slice(card, need)):
         return Reason.LAYOUT if card.slices else Reason.MEMORY
-    cores, total = ask.cores, fixed.cores
+    cores, total = ask.cores if not kind.by_share else bounds.cores_of(ask, kind), fixed.cores
     if total - used_cores < cores:
         return Reason.CORES
     if used_slots and cores == total == 100:
@@ -346,7 +356,10 @@ def _shortfalls(rules: Rules, stuck: _Stuck, request: Request) -> tuple[Shortfal
         # Some cards fit, but not as many as one container wants.
         most = max([len(group) for group in rules.groups(stuck.cards, fitting, request)], default=0)
         where = rules.together(stuck.cards, request)
-        found.insert(0, Shortfall("", Reason.CARD_COUNT, stuck.ask.number, most, "cards", where))
+        if rules.chooses and most >= stuck.ask.number:
+            found.insert(0, Shortfall("", Reason.CARD_COUNT, detail=rules.chosen_by))
+        else:
+            found.insert(0, Shortfall("", Reason.CARD_COUNT, stuck.ask.number, most, "cards", where))
     return tuple(found)
 
 
@@ -367,6 +380,8 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
         case Reason.LAYOUT:
             free = slices.largest_free_mib(kind.layout, card.slices)
             return Shortfall(uuid, reason, wanted(ask, card) * factor, free, "MiB", _laid_out(card), factor)
+        case Reason.CORES if kind.by_share:
+            return Shortfall(uuid, reason, ask.cores, spare * 100 // fixed.cores, "%")
         case Reason.CORES:
             return Shortfall(uuid, reason, ask.cores, spare, kind.unit)
         case Reason.EXCLUSIVE:
@@ -386,6 +401,8 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
             return Shortfall(uuid, reason, unit="position", detail=f"it is card {fixed.position}")
         case Reason.UNUSABLE:
             return Shortfall(uuid, reason, detail=fixed.problem or _unusable(card))
+        case Reason.RULE if fixed.fault is None:
+            return Shortfall(uuid, reason, detail=rules.restricted(card, wanted(ask, card)))
         case _:
             return Shortfall(uuid, reason, detail=fixed.problem)
 

@@ -76,11 +76,14 @@ def score(card: Card, weights: Weights) -> float:
     # Cards are compared before it is asked whether they can be used: a register may say 0 of anything.
     if not (fixed.slots and fixed.cores and fixed.memory):
         return 0.0
-    return (
-        weights.slot * card.used_slots / fixed.slots
-        + weights.core * card.used_cores / fixed.cores
-        + weights.memory * card.used_memory / fixed.memory
+    # Of whole numbers and divided once, so that cards that are equally full are equal, whatever fills them.
+    cores, memory = fixed.cores * fixed.memory, fixed.slots * fixed.memory
+    full = (
+        weights.slot * card.used_slots * cores
+        + weights.core * card.used_cores * memory
+        + weights.memory * card.used_memory * fixed.slots * fixed.cores
     )
+    return full / (fixed.slots * cores)
 
 
 def in_groups(cards: Sequence[Card], slots: Sequence[int], order: Order) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """What a pod asks of the shared cards of one node."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeVar
 
@@ -9,6 +9,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.refusals import Reason, Violation
 from core.selection import ANY_CARD, CardSelection
+from core.sharing.resources import Resources
 from core.sharing.slices import Profile
 from core.units import MAX_INT32, parse_count
 
@@ -150,9 +151,24 @@ def places_of(pod: AnyPod, violations: list[Violation]) -> list[Place]:
     ]
 
 
-def selection_of(annotations: Mapping[str, str], use: str, avoid: str, violations: list[Violation]) -> CardSelection:
-    """Return the cards that *annotations* select; *use*, *avoid*: the keys of lists of wanted and rejected uuids."""
-    if annotations.keys().isdisjoint((use, avoid, *_SELECTING)):
+def selection_of(
+    annotations: Mapping[str, str],
+    use: str,
+    avoid: str,
+    violations: list[Violation],
+    *,
+    types: tuple[str, str] = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE),
+) -> CardSelection:
+    """Return the cards that *annotations* select.
+
+    Args:
+        annotations: of the pod.
+        use: the key of the list of wanted uuids.
+        avoid: the key of the list of rejected ones.
+        violations: to which lists that cannot be read add CS105.
+        types: the same two keys for types.
+    """
+    if annotations.keys().isdisjoint((use, avoid, *types, *names.PLACE_WISHES)):
         return ANY_CARD
     empty: frozenset[str] = frozenset()
     no_types: frozenset[selection.TypePattern] = frozenset()
@@ -167,8 +183,8 @@ def selection_of(annotations: Mapping[str, str], use: str, avoid: str, violation
 
     avoided = read(names.AVOIDED_CARDS, selection.avoided, (empty, frozenset[int]()))
     found = CardSelection(
-        use_types=read(names.USE_GPU_TYPE, selection.decode_types, no_types),
-        no_use_types=read(names.NO_USE_GPU_TYPE, selection.decode_types, no_types),
+        use_types=read(types[0], selection.decode_types, no_types),
+        no_use_types=read(types[1], selection.decode_types, no_types),
         use_uuids=read(use, selection.decode_items, empty),
         no_use_uuids=read(avoid, selection.decode_items, empty) | avoided[0],
         indices=read(names.WISHED_INDICES, selection.decode_indices, frozenset[int]()),
@@ -177,7 +193,18 @@ def selection_of(annotations: Mapping[str, str], use: str, avoid: str, violation
     return ANY_CARD if found == ANY_CARD else found
 
 
-_SELECTING: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE, names.WISHED_INDICES, names.AVOIDED_CARDS)
+def uncounted_shares(pod: AnyPod, named: Resources) -> Iterator[Violation]:
+    """Yield CS203 for each container that asks for parts of cards and no card: kubelet gives it none."""
+    for role, one in containers_of(pod):
+        given = [key for key in named.parts if (text := one.amount(key)) is not None and text.strip("0")]
+        field = f'{role} "{one.name}": limit {named.cards}'
+        count = one.limits.get(named.cards)
+        if count is None and (given or named.cards in one.requests):
+            remedy = f"write {named.cards}: 1 as well; kubelet gives the container no card without it"
+            yield Violation(code="CS203", field=field, found="", remedy=remedy)
+        elif count is not None and not count.strip("0") and given:
+            remedy = f"write {named.cards}: 1, or leave out {', '.join(given)} as well"
+            yield Violation(code="CS203", field=field, found=quoted(count), remedy=remedy)
 
 
 def check_words(key: str, words: Sequence[str], known: Sequence[str], violations: list[Violation]) -> None:

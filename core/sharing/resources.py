@@ -31,11 +31,17 @@ def names_of(declared: tuple[Resources, ...]) -> frozenset[str]:
     return frozenset([name for one in declared for name in (one.cards, *one.parts) if name])
 
 
-def worded(wish: CardWish, named: Resources) -> Wording:
-    """Return *wish* as limits, and the annotation for the type; memory is rounded up to units."""
+def has_words(wish: CardWish, named: Resources, types: str) -> bool:
+    """Return whether the protocol has a resource for each part of *wish*, and an annotation *types* if it needs one."""
+    lacks = (wish.memory_mib is not None and not named.memory) or (wish.cores_pct is not None and not named.cores)
+    return not (lacks or (wish.types and not types))
+
+
+def worded(wish: CardWish, named: Resources, types: str = names.USE_GPU_TYPE) -> Wording:
+    """Return *wish*, which `has_words`, as limits and the annotation *types*; memory is rounded up to units."""
     limits = {named.cards: str(wish.cards)}
     if wish.memory_mib is not None:
         limits[named.memory] = str(-(-wish.memory_mib // named.mib_per_unit))
     if wish.cores_pct is not None:
         limits[named.cores] = str(wish.cores_pct)
-    return Wording(limits, {names.USE_GPU_TYPE: wish.types} if wish.types else {})
+    return Wording(limits, {types: wish.types} if wish.types else {})

@@ -19,12 +19,29 @@ class Rules:
         by_position: the cards of a container are written by position, whatever their rank.
         measures: what is counted of cards.
         apart: the containers of a pod get different cards; an init container can use those of another container.
+        on_one_card: the containers that run at the same time get the same one card.
+        restricts: `restricted` says whether a card with shares takes another one.
+        chooses: `choose` says which of the cards that fit a container gets; chosen_by: for people, why none.
     """
 
     several: bool = False
     by_position: bool = False
     measures: Measures = Measures()
     apart: bool = False
+    on_one_card: bool = False
+    restricts: bool = False
+    chooses: bool = False
+    chosen_by: str = ""
+
+    def restricted(self, card: Card, memory: int) -> str:
+        """Return why *card*, which has shares, must not serve another with *memory*, for people; "" if it may."""
+        del card, memory
+        return ""
+
+    def choose(self, cards: Sequence[Card], slots: Sequence[int], number: int, wanted: Order) -> Sequence[int] | None:
+        """Return which *number* of *slots*, which fit and are in order, a container gets; None if none."""
+        del cards, wanted
+        return slots[:number] if len(slots) >= number else None
 
     def refuse(self, card: Card, ask: Ask, request: Request) -> Reason | None:
         """Return why *card* must not serve *ask*, None if it may; called if both have marks, or *ask* a template."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from core import hami_lock, names
-from core.dialects.hami import keys, mig, register, requests, usage
+from core.dialects.hami import keys, mig, requests
 from core.dialects.hami.cards import cards_of
 from core.dialects.hami.dialect import Hami
 from core.errors import InvalidRequestError
@@ -22,12 +22,13 @@ from core.model import Container, NodeName, Pod
 from core.port.handoff import Stamp
 from core.selection import CardSelection, decode_types
 from core.settings import Policy
-from core.sharing import order
+from core.sharing import order, wishes
 from core.sharing.card import Card
 from core.sharing.request import Request
-from core.sharing.wire import wire_text
+from core.sharing.wire import decode_segments, wire_text
 from core.tables import HamiTable, Tables
 from core.units import MAX_INT32
+from core.wire import hami_register as register
 from core.wire.entries import Unread, Written
 from tests.conform.records import Record, demand, node_of, pod_of, same, tables_of
 
@@ -181,14 +182,14 @@ def _is_refusable(pod: Pod, table: HamiTable) -> bool:
                 return True
     words = (
         (keys.MODE, keys.MODES),
-        (keys.CARD_POLICY, order.CARD_WORDS),
-        (keys.NODE_POLICY, order.NODE_WORDS),
+        (wishes.CARD_POLICY, order.CARD_WORDS),
+        (wishes.NODE_POLICY, order.NODE_WORDS),
     )
     for key, known in words:
         items = [item.strip() for item in pod.annotations.get(key, "").split(",")]
         if any(item and item not in known for item in items):
             return True
-    return keys.WEIGHTS in pod.annotations
+    return wishes.WEIGHTS in pod.annotations
 
 
 def _is_figure(text: str, most: int) -> bool:
@@ -228,8 +229,8 @@ def _with_policy(found: Mapping[str, Any], word: str) -> tuple[Pod, Policy]:
     if word in (order.BINPACK, order.SPREAD):
         return pod, Policy(word)
     annotations = dict(found["metadata"].get("annotations", {}))
-    if not annotations.get(keys.CARD_POLICY):
-        annotations[keys.CARD_POLICY] = word
+    if not annotations.get(wishes.CARD_POLICY):
+        annotations[wishes.CARD_POLICY] = word
     return pod_of(found, annotations=annotations), Policy.SPREAD
 
 
@@ -325,8 +326,8 @@ class _Answered:
         upstream takes for unknown words).
         """
         annotations = self.pod.annotations
-        if annotations.get(keys.MODE) == "" or annotations.get(keys.CARD_POLICY, "").strip(" ") != annotations.get(
-            keys.CARD_POLICY, ""
+        if annotations.get(keys.MODE) == "" or annotations.get(wishes.CARD_POLICY, "").strip(" ") != annotations.get(
+            wishes.CARD_POLICY, ""
         ):
             return True
         asks = self.asked.asks if self.asked is not None else ()
@@ -400,7 +401,7 @@ def _encoded(segments: list[list[Mapping[str, Any]]]) -> list[str]:
 def check_pod_decode(record: Record) -> None:
     """``pod-decode``: the segments of an assignment, and what they come to."""
     text, out = record.input["value"], record.output
-    segments = usage.decode_segments(text, "value")
+    segments = decode_segments(text, "value")
     unread = [one for segment in segments for one in segment if isinstance(one, Unread)]
     pod = pod_of(record.input["pod"], _NODE, {keys.ALLOCATED: text})
     held = _DIALECT.held(pod, (), Tables(hami=_table(record)))
@@ -440,7 +441,7 @@ def _is_plain(text: str) -> bool:
 def check_plugin_decode(record: Record) -> None:
     """``plugin-decode``: what each version of the plugin pops; of ours it finds every card of its container."""
     text = record.input["value"]
-    found = usage.decode_segments(text, "value")
+    found = decode_segments(text, "value")
     upstream = record.output.get("next", {})
     ids = upstream.get("ids")
     first = next(([one.name for one in segment] for segment in found if segment), None)

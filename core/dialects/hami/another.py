@@ -9,10 +9,10 @@ Source: protocol reference, hami 1.2, 2.4, 7.2; HAMi issues 595, 829; NVIDIA/k8s
 from typing import Final
 
 from core.dialects.hami import keys
-from core.dialects.hami.register import Record
 from core.errors import InvalidRequestError
 from core.model import Node
 from core.units import parse_count
+from core.wire.hami_register import Record
 
 # HAMi's chart runs its plugin on nodes with this label.
 _LABEL: Final = ("gpu", "on")

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.dialects.hami import another, keys, mig
-from core.dialects.hami.register import Record, decode_links, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.port.cards import Offer
@@ -16,6 +15,7 @@ from core.sharing.card import HAMI_CORE, MIG, Card, Fixed, Kind, shared
 from core.sharing.offers import allocatable, offered
 from core.tables import HamiTable, Tables
 from core.units import is_text
+from core.wire.hami_register import Record, decode_links, decode_register
 
 NAME: Final = DialectName("hami")
 # What separates entries and fields of an assignment; no card can be named with these.

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from core import hami_lock
-from core.dialects.hami import another, handoff, keys, register, requests, series, usage, warnings
+from core.dialects.hami import another, handoff, keys, requests, series, usage, warnings
 from core.dialects.hami import cards as _cards
 from core.dialects.hami.rules import HamiRules
 from core.model import AnyPod, Node, Pod
@@ -30,6 +30,7 @@ from core.sharing.request import Request
 from core.sharing.resources import Resources
 from core.tables import Tables
 from core.warnings import AdmissionWarning
+from core.wire import hami_register as register
 
 
 class Hami(
@@ -52,12 +53,7 @@ class Hami(
         table = tables.hami
         if tables.sells_shares_as(table.count_resource):
             return ()
-        factor = table.memory_factor
-        return (
-            Resources(
-                table.count_resource, table.memory_resource, table.cores_resource, table.percentage_resource, factor
-            ),
-        )
+        return (requests.resources_of(table),)
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """Return memory, cores, percentage and priority."""

@@ -3,14 +3,11 @@
 from typing import Final
 
 from core.hami_lock import BIND_PHASE, BIND_TIME, NODE, TIME
+from core.sharing import wishes
 
 REGISTER: Final = "hami.io/node-nvidia-register"
 LINKS: Final = "hami.io/node-nvidia-score"
 CORDON: Final = "hami.io/device-cordon"
-
-# What Go reads as a boolean.
-TRUE: Final[tuple[str, ...]] = ("1", "t", "T", "TRUE", "true", "True")
-FALSE: Final[tuple[str, ...]] = ("0", "f", "F", "FALSE", "false", "False")
 
 TO_ALLOCATE: Final = "hami.io/vgpu-devices-to-allocate"
 ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
@@ -22,14 +19,8 @@ ASSIGNMENT_KEYS: Final[frozenset[str]] = MARKS | {ALLOCATED, RESERVATIONS, NODE}
 USE_UUID: Final = "nvidia.com/use-gpuuuid"
 NO_USE_UUID: Final = "nvidia.com/nouse-gpuuuid"
 MODE: Final = "nvidia.com/vgpu-mode"
-NUMA_BIND: Final = "nvidia.com/numa-bind"
-NODE_POLICY: Final = "hami.io/node-scheduler-policy"
-CARD_POLICY: Final = "hami.io/gpu-scheduler-policy"
-WEIGHTS: Final = "hami.io/device-scoring-weights"
 # Preferences that no other protocol knows: a pod that has one asks HAMi.
-OWN_WISHES: Final[frozenset[str]] = frozenset(
-    {USE_UUID, NO_USE_UUID, MODE, NUMA_BIND, NODE_POLICY, CARD_POLICY, WEIGHTS}
-)
+OWN_WISHES: Final[frozenset[str]] = frozenset({USE_UUID, NO_USE_UUID, MODE, *wishes.KEYS})
 
 HAMI_CORE: Final = "hami-core"
 MIG: Final = "mig"

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from core.dialects.hami import register
 from core.names import MAX_POD_ANNOTATION_BYTES
 from core.sharing.slices import Group, Layout, Profile, Slice
 from core.units import is_text
+from core.wire import hami_register as register
 
 # Profiles of one slice, and of half a card, are placed from the end.
 _FROM_THE_END: Final = ("1g.", "3g.")

@@ -10,7 +10,9 @@ from core import names
 from core.dialects.hami import keys
 from core.errors import quoted
 from core.model import AnyPod, Container, Pod
+from core.sharing import wishes
 from core.tables import HamiTable
+from core.units import FALSE, TRUE
 from core.warnings import AdmissionWarning, all_memory, limit_of, little_memory, no_effect
 from core.watched import CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, VOID
 
@@ -73,6 +75,8 @@ def of(pod: AnyPod, table: HamiTable) -> Iterator[AdmissionWarning]:
         if memory not in (None, "0") and percent not in (None, "0"):
             why = f"{table.memory_resource} is given too"
             yield no_effect(limit_of(one, table.percentage_resource), percent or "", why, "leave one of both out")
-    numa = pod.annotations.get(keys.NUMA_BIND)
-    if numa is not None and numa not in keys.TRUE and numa not in keys.FALSE:
-        yield no_effect(f"annotation {keys.NUMA_BIND}", numa, "it is read as false", f"write {quoted('true')} to bind")
+    numa = pod.annotations.get(wishes.NUMA_BIND)
+    if numa is not None and numa not in TRUE and numa not in FALSE:
+        yield no_effect(
+            f"annotation {wishes.NUMA_BIND}", numa, "it is read as false", f"write {quoted('true')} to bind"
+        )

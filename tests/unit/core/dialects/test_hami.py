@@ -20,6 +20,7 @@ from core.port.cards import Offer, Placed
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Policy, Settings
+from core.sharing import wishes
 from core.sharing.request import Request
 from core.tables import HamiTable, Tables
 from sandbox.players import hami_instances
@@ -264,7 +265,7 @@ def test_shares_of_hamis_are_sold_by_nobody_where_its_dialect_is_switched_off(re
     ("asking", "tables", "dialect"),
     [
         pytest.param(pod(ask(memory=100)), TABLES, HAMI, id="memory"),
-        pytest.param(pod(ask(), annotations={keys.CARD_POLICY: "binpack"}), TABLES, HAMI, id="a policy"),
+        pytest.param(pod(ask(), annotations={wishes.CARD_POLICY: "binpack"}), TABLES, HAMI, id="a policy"),
         pytest.param(pod(ask(), scheduler_name="hami-scheduler"), TABLES, HAMI, id="HAMi's scheduler"),
         pytest.param(pod(ask(), scheduler_name="cardshare"), TABLES, WHOLE, id="plain"),
         pytest.param(pod(ask(), scheduler_name="cardshare"), Tables(hami=HamiTable(installed=True)), HAMI, id="HAMi's"),
@@ -318,9 +319,9 @@ def test_instances_of_a_pod_that_is_leaving_are_counted_until_it_is_gone():
     ("annotations", "code"),
     [
         ({keys.MODE: "mix"}, "CS104"),
-        ({keys.CARD_POLICY: "numa-first"}, "CS104"),
-        ({keys.NODE_POLICY: "random"}, "CS104"),
-        ({keys.WEIGHTS: "slot=0,core=0,memory=0"}, "CS105"),
+        ({wishes.CARD_POLICY: "numa-first"}, "CS104"),
+        ({wishes.NODE_POLICY: "random"}, "CS104"),
+        ({wishes.WEIGHTS: "slot=0,core=0,memory=0"}, "CS105"),
     ],
 )
 def test_words_that_hami_would_not_understand_are_refused(annotations, code):
@@ -357,7 +358,7 @@ def test_a_pod_that_hamis_webhook_is_to_ignore_is_not_completed(labels, edited):
     forged = asking._replace(annotations={keys.ALLOCATED: "GPU-a,NVIDIA,1,1:;"})
     verdict = judge_new(forged, "dana", book).verdict
     assert any(one.place == ("metadata", "annotations") for one in verdict.edits)
-    bad = asking._replace(annotations={keys.CARD_POLICY: "numa-first"})
+    bad = asking._replace(annotations={wishes.CARD_POLICY: "numa-first"})
     assert [one.code for one in judge_new(bad, "dana", book).verdict.violations] == ["CS104"]
 
 
@@ -490,7 +491,7 @@ def test_a_bad_card_is_left_out_by_itself():
 @pytest.mark.parametrize("figure", ["devcore", "devmem", "count"])
 def test_a_card_of_nothing_is_compared_with_others_and_taken_by_nobody(figure, policy):
     cards = cards_of(node(card("GPU-a", **{figure: 0}), card("GPU-b", 1), card("GPU-c", 2, **{figure: 0})))
-    found = placed(cards, pod(ask(cores=10), annotations={keys.CARD_POLICY: policy}))
+    found = placed(cards, pod(ask(cores=10), annotations={wishes.CARD_POLICY: policy}))
     assert text(found) == "GPU-b,NVIDIA,40960,10:;"
 
 
@@ -501,9 +502,9 @@ def test_numa_bound_cards_are_of_one_node_and_the_best_linked_of_all():
             **{keys.LINKS: json.dumps([{"uuid": "GPU-1", "score": {"GPU-0": 50}}])},
         )
     )
-    wishes = {keys.NUMA_BIND: "true", keys.CARD_POLICY: "topology-aware"}
-    assert text(placed(cards, pod(ask(2, memory=10), annotations=wishes))) == "GPU-1,NVIDIA,10,0:GPU-0,NVIDIA,10,0:;"
-    assert placed(cards, pod(ask(3, memory=10), annotations=wishes)) is None
+    asked = {wishes.NUMA_BIND: "true", wishes.CARD_POLICY: "topology-aware"}
+    assert text(placed(cards, pod(ask(2, memory=10), annotations=asked))) == "GPU-1,NVIDIA,10,0:GPU-0,NVIDIA,10,0:;"
+    assert placed(cards, pod(ask(3, memory=10), annotations=asked)) is None
 
 
 @pytest.mark.parametrize("profiles", [PROFILES, []])
@@ -512,8 +513,8 @@ def test_cards_of_a_node_that_is_cut_are_not_chosen_by_their_links(profiles):
     links = [{"uuid": "GPU-1", "score": {"GPU-0": 50}}]
     cut = card("GPU-cut", 2, mode="mig", migprofiles=profiles)
     cards = cards_of(node(card("GPU-0"), card("GPU-1", 1), cut, **{keys.LINKS: json.dumps(links)}))
-    wishes = {keys.CARD_POLICY: "topology-aware", keys.MODE: "hami-core"}
-    assert text(placed(cards, pod(ask(memory=10), annotations=wishes))) == "GPU-1,NVIDIA,10,0:;"
+    asked = {wishes.CARD_POLICY: "topology-aware", keys.MODE: "hami-core"}
+    assert text(placed(cards, pod(ask(memory=10), annotations=asked))) == "GPU-1,NVIDIA,10,0:;"
 
 
 def asked_of(one, settings):

@@ -1,4 +1,4 @@
-"""The grammar of a node's register and its scores: which cards the plugin offers, and how they are linked.
+"""The grammar of the registers of HAMi's device plugins, and of scores of links: which cards a plugin offers.
 
 Source: protocol reference, hami 2.1 to 2.3 and 2.6, with HN-8 and HN-16 done as they say: one bad card is left out by
 itself, and scores that cannot be read count for nothing.
@@ -8,16 +8,16 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
-from core.dialects.hami import keys
 from core.errors import InvalidRequestError, quoted
 from core.names import MAX_NODE_ANNOTATION_BYTES, MAX_REGISTERED_CARDS
-from core.units import MAX_INT32, is_text, parse_int64
+from core.units import FALSE, MAX_INT32, TRUE, is_text, parse_int64
 
 _REMEDY: Final = "restart HAMi's device plugin so that it writes its cards anew"
 # A card has no more kinds of instances, and no more places for one.
 _MAX_PROFILES: Final = 32
 _MAX_PLACEMENTS: Final = 64
 _MAX_SLICES: Final = 64
+_MAX_INFO: Final = 16
 
 
 class Profile(NamedTuple):
@@ -33,7 +33,7 @@ class Profile(NamedTuple):
 class Record(NamedTuple):
     """One card as registered; absent fields are zero. position: NVML's index.
 
-    problem: why it cannot be used, "" if it can.
+    problem: why it cannot be used, "" if it can. info: further texts of the vendor's.
     """
 
     uuid: str
@@ -47,6 +47,7 @@ class Record(NamedTuple):
     healthy: bool = False
     profiles: tuple[Profile, ...] = ()
     problem: str = ""
+    info: tuple[tuple[str, str], ...] = ()
 
 
 def decode_register(text: str, field: str) -> tuple[Record, ...]:
@@ -57,21 +58,22 @@ def decode_register(text: str, field: str) -> tuple[Record, ...]:
     """
     if len(text) > MAX_NODE_ANNOTATION_BYTES:
         raise InvalidRequestError(field, text, f"write no more than {MAX_NODE_ANNOTATION_BYTES} characters")
-    if _is_json(text):
+    if is_json(text):
         records = [_record(one) for one in _list(text, field)]
     else:
         records = [_line(piece, at) for at, piece in enumerate(_pieces(text, field))]
     return tuple(sorted(records, key=lambda one: (one.position, one.uuid)))
 
 
-def _is_json(text: str) -> bool:
+def is_json(text: str) -> bool:
+    """Whether a register is of JSON, and not of text."""
     return text.lstrip().startswith("[")
 
 
 def figures(text: str) -> Mapping[str, tuple[int, int, int]]:
     """Slots, MiB and cores of each card of a register of JSON, by uuid; nothing of one that cannot be read."""
     try:
-        found = decode_register(text, keys.REGISTER) if _is_json(text) else ()
+        found = decode_register(text, "register") if is_json(text) else ()
     except InvalidRequestError:
         return {}
     return {one.uuid: (one.slots, one.memory_mib, one.cores) for one in found if one.uuid and not one.problem}
@@ -154,9 +156,16 @@ def _record(found: object) -> Record:
             mode=_text(fields, "mode"),
             healthy=_typed(fields, "health", bool, False),
             profiles=tuple(_profile(one) for one in _typed(fields, "migprofiles", list, [])[:_MAX_PROFILES]),
+            info=_info(_typed(fields, "custominfo", dict, {})),
         )
     except _UnreadError as error:
         return Record(name if is_text(name) else "", problem=f"its register has {error}")
+
+
+def _info(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The texts of *found*, no more of them than any vendor has."""
+    texts = [(key, value) for key, value in found.items() if isinstance(value, str) and is_text(key + value)]
+    return tuple(sorted(texts)[:_MAX_INFO])
 
 
 class _UnreadError(Exception):
@@ -214,7 +223,7 @@ def _placement(found: object) -> tuple[int, int]:
     return start, size
 
 
-_BOOLEANS: Final[dict[str, bool]] = {**dict.fromkeys(keys.TRUE, True), **dict.fromkeys(keys.FALSE, False)}
+_BOOLEANS: Final[dict[str, bool]] = {**dict.fromkeys(TRUE, True), **dict.fromkeys(FALSE, False)}
 # uuid, count, memory, cores, type, NUMA node, health; index and mode since v2.5.
 _FIELDS: Final = (7, 9)
 
