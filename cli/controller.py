@@ -22,8 +22,8 @@ from kube.causes import cause_of
 _DEADLINE_S: Final = 5.0
 # An answer lists a few nodes and their cards.
 _MAX_BYTES: Final = 4 * 2**20
-# A simulation takes up to 60 s, and lists every affected pod.
-_SIMULATION_S: Final = 75.0
+# A simulation takes up to 120 s, and lists every affected pod.
+_SIMULATION_S: Final = 135.0
 _SIMULATION_MAX_BYTES: Final = 20 * 2**20
 _SHADOW: Final = "/v1/shadow"
 # Calls that the controller refuses before it identifies the caller are answered with one line (`runtime.calls`).

@@ -38,6 +38,7 @@ from core.constraints.topology.peers import meets
 from core.groups import GroupSpec
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.port.handoff import LockStep, LockWait
+from core.port.optional import Reporting
 from core.settings import Settings
 from core.tables import Tables
 from core.wire.disruptions import DisruptionBudget
@@ -109,6 +110,8 @@ class Cluster:
         self.replaced: Final[dict[PodUid, PodUid]] = {}
         self.ended: Final[dict[PodUid, Pod]] = {}
         self.preempted: Final[dict[PodUid, PodUid]] = {}
+        dialects = self.scheduler.cluster.ledger.catalog.dialects.values()
+        self._reporting: Final = [one for one in dialects if isinstance(one, Reporting)]
         self._wall_s: Final = wall_s
         self._version = _FIRST_VERSION
         self._numbers = 0
@@ -409,7 +412,9 @@ class Cluster:
         return now
 
     def _start(self, pod: Pod) -> None:
-        """Kubelet starts *pod*."""
+        """Kubelet starts *pod*, once the device plugin has served it."""
+        for dialect in self._reporting:
+            pod = pod._replace(annotations={**pod.annotations, **dialect.report(pod)})
         self._show(pod._replace(started=True, ready=True, phase=Phase.RUNNING, start_s=pod.start_s or self.now_s))
 
     def _end(self, pod: Pod) -> None:

@@ -77,7 +77,7 @@ async def simulate(cluster: Cluster, change: Change, notes: tuple[str, ...] = ()
         kinds=kinds_between(before, await _kinds(cluster)),
         losing=losing(pods),
         waiting=comparing.still_waiting,
-        notes=(*notes, *more),
+        notes=tuple(dict.fromkeys((*notes, *more))),
     )
 
 

@@ -31,7 +31,7 @@ from runtime.calls import Call, RefusedCallError, Reply
 
 _log: Final = structlog.get_logger()
 
-_LIMIT_S: Final = 60
+_LIMIT_S: Final = 120
 _LOOK_S: Final = 0.1
 _RETRY_S: Final = 10
 _MEMORY_MAX_BYTES: Final = 1 << 30

@@ -109,6 +109,15 @@ class Beating(Protocol):
 
 
 @runtime_checkable
+class Reporting(Protocol):
+    """Optional role of a dialect whose device plugin reports what it gave a pod, which decides what it places next."""
+
+    def report(self, pod: Pod) -> Mapping[str, str]:
+        """Return the annotations that the plugin adds to bound *pod* when it serves it; {} if it has done so."""
+        ...
+
+
+@runtime_checkable
 class Registering(Protocol):
     """Optional role of a dialect whose device plugin may alternate between two registers (hami HN-31)."""
 

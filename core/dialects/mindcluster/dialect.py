@@ -185,6 +185,10 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         del tables
         return handoff.in_flight(pod)
 
+    def report(self, pod: Pod) -> Mapping[str, str]:
+        """The chips of *pod* as real devices, and that it was served."""
+        return handoff.report(pod)
+
     def describe(self, assignment: Assignment, cards: Sequence[Chip]) -> tuple[CardShare, ...]:
         """What *assignment* holds of each of its chips, for people."""
         template = TEMPLATES.get(assignment.share.template)

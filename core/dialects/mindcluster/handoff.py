@@ -9,7 +9,7 @@ from typing import Final
 
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.chips import Assignment
-from core.dialects.mindcluster.holding import encode_assigned
+from core.dialects.mindcluster.holding import decode_assigned, encode_assigned
 from core.dialects.mindcluster.requests import cores_of
 from core.errors import InvalidRequestError
 from core.model import Container, Pod
@@ -53,6 +53,14 @@ def in_flight(pod: Pod) -> InFlight | None:
     # Also while it is being deleted: kubelet may be asking for it just now, and the plugin, which passes over it, would
     # serve the next pod with as many cores in its place.
     return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=frozenset(map(mark, cores)))
+
+
+def report(pod: Pod) -> Mapping[str, str]:
+    """What the plugin writes on bound *pod* when it serves it, without vGroups; {} if it has."""
+    if pod.annotations.get(keys.REAL) or keys.ASSIGNED not in pod.annotations:
+        return {}
+    chips = decode_assigned(pod.annotations[keys.ASSIGNED]).chips
+    return {keys.REAL: ",".join(f"{keys.CHIP_KIND}-{chip}" for chip in chips), keys.PREDICATE_TIME: keys.SERVED}
 
 
 def _cores(container: Container) -> int:

@@ -10,6 +10,7 @@ from core.model import NodeName, PodUid
 from core.settings import Settings
 from core.tables import Tables
 from core.wire.disruptions import DisruptionBudget
+from tests.support.devices.mindcluster import npu_node, npu_pod
 from tests.support.worlds.world import START_UNIX_S, node, pod
 
 N1, N2 = NodeName("n1"), NodeName("n2")
@@ -100,6 +101,13 @@ def test_victims_leave_within_their_disruption_budgets(allowed):
     found.settle()
     assert places(found) == ({"high": "n1", "low": ""} if allowed else {"high": "", "low": "n1"})
     assert list(found.preempted) == ([PodUid("uid-low")] if allowed else [])
+
+
+def test_the_device_plugin_of_mindcluster_reports_each_slice_so_that_the_next_follows():
+    found = cluster(npu_node(chips=1))
+    found.add_pods(npu_pod(2, name=name, scheduler_name="cardshare", resource_version="1") for name in "abcde")
+    found.settle()
+    assert sorted(places(found).values()) == ["", *["node-a"] * 4]
 
 
 def test_what_was_in_progress_is_completed():
