@@ -22,6 +22,7 @@ NAMES = (
     "plan",
     "refused",
     "scale",
+    "simulate",
     "soak",
     "start",
     "web",

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -88,12 +88,18 @@ class Controller:
 
 @asynccontextmanager
 async def controlling(
-    stage: Stage, *, policy: str, stands_by: bool = False, within_s: float = 60.0, more: str = ""
+    stage: Stage,
+    *,
+    policy: str,
+    stands_by: bool = False,
+    within_s: float = 60.0,
+    more: str = "",
+    flags: Sequence[str] = (),
 ) -> AsyncIterator[Controller]:
     """A controller; entered once it knows all nodes and pods.
 
     stands_by: until then it decides nothing, because another holds its Lease, and releases it then.
-    more: further settings, as YAML.
+    more: further settings, as YAML. flags: further ones.
     """
     lease = f"bench-{next(_numbers)}"
     if stands_by:
@@ -108,6 +114,7 @@ async def controlling(
         f"--kubeconfig={stage.kubeconfig}",
         f"--settings={settings}",
         f"--lease=default/{lease}" if stands_by else "--lease=none",
+        *flags,
     )
     try:
         await staging.until_ready(child, f"http://{url}/readyz", within_s=within_s)

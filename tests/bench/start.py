@@ -51,7 +51,7 @@ async def measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
     """The figures that the module's text lists: name, value, unit."""
     async with staging.stage(real=args.real) as stage:
         await staging.make_nodes(stage.client, args.nodes)
-        await staging.make_pods(stage.client, (_bound_pod(i, args.nodes) for i in range(args.pods)))
+        await staging.make_pods(stage.client, (bound_pod(i, args.nodes) for i in range(args.pods)))
         await staging.make_pods(stage.client, (staging.pod(f"waiting-{i:05d}", i) for i in range(args.waiting)))
         async with playing(stage) as plugins:
             began_s = time.monotonic()
@@ -84,7 +84,7 @@ async def _bound(plugins: Plugins, count: int) -> list[float]:
     return times
 
 
-def _bound_pod(number: int, nodes: int) -> dict[str, Any]:
+def bound_pod(number: int, nodes: int) -> dict[str, Any]:
     """A pod that the vGPU plugin has served: one share of one card, spread evenly over nodes and their cards."""
     pod = staging.pod(f"bound-{number:06d}", number)
     at, card = number % nodes, number // nodes % staging.CARDS
