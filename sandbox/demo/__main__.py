@@ -30,6 +30,7 @@ from sandbox.demo.outcomes import Sighting
 from sandbox.demo.picture import cards, environment
 from sandbox.demo.play import ExampleVerdict, Play
 from sandbox.demo.processes import Processes, ProcessFailedError, watch
+from sandbox.demo.product import show_settings
 from sandbox.demo.stage import Stage, running_stage
 from sandbox.demo.story import Chapters, fullest, one_of_each
 from sandbox.demo.switches import switched
@@ -125,6 +126,7 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
             code = await _show(stage, examples, with_jobs=options.files == (_EXAMPLES,), verbose=options.verbose)
             if options.keep:
                 limit.reschedule(None)
+                await show_settings(stage.admin, stage.product)
                 async with Processes(folder / "logs", environ) as processes:
                     await _keep(stage, await _page(processes, stage))
             elif not options.verbose:
@@ -308,10 +310,10 @@ async def _keep(stage: Stage, page: str) -> None:
     print("It runs only pods: Deployments and Jobs get none, and kubectl logs and exec do not work.")
     product = stage.product
     print("A dry run shows where a pod would go: kubectl apply --dry-run=server -f docs/examples/memory-only.yaml")
-    print(
-        f"Why a pod waits, node by node:\n  kubectl cards explain POD --controller {product.asked_at} "
-        f"--controller-ca {product.ca_file} --token-file {product.explain_token}"
-    )
+    print("Why a pod waits, node by node, what happened to it, and what a change would do, from the controller:\n")
+    print(f"  export CARDSHARE_CONTROLLER={product.asked_at} CARDSHARE_CONTROLLER_CA={product.ca_file}")
+    print(f"  export CARDSHARE_TOKEN_FILE={product.explain_token}")
+    print("  kubectl cards explain POD\n  kubectl cards why POD\n  kubectl cards simulate --drain t4-a\n")
     print(f"Settings, which both processes read again after an edit: {product.settings[0]}/cardshare.yaml")
     print(f"Controller: {stage.product.controller_url}   logs: {stage.product.controller.log.parent}")
     print("Ctrl-C ends it.", flush=True)

@@ -140,6 +140,19 @@ def _settings(folder: Path) -> Path:
     return folder
 
 
+async def show_settings(admin: ApiClient, product: Product) -> None:
+    """Create the ConfigMap of the settings in force, which ``kubectl cards`` reads; the processes read the files.
+
+    Raises:
+        ApiStatusError: the API server refuses it.
+    """
+    text = await asyncio.to_thread((product.settings[0] / "cardshare.yaml").read_text, encoding="utf-8")
+    settings = {**yaml.safe_load(text), "scheduler_names": list(SCHEDULER_NAMES)}
+    metadata = {"name": _SETTINGS, "namespace": NAMESPACE}
+    data = {"cardshare.yaml": yaml.safe_dump(settings)}
+    await apply(admin, [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}])
+
+
 async def _asking(admin: ApiClient, folder: Path, url: str, certs: Path) -> tuple[str, ...]:
     """Return the webhook's flags for previews from the controller at *url*."""
     token = await _token(admin, WEBHOOK_ACCOUNT, folder / "preview.token")

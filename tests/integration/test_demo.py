@@ -206,12 +206,15 @@ async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path
         if shutil.which("kubectl"):
             asked = await _run(kubectl, "kubectl", "apply", "--dry-run=server", "-f", other)
             assert re.search("Warning: would be placed now on t4-", asked), asked
-        command = re.search(r"kubectl cards (explain POD --controller .*)", told)
-        assert command is not None, told
-        words = command[1].replace("POD", "small").split()
-        said = await _run(kubectl, sys.executable, "-m", "cli", *words)
-        assert "small" in said
-        assert "answers" not in said, "the controller took the token"
+        exports = dict(re.findall(r"(CARDSHARE_\w+)=(\S+)", told))
+        for command in ("explain POD", "why POD", "simulate --drain t4-a"):
+            assert f"kubectl cards {command}\n" in told
+            words = command.replace("POD", "small").split()
+            by_controller = await _run(kubectl | exports, sys.executable, "-m", "cli", *words)
+            assert "small" in by_controller
+            assert "answers" not in by_controller, "the controller took the token"
+        own = await _run(kubectl, sys.executable, "-m", "cli", "simulate", "--drain", "t4-a")
+        assert own.splitlines()[1] == by_controller.splitlines()[1], "the settings are the controller's"
         settings = re.search(r"after an edit: (\S+)", told)
         assert settings is not None
         assert "scheduler_names" in await asyncio.to_thread(Path(settings[1]).read_text)
