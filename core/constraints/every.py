@@ -53,6 +53,12 @@ class Constraints:
         self._of_pods: Final = [one for one in found if one.reads is Reads.PODS]
         self._trackers: Final = [(one.name, one.tracker) for one in found if one.tracker is not None]
         self._tracker_of: Final = dict(self._trackers)
+        # What each decision asks is looked up once.
+        self._filters: Final = {one.name: one.filter for one in found}
+        self._scores: Final = {one.name: one.score for one in found if one.score is not None}
+        self._put: Final = [tracker.put for _, tracker in self._trackers]
+        self._drop: Final = [tracker.drop for _, tracker in self._trackers]
+        self._current: Final = [(name, tracker.is_current) for name, tracker in self._trackers]
         self._woken_by: Final = [one.woken_by for one in found if one.woken_by is not None]
 
     def asked_by(self, pod: Pod) -> Asked | Wait:
@@ -77,8 +83,8 @@ class Constraints:
     def is_current(self, pod: Pod, asked: Signatures) -> bool:
         """Return whether `pods_of` *pod* is still *asked*, as far as other pods change it."""
         known = dict(asked) if asked else _NOTHING
-        for name, tracker in self._trackers:  # noqa: SIM110  a generator costs twice as much here
-            if not tracker.is_current(pod, known.get(name)):
+        for name, is_current in self._current:  # noqa: SIM110  a generator costs twice as much here
+            if not is_current(pod, known.get(name)):
                 return False
         return True
 
@@ -91,14 +97,14 @@ class Constraints:
     def admits(self, asked: Asked, facts: NodeFacts) -> bool:
         """Return whether the node takes such pods, whatever its pods hold."""
         for name, one in asked.node:  # noqa: SIM110  a generator costs twice as much here
-            if not self._by_name[name].filter(one, facts, None):
+            if not self._filters[name](one, facts, None):
                 return False
         return True
 
     def fits(self, asked: Asked, facts: NodeFacts, held: Held) -> bool:
         """Return whether the node takes such pods beside those that it has, which hold *held*."""
         for name, one in asked.use:  # noqa: SIM110  a generator costs twice as much here
-            if not self._by_name[name].filter(one, facts, held.get(name)):
+            if not self._filters[name](one, facts, held.get(name)):
                 return False
         return True
 
@@ -106,9 +112,8 @@ class Constraints:
         """Return how much better the node is by its labels and taints; it never depends on its pods."""
         found = 0.0
         for name, one in asked.node:
-            score = self._by_name[name].score
-            if score is not None:
-                found += score(one, facts, weights)
+            if name in self._scores:
+                found += self._scores[name](one, facts, weights)
         return found
 
     # ------------------------------------------------------------------ why not
@@ -127,13 +132,13 @@ class Constraints:
 
     def put(self, pod: Pod, node: NodeName) -> None:
         """*pod* is on *node*, whether or not that exists."""
-        for _, tracker in self._trackers:
-            tracker.put(pod, node)
+        for put in self._put:
+            put(pod, node)
 
     def drop(self, uid: PodUid) -> None:
         """A pod is on no node."""
-        for _, tracker in self._trackers:
-            tracker.drop(uid)
+        for drop in self._drop:
+            drop(uid)
 
     def seats(self, uid: PodUid) -> tuple[Any, ...]:
         """Return where a pod is, for `restore`."""
@@ -168,7 +173,7 @@ class Constraints:
         if leaving_out is not None:
             self.drop(leaving_out)
         try:
-            return any(not self._by_name[name].filter(one, facts, None) for name, one in asked)
+            return any(not self._filters[name](one, facts, None) for name, one in asked)
         finally:
             if leaving_out is not None:
                 self.restore(leaving_out, seats)

@@ -1,9 +1,9 @@
 """The best node for a pod's shape without looking at all of them.
 
-`core.placing.columns` has what is free on all nodes, a row each, once for all shapes. Per shape a number is kept for
-each row: how good the node is, if it was judged as it is now, else a bound (`core.placing.bounds`). When the shape is
-asked about, the rows that changed since are bounded anew; then the best is judged by the dialect, and lowered if that
-was only a bound, until one is as good as it was held to be. So it is for every policy and weight: where nothing bounds
+`core.placing.columns` has what is free on all nodes, a row each, once for all shapes. Each shape keeps a number for
+each row: the node's score if it was judged as it is now, else a bound of it (`core.placing.bounds`). When the shape is
+asked about, the rows that changed since are bounded again. Then the dialect judges the best row, and lowers it if its
+number was only a bound, until the best row keeps its number. This holds for every policy and weight: if nothing bounds
 a score, every node that changed is judged. The answer is always that of `core.placing.shape.scan`.
 """
 
@@ -55,7 +55,7 @@ _LOG_MAX: Final = 1 << 14
 
 
 class Remembered(NamedTuple):
-    """How much is kept: bytes of all that has a row per node, and shapes."""
+    """How much is kept: the bytes of all arrays by row, and the number of shapes."""
 
     size_bytes: int
     shapes: int
@@ -63,10 +63,9 @@ class Remembered(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Memory:
-    """What is known of one shape.
+    """What is known about one shape.
 
-    numbers: by row the negated score. cursor, leant: up to where the logs of nodes, and of what other pods make of
-    them, were read.
+    numbers: the negated score by row. cursor, leant: how far the logs of nodes, and of preferences for pods, were read.
     """
 
     shape: Shape
@@ -103,14 +102,14 @@ class Candidates:
         self._begin()
 
     def _begin(self) -> None:
-        """Know nothing of any node."""
+        """Forget all nodes."""
         states = self._ledger.states
         self._cursor = self._ledger.cursor
         self._grounds = self._new_grounds()
         self.rooms = Rooms(self._ledger, self._policy)
         self._rows = Rows(states)
         self._facts: dict[NodeName, NodeFacts] = {name: state.facts for name, state in states.items()}
-        # The nodes that changed, and of these those that are other nodes than before, whoever is on them.
+        # The nodes that changed; and those of which labels, taints, conditions or resources changed.
         self._changed = ChangeLog(_LOG_MAX)
         self._changed_facts = ChangeLog(_LOG_MAX)
         self._columns: dict[DialectName | None, Columns] = {}
@@ -121,12 +120,12 @@ class Candidates:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger that it answers for."""
+        """The ledger whose nodes are searched."""
         return self._ledger
 
     @property
     def remembered(self) -> Remembered:
-        """What is kept of all that was asked."""
+        """How much is kept for all shapes."""
         shapes = len(self._memories)
         a_row = _SHAPE_BYTES * shapes + _MASK_BYTES * len(self._masks) + _MARKS_BYTES * len(self._marks)
         columns = sum([one.size_bytes for one in self._columns.values()])
@@ -179,17 +178,17 @@ class Candidates:
             shape: what is asked.
             passed_over: nodes that are left out.
             liking: what the images that are needed make of nodes that are as good.
-            crowd: more nodes that are left out, however many, of the same set as the last times.
-            domain: the nodes that are not left out; None: all.
+            crowd: more nodes that are left out, however many; the same object each time.
+            domain: the only nodes that are considered; None: all.
         """
         memory = self._memory(shape.alone)
         views = self._ledger.constraints.views(shape.asked) if shape.asked.pods else ()
         return self._search(memory, self._sought(memory, passed_over, views, crowd, domain), liking)
 
     def size(self, shape: Shape) -> tuple[float, ...]:
-        """How much *shape* takes, to compare shapes: the part of a card times cards, where that is most; then amounts.
+        """Return how much *shape* takes, to compare shapes: the largest part of a card times cards; then amounts.
 
-        0 of a card where no card could serve it.
+        The part is 0 if no card could serve it.
         """
         dialect = self._ledger.catalog.judging(shape.dialect)
         columns = self._memory(shape.alone).columns
@@ -200,7 +199,7 @@ class Candidates:
         return of_cards, amounts.get(names.CPU, 0), amounts.get(names.MEMORY, 0)
 
     def choice(self, shape: Shape) -> int:
-        """How many nodes *shape* may choose from, whatever is free on them."""
+        """Return how many nodes *shape* may choose from, whatever is free on them."""
         memory = self._memory(shape.alone)
         return memory.columns.there(memory.mask.said)
 
@@ -214,7 +213,7 @@ class Candidates:
         crowd: NodeSet | None,
         domain: Set[NodeName] | None,
     ) -> Floats:
-        """The numbers of whom may be taken: until somebody is left out, those of all nodes."""
+        """Return the numbers of the nodes that may be taken; the memory's own array if no node is left out."""
         of, sought = self._rows.of, memory.numbers
         if domain is not None:
             rows = [of[name] for name in domain if name in of]

@@ -1,7 +1,7 @@
-"""What the search reads of nodes, in columns: per dialect what is free, and what is made of nodes by whoever is asked.
+"""What the search reads of nodes, in columns: what is free for each dialect, and marks of nodes.
 
-Each has a row per node (`core.placing.rows`), and is brought up to date node by node: a whole cluster takes longer than
-a loop may stand still, so whoever has a loop to keep running has it done in slices.
+Each column has a row for each node (`core.placing.rows`), and is brought up to date node by node. A whole cluster takes
+longer than a loop may stand still, so callers with a loop do it in slices.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -25,7 +25,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 class Behind:
-    """Which nodes changed since they were last read, as far as a log tells, and which have a row since then."""
+    """The nodes that changed, or were given a row, since they were last read."""
 
     def __init__(self, rows: Rows, log: ChangeLog, cursor: int = -1) -> None:
         """Begin at *cursor* of *log*; -1: with all nodes."""
@@ -46,7 +46,7 @@ class Behind:
         return len(self._names)
 
     def take(self, most: int | None) -> list[tuple[int, NodeName]]:
-        """The next *most* of them, which are read now, with their rows; None: all."""
+        """Return the next *most* of them with their rows, and count them as read; None: all."""
         count = len(self)
         names = [self._names.popitem()[0] for _ in range(count if most is None else min(most, count))]
         if not self._names:
@@ -171,18 +171,18 @@ class Columns:
 
 
 class Marks:
-    """What somebody says of each node, by row, as far as a log tells of whom that changed.
+    """What a function says of each node, by row; it is asked again for the nodes that a log names.
 
     Attributes:
-        behind: the nodes of which it is to be asked.
-        said: by row.
-        users: how many shapes have it, where that is counted.
+        behind: the nodes for which it must be asked.
+        said: its answers, by row.
+        users: the number of shapes that use it, if that is counted.
     """
 
     def __init__(
         self, rows: Rows, log: ChangeLog, say: Callable[[NodeName], int], dtype: Any, *, is_blank: bool = False
     ) -> None:
-        """Begin with all nodes to be asked of; *is_blank*: only with those of *log*, of all others it says 0."""
+        """Begin with all nodes to be asked for; *is_blank*: only with those of *log*, all others have 0."""
         self._rows: Final = rows
         self._say: Final = say
         self.behind: Final = Behind(rows, log, 0 if is_blank else -1)
@@ -190,14 +190,14 @@ class Marks:
         self.users = 0
 
     def catch_up(self, most: int | None = None) -> None:
-        """Ask of *most* of the nodes of which it changed; None: all."""
+        """Ask for *most* of the nodes that changed; None: all."""
         self.said = grown(self.said, self._rows.capacity, 0)
         for row, name in self.behind.take(most):
             self.said[row] = self._say(name)
 
 
 def _number(found: _Value, numbers: dict[_Value, int], values: list[_Value]) -> int:
-    """The number of *found* among *values*, which are numbered as they come."""
+    """Return the number of *found* among *values*, which are numbered in the order of their appearance."""
     number = numbers.get(found)
     if number is None:
         number = numbers[found] = len(values)

@@ -25,9 +25,9 @@ _UNREADABLE: Final = "CS100"
 
 
 class Nodes(Protocol):
-    """The nodes of a ledger of which the best one is found: `core.placing.candidates.Candidates`.
+    """Finds the best node of a ledger: `core.placing.candidates.Candidates`.
 
-    Whoever looks at every node instead need not load that.
+    Callers that look at every node instead need not load that.
     """
 
     @property
@@ -49,21 +49,21 @@ class Nodes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalid:
-    """The pod may not be asked so: the same sentences as at admission; looked at again when it changes."""
+    """The pod's request is invalid, with the same sentences as at admission; it is read again when it changes."""
 
     violations: tuple[Violation, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unjudged:
-    """The pod asks for what no rule here decides yet; it waits with these names as its reason."""
+    """The pod asks for something that is not supported yet; it waits with these names as its reason."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotSold:
-    """The pod asks for cards by resources by which none are sold here: a node may have them, and nobody counts them."""
+    """The pod asks for cards by resources that are not configured: nodes may have them, but they are not counted."""
 
     names: tuple[str, ...]
 

@@ -16,7 +16,7 @@ _NOWHERE: Final = frozenset[NodeName]()
 
 
 class Want(NamedTuple):
-    """So many *pods* that are alike; pod: one of them, whose uid is what those of all begin with."""
+    """A number of *pods* that are alike; pod: one of them, whose uid is the prefix of all uids."""
 
     pod: Pod
     shape: Shape
@@ -24,10 +24,10 @@ class Want(NamedTuple):
 
 
 class Short(NamedTuple):
-    """Not all fit; of all orders tried, the one in which most did.
+    """Not all pods fit; the result of the order in which most did.
 
-    placements: of those that fit. first: what the first that did not fit asks. over: of what its namespace or queue has
-    too little left; () if no node takes it.
+    placements: of the pods that fit. first: the request of the first pod that did not. over: what its namespace or
+    queue has too little of; () if no node takes it.
     """
 
     placements: tuple[Placement, ...]
@@ -43,7 +43,7 @@ def place_all(
 ) -> Generator[None, None, tuple[Placement, ...] | Short]:
     """Reserve for all pods of *wants*, or say how many fit; then the ledger of *candidates* is as it was.
 
-    Yields where others may have their turn; nobody else may change that ledger meanwhile.
+    Yields where other work may run, which must not change that ledger.
 
     Args:
         candidates: where each pod goes.

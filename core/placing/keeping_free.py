@@ -1,7 +1,7 @@
-"""Which nodes to keep free for a unit that waits too long behind smaller ones: as few as it needs, those least in use.
+"""Which nodes to keep free for a unit that waits too long behind smaller ones: as few as it needs, the least used.
 
-Where pods come and go, what ends is taken at once by the next that fits into it, and who needs more waits for ever. On
-nodes that nobody else is placed on room adds up, until the unit fits.
+If pods come and go, the next small pod takes at once what another has freed, and a large one waits forever. On nodes
+that take no other pods, free capacity adds up until the unit fits.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -72,19 +72,19 @@ def _nodes_for(
 
 
 def _by_use(ledger: Ledger, passed_over: Set[NodeName]) -> Iterator[NodeName]:
-    """All other nodes, those with fewest pods that would have to end first, then by name."""
+    """Return all other nodes, by the number of pods that would have to end, then by name."""
     counts = sorted((len(ledger.holders(name)), name) for name in ledger.states if name not in passed_over)
     return (name for _, name in counts)
 
 
 def _would_take(ledger: Ledger, policy: NodePolicy, shape: Shape, name: NodeName) -> bool:
-    """Whether node *name* would take *shape* if nobody held anything there."""
+    """Return whether node *name* would take *shape* if it had no pods."""
     state: NodeState = ledger.states[name]._replace(offers=ledger.offered(name), used={}, closed={})
     return takes(ledger, shape, state, policy.cards)
 
 
 def _fill(ledger: Ledger, policy: NodePolicy, name: NodeName, members: Sequence[Member], unit: Unit) -> list[Member]:
-    """Empty node *name*, but for members of *unit*, and place what it takes of *members*; who is left."""
+    """Empty node *name*, except for members of *unit*, and place *members* there; return those that do not fit."""
     own = {one.pod.uid for one in unit.members}
     with ledger.trial() as trial:
         for uid in [uid for uid in ledger.holders(name) if uid not in own]:

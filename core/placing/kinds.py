@@ -127,7 +127,7 @@ class Kinds:
         return Kind(self._state(node, offers), described.name if described is not None else "")
 
     def told(self, kind: Kind, dialect: DialectName | None) -> str:
-        """What to call a new node of *kind*, for somebody who wants its cards of *dialect*, or cpu and memory alone."""
+        """Return what to call a new node of *kind* for a pod that wants cards of *dialect*, or only cpu and memory."""
         if kind.described:
             return f"of kind {kind.described}"
         facts = kind.state.facts
@@ -199,7 +199,7 @@ class Kinds:
             yield Kind(self._state(node, offers), kind.name)
 
     def _tidy(self) -> None:
-        """Forget nodes that are gone, and kinds that nobody is of."""
+        """Forget nodes that are gone, and kinds without nodes."""
         if len(self._nodes) > len(self._ledger.states) + _SPARE:
             self._nodes = {name: one for name, one in self._nodes.items() if name in self._ledger.states}
         if len(self._shared) > 2 * len(self._nodes) + _SPARE:

@@ -2,7 +2,7 @@
 
 Two things are lost when a share is placed. A hole that is left on a card may be of a size that few pods ask for: how
 much of it is expected never to be sold is found by dynamic programming over the sizes that pods do ask (`losses`).
-And cards may be left on a node whose cpu or memory is used up: then nobody can take them (stranding). A pod goes where
+And cards may be left on a node whose cpu or memory is used up: then no pod can take them (stranding). A pod goes where
 the sum of both grows least. Cards are measured in steps, a hundredth each, whatever their unit; a hole is as large as
 the scarcest of what is left of its card.
 
@@ -132,7 +132,7 @@ NO_HOLE_VALUES: Final = HoleValues({})
 class Lost(NamedTuple):
     """What of a node's cards is expected never to be sold, in steps.
 
-    holes: what is left on its cards and nobody asks for. free: what is left on them in all. needed: what of each
+    holes: what is left on its cards and no pod asks for. free: what is left on them in all. needed: what of each
     resource goes with that. kept: what keeping it free counts where a resource is scarce.
     """
 
@@ -142,7 +142,7 @@ class Lost(NamedTuple):
     kept: float
 
     def stranded(self, left: Mapping[str, int]) -> float:
-        """What of *free* nobody can take where so much is *left* of the node's resources; one not there is enough."""
+        """Return how much of *free* no pod can take with *left* of the node's resources; a missing one suffices."""
         carried = 1.0
         for name, amount in self.needed:
             # Of what is used beyond what there is, less than nothing is left.

@@ -1,14 +1,14 @@
-"""Who would have to leave so that a unit fits for which there is no room: of all who may, those who cost least.
+"""Which pods to evict so that a unit fits for which there is no room: of all that may be evicted, the cheapest.
 
-Pods of a lower priority leave, and pods of queues from which the unit's queue may take back room; a gang's only all
-together. On each node all of them are thought away, and then one after the other is let stay as long as the pod still
-fits, the most important first. Of the nodes the one is chosen
-where the fewest disruption budgets are broken, then the one whose highest victim is lowest, with the smallest sum of
-priorities, with the fewest victims, whose highest victims began last; then by name. Source: Kubernetes documentation,
-"Pod Priority and Preemption"; where that is silent, kube-scheduler (pkg/scheduler/framework/preemption).
+Pods of a lower priority may be evicted, and pods of queues from which the unit's queue may take back capacity; pods of
+a gang only together. On each node all of them are removed, and then restored one by one as long as the pod still fits,
+the most important first. The chosen node is the one with the fewest broken disruption budgets; then with the lowest
+highest victim, the smallest sum of priorities, the fewest victims, and the latest start of its highest victims; then by
+name. Source: Kubernetes documentation, "Pod Priority and Preemption"; where that is silent, kube-scheduler
+(pkg/scheduler/framework/preemption).
 
-The members of a gang are taken one after the other, and in the end everybody is let stay without whom they still fit on
-the nodes that were chosen.
+The members of a gang are placed one by one. In the end, each victim is restored if they still fit without it on the
+nodes that were chosen.
 """
 
 from collections import Counter
@@ -40,10 +40,10 @@ _NOBODY: Final = -(1 << 63)
 
 
 class Occupant(NamedTuple):
-    """A pod on a node, as far as it decides for whom it leaves.
+    """A pod on a node, with what decides whether it may be evicted.
 
-    start_s: when it was started, Unix seconds. block: those of the same leave only together, if `Crowd.blocks` has it.
-    leaving: it leaves anyway. stays: it leaves for nobody. kept: it leaves for no other queue.
+    start_s: when it was started, Unix seconds. block: pods with the same one are only evicted together, if
+    `Crowd.blocks` has it. leaving: it is ending anyway. stays: it is never evicted. kept: no other queue evicts it.
     """
 
     priority: int
@@ -55,7 +55,7 @@ class Occupant(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """Who is on nodes: pods that are not among *occupants* leave for nobody. blocks: the pods of each."""
+    """The pods on nodes; a pod that is not in *occupants* is never evicted. blocks: the pods of each block."""
 
     occupants: Mapping[PodUid, Occupant]
     blocks: Mapping[Hashable, Collection[PodUid]]
@@ -63,10 +63,10 @@ class Crowd(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What it costs that pods leave; the smallest is the best.
+    """The cost of evicting pods; the smallest is the best.
 
-    violations: how many leave against a disruption budget. highest: their highest priority. priorities: the sum, each
-    shifted by 2**31. minus_start_s: of those of the highest priority, when the first began, negated.
+    violations: how many evictions break a disruption budget. highest: their highest priority. priorities: the sum, each
+    shifted by 2**31. minus_start_s: the earliest start of the pods of the highest priority, negated.
     """
 
     violations: int
@@ -78,9 +78,9 @@ class Cost(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """Who is to leave, the most important first, and where the members of the unit go then.
+    """The pods to evict, the most important first, and the placements of the unit's members after that.
 
-    No victims: the unit fits without, or as soon as those have left who leave anyway.
+    Without victims, the unit fits now, or as soon as the pods that are ending have ended.
     """
 
     victims: tuple[PodUid, ...]
@@ -89,9 +89,9 @@ class Eviction(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Pods that leave together: their highest priority, the earliest start, and the first of their names.
+    """Pods that are evicted together: their highest priority, the earliest start, and the first of their names.
 
-    budgets: of each pod, which disruption budgets speak of it.
+    budgets: for each pod, the disruption budgets that cover it.
     """
 
     minus_priority: int
@@ -109,7 +109,7 @@ class _Candidate(NamedTuple):
 
 @dataclass(slots=True)
 class _Pool:
-    """Where one shape could go: nodes that were not looked at yet, and those that were."""
+    """The nodes for one shape: those still to examine, and those that were examined."""
 
     names: Iterator[NodeName]
     found: dict[NodeName, _Candidate] = field(default_factory=dict)
@@ -130,10 +130,10 @@ def victims_for(
     skipped: int = 0,
     looked_at_max: int = LOOKED_AT_MAX,
 ) -> Generator[None, None, Eviction | None]:
-    """Who has to leave so that the minimum of *unit* fits; None if nobody's leaving would let it in.
+    """Return the pods to evict so that the minimum of *unit* fits; None if no eviction would help.
 
-    Of a unit that must be in one domain, in the narrowest in which that helps; nobody leaves for one whose subgroups
-    must be in domains of their own.
+    For a unit that must be in one domain, they are in the narrowest domain in which that helps. No pod is evicted for a
+    unit whose subgroups must be in domains of their own.
 
     Yields after each node. In the end *ledger* is as it was.
 
@@ -141,10 +141,10 @@ def victims_for(
         ledger: one in which nothing else happens meanwhile: a fork.
         policy: how nodes are chosen.
         unit: what waits.
-        crowd: who is on the nodes.
-        priority: of *unit*; only pods of a lower one leave.
+        crowd: the pods on the nodes.
+        priority: of *unit*; only pods of a lower one are evicted.
         own: the block of *unit* itself.
-        reclaim: whom its queue may take back room from, whatever their priority; None: from nobody.
+        reclaim: the pods that its queue may evict, whatever their priority; None: no pods.
         passed_over: nodes that are left out.
         skipped: how many nodes to begin behind.
         looked_at_max: no more nodes than these are looked at for a shape.
@@ -171,7 +171,7 @@ def victims_for(
 
 
 def _outsides(ledger: Ledger, unit: Unit) -> Iterator[Set[NodeName]]:
-    """Which nodes *unit* may not be on: one after the other all that are in none of the domains that it may be in."""
+    """Yield the nodes that *unit* may not be on: for each domain that it may be in, all nodes outside."""
     if not unit.is_bound:
         yield frozenset()
     elif unit.topology is not None and not any(one.near.hard for one in unit.inner.values()):
@@ -192,7 +192,7 @@ def _found(ledger: Ledger, search: "_Search", wanted: Sequence[Member]) -> Gener
 
 
 class _Search:
-    """One search: what was decided for the members that were taken already stands in the ledger."""
+    """One search; the ledger contains what was decided for the members so far."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class _Search:
         self._priority: Final = priority
         self._own: Final = own
         self._reclaim: Final = reclaim
-        # What is taken back of each queue already.
+        # What each queue has lost already.
         self._taken_back: Final = Spent()
         self._looked_at_max: Final = looked_at_max
         names = [name for name in ledger.states if name not in passed_over]
@@ -223,7 +223,7 @@ class _Search:
         self._budgets: Final[dict[str, list[int]]] = {}
         for at, budget in enumerate(crowd.budgets):
             self._budgets.setdefault(budget.namespace, []).append(at)
-        # How many victims of each budget there are already.
+        # How many victims each budget has already.
         self._spent: Final = Counter[int]()
         self._pools: Final[dict[Shape, _Pool]] = {}
         self._cleared: Final[set[NodeName]] = set()
@@ -240,7 +240,7 @@ class _Search:
         )
 
     def best(self, member: Member) -> Generator[None, None, _Candidate | None]:
-        """Where *member* goes at the least cost, as far as nodes are compared; None if nowhere."""
+        """Return the cheapest place for *member* among the compared nodes; None if there is none."""
         pool = self._pools.get(member.shape)
         if pool is None:
             pool = self._pools[member.shape] = _Pool(iter(self._names))
@@ -257,7 +257,7 @@ class _Search:
         return min(pool.found.values(), key=lambda one: one.cost, default=None)
 
     def _next(self, pool: _Pool) -> NodeName | None:
-        """The node to look at next; None if enough are known."""
+        """Return the node to examine next; None if enough are known."""
         if pool.again:
             name = next(iter(pool.again))
             del pool.again[name]
@@ -268,7 +268,7 @@ class _Search:
         return next(pool.names, None)
 
     def take(self, member: Member, found: _Candidate) -> None:
-        """Let the victims of *found* leave, and *member* have its place."""
+        """Evict the victims of *found*, and give *member* its place."""
         touched = {found.placement.node}
         for block in found.victims:
             touched.update(name for uid in block.pods if (name := self._ledger.node_of(uid)) is not None)
@@ -286,7 +286,7 @@ class _Search:
                     pool.again[name] = None
 
     def spare(self) -> Iterator[None]:
-        """Let everybody stay without whom all members still fit on the nodes that they have."""
+        """Restore each victim without which all members still fit on their nodes."""
         victims = sorted(self._victims)
         for block in self._reprieved(victims, self._violations(victims, Counter())):
             members = [member for member, _ in self._placed.values()]
@@ -316,7 +316,7 @@ class _Search:
     # ------------------------------------------------------------------ one node
 
     def _candidate(self, member: Member, name: NodeName) -> _Candidate | None:
-        """Who of node *name* leaves for *member*; None if it does not fit there whoever leaves."""
+        """Return the victims on node *name* for *member*; None if it does not fit there even without them."""
         ledger, shape = self._ledger, member.shape
         state = ledger.states[name]
         if not ledger.constraints.admits(shape.asked, state.facts) or not state.cards(shape.dialect):
@@ -348,7 +348,7 @@ class _Search:
         return _Candidate(self._cost(victims, violations, name), tuple(victims), placement)
 
     def _clear(self, name: NodeName) -> None:
-        """Think those away who leave node *name* anyway."""
+        """Release the pods of node *name* that are ending anyway."""
         if name not in self._cleared:
             self._cleared.add(name)
             occupants = self._crowd.occupants
@@ -362,7 +362,7 @@ class _Search:
         return placed_on(ledger, self._policy, member.pod, shape, name)
 
     def _blocks_on(self, name: NodeName) -> list[_Block]:
-        """Who of node *name* may leave, with those who leave only together with them; the most important first."""
+        """Return the blocks with a pod on node *name* that may be evicted, the most important first."""
         blocks: list[_Block] = []
         seen: set[Hashable] = set()
         for uid in self._ledger.holders(name):
@@ -381,7 +381,7 @@ class _Search:
         return occupant.priority < self._priority or (self._reclaim is not None and uid in self._reclaim.paths)
 
     def _allowed(self, blocks: Sequence[_Block], spent: Spent) -> list[_Block]:
-        """Those of *blocks* that may leave, and of queues as many as these may lose; the least important first."""
+        """Return the *blocks* that may be evicted, as many as their queues may lose; the least important first."""
         return [
             block
             for block in reversed(blocks)
@@ -390,13 +390,13 @@ class _Search:
         ]
 
     def _block(self, uid: PodUid, occupant: Occupant) -> _Block | None:
-        """Those who leave with *uid*; None if one of them does not."""
+        """Return the block of *uid*; None if one of its pods may not be evicted."""
         if occupant.block not in self._crowd.blocks:
             pods: Iterable[PodUid] = (uid,)
         elif occupant.block == self._own:
             return None
         else:
-            # Who is on no node any more has left already, and who leaves anyway is no victim.
+            # A pod on no node has left already, and one that is ending anyway is no victim.
             pods = [one for one in self._crowd.blocks[occupant.block] if self._ledger.node_of(one) is not None]
         found: list[tuple[int, int, str, PodUid]] = []
         for one in pods:
@@ -415,7 +415,7 @@ class _Search:
         return _Block(found[0][0], start_s, found[0][2], tuple(one for _, _, _, one in found), told)
 
     def _may_have_room(self, shape: Shape, name: NodeName, blocks: Iterable[_Block]) -> bool:
-        """Whether node *name* has what *shape* takes of it, once all of *blocks* have left."""
+        """Return whether node *name* has the resources for *shape* without *blocks*."""
         state, holders = self._ledger.states[name], self._ledger.holders(name)
         used = dict(state.used)
         for block in blocks:
@@ -436,11 +436,11 @@ class _Search:
     # ------------------------------------------------------------------ what it costs
 
     def _reprieved(self, blocks: Sequence[_Block], broken: Mapping[_Block, int]) -> list[_Block]:
-        """In which order *blocks* are let stay: first those whose leaving breaks a budget, then the most important."""
+        """Return *blocks* in the order of restoring: those that break a budget first, then the most important."""
         return sorted(blocks, key=lambda block: (not broken[block], block))
 
     def _violations(self, blocks: Iterable[_Block], spent: Counter[int]) -> Counter[_Block]:
-        """How many of each of *blocks* break a disruption budget, if they leave in this order; adds to *spent*."""
+        """Return how many pods of each block break a disruption budget, evicted in this order; adds to *spent*."""
         found = Counter[_Block]()
         for block in blocks:
             for budgets in block.budgets:
@@ -449,7 +449,7 @@ class _Search:
         return found
 
     def _budgets_of(self, uid: PodUid, key: str) -> tuple[int, ...]:
-        """Which disruption budgets speak of a pod on a node."""
+        """Return the disruption budgets that cover a pod on a node."""
         seat = self._ledger.topology.seat(uid)
         if seat is None:
             return ()
@@ -469,5 +469,5 @@ class _Search:
 
 
 def speaks_of(budget: DisruptionBudget, labels: Mapping[str, str]) -> bool:
-    """Whether pods with *labels* in its namespace are among those of *budget*."""
+    """Return whether *budget* covers pods with *labels* in its namespace."""
     return budget.selector is not None and all(nodefit.satisfies(labels, one) for one in budget.selector)

@@ -110,7 +110,7 @@ class Shape:
 
 
 class Found(NamedTuple):
-    """The best node, what would be placed there, and how good that is."""
+    """The best node, what would be placed there, and its rank."""
 
     node: NodeName
     placed: Placed[Any]
@@ -209,7 +209,7 @@ def better(
 def ranked(
     ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed[Any], *, tie_ppm: int
 ) -> Rank:
-    """Where the node stands if it takes *placed*, by what it is itself: its cards, resources, labels and taints."""
+    """Return the rank of a node that takes *placed*, by its own cards, resources, labels and taints."""
     rank = policy.rank(placed.score, tie_ppm, state.facts.name)
     more = 0.0
     if policy.others:
@@ -222,7 +222,7 @@ def ranked(
 
 
 def leant(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, rank: Rank) -> Rank:
-    """*rank*, and what other pods make of the node for who prefers some beside it, or is to be spread."""
+    """Return *rank* with what the pod prefers about other pods: those near it, and even spreading."""
     preferred = shape.preferred
     if preferred is None or not preferred.minds_pods:
         return rank

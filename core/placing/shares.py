@@ -50,7 +50,7 @@ class Deserved:
 
 
 def deserved(total: Mapping[str, int], asked: Mapping[str, Mapping[str, int]], tree: QueueTree) -> Deserved:
-    """What of *total*, all that nodes have, each queue deserves; of resources that nodes have and somebody asks.
+    """Return what each queue deserves of *total*, which all nodes have; for resources that nodes have and pods ask.
 
     Args:
         total: by resource.

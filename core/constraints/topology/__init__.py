@@ -1,1 +1,1 @@
-"""Where pods may be by where others are: what they ask (`peers`), who is counted where (`views`, `counting`)."""
+"""Where pods may be because of other pods: what they ask (`peers`), and which pods are where (`counting`, `views`)."""

@@ -1,9 +1,8 @@
-"""Which pods are where, and what that lets others do.
+"""Which pods are on which nodes, and which nodes take further pods because of that.
 
-Pods are counted by node, for each set of pods that a waiting pod's terms name; by domain (all nodes with one value of a
-label) for each such pod in a view of its own. What changes touches only the views that count it, and in these only the
-nodes of its domains. Until the first question nothing is counted but the pods whose own terms keep others off, so that
-a cluster without such terms pays nothing.
+For each set of pods that a waiting pod's terms select, pods are counted by node. A view counts them by domain: all
+nodes with one value of a label. A change touches only the views that count it, and only the nodes of its domains. Until
+the first question, only pods with anti-affinity are counted, so a cluster without such terms has no extra cost.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -19,26 +18,26 @@ from core.counts import add
 from core.model import NO_PEERS, NodeName, Pod, PodUid
 from core.nodefit import NodeFacts
 
-# So many views are kept, and so many nodes all told that stand in one, of which each takes about 100 bytes: 150 MB. A
-# view of who keeps apart has those nodes alone that have such pods, one of who is spread has them all.
+# Limits of views, and of the nodes in all of them, at about 100 bytes for each node: 150 MB. A view of anti-affinity
+# has only the nodes with such pods; a view of topology spread has all nodes.
 _VIEWS_MAX: Final = 4096
 _STANDING_MAX: Final = 1_500_000
-# The same of what pods prefer: 30 MB.
+# The same for preferences: 30 MB.
 _LEANINGS_MAX: Final = 512
 _LEANING_MAX: Final = 300_000
-# For so many sets of labels it is remembered which rules mean them.
+# The number of sets of labels for which matching rules are remembered.
 _KEPT_OFF_MAX: Final = 4096
 
 
 class _Set(NamedTuple):
-    """Pods that are all of *whos*; of those that are being deleted none, if *staying*."""
+    """Pods that match all of *whos*; if *staying*, without those that are being deleted."""
 
     whos: tuple[Who, ...]
     staying: bool
 
 
 class _Alike:
-    """Pods that nobody can tell apart but by their nodes."""
+    """Pods with the same namespace and labels."""
 
     __slots__ = ("by_node", "counters", "deleting", "labels", "namespace")
 
@@ -51,20 +50,20 @@ class _Alike:
 
 
 class Topology:
-    """The pods of one ledger by where they are, and what that lets others do."""
+    """The pods of one ledger by their nodes, and the views of nodes that refuse or prefer pods because of them."""
 
     def __init__(self, *, views_max: int = _VIEWS_MAX) -> None:
         """Begin without pods and nodes; *views_max*: so many views are kept."""
         self._views_max: Final = views_max
         self._seats: Final[dict[PodUid, Seat]] = {}
         self._facts: Final[dict[NodeName, NodeFacts]] = {}
-        # Labels of namespaces by name; None while they are not known.
+        # Labels of namespaces by name; None while they are unknown.
         self._namespaces: Mapping[str, Labels] | None = None
-        # Rules of pods that are there, with where these are; and by namespace who is meant ("": found by labels).
+        # Rules of pods on nodes, and where these pods are; and rules by the namespace that they select ("": by labels).
         self._rules: Final[dict[Rule, Counter]] = {}
         self._rules_in: Final[dict[str, dict[Rule, None]]] = {}
         self._kept_off: Final[dict[tuple[str, int], tuple[Labels, frozenset[Rule]]]] = {}
-        # Made at the first question: pods by namespace, those that are counted, domains by key, and views.
+        # Created at the first question: pods by namespace, counters, domains by key, and views.
         self._alike: dict[str, dict[object, _Alike]] | None = None
         self._counters: Final[dict[_Set, Counter]] = {}
         self._domains: Final[dict[str, dict[str, dict[NodeName, None]]]] = {}
@@ -75,7 +74,7 @@ class Topology:
         self._forgot = False
 
     def fork(self) -> "Topology":
-        """The same pods and nodes, for trying; counted when something is asked."""
+        """Return the same pods and nodes, for trials; they are counted at the first question."""
         twin = Topology()
         twin._seats.update(self._seats)
         twin._facts.update(self._facts)
@@ -91,20 +90,20 @@ class Topology:
     # ------------------------------------------------------------------ what is there
 
     def set_node(self, facts: NodeFacts) -> None:
-        """A node appeared or changed."""
+        """A node was added or changed."""
         before = self._facts.get(facts.name)
         if before is not facts:
             self._facts[facts.name] = facts
             self._place(facts.name, before, facts)
 
     def remove_node(self, name: NodeName) -> None:
-        """A node is gone; its pods count nowhere."""
+        """A node was removed; its pods count in no domain."""
         before = self._facts.pop(name, None)
         if before is not None:
             self._place(name, before, None)
 
     def _place(self, name: NodeName, before: NodeFacts | None, after: NodeFacts | None) -> None:
-        """Let *name* stand in the domains that are its now, and be looked at anew."""
+        """Move *name* to its current domains, and have all views judge it again."""
         for key, by_value in self._domains.items():
             old = before.labels.get(key) if before is not None else None
             new = after.labels.get(key) if after is not None else None
@@ -119,7 +118,7 @@ class Topology:
             self._stale[view] = None
 
     def set_namespaces(self, labels: Mapping[str, Labels] | None) -> None:
-        """The labels of all namespaces; None: they are not known."""
+        """Set the labels of all namespaces; None: they are unknown."""
         if labels == self._namespaces:
             return
         self._namespaces = labels
@@ -128,7 +127,7 @@ class Topology:
             self.forget()
 
     def put(self, pod: Pod, node: NodeName) -> None:
-        """*pod* is on *node*, whether that exists or not."""
+        """*pod* is on *node*, whether or not that exists."""
         apart = rules_of(pod) if pod.peers.anti_affinity else ()
         self.restore(pod.uid, Seat(node, pod.namespace, pod.labels, apart, pod.deleting))
 
@@ -137,11 +136,11 @@ class Topology:
         self.restore(uid, None)
 
     def seat(self, uid: PodUid) -> Seat | None:
-        """Where a pod is, to be restored."""
+        """Return where a pod is, for `restore`."""
         return self._seats.get(uid)
 
     def restore(self, uid: PodUid, seat: Seat | None) -> None:
-        """A pod is where it was when `seat` was asked; None: on no node."""
+        """Put a pod back to where it was when `seat` was called; None: on no node."""
         before = self._seats.get(uid)
         if before == seat:
             return
@@ -196,7 +195,7 @@ class Topology:
     # ------------------------------------------------------------------ asking
 
     def peers_of(self, pod: Pod) -> Peers | None:
-        """All that other pods decide of where *pod* may be, as they are now; None if nothing."""
+        """Return what *pod* requires of other pods, and they of it, now; None if nothing."""
         kept_off = self._rules_against(pod) if self._rules_in else frozenset[Rule]()
         if pod.peers is NO_PEERS or pod.peers == NO_PEERS:
             return Peers(kept_off=kept_off) if kept_off else None
@@ -213,13 +212,13 @@ class Topology:
         )
 
     def is_current(self, pod: Pod, peers: Peers | None) -> bool:
-        """Whether *peers*, which `peers_of` said of *pod*, are still what it says, as far as other pods change it."""
+        """Return whether `peers_of` *pod* is still *peers*, as far as other pods change it."""
         if not self._rules_in:
             return peers is None or not peers.kept_off
         return self._rules_against(pod) == (peers.kept_off if peers is not None else frozenset())
 
     def _rules_against(self, pod: Pod) -> frozenset[Rule]:
-        """The rules of pods that are there which mean *pod*."""
+        """Return the rules of pods on nodes that match *pod*."""
         key = pod.namespace, id(pod.labels)
         known = self._kept_off.get(key)
         if known is not None and known[0] is pod.labels:
@@ -232,18 +231,18 @@ class Topology:
         return found
 
     def view(self, peers: Peers) -> PeersView:
-        """On which nodes a pod with *peers* may not be now; the same object for as long as it is kept up."""
+        """Return the nodes that refuse pods with *peers* now; the same object as long as it is kept up."""
         view = self._views.pop(peers, None)
         if view is None:
             return self._new_view(peers)
-        # The last is the one that was asked last.
+        # The last one is the most recently used.
         self._views[peers] = view
         if view.dirty:
             self._refresh(view)
         return view
 
     def why(self, peers: Peers, name: NodeName) -> tuple[Obstacle, ...]:
-        """Why a pod with *peers* may not be on the node *name*; () if it may."""
+        """Return why node *name* refuses pods with *peers*; () if it does not."""
         facts = self._facts.get(name)
         if facts is None:
             return ()
@@ -251,13 +250,13 @@ class Topology:
         return tuple(dict.fromkeys(part.why(facts) for part in view.parts if name in part.refused))
 
     def refuses_new(self, peers: Peers, labels: Labels) -> bool:
-        """Whether a pod with *peers* might not be on a new node with *labels* and a name of its own."""
+        """Return whether a new node with *labels* and a name of its own might refuse pods with *peers*."""
         return any(part.refuses_new(labels) for part in self.view(peers).parts)
 
     def leaning(self, preferred: Preferred) -> Leaning:
-        """What *preferred* makes of all nodes now; the same object for as long as it is kept up."""
+        """Return how pods with *preferred* rate all nodes now; the same object as long as it is kept up."""
         leaning = self._leanings.pop(preferred, None) or self._new_leaning(preferred)
-        # The last is the one that was asked last.
+        # The last one is the most recently used.
         self._leanings[preferred] = leaning
         if leaning.dirty:
             self._stale.pop(leaning, None)
@@ -265,7 +264,7 @@ class Topology:
         return leaning
 
     def freed(self) -> Set[Peers] | None:
-        """For whom a node has come free by what other pods do, since this was last asked; None: perhaps for all."""
+        """Return the peers for which a node has opened since the last call; None: perhaps for all."""
         if self._forgot:
             self._forgot = False
             return None
@@ -281,7 +280,7 @@ class Topology:
         return found
 
     def forget(self) -> None:
-        """Forget all that was counted: it is counted anew when something is asked."""
+        """Forget all counts; they are computed again at the next question."""
         self._alike = None
         self._forgot = self._forgot or bool(self._views)
         self._kept_off.clear()
@@ -334,7 +333,7 @@ class Topology:
         return leaning
 
     def _drop(self, view: PeersView | Leaning) -> None:
-        """Keep *view* up no more, nor what nothing else counts."""
+        """Stop keeping *view* up, and all counters that nothing else uses."""
         self._stale.pop(view, None)
         if isinstance(view, PeersView):
             self._moved.pop(view, None)
@@ -412,7 +411,7 @@ class Topology:
         return all(self._is(alike.namespace, alike.labels, who) for who in some.whos)
 
     def _is(self, namespace: str, labels: Labels, who: Who) -> bool:
-        """Whether a pod of *namespace* with *labels* is one of *who*."""
+        """Return whether a pod of *namespace* with *labels* is one of *who*."""
         return self._is_in(namespace, who) and meets(labels, who.selector)
 
     def _is_in(self, namespace: str, who: Who) -> bool:

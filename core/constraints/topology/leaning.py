@@ -1,4 +1,4 @@
-"""How good nodes are for one `Preferred`, as far as other pods decide it, kept up by what changes."""
+"""How good nodes are for one `Preferred` because of other pods, kept up by what changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -12,44 +12,44 @@ from core.model import NodeName
 from core.nodefit import NodeFacts
 from core.settings import NodeWeights
 
-# What a pod gets of a node that all of one kind of preference speaks for.
+# The points of a node that meets all preferences of one kind.
 FULL: Final = 100.0
-# A node without the label by which pods are spread comes after all that have it.
+# A node without the label of a spread constraint comes after all nodes with it.
 _NOWHERE: Final = 1_000_000.0
-# Of so many changed nodes it is told which they were.
+# The number of changed nodes that are logged individually.
 _LOG_MAX: Final = 1 << 14
 
 Domains = Mapping[str, Mapping[str, Mapping[NodeName, None]]]
 
 
 class _Beside(ByPresence):
-    """Whether somebody of some pods is in the node's domain."""
+    """Whether the node's domain has such a pod."""
 
     def holds(self, labels: Labels) -> bool:
-        """Whether somebody is."""
+        """Return whether it does."""
         (key,) = self.keys
         return key in labels and (key, labels[key]) in self.by_domain
 
 
 class _Crowd(Spreading):
-    """How many of some pods are in the node's domain, of as many as make the skew that is to be kept to."""
+    """How many such pods the node's domain has, in multiples of `maxSkew`."""
 
     def changed(self) -> Iterable[Domain]:
         return self.changed_domains()
 
     def skew(self, labels: Labels) -> float:
-        """The pods of the node's domain, by the skew."""
+        """Return the pods of the node's domain divided by `maxSkew`."""
         value = labels.get(self.asked.key)
         return _NOWHERE if value is None else self.pods(value) / max(self.asked.max_skew, 1)
 
 
 class Leaning(Follower):
-    """What one `Preferred` makes of all nodes; log: those that have come to be better or worse."""
+    """How pods with one `Preferred` rate all nodes; log: nodes that became better or worse."""
 
     __slots__ = ("_near", "_spread", "_total", "log", "parts")
 
     def __init__(self, preferred: Preferred, counter_of: Callable[[Who, bool], Counter]) -> None:
-        """Begin with nothing; *counter_of*: counts pods, if True without those that are being deleted."""
+        """Begin empty; *counter_of*: counts pods; if True, without those that are being deleted."""
         super().__init__()
         self._near: Final = [(one.weight, _Beside(counter_of(one.who, False), (one.key,))) for one in preferred.near]
         keys = tuple(dict.fromkeys([one.key for one in preferred.spread]))
@@ -61,11 +61,11 @@ class Leaning(Follower):
 
     @property
     def standing(self) -> int:
-        """How many nodes stand in it, once for each of its parts."""
+        """The number of nodes in all of its parts."""
         return sum([part.standing for part in self.parts])
 
     def refresh(self, facts: Mapping[NodeName, NodeFacts], domains: Domains) -> None:
-        """Take in what changed on the nodes that are dirty."""
+        """Apply the changes on dirty nodes."""
         dirty, self.dirty = self.dirty, {}
         changed = dict(dirty)
         for part in self.parts:
@@ -76,9 +76,10 @@ class Leaning(Follower):
         self.log.extend(changed)
 
     def points(self, weights: NodeWeights, labels: Labels) -> float:
-        """How good a node with *labels* is: of affinity to pods the part of the weights that speaks for it, of 100.
+        """Return how good a node with *labels* is.
 
-        From that 100 is taken for each `maxSkew` of pods in its domain.
+        That is 100 times the fraction of the weights of affinity that it meets, less 100 for each `maxSkew` of pods in
+        its domain.
         """
         found = 0.0
         if self._near:

@@ -1,7 +1,7 @@
-"""What a pod asks of the pods around it: required inter-pod affinity and anti-affinity, and topology spread.
+"""What a pod requires of other pods: inter-pod affinity and anti-affinity, and topology spread.
 
-Values only; `counting` knows which pods there are. Source: Kubernetes documentation, "Assigning Pods to Nodes" and "Pod
-Topology Spread Constraints".
+Values only; `counting` knows which pods exist. Source: Kubernetes documentation, "Assigning Pods to Nodes" and "Pod
+Topology Spread Constraints"; kube-scheduler's plugins InterPodAffinity and PodTopologySpread.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,10 +16,10 @@ Labels = Mapping[str, str]
 
 
 class Who(NamedTuple):
-    """Some pods: those of some namespaces that meet a selector; None meets nothing.
+    """Pods of some namespaces that match a selector; None matches nothing.
 
-    namespace_selector: what labels of further namespaces meet; None: no others. in_doubt: whether those are among them
-    of which the labels are not known.
+    namespace_selector: selects further namespaces by their labels; None: none. in_doubt: whether it selects namespaces
+    with unknown labels.
     """
 
     namespaces: frozenset[str]
@@ -29,16 +29,16 @@ class Who(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Pods that are not to be in one domain with another; domains are by the label *key* of nodes."""
+    """Pods that must not share a domain with another pod; a domain is all nodes with one value of the label *key*."""
 
     who: Who
     key: str
 
 
 class Evenly(NamedTuple):
-    """One spread constraint: how many more of *who* a domain may have than the one with fewest.
+    """One spread constraint: how many more pods of *who* a domain may have than the domain with the fewest.
 
-    counts_itself: the pod that asks is one of *who*.
+    counts_itself: the pod itself is one of *who*.
     """
 
     who: Who
@@ -51,11 +51,11 @@ class Evenly(NamedTuple):
 
 
 class Peers:
-    """All that other pods decide of where a pod may be; equal ones share their views. The hash is made once.
+    """What a pod requires of other pods, and they of it; equal values share a view. The hash is computed once.
 
-    near: of whom one at least is to be in its domains by each of *near_keys*; near_itself: the pod is one of them, and
-    may be the first. apart: its own rules. kept_off: rules of pods that are there, which it is meant by. constraints:
-    what of the pod spread constraints look at.
+    near: at least one such pod must be in the node's domain by each of *near_keys*; near_itself: the pod is one of
+    them, and may be the first. apart: its own anti-affinity. kept_off: anti-affinity of pods on nodes that matches it.
+    constraints: the pod's part that its spread constraints consider.
     """
 
     __slots__ = ("_hash", "apart", "constraints", "kept_off", "near", "near_itself", "near_keys", "spread")
@@ -82,12 +82,12 @@ class Peers:
 
     @property
     def spread_keys(self) -> tuple[str, ...]:
-        """The labels that a node is to have for the spread constraints to count it."""
+        """The labels that a node must have to be counted by the spread constraints."""
         return tuple(dict.fromkeys([one.key for one in self.spread]))
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All labels by which domains are asked about, some perhaps twice."""
+        """All labels that define domains, perhaps with repetitions."""
         return (*self.near_keys, *[rule.key for rule in (*self.apart, *self.kept_off)], *self.spread_keys)
 
     @property
@@ -110,7 +110,7 @@ class Peers:
 
 
 class Seat(NamedTuple):
-    """One pod on a node, as far as others ask about it. apart: its own rules."""
+    """One pod on a node, as far as other pods ask about it. apart: its own anti-affinity."""
 
     node: NodeName
     namespace: str
@@ -120,12 +120,12 @@ class Seat(NamedTuple):
 
 
 def rules_of(pod: Pod) -> tuple[Rule, ...]:
-    """What *pod* itself forbids: by which label of nodes, and whom."""
+    """Return the required anti-affinity of *pod*."""
     return tuple([Rule(who_of(term, pod, in_doubt=True), term.topology_key) for term in pod.peers.anti_affinity])
 
 
 def who_of(term: PeerTerm, pod: Pod, *, in_doubt: bool) -> Who:
-    """Whom *term* of *pod* means; *in_doubt*: as `Who` has it."""
+    """Return the pods that *term* of *pod* selects; *in_doubt*: as for `Who`."""
     values = tuple([(k, pod.labels[k]) for k in (*term.label_keys, *term.other_label_keys) if k in pod.labels])
     return _meant(
         term, "" if term.namespaces or term.namespace_selector is not None else pod.namespace, values, in_doubt
@@ -138,7 +138,7 @@ def _meant(term: PeerTerm, namespace: str, values: tuple[tuple[str, str], ...], 
     selector = term.selector
     if selector is not None:
         told, labels = {requirement.key for requirement in selector}, dict(values)
-        # The API server adds these by itself where it knows them.
+        # An API server that knows these fields has added them itself.
         for keys, operator in ((term.label_keys, "In"), (term.other_label_keys, "NotIn")):
             for key in keys:
                 if key in labels and key not in told:
@@ -149,11 +149,11 @@ def _meant(term: PeerTerm, namespace: str, values: tuple[tuple[str, str], ...], 
 
 
 def evenly(pod: Pod, constraints: Iterable[Spread]) -> Iterator[Evenly]:
-    """The spread *constraints* of *pod*."""
+    """Yield the spread *constraints* of *pod*."""
     for one in constraints:
         more = [Requirement(key=k, operator="In", values=(pod.labels[k],)) for k in one.label_keys if k in pod.labels]
         selector = None if one.selector is None else tuple(dict.fromkeys((*one.selector, *more)))
-        # An empty selector means nobody to kube-scheduler, in spread constraints alone (plugins/podtopologyspread).
+        # To kube-scheduler, an empty selector matches no pod, in spread constraints only (plugins/podtopologyspread).
         who = Who(frozenset((pod.namespace,)), selector or None)
         yield Evenly(
             who=who,
@@ -167,5 +167,5 @@ def evenly(pod: Pod, constraints: Iterable[Spread]) -> Iterator[Evenly]:
 
 
 def meets(labels: Labels, selector: tuple[Requirement, ...] | None) -> bool:
-    """Whether *labels* meet *selector*; None meets nothing."""
+    """Return whether *labels* match *selector*; None matches nothing."""
     return selector is not None and all(nodefit.satisfies(labels, requirement) for requirement in selector)

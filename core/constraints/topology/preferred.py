@@ -1,6 +1,6 @@
-"""What a pod would rather have of its node: preferred affinity to nodes and pods, and spread with ScheduleAnyway.
+"""What a pod prefers: preferred affinity to nodes and pods, and topology spread with ScheduleAnyway.
 
-Values only; `leaning` knows what of it holds where. Source: Kubernetes documentation, "Assigning Pods to Nodes" and
+Values only; `leaning` rates nodes by them. Source: Kubernetes documentation, "Assigning Pods to Nodes" and
 "Pod Topology Spread Constraints"; API reference, PreferredSchedulingTerm, WeightedPodAffinityTerm.
 """
 
@@ -12,7 +12,7 @@ from core.settings import NodeWeights
 
 
 class Near(NamedTuple):
-    """Whom a pod would have in its domain by *key*; rather not, where the weight is negative."""
+    """The pods that a pod prefers in its domain by *key*; with a negative weight, those that it avoids."""
 
     weight: int
     who: Who
@@ -20,9 +20,9 @@ class Near(NamedTuple):
 
 
 class Preferred:
-    """All that one pod prefers, of what has a weight; equal ones share what is counted. The hash is made once.
+    """All preferences of one pod that have a weight; equal values share their counts. The hash is computed once.
 
-    nodes: weight and what a node is to meet. constraints: what of the pod spread constraints look at.
+    nodes: weights, and what a node must meet. constraints: the pod's part that its spread constraints consider.
     """
 
     __slots__ = ("_hash", "constraints", "near", "nodes", "spread")
@@ -43,12 +43,12 @@ class Preferred:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All labels by which domains are asked about, some perhaps twice."""
+        """All labels that define domains, perhaps with repetitions."""
         return (*[one.key for one in self.near], *[one.key for one in self.spread])
 
     @property
     def minds_pods(self) -> bool:
-        """Whether other pods decide how good a node is."""
+        """Whether the rating of a node depends on other pods."""
         return bool(self.near or self.spread)
 
     def __hash__(self) -> int:
@@ -66,7 +66,7 @@ class Preferred:
 
 
 def preferred_of(pod: Pod, weights: NodeWeights) -> Preferred | None:
-    """What *pod* prefers, as far as *weights* let it count; None if nothing."""
+    """Return the preferences of *pod* that have *weights*; None if there are none."""
     wishes = pod.wishes
     if wishes is NO_WISHES or wishes == NO_WISHES:
         return None

@@ -1,4 +1,4 @@
-"""What one `Peers` asks of all nodes, kept up by what changes.
+"""The verdicts of one `Peers` on all nodes, kept up by what changes.
 
 Verdicts are by domain: all nodes with one value of a label.
 """
@@ -20,7 +20,7 @@ Domain = tuple[str, str]
 
 
 class Counter:
-    """How many pods are on which node, and who follows that."""
+    """How many pods are on each node, and what follows that."""
 
     __slots__ = ("by_node", "views")
 
@@ -30,7 +30,7 @@ class Counter:
 
 
 class _Counted:
-    """What the parts of a view have in common: whom they count, and which nodes they refuse."""
+    """The common part of all parts of a view: the pods that they count, and the nodes that they refuse."""
 
     def __init__(self, counter: Counter) -> None:
         self.counter: Final = counter
@@ -38,12 +38,12 @@ class _Counted:
 
     @property
     def standing(self) -> int:
-        """How many nodes it keeps something of."""
+        """For how many nodes it keeps something."""
         return len(self.counter.by_node) + len(self.refused)
 
 
 class ByPresence(_Counted):
-    """What asks only whether anybody is in a domain; domains by each of *keys*."""
+    """Asks only whether a domain has any such pod; domains by each of *keys*."""
 
     def __init__(self, counter: Counter, keys: tuple[str, ...]) -> None:
         super().__init__(counter)
@@ -53,7 +53,7 @@ class ByPresence(_Counted):
         self._changed: set[Domain] = set()
 
     def take(self, name: NodeName, facts: NodeFacts | None) -> None:
-        """Count what is on a node as it is now; None: it is gone."""
+        """Count the pods of a node as it is now; None: it is gone."""
         domains, count = self._held.pop(name, ((), 0))
         for domain in domains:
             self._add(domain, -count)
@@ -71,13 +71,13 @@ class ByPresence(_Counted):
             self._changed.add(domain)
 
     def changed(self) -> Iterable[Domain] | None:
-        """The domains in which there is somebody now and was not, or the reverse, since this was last asked."""
+        """Return the domains that got their first such pod, or lost the last, since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
 
 class _Apart(ByPresence):
-    """Nobody of some pods may be in the node's domain; *of_others*: it is they who ask for that."""
+    """The node's domain must have no such pod; *of_others*: those pods ask for that."""
 
     def __init__(self, counter: Counter, key: str, *, of_others: bool) -> None:
         super().__init__(counter, (key,))
@@ -97,7 +97,7 @@ class _Apart(ByPresence):
 
 
 class _Near(ByPresence):
-    """Somebody of some pods is to be in each of the node's domains; *itself*: the pod that asks may be the first."""
+    """Each of the node's domains must have such a pod; *itself*: the pod itself may be the first."""
 
     def __init__(self, counter: Counter, keys: tuple[str, ...], *, itself: bool) -> None:
         super().__init__(counter, keys)
@@ -130,9 +130,9 @@ class _Near(ByPresence):
 
 
 class Spreading(_Counted):
-    """No domain may have more of some pods than the one with fewest, by more than so many.
+    """A domain may have only so many such pods more than the domain with the fewest.
 
-    Only nodes that have the labels of all constraints of the pod count, and its affinity and taints if it says so.
+    Only nodes with the labels of all constraints of the pod count, and affinity and taints if it says so.
     """
 
     def __init__(self, counter: Counter, asked: Evenly, keys: tuple[str, ...], constraints: NodeConstraints) -> None:
@@ -140,7 +140,7 @@ class Spreading(_Counted):
         self.asked: Final = asked
         self._keys: Final = keys
         self._constraints: Final = constraints
-        # By domain, how many nodes it has and how many pods are there; and how many domains have so many pods.
+        # The nodes and pods of each domain; and for each number of pods, how many domains have it.
         self._nodes: Final[dict[str, int]] = {}
         self._pods: Final[dict[str, int]] = {}
         self._levels: Final[dict[int, int]] = {}
@@ -150,11 +150,11 @@ class Spreading(_Counted):
 
     @property
     def standing(self) -> int:
-        """All nodes that count, and those refused."""
+        """The nodes that count, and those refused."""
         return len(self._held) + len(self.refused)
 
     def take(self, name: NodeName, facts: NodeFacts | None) -> None:
-        """Count what is on a node as it is now; None: it is gone."""
+        """Count the pods of a node as it is now; None: it is gone."""
         before = self._held.get(name)
         after = None
         if facts is not None and self._counts(facts):
@@ -192,11 +192,11 @@ class Spreading(_Counted):
         self._changed.add((self.asked.key, value))
 
     def pods(self, value: str) -> int:
-        """How many of them are in the domain *value*."""
+        """Return the number of such pods in the domain *value*."""
         return self._pods.get(value, 0)
 
     def changed_domains(self) -> Iterable[Domain]:
-        """The domains in which they have become more or fewer since this was last asked."""
+        """Return the domains whose number of such pods changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -204,20 +204,20 @@ class Spreading(_Counted):
         return 0 if len(self._nodes) < self.asked.min_domains else min(self._levels, default=0)
 
     def changed(self) -> Iterable[Domain] | None:
-        """The domains of which the verdict may have changed since this was last asked; None: any."""
+        """Return the domains whose verdict may have changed since the last call; None: all."""
         changed = self.changed_domains()
         known, self._least = self._least, self._fewest()
         return changed if known == self._least else None
 
     def refuses(self, facts: NodeFacts) -> bool:
-        """Whether it refuses a node."""
+        """Return whether it refuses a node."""
         value = facts.labels.get(self.asked.key)
         if value is None:
             return True
         return self._pods.get(value, 0) + self.asked.counts_itself - self._least > self.asked.max_skew
 
     def refuses_new(self, labels: Labels) -> bool:
-        """Whether it would refuse a new node with such labels and a name of its own."""
+        """Return whether it would refuse a new node with such labels and a name of its own."""
         value = labels.get(self.asked.key)
         if value is None:
             return self.asked.key != _HOSTNAME or self.asked.counts_itself > self.asked.max_skew
@@ -225,7 +225,7 @@ class Spreading(_Counted):
         return self._pods.get(value, 0) + self.asked.counts_itself - least > self.asked.max_skew
 
     def why(self, facts: NodeFacts) -> Obstacle:
-        """Why it refuses a node."""
+        """Return why it refuses a node."""
         value = facts.labels.get(self.asked.key)
         if value is None:
             return _no_label("topology spread", self.asked.key)
@@ -234,10 +234,9 @@ class Spreading(_Counted):
         return Obstacle(f"topology spread by {self.asked.key}", until)
 
 
-# One thing that is asked of nodes, as a view keeps it up. `take`: count what is on a node as it is now (None: it is
-# gone). `changed`: the domains of which the verdict may have changed since this was last asked; None: any. `refuses`:
-# whether it refuses a node, and `why`. `refuses_new`: whether it would refuse a new node with such labels and a name of
-# its own.
+# One term of a view. `take`: count the pods of a node as it is now (None: it is gone). `changed`: the domains whose
+# verdict may have changed since the last call; None: all. `refuses`: whether it refuses a node, and `why`.
+# `refuses_new`: whether it would refuse a new node with such labels and a name of its own.
 Part = _Apart | _Near | Spreading
 
 
@@ -252,17 +251,17 @@ class PeersView(View):
 
     @property
     def standing(self) -> int:
-        """How many nodes stand in it, once for each of its parts."""
+        """The number of nodes in all of its parts."""
         return sum([part.standing for part in self.parts])
 
 
 def parts_of(
     peers: Peers, all_of: Callable[[tuple[Who, ...], bool], Counter], ruled_by: Callable[[Rule], Counter]
 ) -> tuple[Part, ...]:
-    """What *peers* ask, one part for each term.
+    """Return one part for each term of *peers*.
 
-    all_of: counts the pods that are all of some, if True without those that are being deleted. ruled_by: counts those
-    that have a rule.
+    all_of: counts the pods that match all terms; if True, without those that are being deleted. ruled_by: counts the
+    pods with a rule.
     """
     parts: list[Part] = []
     if peers.near:
