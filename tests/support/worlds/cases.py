@@ -14,8 +14,8 @@ _PROCESS: Final = "integration/test_controller_process"
 _TRANSPORT: Final = "integration/test_kube_transport"
 _WATCHES: Final = "integration/test_kube_watches"
 _REFLECTOR: Final = "unit/kube/test_reflector"
-_OUTCOMES: Final = "unit/controller/test_owner_outcomes"
-_PLACING: Final = "unit/controller/test_owner_placing"
+_OUTCOMES: Final = "unit/controller/test_outcomes"
+_PLACING: Final = "unit/controller/test_placing"
 _CHANGE: Final = "unit/controller/test_cards_change"
 _QUEUE: Final = "unit/controller/test_queue_cases"
 _LEASE: Final = "unit/kube/test_lease"
@@ -224,8 +224,8 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
         "unit/controller/test_heartbeats::other_changes_of_the_node_do_not_make_the_handshake_young",
     ),
     42: (
-        "unit/controller/deciding/test_locks::42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen",
-        "unit/controller/deciding/test_locks::42_how_long_a_lock_was_seen_is_by_our_clock_whatever_the_wall_clock_does",
+        "unit/controller/deciding/test_bind::42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen",
+        "unit/controller/deciding/test_bind::42_how_long_a_lock_was_seen_is_by_our_clock_whatever_the_wall_clock_does",
         "integration/test_locks_and_rights::a_lock_of_which_the_answer_was_lost_is_known_as_ours_and_locks_nobody_out",
     ),
     43: ("integration/test_crowd::of_pods_that_race_for_cards_exactly_as_many_get_one_as_there_are",),
