@@ -321,7 +321,7 @@ class Cycle:
                 cluster.hold(entry, wait)
             self._cluster.gangs.lacks(found, wait, now_s)
             return
-        shared = cluster.ledger.volumes.only_one_may_use([one.pod for one in found.waiting])
+        shared = cluster.ledger.constraints.together([one.pod for one in found.waiting])
         if shared is not None:
             for entry in found.waiting:
                 cluster.hold(entry, shared)

@@ -4,7 +4,7 @@ A constraint is a record of functions. `core.constraints.every` lists all of the
 docs/maintainers/adding-a-constraint.md. The names are those of kube-scheduler's plugins: filter, score, reserve.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -116,6 +116,7 @@ class Constraint:
         release: (held, asked) -> held, without that pod; nothing or an empty value if no pod is left.
         tracker: pods on nodes, for a constraint that reads `Reads.PODS`; it then reserves and releases.
         woken_by: (pod) -> (kind, name) of objects besides nodes and pods; once one changes, the pod is read again.
+        together: (pods) -> why they cannot be placed together, whatever is free; None if they can.
     """
 
     name: str
@@ -128,3 +129,4 @@ class Constraint:
     release: Callable[[Any, Any], Any] | None = None
     tracker: PodTracker | None = None
     woken_by: Callable[[Pod], Iterable[tuple[str, str]]] | None = None
+    together: Callable[[Sequence[Pod]], Wait | None] | None = None

@@ -1,6 +1,6 @@
 """All constraints of a ledger: `every` lists them, `Constraints` asks those that concern a pod."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from core.constraints.constraint import Asked, Constraint, Obstacle, Reads, Signatures
@@ -59,6 +59,7 @@ class Constraints:
         self._put: Final = [tracker.put for _, tracker in self._trackers]
         self._drop: Final = [tracker.drop for _, tracker in self._trackers]
         self._current: Final = [(name, tracker.is_current) for name, tracker in self._trackers]
+        self._together: Final = [one.together for one in found if one.together is not None]
         self._woken_by: Final = [one.woken_by for one in found if one.woken_by is not None]
 
     def asked_by(self, pod: Pod) -> Asked | Wait:
@@ -92,6 +93,11 @@ class Constraints:
         """Return (kind, name) of objects besides nodes and pods; once one changes, *pod* must be read again."""
         return [found for one in self._woken_by for found in one(pod)]
 
+    def together(self, pods: Sequence[Pod]) -> Wait | None:
+        """Return why *pods* cannot be placed together, whatever is free; None if they can."""
+        waits = (one(pods) for one in self._together)
+        return next((wait for wait in waits if wait is not None), None)
+
     # ------------------------------------------------------------------ one node
 
     def admits(self, asked: Asked, facts: NodeFacts) -> bool:
@@ -109,7 +115,7 @@ class Constraints:
         return True
 
     def score(self, asked: Asked, facts: NodeFacts, weights: NodeWeights) -> float:
-        """Return how much better the node is by its labels and taints; it never depends on its pods."""
+        """Return how much such pods avoid the node by its labels and taints; never above 0."""
         found = 0.0
         for name, one in asked.node:
             if name in self._scores:

@@ -25,8 +25,9 @@ from core.waiting import Cause, Wait
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _NAME: Final = "metadata.name"
 
-# So many views are kept.
+# Limits of views, and of the refused nodes in all of them.
 _VIEWS_MAX: Final = 4096
+_STANDING_MAX: Final = 500_000
 _NO_ZONE: Final = tuple([Requirement(key=key, operator="DoesNotExist") for key in names.ZONES])
 
 
@@ -402,15 +403,17 @@ class Volumes:
         """Return the nodes that refuse pods with *uses* now; the same object as long as it is kept up."""
         view = self._views.pop(uses, None)
         if view is None:
-            while len(self._views) >= _VIEWS_MAX:
+            standing = sum([len(one.refused) for one in self._views.values()])
+            while self._views and (len(self._views) >= _VIEWS_MAX or standing > _STANDING_MAX):
                 oldest = self._views.pop(next(iter(self._views)))
+                standing -= len(oldest.refused)
                 self._stale.pop(oldest, None)
                 self._moved.pop(oldest, None)
             view = _UsesView(uses)
             view.dirty = dict(self._nodes)
             self._refresh(view)
             view.forget_changes()
-        # The last is the one that was asked last.
+        # The last one is the most recently used.
         self._views[uses] = view
         if view.dirty:
             self._refresh(view)
@@ -573,6 +576,7 @@ def uses_of_volumes(volumes: Volumes) -> Constraint:
         filter=lambda uses, facts, held: facts.name not in volumes.view(uses).blocked,
         explain=lambda uses, facts, held: islice(volumes.obstacles(uses, facts.name), 1),
         tracker=volumes,
+        together=volumes.only_one_may_use,
     )
 
 
