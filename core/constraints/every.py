@@ -189,7 +189,7 @@ class Constraints:
         return any(self._tracker_of[name].refuses_new(one, labels) for name, one in asked.pods)
 
     def freed(self) -> Freed:
-        """Return for whom a node has opened by what other pods do, since the last call."""
+        """Return the signatures for which a node has opened because of other pods, since the last call."""
         found: dict[str, Set[Hashable] | None] = {}
         for name, tracker in self._trackers:
             freed = tracker.freed()

@@ -21,8 +21,8 @@ class Follower:
 class View(Follower):
     """The nodes that refuse pods with one signature, each with the number of its reasons.
 
-    opened, shut: nodes that accept such pods again, or no longer, since somebody last asked. log: the same, for readers
-    that each remember how far they have read.
+    opened, shut: nodes that accept such pods again, or no longer, since the last `forget_changes`. log: the same, for
+    readers that each remember how far they have read.
     """
 
     __slots__ = ("blocked", "log", "opened", "shut")

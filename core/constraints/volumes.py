@@ -1,4 +1,4 @@
-"""Where pods may be because of their volumes: the storage that they need (`core.constraints.storage`), and who uses it.
+"""Where pods may be because of their volumes: what storage they need (`core.constraints.storage`), and its other users.
 
 `needs` decides whether a pod's claims allow its placement, and on which nodes by their labels. `obstacles` judges, for
 each node, what depends on the node's other pods (`Uses`). A cluster whose pods have no claims has no extra cost.

@@ -38,7 +38,7 @@ class Bounds:
 
     @property
     def leaves_open(self) -> bool:
-        """Whether there may be rows of which nothing bounds the score."""
+        """Whether there may be rows without a bound of their score."""
         return self._policy.tables is not None or (self._width > 1 and self._columns.kind_of_card is not None)
 
     def of(self, rows: Some) -> Floats:

@@ -109,7 +109,7 @@ class Candidates:
         self.rooms = Rooms(self._ledger, self._policy)
         self._rows = Rows(states)
         self._facts: dict[NodeName, NodeFacts] = {name: state.facts for name, state in states.items()}
-        # The nodes that changed; and those of which labels, taints, conditions or resources changed.
+        # The nodes that changed; and the nodes whose labels, taints, conditions or resources did.
         self._changed = ChangeLog(_LOG_MAX)
         self._changed_facts = ChangeLog(_LOG_MAX)
         self._columns: dict[DialectName | None, Columns] = {}
@@ -266,7 +266,7 @@ class Candidates:
         return int(equal[memory.columns.seats.take(equal).argmin()])
 
     def _judge_unbounded(self, memory: _Memory, sought: Floats, judged_max: float) -> None:
-        """Judge the nodes of which nothing bounds how good they are, until *judged_max* are judged."""
+        """Judge the nodes without a bound, until *judged_max* are judged."""
         for row in (sought == -REFUSED).nonzero()[0].tolist():
             if self.judged >= judged_max:
                 return
@@ -391,7 +391,7 @@ class Candidates:
             del self._masks[memory.shape.asked.node]
 
     def _refresh(self, memory: _Memory) -> None:
-        """Bound the rows anew that changed since *memory* was read."""
+        """Compute the bounds of the rows that changed since *memory* was read."""
         memory.columns.catch_up()
         memory.mask.catch_up()
         log, capacity = self._rows.log, self._rows.capacity
@@ -408,7 +408,7 @@ class Candidates:
         memory.numbers[rows] = numbers
 
     def _leant(self, memory: _Memory, rows: Numbers | None) -> Numbers | None:
-        """*rows*, and those of which other pods made something else since; None: any."""
+        """Return *rows* and the rows that other pods have made better or worse since; None: all."""
         preferred, before = memory.shape.preferred, memory.leaning
         if preferred is None or before is None:
             return rows

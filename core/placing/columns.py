@@ -58,13 +58,13 @@ class Columns:
     """What is free on all nodes in one dialect, a row per node: see `core.port.cards.NodeRoom`.
 
     Attributes:
-        behind: the nodes that are to be read.
-        kind: by row the number of the node's kind of cards (the narrower if it has two).
-        idle: by row the number of how many of its cards are idle.
-        cells: by row what is free of each of *width* cards, then what each can spare; `NO_CARD` where there is none.
-        kind_of_card: by row and card the number of its kind, where there are nodes with cards of several, however
-            narrow; mixed: the rows of which it is the wider kind that differs.
-        seats: what settles equal scores, the smallest first: the tie, then the place among the names.
+        behind: the nodes to read.
+        kind: by row, the number of the node's kind of cards (the narrower if it has two).
+        idle: by row, the number of its count of idle cards.
+        cells: by row, what is free of each of *width* cards, then what each can spare; `NO_CARD` without a card.
+        kind_of_card: by row and card, the number of its kind, if there are nodes with several kinds; mixed: the rows
+            whose wider kinds differ.
+        seats: what orders equal scores, the smallest first: the tie, then the place among the names.
         kinds, idles: by number.
     """
 
@@ -151,7 +151,7 @@ class Columns:
             self._tell_apart(row, kinds + [number] * len(none), room)
 
     def _tell_apart(self, row: int, kinds: list[int], room: NodeRoom) -> None:
-        """Note the kind of each card of a node, of which there are several, or were on some node."""
+        """Record the kind of each card of a node, because some node has cards of several kinds."""
         if self.kind_of_card is None:
             self.kind_of_card = np.repeat(self.kind[:, None], self.width, 1)
         self.kind_of_card[row] = kinds

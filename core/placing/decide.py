@@ -1,6 +1,6 @@
-"""One pod, one answer: what it asks as a shape, and where it goes now.
+"""One pod: what it asks, as a shape, and where it goes now.
 
-Deciding reads; the caller reserves what it accepts (`Ledger.reserve`), with no pause between the two.
+Deciding only reads. The caller reserves what it accepts (`Ledger.reserve`), without a pause between the two.
 """
 
 from collections.abc import Generator, Set
@@ -141,7 +141,7 @@ def decide(
 
 
 def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Placement | None:
-    """The same answer by looking at every node; for a fork, of which nothing is kept by row."""
+    """Return the same answer by looking at every node; for a fork, which has no columns."""
     shape = shape.beside(ledger.constraints.pods_of(pod))
     for wished in (*preferred_shapes(ledger, shape), shape):
         found = scan(ledger, policy, wished, liking=liking_of(pod, ledger))
@@ -153,9 +153,9 @@ def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Pl
 def look_around(
     ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape, passed_over: Set[NodeName] = frozenset()
 ) -> Generator[None, None, Placement | None]:
-    """The same answer node by node, as all nodes are now; between them anything may happen.
+    """Return the same answer, and yield after each node; other work may run meanwhile.
 
-    For questions from outside: nothing is ordered, and nothing remembered.
+    For questions from outside: nothing is kept.
     """
     preferences = (*preferred_shapes(ledger, shape), shape)
     liking = liking_of(pod, ledger)
@@ -169,7 +169,7 @@ def look_around(
 
 
 def shapes_by_way(ledger: Ledger, shape: Shape) -> dict[str, Shape]:
-    """*shape* held to each way in which it could be served, by the way's word; empty where there is no choice."""
+    """Return *shape* restricted to each way in which it could be served, by the way's name; empty without a choice."""
     choosing = ledger.catalog.choosing.get(shape.dialect) if shape.dialect is not None else None
     if choosing is None:
         return {}

@@ -82,7 +82,7 @@ class HyperNodes:
     """
 
     def __init__(self, hyper_nodes: Iterable[HyperNode], before: "HyperNodes | None" = None) -> None:
-        """Take up *hyper_nodes*; *before*: those of which many are the same, and what their patterns matched."""
+        """Read *hyper_nodes*; *before*: the former ones, mostly the same, with the matches of their patterns."""
         self._all: Final = {one.name: one for one in hyper_nodes}
         self._tiers: Final[dict[int, set[str]]] = {}
         self._named: Final[dict[str, list[str]]] = {}

@@ -1,8 +1,8 @@
 """All members of a unit at once, or none of them: decided inside a trial of the ledger.
 
-A pod by itself is a unit of one. Members that are on a node already count; those that are wanted beyond the minimum are
-placed as far as they fit, and members of a subgroup only as a whole. Where members differ, it may depend on who goes
-first whether all fit: some orders are tried before a unit is refused.
+A pod by itself is a unit of one. Members that are on a node already count. Members beyond the minimum are placed as far
+as they fit, and members of a subgroup only as a whole. If members differ, it may depend on their order whether all fit;
+several orders are tried before a unit is refused.
 """
 
 from collections import Counter
@@ -202,7 +202,7 @@ Block = Sequence[Member]
 
 
 def fill(tally: Tally, order: Sequence[Member], put: Callable[[Block], bool], *, full: bool = False) -> bool:
-    """Place the minimum of each part, then that of all, then who else fits; False if a minimum is not reached.
+    """Place the minimum of each part, then that of all, then all others that fit; False if a minimum is not reached.
 
     *put* places a block, counts it in *tally* and says whether it could. full: all of a subgroup that has a domain of
     its own are one block, not only as many as it needs.
@@ -263,12 +263,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Not enough members fit at once; of all orders tried, the one in which most did.
+    """Not enough members fit at once; the result of the order in which most did.
 
-    held: how many are on a node already. parts: those of which not all fit. placements: where those that fit would be,
-    of which none is promised; what keeps out one more is asked of a ledger in which they are. over: what the first of
-    those that fit a node was too much of for its queue or namespace. domain: the one that takes most; None without one
-    that they must be in, or if there is none.
+    held: how many are on a node already. parts: the parts whose members do not all fit. placements: the places of the
+    members that fit, which are not reserved; to explain why one more does not fit, reserve them in a fork. over: what
+    the queue or namespace had too little of, for the first member that fits a node. domain: the one that takes most
+    members; None if they need not be in one, or if there is none.
     """
 
     unit: Unit
@@ -290,7 +290,7 @@ class Refused:
 
     @property
     def first(self) -> Part | None:
-        """Which members to explain: those of a part that misses its minimum, else those of which most are left."""
+        """The members to explain: those of a part that misses its minimum, else the part with most left."""
         tally = self.tally()
         missing = [part for part in self.parts if tally.helps(part.parts)]
         return max(missing or self.parts, key=lambda part: part.members - part.fitting, default=None)
@@ -567,7 +567,7 @@ class _Attempt:
         return bool(over)
 
     def parts(self) -> tuple[Part, ...]:
-        """The members of which not all fit."""
+        """Return the parts whose members do not all fit."""
         counts = Counter((one.parts, one.shape) for one in self._unit.members)
         parts = (Part(path, shape, many, self._fitting[path, shape]) for (path, shape), many in counts.items())
         return tuple(part for part in parts if part.fitting < part.members)

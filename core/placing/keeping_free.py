@@ -30,7 +30,7 @@ def nodes_for(
     none if its subgroups must be in domains of their own.
 
     Args:
-        ledger: a fork, of which nothing is used any more after this.
+        ledger: a fork that is not used after this.
         policy: how nodes are chosen.
         unit: what waits.
         refused: where its members fitted when it was last tried: those places stay as they are.

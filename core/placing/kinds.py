@@ -87,7 +87,7 @@ class Kinds:
 
     @property
     def absent(self) -> Iterable[Kind]:
-        """The kinds of which there need not be a node now: those described, and those of nodes that are gone."""
+        """The kinds that may have no node now: those described in settings, and those of nodes that are gone."""
         return (*self.described, *self._gone)
 
     def leaves(self, name: NodeName) -> None:

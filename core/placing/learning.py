@@ -116,7 +116,7 @@ class Learning:
         return Known(dialect, ", ".join([word for word in told if word]), stock.cards[size], table)
 
     def _asked(self, request: Request, size: Size, cards: tuple[Any, ...]) -> Asked | None:
-        """What *request* takes of idle *cards*, of one size of which there may be others among them."""
+        """Return what *request* takes of those idle *cards* that have one *size*."""
         if request is None or request[0] != size[0]:
             return None
         name, what = request

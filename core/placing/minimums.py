@@ -1,7 +1,7 @@
-"""How many of a group are wanted at least: one tree, over all its members, its tasks and its subgroups.
+"""How many members a group needs at least: one tree of the group, its tasks and its subgroups.
 
-A gang is a root without parts. A task is a part that needs so many members. A policy of subgroups is a part of which so
-many subgroups must be met, and each subgroup is placed whole or not at all: a gang in a gang.
+A gang is a root without parts. A task is a part that needs a number of members. A policy of subgroups is a part that
+needs a number of subgroups; each subgroup is placed whole or not at all, as a gang in a gang.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from core.nodefit import required_labels, satisfies
 
 # The parts that a member counts for, by name, besides the group itself.
 Path = tuple[str, ...]
-# What the part is called of which all tasks are parts.
+# The name of the part that contains all tasks.
 TASKS: Final = "tasks"
 
 _TOLD_MAX: Final = 3

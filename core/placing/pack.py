@@ -23,7 +23,7 @@ STEPS: Final = 100
 RESOURCES: Final = (names.CPU, names.MEMORY)
 # So many pods are looked ahead. Beyond 100 the tables believe that every hole is sold one day, and packing gets worse.
 _ROUNDS: Final = 60
-# HoleValues are made anew after so many pods, and then after every so many.
+# Hole values are learnt after so many pods, and then after every so many.
 _FIRST: Final = (50, 100, 200, 400, 800)
 _EVERY: Final = 1000
 # A pod counts half of one that asked so many pods later.
@@ -151,7 +151,7 @@ class Lost(NamedTuple):
         return self.free * (1.0 - carried)
 
     def with_hole(self, table: Table, old: int, new: int) -> "Lost":
-        """The same where a card of which *old* steps were free has *new*."""
+        """Return the same with a card that has *new* free steps instead of *old*."""
         fewer = old - new
         return Lost(
             self.holes - table.loss[old] + table.loss[new],
@@ -170,7 +170,7 @@ class Ground(NamedTuple):
 
 
 def ground(tables: HoleValues, dialect: DialectName, holes: Iterable[Hole]) -> Ground:
-    """The cards of which *holes* are left."""
+    """Return the cards that have these *holes*."""
     lost, kept, free = 0.0, 0.0, 0
     needed: dict[str, float] = {}
     every: list[int] = []
@@ -201,7 +201,7 @@ def score(before: Lost, left: Mapping[str, int], after: Lost, left_after: Mappin
 
 
 class Asked(NamedTuple):
-    """What a request takes of idle cards of one size: *steps* of the card of which it takes most, *total* of all."""
+    """What a request takes of idle cards of one size: at most *steps* of one card, and *total* of all."""
 
     steps: int
     total: int
@@ -314,7 +314,7 @@ class Stock:
         self._most: Final[dict[Size, int]] = {}
 
     def add(self, dialect: DialectName, cards: tuple[Any, ...], holes: tuple[Hole, ...]) -> None:
-        """A node has *cards*, of which *holes* are left when nothing is in use."""
+        """Add a node's *cards*, which have these *holes* if nothing is in use."""
         counts: dict[Hashable, int] = {}
         for hole in holes:
             counts[hole.size] = counts.get(hole.size, 0) + hole.cards

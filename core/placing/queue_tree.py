@@ -15,8 +15,8 @@ class QueueTree:
 
     Attributes:
         queues: by name, `root` not among them.
-        guaranteed: queue -> resource -> the larger of its own guarantee and the sum of its children's; queues of which
-            nothing is guaranteed are left out.
+        guaranteed: queue -> resource -> the larger of its own guarantee and the sum of its children's; queues without
+            any guarantee are left out.
         sums: parent -> resource -> what is guaranteed to its children in all.
     """
 

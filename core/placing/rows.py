@@ -1,6 +1,6 @@
 """Numbers for nodes: each has the same row in every array that is kept of all of them, and a place among the names.
 
-A row stays a node's own also after it is gone. When too many are gone, all arrays are to be made anew with new `Rows`.
+A node keeps its row after it is gone. If too many nodes are gone, all arrays must be replaced, with new `Rows`.
 """
 
 from collections.abc import Collection

@@ -72,8 +72,8 @@ def node_policy(settings: Settings) -> NodePolicy:
 def preferred_labels(weights: NodeWeights, preferred: Preferred, facts: NodeFacts) -> float:
     """How good a node is by its labels, for a pod that prefers some: see decision 0013.
 
-    100 of which each preferred term of node affinity that it meets has a part, by its weight; times the part's own
-    weight.
+    That is 100 times the fraction of the weights of preferred node affinity that it meets, times the weight of node
+    affinity.
     """
     if not preferred.nodes:
         return 0.0
