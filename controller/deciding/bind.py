@@ -149,7 +149,7 @@ class Locks:
         if settings.node_lock:
             used |= self._timed
         self._used = used
-        self._handoff.locking = frozenset(used)
+        self._handoff.lock_for(frozenset(used))
 
     def of(self, name: DialectName) -> Locking | None:
         """The lock that pods of one dialect need, if any."""

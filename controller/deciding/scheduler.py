@@ -82,7 +82,7 @@ class Nodes:
         self._heartbeats: Final = Heartbeats(catalog, cluster.handoff.set_blind)
         self._joining: Final = JoiningNodes(cluster.ledger, cluster.wall)
         self._registers: Final = Registers(catalog, self._tell_alternating)
-        cluster.handoff.plugins.returned = self._judge_anew
+        cluster.handoff.plugins.tell(self._judge_anew)
         self._looked_s = cluster.clock()
         # The cards of a node that ever were well, by protocol.
         self._known: Final[dict[NodeName, dict[DialectName, frozenset[str]]]] = {}
@@ -662,7 +662,7 @@ class Scheduler:
         """Judge everything anew under another configuration. Yields where others may read, but nobody may decide."""
         yield from self.cluster.search.configure(tables, settings)
         self.binder.locks.configure(settings)
-        self.cluster.handoff.tables, self.cluster.handoff.settings = tables, settings
+        self.cluster.handoff.configure(tables, settings)
         self.cluster.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups, settings.network_tiers)
         yield from _sliced(
             partial(self._guarded, self._reread),

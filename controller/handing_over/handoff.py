@@ -133,7 +133,7 @@ class HandOff:
         self.releases: Final = Releases()
         self.plugins: Final = Plugins(catalog)
         # The dialects whose pods need a lock on their node.
-        self.locking: frozenset[DialectName] = frozenset()
+        self._locking: frozenset[DialectName] = frozenset()
         self._began_s: float | None = None
         self._nodes: dict[NodeName, _Node] = {}
         self._node_of: dict[PodUid, NodeName] = {}
@@ -151,6 +151,14 @@ class HandOff:
         self.seconds: list[float] = []
         self._on_served: Final = on_served
         self.opened: Final[dict[NodeName, None]] = {}
+
+    def configure(self, tables: Tables, settings: Settings) -> None:
+        """Go by these from now on."""
+        self.tables, self.settings = tables, settings
+
+    def lock_for(self, dialects: frozenset[DialectName]) -> None:
+        """From now on pods of *dialects* need a lock on their node."""
+        self._locking = dialects
 
     # ------------------------------------------------------------------ what the mirror shows
 
@@ -196,7 +204,7 @@ class HandOff:
         if pod.started or pod.finished:
             if self.releases.drop(node, pod.uid):
                 self._reopen(node)
-        elif node and name in self.locking and seen is not None and seen.progress is not Progress.WAITING:
+        elif node and name in self._locking and seen is not None and seen.progress is not Progress.WAITING:
             is_news = flight is not None and not flight.dead
             until_s = (now_s if is_news else self._began_s) + RELEASE_S
             if until_s > now_s:

@@ -45,7 +45,6 @@ class Plugins:
 
     Attributes:
         left: the nodes that need a pod of their plugin and have none, while others have one.
-        returned: told of a node at once when it is none of these any more.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -62,7 +61,11 @@ class Plugins:
         # Since when each node that needs a pod has none; never if it has one.
         self._without_s: Final[dict[_Key, float]] = {}
         self.left: set[_Key] = set()
-        self.returned: Callable[[NodeName], None] = _nobody
+        self._returned: Callable[[NodeName], None] = _nobody
+
+    def tell(self, returned: Callable[[NodeName], None]) -> None:
+        """Have *returned* called at once for a node whose plugin is back."""
+        self._returned = returned
 
     # ------------------------------------------------------------------ what happens
 
@@ -108,7 +111,7 @@ class Plugins:
         if any(one.ready and not one.deleting for one in pods):
             if key in self.left:
                 self.left.remove(key)
-                self.returned(key[0])
+                self._returned(key[0])
             return self._away.pop(key, None) is not None
         known = self._away.get(key)
         if known is None or not known.pod:
