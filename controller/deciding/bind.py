@@ -407,7 +407,6 @@ class NodeLocks:
             self._cluster.requeue.wait_for(entry.pod.uid, ClusterEvent(EventResource.LOCK, action.node))
 
     def _locking(self, action: Lock) -> Entry | None:
-        """The entry for which *action* still is."""
         entry = self._cluster.queue.get(action.pod.uid) if action.pod is not None else None
         if entry is None or entry.attempt != action.attempt or entry.stage is not Stage.LOCKING:
             return None

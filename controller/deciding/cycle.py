@@ -203,7 +203,6 @@ class Cycle:
         return False
 
     def _look_around(self, now_s: float) -> None:
-        """What time and the hand-off bring about."""
         for took_s in self._cluster.handoff.seconds:
             self._cluster.metrics.handoff_s.observe(took_s)
         self._cluster.handoff.seconds.clear()
@@ -282,7 +281,6 @@ class Cycle:
         return False
 
     def _decide_pod(self, entry: Entry, shape: Shape, now_s: float) -> None:
-        """Place a pod that is decided alone."""
         keys = self._cluster.keys(shape)
         step = next_step(
             self._gate.wish(entry, shape, keys), self._cluster.search.candidates, self._cluster.handoff, now_s

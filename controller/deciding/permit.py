@@ -227,7 +227,6 @@ class PluginGate:
             self._reservations.give_up(entry)
 
     def _tell_some(self, now_s: float) -> None:
-        """Have some of those that wait their turn told why; all of them in turn."""
         if not self._to_tell and now_s >= self._told_s + _TELL_PAUSE_S:
             self._to_tell, self._told_s = self._handoff.in_line(), now_s
         for uid in self._to_tell[-_TOLD_AT_ONCE:]:

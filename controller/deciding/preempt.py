@@ -509,7 +509,6 @@ class Preempting:
         return Target(uid=uid, namespace=namespace, name=name), node
 
     def _waiting(self, nomination: Nomination) -> list[Entry]:
-        """Who waits for the room."""
         queue = self._cluster.queue
         return [one for pod in nomination.nominated if (one := queue.get(pod.uid)) is not None]
 
@@ -553,7 +552,6 @@ class Preempting:
             self._end(nomination, End.REFUSED)
 
     def _tend(self, nomination: Nomination, now_s: float) -> None:
-        """Look whether room is still to be made."""
         entries = self._waiting(nomination)
         if not any(one.shape is not None for one in entries):
             is_placed = any(self._cluster.ledger.node_of(pod.uid) is not None for pod in nomination.nominated)
@@ -585,7 +583,6 @@ class Preempting:
         return [uid for name in nomination.nodes for uid in ledger.holders(name) if is_leaving(uid)]
 
     def _end(self, nomination: Nomination, how: End) -> None:
-        """Keep the room no more."""
         self._nominations.drop(nomination)
         self._leftovers.forget(nomination.nodes)
         if how is End.IN_VAIN and not nomination.victims:

@@ -191,7 +191,6 @@ class KeepingFree:
             del self._placed[0]
 
     def _is_overtaken(self, entry: Entry, since_s: float) -> bool:
-        """Whether one who comes after *entry* was placed since."""
         at = bisect_left(self._placed, (since_s,))
         return at < len(self._placed) and self._placed[at][1] > entry.order
 

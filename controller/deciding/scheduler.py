@@ -446,7 +446,6 @@ class Scheduler:
         return known is None or is_newer(pod.resource_version, known)
 
     def _has_place(self, pod: Pod) -> bool:
-        """Whether *pod* is on a node, or on its way to one."""
         entry = self.cluster.queue.get(pod.uid)
         return bool(pod.node_name) or (entry is not None and entry.has_place)
 
