@@ -26,7 +26,7 @@ from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.decide import placed_on
 from core.placing.gang import Together, Unit
-from core.placing.preemption import LOOKED_AT_MAX, SYSTEM_CRITICAL, Crowd, Eviction, victims_for
+from core.placing.preemption import LOOKED_AT_MAX, SYSTEM_CRITICAL, Crowd, Eviction, Known, victims_for
 from core.placing.queue_tree import QueueTree
 from core.placing.reclaim import Reclaim
 from core.placing.shape import Shape
@@ -268,6 +268,7 @@ class Preempting:
         self._nominations: Final = reservations.nominations
         self._leftovers: Final = Leftovers(cluster, reservations)
         self._search: _Search | None = None
+        self._known: Final = Known()
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
         # Whether the last search found somebody: then the next one does not wait for the next look.
@@ -377,6 +378,7 @@ class Preempting:
             reclaim=reclaim,
             passed_over=out,
             skipped=self._skipped,
+            known=self._known if only is None else None,
         )
         takes_back = frozenset(
             uid for uid in (reclaim.paths if reclaim is not None else ()) if crowd.occupants[uid].priority >= priority

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from core import nodefit
 from core.ledger import Ledger, Placement
 from core.model import NodeName, PodUid
+from core.node_state import NodeState
 from core.placing.decide import placed_on
 from core.placing.domains import domains
 from core.placing.gang import Member, Unit
@@ -107,11 +108,52 @@ class _Candidate(NamedTuple):
     placement: Placement
 
 
+class _Kept(NamedTuple):
+    state: NodeState
+    occupants: Sequence[Occupant | None]
+    candidate: _Candidate | None
+
+
+# What is kept of so many shapes and priorities at most: each may keep a state of 2,000 nodes.
+_KEPT_MAX: Final = 8
+
+
+class Known:
+    """What searches found on nodes, for later searches of the same shape and priority.
+
+    It holds for a node as long as its state, the pods on it and the policy are the same. Kept is only what depends on
+    nothing else: not for pods with rules about other pods, and not where a gang, a disruption budget or a queue counts
+    who leaves.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._policy: NodePolicy | None = None
+        self._budgets: Sequence[DisruptionBudget] = ()
+        self._found: dict[tuple[Shape, int], dict[NodeName, _Kept]] = {}
+
+    def of(
+        self, shape: Shape, priority: int, policy: NodePolicy, budgets: Sequence[DisruptionBudget]
+    ) -> dict[NodeName, _Kept]:
+        """Return what is kept for *shape*, by node; the caller adds to it."""
+        if policy != self._policy or budgets != self._budgets:
+            self._policy, self._budgets = policy, budgets
+            self._found.clear()
+        found = self._found.pop((shape, priority), None)
+        if found is None:
+            found = {}
+            if len(self._found) >= _KEPT_MAX:
+                del self._found[next(iter(self._found))]
+        self._found[shape, priority] = found
+        return found
+
+
 @dataclass(slots=True)
 class _Pool:
     """The nodes for one shape: those still to examine, and those that were examined."""
 
     names: Iterator[NodeName]
+    kept: dict[NodeName, _Kept] | None = None
     found: dict[NodeName, _Candidate] = field(default_factory=dict)
     again: dict[NodeName, None] = field(default_factory=dict)
     looked_at: int = 0
@@ -129,6 +171,7 @@ def victims_for(
     passed_over: Set[NodeName] = frozenset(),
     skipped: int = 0,
     looked_at_max: int = LOOKED_AT_MAX,
+    known: Known | None = None,
 ) -> Generator[None, None, Eviction | None]:
     """Return the pods to evict so that the minimum of *unit* fits; None if no eviction would help.
 
@@ -148,6 +191,7 @@ def victims_for(
         passed_over: nodes that are left out.
         skipped: how many nodes to begin behind.
         looked_at_max: no more nodes than these are looked at for a shape.
+        known: what former searches found, to be used and added to.
     """
     wanted = unit.wanted()
     if not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
@@ -163,6 +207,7 @@ def victims_for(
             passed_over=passed_over | outside,
             skipped=skipped,
             looked_at_max=looked_at_max,
+            known=known,
         )
         found = yield from _found(ledger, search, wanted)
         if found is not None:
@@ -206,6 +251,7 @@ class _Search:
         passed_over: Set[NodeName],
         skipped: int,
         looked_at_max: int,
+        known: Known | None,
     ) -> None:
         self._ledger: Final = ledger
         self._policy: Final = policy
@@ -216,6 +262,7 @@ class _Search:
         # What each queue has lost already.
         self._taken_back: Final = Spent()
         self._looked_at_max: Final = looked_at_max
+        self._known: Final = known if reclaim is None else None
         names = [name for name in ledger.states if name not in passed_over]
         first = skipped % len(names) if names else 0
         self._names: Final = (*names[first:], *names[:first])
@@ -243,12 +290,12 @@ class _Search:
         """Return the cheapest place for *member* among the compared nodes; None if there is none."""
         pool = self._pools.get(member.shape)
         if pool is None:
-            pool = self._pools[member.shape] = _Pool(iter(self._names))
+            pool = self._pools[member.shape] = _Pool(iter(self._names), self._kept(member))
         while True:
             name = self._next(pool)
             if name is None:
                 break
-            found = self._candidate(member, name)
+            found = self._candidate(member, name) if pool.kept is None else self._kept_or_new(pool.kept, member, name)
             yield
             if found is not None:
                 pool.found[name] = found
@@ -314,6 +361,38 @@ class _Search:
         return found
 
     # ------------------------------------------------------------------ one node
+
+    def _kept(self, member: Member) -> dict[NodeName, _Kept] | None:
+        """What is known of pods like *member* by node; None if it depends on more than one node."""
+        shape = member.shape
+        if self._known is None or shape.asked.pods or shape.preferred is not None:
+            return None
+        if not self._ledger.constraints.is_current(member.pod, ()):
+            return None
+        return self._known.of(shape, self._priority, self._policy, self._crowd.budgets)
+
+    def _kept_or_new(self, kept: dict[NodeName, _Kept], member: Member, name: NodeName) -> _Candidate | None:
+        """The same as `_candidate`, which is asked only if the node or its pods have changed."""
+        state = self._ledger.states[name]
+        occupants = [self._crowd.occupants.get(uid) for uid in self._ledger.holders(name)]
+        before = kept.get(name)
+        if before is not None and before.state is state and before.occupants == occupants:
+            return before.candidate
+        found = self._candidate(member, name)
+        if self._is_alone(name, occupants, found):
+            kept[name] = _Kept(state, occupants, found)
+        else:
+            kept.pop(name, None)
+        return found
+
+    def _is_alone(self, name: NodeName, occupants: Iterable[Occupant | None], found: _Candidate | None) -> bool:
+        """Whether *found* depends on nothing but node *name* and its *occupants*."""
+        blocks = self._crowd.blocks
+        if any(one is not None and (one.leaving or one.block in blocks) for one in occupants):
+            return False
+        if found is None or not self._budgets:
+            return True
+        return not any(self._budgets_of(uid, one.key) for uid, one in self._ledger.holders(name).items())
 
     def _candidate(self, member: Member, name: NodeName) -> _Candidate | None:
         """Return the victims on node *name* for *member*; None if it does not fit there even without them."""

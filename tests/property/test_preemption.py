@@ -14,7 +14,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid, Requirement
 from core.placing.gang import Member, Unit
 from core.placing.minimums import Minimum
-from core.placing.preemption import Crowd, Occupant, victims_for
+from core.placing.preemption import Crowd, Known, Occupant, victims_for
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape
 from core.settings import Policy, Settings
@@ -105,8 +105,8 @@ def member(number, wanted):
     return Member(pod=Pod(uid=PodUid(f"m{number}"), namespace="d", name=f"m{number}", priority=MINE), shape=shape)
 
 
-def search(ledger, unit, crowd):
-    found = victims_for(ledger, RULE, unit, crowd, priority=MINE)
+def search(ledger, unit, crowd, priority=MINE, known=None):
+    found = victims_for(ledger, RULE, unit, crowd, priority=priority, known=known)
     while True:
         try:
             next(found)
@@ -199,6 +199,51 @@ def test_who_leaves_for_a_pod_is_what_trying_everything_finds(cluster, allowed, 
         ledger.release(uid)
     ledger.reserve(placement)
     assert not ledger.overcommitted(placement.node)
+
+
+# What happens between two searches: a pod goes, leaves, stays or comes back, or how many of a label may be evicted.
+events = st.one_of(
+    st.tuples(st.sampled_from(("gone", "leaving", "stays", "back")), st.integers(0, 6)),
+    st.tuples(st.just("budgets"), budgets),
+)
+searches = st.tuples(
+    st.lists(st.sampled_from(((8, 0), (5, 1))), min_size=1, max_size=2),
+    st.sampled_from((MINE, 6)),
+    st.lists(events, max_size=2),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(clusters, budgets, st.lists(searches, min_size=2, max_size=6))
+# The second member is searched for when the first has spent what the budget allows; the next search begins anew.
+@example(
+    [
+        (node, card, 8, 0, 4 if card or node == 2 else 3, 0, 0, "b" if card or node == 2 else "a")
+        for node in range(3)
+        for card in range(2)
+    ],
+    {"a": 1, "b": None},
+    [([(8, 0), (5, 1)], MINE, [("stays", 0)]), ([(5, 1)], MINE, [])],
+)
+def test_what_former_searches_found_changes_no_answer(cluster, allowed, turns):
+    cluster = fitting(cluster)
+    ledger, crowd, known = ledger_of(cluster), crowd_of(cluster, allowed), Known()
+    counted = [ledger.counted(PodUid(f"p{number}")) for number in range(len(cluster))]
+    for wanted, priority, changes in turns:
+        members = tuple(member(number, one) for number, one in enumerate(wanted))
+        unit = Unit(members=members, minimum=Minimum(members=len(members)))
+        assert search(ledger, unit, crowd, priority, known) == search(ledger, unit, crowd, priority)
+        for what, which in changes:
+            if what == "budgets":
+                crowd = crowd._replace(budgets=crowd_of(cluster, which).budgets)
+            elif which < len(cluster):
+                uid, occupants = PodUid(f"p{which}"), dict(crowd.occupants)
+                if what == "gone":
+                    ledger.release(uid)
+                elif what == "back" and counted[which] is not None and ledger.node_of(uid) is None:
+                    ledger.count(counted[which])
+                occupants[uid] = occupants[uid]._replace(leaving=what == "leaving", stays=what == "stays")
+                crowd = crowd._replace(occupants=occupants)
 
 
 def room_for(there, nodes, wanted):
