@@ -3,6 +3,7 @@
 Source: protocol reference, nvidia 1.5, 2.2, 2.3, with S30 and S31 done as they say.
 """
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core.errors import InvalidRequestError
@@ -80,8 +81,12 @@ def offer(node: Node, mode: Mode) -> Offer[Card] | Complaint | None:
     return None if capacity is None or capacity.sold_as is not mode else Offer(cards=cards_of(capacity, mode))
 
 
+@lru_cache(maxsize=256)
 def cards_of(capacity: Capacity, mode: Mode) -> tuple[Card, ...]:
-    """Return the cards of a node, nothing in use; a card that is sold whole counts as 1, and holds one share."""
+    """Return the cards of a node, nothing in use; a card that is sold whole counts as 1, and holds one share.
+
+    Cards without ids are the same on all nodes that are alike.
+    """
     memory, slots = (1, 1) if mode is NUMBER else (capacity.memory or 0, MAX_INT32)
     kind = shared(Kind(mode.word, (), "", memory))
     return tuple(

@@ -394,7 +394,7 @@ MODES: Final = (
         node=lambda chance: _share_node(chance, memory=True),
         pod=lambda chance: _share_pod(chance, "volcano.sh/gpu-memory", 12),
         unreadable=_no_text,
-        wishes=_SHARE_WISHES,
+        wishes=(*_SHARE_WISHES, {"cardshare.io/gpu-index": "1,2"}),
     ),
     Mode(
         name="gpu-number",
