@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What somebody used for a scenario. None: there is nothing to compare."""
+    """What somebody used for a scenario. server_cpu_s: 0 if it was not measured."""
 
     seconds: float
     cpu_s: float
@@ -370,6 +370,7 @@ def paged(text: str, found: Mapping[str, Figures]) -> str:
 
 def _row(name: str, figures: Figures) -> str:
     placed, bare = figures.placed, figures.bare
-    cells = [f"{placed.seconds:.1f}", f"{placed.cpu_s:.1f}", f"{placed.rss_mib:.0f}", f"{placed.server_cpu_s:.1f}"]
+    servers = f"{placed.server_cpu_s:.1f}" if placed.server_cpu_s else ""
+    cells = [f"{placed.seconds:.1f}", f"{placed.cpu_s:.1f}", f"{placed.rss_mib:.0f}", servers]
     beside = ["", "", ""] if bare is None else [f"{bare.seconds:.1f}", f"{bare.cpu_s:.1f}", f"{bare.server_cpu_s:.1f}"]
     return f"| `{name}` | {' | '.join([_GOALS[name], *cells, *beside])} |"
