@@ -1,7 +1,7 @@
 """Bind: the locks of nodes around a Binding, and what became of the Bindings that were sent.
 
 Some device plugins want a lock of the node: it is taken before a Binding, and put right when nobody needs it. What is
-to be written to it is the dialect's to say (`locks`); `act` writes it, and its outcome comes back here. What was sent
+to be written to it is the dialect's to say (`Locks`); `act` writes it, and its outcome comes back here. What was sent
 and not answered may be written now or later: the rules by which that is settled are `lifecycle.ATTEMPTS`.
 """
 
@@ -398,7 +398,7 @@ class NodeLocks:
             return
         self.withdraw(entry)
         self._reservations.take_back(entry)
-        self._cluster.handoff.crowds.add(action.node, self._cluster.keys(entry.shape), inf)
+        self._cluster.handoff.crowds.add(action.node, self._cluster.collision_key(entry.shape), inf)
         wait = Wait(Cause.NODE_LOCKED, f"has its place on {action.node} and waits: {reason}")
         self._pending.settled(
             entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), wait=wait, tell=rest_s > _SHORT_S

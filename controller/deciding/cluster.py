@@ -397,7 +397,7 @@ class ClusterState:
         """Whether another Binding may be sent now."""
         return self.queue.in_flight < self.settings.bind_in_flight_max and not self.fencing.is_under_way
 
-    def keys(self, shape: Shape) -> CollisionKey:
+    def collision_key(self, shape: Shape) -> CollisionKey:
         """What a device plugin could mistake a pod of *shape* by."""
         if shape.dialect is None:
             return NO_COLLISION

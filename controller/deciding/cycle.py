@@ -1,8 +1,9 @@
 """Decides which pods go where now: takes them from the queue one by one, and whoever was refused once that could help.
 
-The order of kube-scheduler: pop, filter and score (`score`), reserve (`reserve`); then pre-bind (`prebind`), permit
-(`permit`) and bind (`bind`). Synchronous, and the scheduler's alone to call: nothing here waits between a decision and
-its reservation. A gang takes the same path with all its members at once (`gang`).
+The steps of kube-scheduler: pop, filter and score (`score`), reserve (`reserve`); then pre-bind (`prebind`), permit
+(`permit`) and bind (`bind`). Pre-bind comes first, so that nobody stands in a node's line while volumes are made.
+Synchronous, and the scheduler's alone to call: nothing here waits between a decision and its reservation. A gang takes
+the same path with all its members at once (`gang`).
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -281,7 +282,7 @@ class Cycle:
         return False
 
     def _decide_pod(self, entry: Entry, shape: Shape, now_s: float) -> None:
-        keys = self._cluster.keys(shape)
+        keys = self._cluster.collision_key(shape)
         step = next_step(
             self._gate.wish(entry, shape, keys), self._cluster.search.candidates, self._cluster.handoff, now_s
         )
@@ -340,7 +341,7 @@ class Cycle:
             cluster.queue.ready(entry)
             placement = placements.get(entry.pod.uid)
             if placement is not None and entry.shape is not None:
-                self._prebind.place(entry, placement, cluster.keys(entry.shape), now_s)
+                self._prebind.place(entry, placement, cluster.collision_key(entry.shape), now_s)
         if cluster.settings.policy.packs:
             for entry in found.waiting:
                 self._gate.let_out(entry, now_s)
@@ -354,14 +355,14 @@ class Cycle:
         cluster = self._cluster
         silent: dict[CollisionKey, set[NodeName]] = {}
         barred = self._reservations.to(found.waiting[0])
-        keys = {one.pod.uid: cluster.keys(one.shape) for one in found.unit.members}
+        keys = {one.pod.uid: cluster.collision_key(one.shape) for one in found.unit.members}
         while True:
             with cluster.ledger.trial() as trial:
                 answer = gang.place(
                     cluster.ledger,
                     self._cluster.search.candidates,
                     found.unit,
-                    lambda shape: barred | silent.get(cluster.keys(shape), frozenset()),
+                    lambda shape: barred | silent.get(cluster.collision_key(shape), frozenset()),
                     cluster.budgets.budget(found.key),
                 )
                 placements = () if isinstance(answer, gang.Refused) else answer

@@ -103,7 +103,7 @@ class PluginGate:
         if entry.placement is None or entry.shape is None:
             return
         if self._cluster.search.still_fits(entry.shape, entry.placement):
-            self.go(entry, entry.placement, self._cluster.keys(entry.shape), self._cluster.clock())
+            self.go(entry, entry.placement, self._cluster.collision_key(entry.shape), self._cluster.clock())
             return
         self._reservations.give_up(entry)
 
@@ -182,7 +182,7 @@ class PluginGate:
         """Let a member of a gang that stands in a long line, so that idle nodes stay whole, go to such a node."""
         if entry.stage is not Stage.TURN or entry.placement is None or entry.shape is None:
             return
-        left_s = self._handoff.wait_s(entry.placement.node, self._cluster.keys(entry.shape), now_s)
+        left_s = self._handoff.wait_s(entry.placement.node, self._cluster.collision_key(entry.shape), now_s)
         if left_s > SHORT_S:
             self._try_elsewhere(Impatient(entry.pod.uid, 0.0, left_s), now_s)
 
@@ -198,7 +198,7 @@ class PluginGate:
         entry = self._queue.get(one.uid)
         if entry is None or entry.placement is None or entry.shape is None:
             return
-        keys = self._cluster.keys(entry.shape)
+        keys = self._cluster.collision_key(entry.shape)
         node = entry.placement.node
         self._handoff.crowds.add(node, keys, SHORT_S)
         if self._cluster.gangs.is_near_others(entry.pod):
@@ -238,7 +238,7 @@ class PluginGate:
         entry = self._queue.get(uid)
         if entry is None or entry.stage is not Stage.TURN or entry.placement is None or entry.shape is None:
             return
-        node, keys = entry.placement.node, self._cluster.keys(entry.shape)
+        node, keys = entry.placement.node, self._cluster.collision_key(entry.shape)
         is_late = entry.turn_s is not None and now_s >= entry.turn_s + _TELL_TURN_S
         if not is_late and not self._handoff.why_closed(node, keys):
             return
@@ -254,7 +254,7 @@ class PluginGate:
             other = self._queue.get(uid)
             if other is None or other.stage is not Stage.SETTLING or other.shape is None:
                 continue
-            if self._handoff.collisions.alike(node, keys, self._cluster.keys(other.shape)):
+            if self._handoff.collisions.alike(node, keys, self._cluster.collision_key(other.shape)):
                 return unsettled_wait(node)
         most_s = self._cluster.settings.turn_wait_max_s if self._packs(pod) else 0.0
         return turn_wait(node, self._handoff.why_closed(node, keys, in_full=in_full), most_s=most_s)

@@ -94,7 +94,7 @@ async def _pending(
     if entry.placement is not None:
         found |= where(scheduler.cluster.ledger, entry.placement)
     if entry.stage is Stage.TURN and entry.placement is not None:
-        keys = scheduler.cluster.keys(entry.shape) if entry.shape is not None else None
+        keys = scheduler.cluster.collision_key(entry.shape) if entry.shape is not None else None
         node = entry.placement.node
         wait = scheduler.gate.wait(entry.pod, node, keys, in_full=True) if keys is not None else turn_wait(node)
         found |= coded(wait)

@@ -38,7 +38,7 @@ def why(world, name, *, in_full=False):
     shape = world.entry(name).shape
     assert shape is not None
     return world.scheduler.cluster.handoff.why_closed(
-        NodeName("n1"), world.scheduler.cluster.keys(shape), in_full=in_full
+        NodeName("n1"), world.scheduler.cluster.collision_key(shape), in_full=in_full
     )
 
 
