@@ -92,7 +92,9 @@ class _Use:
 
 def _sum(one: tuple[int, ...], other: tuple[int, ...], times: int) -> tuple[int, ...]:
     """Return *one*, () for nothing, and *times* *other*."""
-    return tuple([a + times * b for a, b in zip(one or (0,) * len(other), other, strict=True)])
+    if not one:
+        return tuple([times * more for more in other])
+    return tuple([figure + times * other[at] for at, figure in enumerate(one)])
 
 
 def assigned(

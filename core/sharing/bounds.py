@@ -7,7 +7,7 @@ from core.selection import ANY_CARD, type_words
 from core.settings import Policy
 from core.sharing import order, slices
 from core.sharing.card import Card, Kind, Sliced
-from core.sharing.request import EVEN, Ask, Request
+from core.sharing.request import ANY_ORDER, EVEN, Ask, Request
 from core.sharing.rules import Rules
 from core.sharing.slices import Profile
 
@@ -133,7 +133,7 @@ def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
         if rules.several:
             # Each slice of one card counts those before it as in use.
             times = asked * (asked + 1) // 2
-    return Want(least, spare, asked * kind.memory + times * charge, kind.memory)
+    return rules.bound(request, kind, Want(least, spare, asked * kind.memory + times * charge, kind.memory))
 
 
 def _want_of_sliced(rules: Rules, request: Request, sliced: Sliced) -> Want | None:
@@ -178,6 +178,8 @@ def cores_of(ask: Ask, kind: Kind) -> int:
 def bounded(request: Request, policy: Policy) -> bool:
     """Return whether free amounts bound the score: one container asks, and the fullest card is preferred."""
     wanted = request.order
+    if wanted is ANY_ORDER:
+        return policy is Policy.BINPACK and len(request.asks) == 1
     return (
         (wanted.nodes or str(policy)) == order.BINPACK
         and order.policies_of(wanted, policy) == (order.BINPACK,)

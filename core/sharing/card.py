@@ -55,7 +55,9 @@ class Kind(NamedTuple):
 
     def serves_any(self, modes: tuple[str, ...]) -> bool:
         """Return whether cards of this kind serve one of *modes*; () are all."""
-        return not modes or not self.serves or any(mode in self.serves for mode in modes)
+        if not modes or not self.serves or modes == self.serves:
+            return True
+        return any(mode in self.serves for mode in modes)
 
 
 class Sliced(NamedTuple):

@@ -273,7 +273,7 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
         return fixed.fault
     if card.unread:
         return Reason.UNUSABLE
-    if request.modes and request.modes != kind.serves and not kind.serves_any(request.modes):
+    if request.modes and not kind.serves_any(request.modes):
         return Reason.MODE
     selection = request.selection
     if selection is not ANY_CARD:

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from core.port.cards import Want
 from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
 from core.sharing import account, order
 from core.sharing.account import Entry
-from core.sharing.card import Card, Measures
+from core.sharing.card import Card, Kind, Measures
 from core.sharing.order import Rank, Ranking
 from core.sharing.request import Ask, Order, Request
 
@@ -72,6 +73,11 @@ class Rules:
     def fullness(self, cards: Sequence[Card], entries: Sequence[Entry]) -> float:
         """Return the score of a node on which a request gets *entries*, if free amounts bound it; see `Want`."""
         return account.fullness(cards, entries)
+
+    def bound(self, request: Request, kind: Kind, want: Want) -> Want:
+        """Return *want* of cards of *kind* with the bound of the score by `fullness`."""
+        del request, kind
+        return want
 
     def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
         """Return the score of a node on which *request* gets *entries*, if free amounts do not bound it."""

@@ -1,21 +1,21 @@
 """The HAMi protocol for Ascend behind the port; each question is answered in a file of its own."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from core import hami_lock
 from core.dialects.ascend_hami import cards as _cards
 from core.dialects.ascend_hami import handoff, keys, requests, usage, warnings
-from core.dialects.ascend_hami.rules import AscendRules, want
+from core.dialects.ascend_hami.rules import AscendRules
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardWish, Held, Offer, Tally, Want, Wording
+from core.port.cards import CardWish, Held, Offer, Tally, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import Furnishing, Reading
 from core.port.refusals import Complaint, Reason, Violation
 from core.port.spec import DialectSpec
-from core.settings import DialectName, Policy
+from core.settings import DialectName
 from core.sharing.account import Assignment
-from core.sharing.card import Card, Kind
+from core.sharing.card import Card
 from core.sharing.dialect import SharedCards
 from core.sharing.handoff import ByNodeLock
 from core.sharing.request import Request
@@ -77,11 +77,6 @@ class AscendHami(SharedCards, ByNodeLock, Furnishing[Request], Reading[Request])
     def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request*, no container asking for more than *amount* of what *reason* counts."""
         return requests.relaxed(cards, request, reason, amount)
-
-    def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
-        """What *request* asks of chips of *kind*; None if such a chip can never serve it."""
-        found = super().want(request, kind, policy)
-        return want(request, kind, found) if found is not None and isinstance(kind, Kind) else None
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """Every chip with how much of it is in use, for people."""

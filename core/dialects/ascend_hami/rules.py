@@ -98,13 +98,24 @@ class AscendRules(Rules):
                 return lambda slot, card: (0.0,)
 
     def fullness(self, cards: Sequence[Card], entries: Sequence[Entry]) -> float:
-        """Return how full the chips are before the pod, by the expression of `want`, to the last bit (H-9)."""
+        """Return how full the chips are before the pod, by the expression of `bound`, to the last bit (H-9)."""
+        if len(entries) == 1:
+            card = cards[entries[0].slot]
+            memory = card.fixed.memory
+            numerator = _numerator(memory, 1, 1 if card.fixed.kind.ringed else 0)
+            return 100.0 * (numerator - (memory - card.used_memory)) / memory
         slots = [one.slot for one in entries]
         memory = cards[slots[0]].fixed.memory
         if any(cards[slot].fixed.memory != memory for slot in slots):
             return _score(cards, [slots], Policy.BINPACK)
         free = sum([memory - cards[slot].used_memory for slot in slots])
         return 100.0 * (_numerator(memory, len(slots), _largest_ring(cards, slots)) - free) / (len(slots) * memory)
+
+    def bound(self, request: Request, kind: Kind, want: Want) -> Want:
+        """See `Rules`; chips of one ring have the whole bonus."""
+        number = request.asks[0].number
+        numerator = _numerator(kind.memory, number, number if kind.ringed else 0)
+        return Want(want.free, want.spare, numerator, number * kind.memory)
 
     def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
         """Return the sum of the means of the containers' chips before the pod, and the bonus for one ring."""
@@ -127,13 +138,6 @@ class AscendRules(Rules):
                 return 100.0 * asked + bonus
             case _:
                 return bonus
-
-
-def want(request: Request, kind: Kind, found: Want) -> Want:
-    """Return *found* with the bound of the score by `AscendRules.fullness`."""
-    number = request.asks[0].number
-    numerator = _numerator(kind.memory, number, number if kind.ringed else 0)
-    return found._replace(numerator=numerator, total=number * kind.memory)
 
 
 def _other_mode(card: Card, ask: Ask) -> str:
