@@ -19,6 +19,14 @@ from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy
 
 
+def assert_explained(ledger, shape, state):
+    """Constraints refuse a node exactly if they say why."""
+    kept, asked, facts = ledger.constraints, shape.asked, state.facts
+    assert kept.admits(asked, facts) == (not [*kept.bars(asked._replace(pods=()), facts)])
+    assert kept.blocks(asked.pods, facts) == bool([*kept.bars(asked._replace(node=()), facts)])
+    assert kept.fits(asked, facts, state.held) == (not [*kept.conflicts(asked, facts, state.held)])
+
+
 class Twice:
     """A cluster that is drawn by chance.
 
@@ -59,6 +67,7 @@ class Twice:
             assert isinstance(shape, Shape)
             state = ledger.states[NodeName(name)]
             taken = better(ledger, self.rule, shape, state, None) is not None
+            assert_explained(ledger, shape, state)
             # Several claims may want one volume; that is found when the pod has its place.
             taken = taken and ledger.volumes.choose(shown, state.facts) is not None
             assert taken == (not refusals), (name, refusals, manifest, self.book.pods, self.book.nodes)
