@@ -12,9 +12,8 @@ from typing import Final
 
 from controller.actions import Bind, Fence, Lock, ReadPod, target_of
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import Attempts, AttemptState, Entry, News, Stage, Told
+from controller.deciding.lifecycle import Attempts, AttemptState, ClusterEvent, Entry, EventResource, News, Stage, Told
 from controller.deciding.pending import FIRST_REST_S, Pending
-from controller.deciding.queue import ClusterEvent, EventResource
 from controller.deciding.reserve import Reservations
 from controller.handing_over.collision import CollisionKey
 from controller.handing_over.handoff import HandOff

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
 from math import inf
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from controller.actions import Action, Move, target_of
 from core.constraints.quota import Account
@@ -57,6 +57,25 @@ def shapes_of(ask: Ask) -> Iterable[Shape]:
 
 
 Order = tuple[int, bool, int, int]
+
+
+class EventResource(StrEnum):
+    """What pods wait for besides nodes, by a name."""
+
+    LOCK = "lock"
+    STORAGE = "storage"
+
+
+class ClusterEvent(NamedTuple):
+    """Something that changed: the lock of node *name*; or a claim, volume or class, *name* by its kind."""
+
+    resource: EventResource
+    name: str
+
+
+def storage_event(kind: str, name: str) -> ClusterEvent:
+    """A claim, volume or class changed."""
+    return ClusterEvent(EventResource.STORAGE, f"{kind} {name}")
 
 
 class Stage(StrEnum):

@@ -11,8 +11,7 @@ from typing import Final
 
 from controller.actions import Action, ReadOwner
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import Entry, Stage, Told
-from controller.deciding.queue import storage_event
+from controller.deciding.lifecycle import Entry, Stage, Told, storage_event
 from controller.deciding.reserve import Reservations
 from controller.grouping.groups import nameless
 from core.explaining.asked import read_wish

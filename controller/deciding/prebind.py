@@ -22,10 +22,9 @@ from typing import Any, Final
 
 from controller.actions import GiveVolume, SelectNode, Target, target_of
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import Entry, Stage
+from controller.deciding.lifecycle import ClusterEvent, Entry, Stage, storage_event
 from controller.deciding.pending import Pending
 from controller.deciding.permit import PluginGate
-from controller.deciding.queue import ClusterEvent, storage_event
 from controller.deciding.reserve import Reservations
 from controller.handing_over.collision import CollisionKey
 from core.claims import Claim, NodeDrivers, StorageKind, Volume

@@ -13,10 +13,20 @@ yet. Pods that wait for something else say for what (`ClusterEvent`), and are re
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
-from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from controller.deciding.lifecycle import BEFORE_TURN, TABLE, Ask, Entry, Event, Order, Stage, Told, UndefinedEventError
+from controller.deciding.lifecycle import (
+    BEFORE_TURN,
+    TABLE,
+    Ask,
+    ClusterEvent,
+    Entry,
+    Event,
+    Order,
+    Stage,
+    Told,
+    UndefinedEventError,
+)
 from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.shape import Shape
@@ -411,25 +421,6 @@ _EACH_MAX: Final = 64
 # Nor where so much opened that to tell which they were takes long.
 _LATE_MAX: Final = 1024
 _LOG_MAX: Final = 1 << 16
-
-
-class EventResource(StrEnum):
-    """What pods wait for besides nodes, by a name."""
-
-    LOCK = "lock"
-    STORAGE = "storage"
-
-
-class ClusterEvent(NamedTuple):
-    """Something that changed: the lock of node *name*; or a claim, volume or class, *name* by its kind."""
-
-    resource: EventResource
-    name: str
-
-
-def storage_event(kind: str, name: str) -> ClusterEvent:
-    """A claim, volume or class changed."""
-    return ClusterEvent(EventResource.STORAGE, f"{kind} {name}")
 
 
 class Requeue:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from controller.deciding.queue import Requeue, storage_event
+from controller.deciding.lifecycle import storage_event
+from controller.deciding.queue import Requeue
 from core import audit
 from core.catalog import standard_catalog
 from core.constraints.constraint import Constraint, Obstacle, Reads

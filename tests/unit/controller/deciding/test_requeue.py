@@ -1,6 +1,7 @@
 """Who is asked when something happens, and who is not."""
 
-from controller.deciding.queue import ClusterEvent, EventResource, Requeue
+from controller.deciding.lifecycle import ClusterEvent, EventResource
+from controller.deciding.queue import Requeue
 from core.model import NodeName, PodUid
 from core.placing.shape import Shape
 from core.settings import DialectName
