@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from core.errors import quoted
 from kube.errors import CredentialsError, printable
-from kube.kubeconfig import problem_of
+from kube.kubeconfig import has_plugin, problem_of
 
 SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # An exec plugin may prompt a person or call a cloud; after this long it is considered hung.
@@ -178,8 +178,7 @@ class KubeconfigSource:
             # hold a token, so it is not chained as the cause.
             named = f", context {quoted(self._context)}" if self._context else ""
             raise CredentialsError(f"kubeconfig {self._paths}{named}: {_told(e)}; correct the kubeconfig") from None
-        user = getattr(loader, "_user", None)  # the loader shows in no other way whether it used a plugin
-        uses_plugin = user is not None and "exec" in user
+        uses_plugin = has_plugin(self._paths, self._context)
         if uses_plugin and not (found.authorization or found.tls.cert_file):
             raise CredentialsError(
                 f"kubeconfig {self._paths}: its exec plugin answered neither a token nor a certificate with its key; "

@@ -24,15 +24,40 @@ def problem_of(paths: str, context: str = "") -> str:
         context: the context to use; "" for the current one.
     """
     try:
-        found = _merged([Path(path).expanduser() for path in paths.split(":") if path])
-        _check(found, context)
+        _user(paths, context)
     except _UnusableError as e:
         return f"kubeconfig {escaped(paths)}: {e}"
     return ""
 
 
+def has_plugin(paths: str, context: str = "") -> bool:
+    """Return whether the user of the context gets its credentials from a plugin (`exec`); see `problem_of`."""
+    try:
+        return "exec" in _user(paths, context)
+    except _UnusableError:
+        return False
+
+
 class _UnusableError(ValueError):
     """The problem and its remedy."""
+
+
+def _user(paths: str, context: str) -> Mapping[str, Any]:
+    """Return the user of the context, once everything that it needs was checked."""
+    found = _merged([Path(path).expanduser() for path in paths.split(":") if path])
+    contexts = found["contexts"]
+    name = context or found["current-context"]
+    if not name:
+        raise _UnusableError(f"it has no current-context; set it to one of its contexts: {_list(contexts)}")
+    if name not in contexts:
+        raise _UnusableError(f"there is no context {quoted(name)}; its contexts are: {_list(contexts)}")
+    cluster, user = (_entry(name, contexts[name], kind, found[f"{kind}s"]) for kind in ("cluster", "user"))
+    _check_cluster(cluster, found["clusters"][cluster])
+    chosen = found["users"][user]
+    if not isinstance(chosen, dict):
+        remedy = "write a token, a certificate or a plugin there, or {} if the server asks for nobody"
+        raise _UnusableError(f"user {quoted(user)} has no mapping under user; {remedy}")
+    return chosen
 
 
 def _merged(files: Iterable[Path]) -> dict[str, Any]:
@@ -79,20 +104,6 @@ def _named(found: object, kind: str) -> dict[str, Any]:
 def _text(found: object) -> str:
     """Return *found* if it is a name. A misindented mapping or list in its place may hold a token."""
     return str(found) if isinstance(found, str | int) else ""
-
-
-def _check(found: Mapping[str, Any], wanted: str) -> None:
-    contexts = found["contexts"]
-    name = wanted or found["current-context"]
-    if not name:
-        raise _UnusableError(f"it has no current-context; set it to one of its contexts: {_list(contexts)}")
-    if name not in contexts:
-        raise _UnusableError(f"there is no context {quoted(name)}; its contexts are: {_list(contexts)}")
-    cluster, user = (_entry(name, contexts[name], kind, found[f"{kind}s"]) for kind in ("cluster", "user"))
-    _check_cluster(cluster, found["clusters"][cluster])
-    if not isinstance(found["users"][user], dict):
-        remedy = "write a token, a certificate or a plugin there, or {} if the server asks for nobody"
-        raise _UnusableError(f"user {quoted(user)} has no mapping under user; {remedy}")
 
 
 def _entry(name: str, context: object, kind: str, entries: Mapping[str, object]) -> str:

@@ -11,10 +11,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from kube.causes import cause_of
@@ -55,35 +55,21 @@ class _CountedRequest(aiohttp.ClientRequest):
         return await super().send(conn)
 
 
-class _Connector(aiohttp.TCPConnector):
-    """Creates the connections of one purpose."""
+def _socket_for(purpose: Purpose, address: aiohttp.AddrInfoType) -> socket.socket:
+    """Create a socket on which the kernel gives up on data that the peer does not acknowledge.
 
-    def __init__(self, purpose: Purpose) -> None:
-        super().__init__(limit=_CONNECTIONS[purpose], keepalive_timeout=30.0)
-        self._purpose = purpose
-
-    async def _create_connection(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Any],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 (aiohttp's signature)
-    ) -> ResponseHandler:
-        made = await super()._create_connection(req, traces, timeout)
-        _bound_delivery(made.transport, self._purpose)
-        return made
-
-
-def _bound_delivery(transport: asyncio.Transport | None, purpose: Purpose) -> None:
-    """Let the kernel give up on data that the peer does not acknowledge, even after this process has given up."""
-    found = transport.get_extra_info("socket") if transport is not None else None
-    if found is None or _USER_TIMEOUT is None:
-        return
-    with contextlib.suppress(OSError):  # closed in the meantime, or not TCP
-        found.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, _DELIVERY_MS[purpose])
-        if purpose is Purpose.WATCHES:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
+    It does so even after this process has given up.
+    """
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    with contextlib.suppress(OSError):  # not TCP
+        if _USER_TIMEOUT is not None:
+            made.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, _DELIVERY_MS[purpose])
+            if purpose is Purpose.WATCHES:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
+    return made
 
 
 class Transport:
@@ -299,7 +285,9 @@ class Transport:
 
     def _open_session(self, purpose: Purpose) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=_Connector(purpose),
+            connector=aiohttp.TCPConnector(
+                limit=_CONNECTIONS[purpose], keepalive_timeout=30.0, socket_factory=partial(_socket_for, purpose)
+            ),
             # Every limit is set here with `asyncio.timeout`; aiohttp's limits would hide what was sent and what was
             # not.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
