@@ -31,15 +31,17 @@ def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
         if not used_slots:
             idle += 1
         kind, free = fixed.kind, fixed.memory - used_memory
-        spare = fixed.cores - card.used_cores
-        if kind.templates is not None:
+        if used_slots >= fixed.slots or (card.slices and slices.conflicting(card.slices)):
+            continue
+        spare, templates = fixed.cores - card.used_cores, kind.templates
+        if templates is not None:
+            if free <= 0:
+                continue
             # A template may need nothing of what else is counted.
-            at = kind.templates.scarce
-            spare = max(spare if at < 0 else kind.templates.counted[at] - card.counted[at], 0)
+            at = templates.scarce
+            spare = max(spare if at < 0 else templates.counted[at] - card.counted[at], 0)
         elif spare <= 0:
             # If all cores are promised, nothing is left, even for requests without cores.
-            continue
-        if used_slots >= fixed.slots or (card.slices and slices.conflicting(card.slices)):
             continue
         times = 1
         if kind.layout:

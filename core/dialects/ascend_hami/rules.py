@@ -91,11 +91,11 @@ class AscendRules(Rules):
         del wanted
         match policy:
             case Policy.BINPACK:
-                return lambda _, card: (-card.used_memory / card.fixed.memory if card.fixed.memory else 0.0,)
+                return _fullest
             case Policy.SPREAD:
-                return lambda _, card: (1.0 if card.used_slots else 0.0,)
+                return _idle
             case _:
-                return lambda slot, card: (0.0,)
+                return _as_they_stand
 
     def fullness(self, cards: Sequence[Card], entries: Sequence[Entry]) -> float:
         """Return how full the chips are before the pod, by the expression of `bound`, to the last bit (H-9)."""
@@ -138,6 +138,22 @@ class AscendRules(Rules):
                 return 100.0 * asked + bonus
             case _:
                 return bonus
+
+
+def _fullest(slot: int, card: Card) -> Rank:
+    del slot
+    # The register may say 0 of a chip that takes nothing.
+    return (-card.used_memory / card.fixed.memory if card.fixed.memory else 0.0,)
+
+
+def _idle(slot: int, card: Card) -> Rank:
+    del slot
+    return (1.0 if card.used_slots else 0.0,)
+
+
+def _as_they_stand(slot: int, card: Card) -> Rank:
+    del slot, card
+    return (0.0,)
 
 
 def _other_mode(card: Card, ask: Ask) -> str:
