@@ -208,7 +208,9 @@ def arithmetic(ledger: Ledger, name: NodeName) -> tuple[str, ...]:
         if offers[which] != state.offers[which]
     ]
     if held != state.held:
-        found.append(f"its constraints in use are counted as {dict(state.held)}, and are {dict(held)}")
+        found.append(
+            f"what its pods hold besides cards and resources is counted as {dict(state.held)}, and is {dict(held)}"
+        )
     if +used != +Counter(state.used):
         found.append(f"its resources in use are counted as {_amounts(state)}, and are {dict(sorted(used.items()))}")
     return tuple(found)
