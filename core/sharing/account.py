@@ -287,6 +287,14 @@ def overcommitted(cards: Sequence[Card], measures: Measures) -> tuple[str, ...]:
     found: list[str] = []
     for card in cards:
         fixed = card.fixed
+        if (
+            card.used_memory <= fixed.memory
+            and card.used_cores <= fixed.cores
+            and card.used_slots <= fixed.slots
+            and not (card.slices or card.counted)
+        ):
+            # Most cards: this is asked of every node that changes.
+            continue
         if fixed.fault is Reason.UNUSABLE:
             continue
         if measures.whole:
