@@ -14,6 +14,8 @@ from core.port.cards import Tally
 from core.settings import DialectName
 
 VERSION: Final = 1
+# The mode of cards that are requested by number and not by memory.
+WHOLE: Final = "whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,9 +206,9 @@ def totals_of(cards: Iterable[Card]) -> tuple[Total, ...]:
     return tuple(
         Total(
             protocol=protocol,
-            cards=len(of),
-            idle=sum(card.healthy and card.used == 0 and not card.held_by for card in of),
-            unhealthy=sum(not card.healthy for card in of),
+            cards=sum(map(count_of, of)),
+            idle=sum(map(idle_of, of)),
+            unhealthy=sum(count_of(card) for card in of if not card.healthy),
             used=_sum(card.used for card in of),
             total=_sum(card.total for card in of),
             unit=unit,
@@ -214,6 +216,18 @@ def totals_of(cards: Iterable[Card]) -> tuple[Total, ...]:
         )
         for (protocol, unit), of in kinds.items()
     )
+
+
+def count_of(card: Card) -> int:
+    """Return how many cards *card* is: several if a node's cards are requested by number and not told apart."""
+    return card.total if card.mode == WHOLE and card.total is not None else 1
+
+
+def idle_of(card: Card) -> int:
+    """Return how many of `count_of` are healthy and unused."""
+    if card.mode == WHOLE and card.total is not None and card.used is not None:
+        return max(card.total - card.used, 0) if card.healthy else 0
+    return int(card.healthy and card.used == 0 and not card.held_by)
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:

@@ -5,12 +5,8 @@ Fields may be added; renaming a field or changing its meaning requires another *
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from core.view.cards import Card, Node
-
-# The mode of cards that are requested by number and not by memory.
-_WHOLE: Final = "whole"
+from core.view.cards import WHOLE, Card, Node, count_of, idle_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +49,14 @@ def _kind(protocol: str, label: str, unit: str, cards: Sequence[Card]) -> Kind:
     is_known = all(card.used is not None and card.total is not None for card in cards)
     usable = [card for card in healthy if not card.stranded]
     free = sum(map(_free, healthy))
-    whole = sum(_free(card) for card in usable if card.mode == _WHOLE or _is_idle(card))
+    whole = sum(_free(card) for card in usable if card.mode == WHOLE or idle_of(card))
     return Kind(
         protocol=protocol,
         type=label,
         unit=unit,
-        cards=len(cards),
-        idle=sum(map(_is_idle, healthy)),
-        unhealthy=len(cards) - len(healthy),
+        cards=sum(map(count_of, cards)),
+        idle=sum(map(idle_of, cards)),
+        unhealthy=sum(map(count_of, cards)) - sum(map(count_of, healthy)),
         used=sum(card.used or 0 for card in cards) if is_known else None,
         total=sum(card.total or 0 for card in cards) if is_known else None,
         free=free if is_known else None,
@@ -72,7 +68,3 @@ def _kind(protocol: str, label: str, unit: str, cards: Sequence[Card]) -> Kind:
 
 def _free(card: Card) -> int:
     return max((card.total or 0) - (card.used or 0), 0)
-
-
-def _is_idle(card: Card) -> bool:
-    return card.used == 0 and not card.held_by

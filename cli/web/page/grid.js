@@ -34,7 +34,8 @@ export class NodeGrid extends HTMLElement {
   show() {
     this.hidden = Boolean(this.model.sees && !this.model.sees.nodes);
     this.nodes = this.model.shownNodes();
-    const cards = this.nodes.reduce((sum, node) => sum + node.cards.length, 0);
+    // Cards that are requested by number are one cell.
+    const cards = this.nodes.flatMap((node) => node.cards).reduce((sum, card) => sum + (card.mode === "whole" ? card.total ?? 1 : 1), 0);
     this.head.textContent = say("nodes");
     this.count.textContent = say("shown", this.nodes.length, cards);
     this.legend.replaceChildren(...keys(MARKS.map(([mark, word]) => [`card ${mark}`, say(word)])));

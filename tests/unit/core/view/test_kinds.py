@@ -8,7 +8,7 @@ from core.ledger import Ledger
 from core.model import Node, Pod
 from core.settings import Settings
 from core.tables import Tables
-from core.view.cards import Cards, cards_of
+from core.view.cards import Card, Cards, cards_of, totals_of
 from core.view.kinds import Kind, kinds_of
 from tests.support.worlds.world import node, pod
 
@@ -38,6 +38,15 @@ def figures(kind: Kind) -> tuple[Any, ...]:
 
 def test_what_is_free_on_whole_cards_is_not_fragmented():
     assert figures(only(seen(node("n1", cards=2), pods=(bound("n1-0", 10_000),)))) == (10_000, 0, 10_000, 0)
+
+
+def test_cards_that_are_requested_by_number_are_counted_each():
+    pool = Card(id="GPUs", protocol="whole_gpu", used=3, total=8, unit="GPUs", mode="whole")
+    broken = replace(pool, healthy=False, used=0)
+    (kind,) = kinds_of([replace(seen(node("n1")).nodes[0], cards=(pool, broken))])
+    (total,) = totals_of([pool, broken])
+    for one in (kind, total):
+        assert (one.cards, one.idle, one.unhealthy) == (16, 5, 8)
 
 
 def test_what_is_free_beside_holders_is_fragmented():
