@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import pytest_asyncio
 
 from tests.browser.test_web_page import ENGLISH, LIVE_MS, Screen
 from tests.integration.test_cli import ASSIGNED, NODES, add_pod
@@ -23,22 +23,29 @@ from tests.integration.test_web_in_cluster import (
     give,
     served,
 )
-from tests.support.browser.chromium import opened, required
+from tests.support.browser.chromium import opened
 from tests.support.worlds.rig_double import double_rig
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
 
 
-@asynccontextmanager
-async def world(tmp_path: Any) -> AsyncIterator[tuple[Any, Served]]:
+class Tenants(NamedTuple):
     """A cluster of two tenants who share a card, and its page."""
-    required()
-    async with double_rig(tmp_path, NODES) as rig:
+
+    rig: Any
+    page: Served
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def tenants(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Tenants]:
+    """For tests that change no pods."""
+    del chromium  # without a browser, no cluster is started
+    async with double_rig(tmp_path_factory.mktemp("tenants"), NODES) as rig:
         await add_other(rig)
         await add_pod(rig, "a", SHARE, ASSIGNED, "t4-a")
         await add_pod(rig, "waits", LARGE, {}, "")
-        async with served(rig) as page:
-            yield rig, page
+        async with served(rig, within_s=None) as page:
+            yield Tenants(rig, page)
 
 
 async def log_in(screen: Screen, token: str) -> None:
@@ -47,8 +54,9 @@ async def log_in(screen: Screen, token: str) -> None:
     await dialog.get_by_role("button", name="Log in").click()
 
 
-async def test_who_logs_in_sees_what_the_token_may_see_and_the_token_stays_in_the_page(tmp_path):
-    async with world(tmp_path) as (rig, page), opened(locale=ENGLISH, ignore_https_errors=True) as browser:
+async def test_who_logs_in_sees_what_the_token_may_see_and_the_token_stays_in_the_page(chromium, tenants):
+    rig, page = tenants
+    async with opened(chromium, locale=ENGLISH, ignore_https_errors=True) as browser:
         tenant = await give(rig, "tenant", [PODS, EVENTS], everywhere=SEEN)
         nobody = await give(rig, "nobody")
         screen = Screen(await browser.new_page())
@@ -79,29 +87,28 @@ async def test_who_logs_in_sees_what_the_token_may_see_and_the_token_stays_in_th
         await dialog.get_by_label("Token").wait_for(timeout=LIVE_MS)
 
 
-async def test_behind_a_proxy_that_adds_the_token_nobody_is_asked(tmp_path):
-    async with world(tmp_path) as (rig, page):
-        everywhere = await give(rig, "everywhere", everywhere=[*SEEN, PODS, QUOTAS])
-        passed = {"Authorization": f"Bearer {everywhere}"}
-        async with opened(locale=ENGLISH, ignore_https_errors=True, extra_http_headers=passed) as browser:
-            screen = Screen(await browser.new_page())
-            await screen.page.goto(page.url)
-            await screen.card("GPU-t4-a-1").wait_for(timeout=LIVE_MS)
-            assert await screen.texts("#state") == ["Live"]
-            assert (await screen.texts("waiting-list tbody tr"))[-1].startswith("default/waits")
-            assert screen.complaints == []
+async def test_behind_a_proxy_that_adds_the_token_nobody_is_asked(chromium, tenants):
+    rig, page = tenants
+    everywhere = await give(rig, "everywhere", everywhere=[*SEEN, PODS, QUOTAS])
+    passed = {"Authorization": f"Bearer {everywhere}"}
+    async with opened(chromium, locale=ENGLISH, ignore_https_errors=True, extra_http_headers=passed) as browser:
+        screen = Screen(await browser.new_page())
+        await screen.page.goto(page.url)
+        await screen.card("GPU-t4-a-1").wait_for(timeout=LIVE_MS)
+        assert await screen.texts("#state") == ["Live"]
+        assert (await screen.texts("waiting-list tbody tr"))[-1].startswith("default/waits")
+        assert screen.complaints == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing_on_the_login(tmp_path, scheme):
-    required()
+async def test_axe_finds_nothing_on_the_login(chromium, tenants, scheme):
     from axe_playwright_python.async_playwright import Axe
 
     size = {"width": 360, "height": 740}
     options = {"color_scheme": scheme, "viewport": size, "bypass_csp": True, "ignore_https_errors": True}
-    async with world(tmp_path) as (_, page), opened(locale=ENGLISH, **options) as browser:
+    async with opened(chromium, locale=ENGLISH, **options) as browser:
         screen = Screen(await browser.new_page())
-        await screen.page.goto(page.url)
+        await screen.page.goto(tenants.page.url)
         await screen.page.get_by_label("Token").wait_for(timeout=LIVE_MS)
         found = await Axe().run(screen.page)
         assert found.violations_count == 0, found.generate_report()

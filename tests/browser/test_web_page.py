@@ -8,30 +8,32 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from core.units import time_text
 from kube.groups import VOLCANO_VERSION
 from tests.integration.test_cli import ASSIGNED, NODES, add_pod, cards
 from tests.integration.test_history import store
-from tests.integration.test_web import VGPU, served
-from tests.support.browser.chromium import opened, required
+from tests.integration.test_web import VGPU, Page, served
+from tests.support.browser.chromium import opened
 from tests.support.worlds.rig_double import double_rig
 from tests.support.worlds.volcano import create, install
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
 ENGLISH, CHINESE = "en-US", "zh-CN"
 # What the feed gathers for 0.3 s, and what a loaded machine adds.
 LIVE_MS = 5_000
 
 
 class Screen:
-    """A page in the browser, with all that it complained of. minute: the last one of the stored history (Unix)."""
+    """A page in the browser, with all that it complained of."""
 
-    def __init__(self, page: Any, minute: int = 0) -> None:
-        self.page, self.minute = page, minute
+    def __init__(self, page: Any) -> None:
+        self.page = page
         self.complaints: list[str] = []
         page.on("console", lambda message: self._heard(message.type, message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -47,11 +49,28 @@ class Screen:
         return self.page.get_by_role("gridcell").get_by_role("button", name=re.compile(re.escape(card)))
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A cluster and its page. minute: the last one of the stored history (Unix)."""
+
+    rig: Any
+    page: Page
+    minute: int
+
+    @asynccontextmanager
+    async def seen(self, chromium: Any, **options: Any) -> AsyncIterator[Screen]:
+        """The page in a browser, with *options* as `opened` has them."""
+        async with opened(chromium, **{"locale": ENGLISH, **options}) as browser:
+            screen = Screen(await browser.new_page())
+            await screen.page.goto(f"{self.page.root}#key={self.page.key}")
+            await screen.card("GPU-t4-a-1").wait_for()
+            yield screen
+
+
 @asynccontextmanager
-async def world(tmp_path: Any, *, volcano: bool = False, **options: Any) -> AsyncIterator[tuple[Any, Screen]]:
-    """A cluster with a pod that holds a card and one that waits, and its page in a browser."""
-    required()
-    async with double_rig(tmp_path, NODES) as rig:
+async def cluster(folder: Any, *, volcano: bool = False) -> AsyncIterator[Stage]:
+    """A cluster with a pod that holds a card and one that waits, and its page."""
+    async with double_rig(folder, NODES) as rig:
         if volcano:
             await install(rig.client)
         await add_pod(rig, "a", VGPU, ASSIGNED, "t4-a")
@@ -60,15 +79,29 @@ async def world(tmp_path: Any, *, volcano: bool = False, **options: Any) -> Asyn
         minute = int(time.time()) // 60 - 1
         await store(rig, at=minute, also=[minute - 2])
         kubeconfig = await asyncio.to_thread(rig.write_admins_kubeconfig)
-        async with served(str(kubeconfig)) as page, opened(**{"locale": ENGLISH, **options}) as browser:
-            screen = Screen(await browser.new_page(), minute)
-            await screen.page.goto(f"{page.root}#key={page.key}")
-            await screen.card("GPU-t4-a-1").wait_for()
-            yield rig, screen
+        async with served(str(kubeconfig), within_s=None) as page:
+            yield Stage(rig, page, minute)
 
 
-async def test_the_first_screen_shows_who_waits_every_card_and_what_is_free(tmp_path):
-    async with world(tmp_path) as (_, screen):
+@asynccontextmanager
+async def world(
+    chromium: Any, tmp_path: Any, *, volcano: bool = False, **options: Any
+) -> AsyncIterator[tuple[Any, Screen]]:
+    """A cluster of its own for a test that changes it, and its page in a browser."""
+    async with cluster(tmp_path, volcano=volcano) as stage, stage.seen(chromium, **options) as screen:
+        yield stage.rig, screen
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stage(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """For tests that change nothing in the cluster."""
+    del chromium  # without a browser, no cluster is started
+    async with cluster(tmp_path_factory.mktemp("page"), volcano=True) as found:
+        yield found
+
+
+async def test_the_first_screen_shows_who_waits_every_card_and_what_is_free(chromium, stage):
+    async with stage.seen(chromium) as screen:
         assert await screen.texts("#state") == ["Live"]
         assert (await screen.texts("waiting-list tbody tr"))[-1].startswith("default/waits")
         assert await screen.texts("node-grid .name") == ["broken", "plain", "share-a", "t4-a"]
@@ -82,8 +115,8 @@ async def test_the_first_screen_shows_who_waits_every_card_and_what_is_free(tmp_
         assert screen.complaints == []
 
 
-async def test_what_changes_in_the_cluster_changes_on_the_page_by_itself(tmp_path):
-    async with world(tmp_path) as (rig, screen):
+async def test_what_changes_in_the_cluster_changes_on_the_page_by_itself(chromium, tmp_path):
+    async with world(chromium, tmp_path) as (rig, screen):
         await rig.client.delete("/api/v1/namespaces/default/pods/a")
         idle = screen.page.get_by_role("button", name="GPU-t4-a-1: Tesla T4, 0 / 15360 MiB")
         await idle.wait_for(timeout=LIVE_MS)
@@ -91,8 +124,8 @@ async def test_what_changes_in_the_cluster_changes_on_the_page_by_itself(tmp_pat
         await screen.page.get_by_text("No pod waits.").wait_for(timeout=LIVE_MS)
 
 
-async def test_a_card_of_unknown_use_is_hatched_and_says_so(tmp_path):
-    async with world(tmp_path) as (rig, screen):
+async def test_a_card_of_unknown_use_is_hatched_and_says_so(chromium, tmp_path):
+    async with world(chromium, tmp_path) as (rig, screen):
         broken = {"metadata": {"annotations": {"volcano.sh/node-vgpu-register": "nonsense"}}}
         await rig.client.patch("/api/v1/nodes/t4-a", broken)
         cell = screen.page.get_by_role("button", name=re.compile("GPU-t4-a-1: unknown"))
@@ -100,8 +133,8 @@ async def test_a_card_of_unknown_use_is_hatched_and_says_so(tmp_path):
         assert "away" in (await cell.get_attribute("class")).split()
 
 
-async def test_a_card_that_no_pod_can_get_is_marked(tmp_path):
-    async with world(tmp_path) as (rig, screen):
+async def test_a_card_that_no_pod_can_get_is_marked(chromium, tmp_path):
+    async with world(chromium, tmp_path) as (rig, screen):
         await rig.client.patch("/api/v1/nodes/t4-a", {"spec": {"unschedulable": True}})
         cell = screen.page.get_by_role("button", name=re.compile("GPU-t4-a-1: .*stranded"))
         await cell.wait_for(timeout=LIVE_MS)
@@ -116,8 +149,8 @@ async def behind(page: Any, *, hidden: bool) -> None:
     await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
-async def test_more_tabs_than_a_browser_has_connections_are_live_once_they_are_shown(tmp_path):
-    async with world(tmp_path) as (rig, screen):
+async def test_more_tabs_than_a_browser_has_connections_are_live_once_they_are_shown(chromium, tmp_path):
+    async with world(chromium, tmp_path) as (rig, screen):
         address = await screen.page.evaluate("location.origin + '/#key=' + sessionStorage.getItem('key')")
         await behind(screen.page, hidden=True)
         for _ in range(6):
@@ -132,8 +165,8 @@ async def test_more_tabs_than_a_browser_has_connections_are_live_once_they_are_s
         assert screen.complaints == []
 
 
-async def test_filters_are_in_the_address_and_a_reload_keeps_them(tmp_path):
-    async with world(tmp_path) as (_, screen):
+async def test_filters_are_in_the_address_and_a_reload_keeps_them(chromium, stage):
+    async with stage.seen(chromium) as screen:
         await screen.page.get_by_role("searchbox", name="Type").fill("t4")
         assert await screen.texts("node-grid .name") == ["t4-a"]
         assert screen.page.url.endswith("/?type=t4")
@@ -145,8 +178,8 @@ async def test_filters_are_in_the_address_and_a_reload_keeps_them(tmp_path):
         assert await screen.texts("node-grid .name") == []
 
 
-async def test_keys_move_between_cards_and_open_and_close_one(tmp_path):
-    async with world(tmp_path) as (_, screen):
+async def test_keys_move_between_cards_and_open_and_close_one(chromium, stage):
+    async with stage.seen(chromium) as screen:
         page = screen.page
         await page.locator(".view").focus()
         for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"):
@@ -163,21 +196,21 @@ async def test_keys_move_between_cards_and_open_and_close_one(tmp_path):
         assert not await dialog.is_visible()
 
 
-async def test_a_pod_that_waits_shows_why(tmp_path):
-    async with world(tmp_path) as (_, screen):
+async def test_a_pod_that_waits_shows_why(chromium, stage):
+    async with stage.seen(chromium) as screen:
         await screen.page.locator("waiting-list").get_by_role("button", name="default/waits").click()
         await screen.page.get_by_role("dialog").get_by_text("default/waits waits for the scheduler").wait_for()
 
 
-async def test_the_last_day_is_read_by_keys_and_by_pointing_and_follows_the_filters(tmp_path):
-    async with world(tmp_path) as (_, screen):
+async def test_the_last_day_is_read_by_keys_and_by_pointing_and_follows_the_filters(chromium, stage):
+    async with stage.seen(chromium) as screen:
         chart, told = screen.page.locator("day-chart").get_by_role("slider"), screen.page.locator(".told")
         await chart.wait_for(timeout=LIVE_MS)
 
         async def says(text: str) -> None:
             assert await told.inner_text() == await chart.get_attribute("aria-valuetext") == text
 
-        last, before = (time_text(at * 60)[:16].replace("T", " ") for at in (screen.minute, screen.minute - 1))
+        last, before = (time_text(at * 60)[:16].replace("T", " ") for at in (stage.minute, stage.minute - 1))
         known = "1 of 1 cards promised to pods, 0 free, 0 stranded. Pods waiting: 2"
         await says(f"{last} UTC: {known}")
         await chart.focus()
@@ -197,8 +230,8 @@ async def test_the_last_day_is_read_by_keys_and_by_pointing_and_follows_the_filt
         assert screen.complaints == []
 
 
-async def test_a_pod_tells_what_why_says_and_a_card_what_it_was(tmp_path, capsys):
-    async with world(tmp_path) as (rig, screen):
+async def test_a_pod_tells_what_why_says_and_a_card_what_it_was(chromium, tmp_path, capsys):
+    async with world(chromium, tmp_path) as (rig, screen):
         dialog = screen.page.get_by_role("dialog")
         await screen.card("GPU-t4-a-1").click()
         await dialog.get_by_role("button", name="default/a").click()
@@ -223,8 +256,8 @@ async def test_a_pod_tells_what_why_says_and_a_card_what_it_was(tmp_path, capsys
         assert screen.complaints == []
 
 
-async def test_queues_are_bars_that_follow_the_cluster(tmp_path):
-    async with world(tmp_path, volcano=True) as (rig, screen):
+async def test_queues_are_bars_that_follow_the_cluster(chromium, tmp_path):
+    async with world(chromium, tmp_path, volcano=True) as (rig, screen):
         spec = {"weight": 1, "capability": {"cpu": "4"}, "guarantee": {"resource": {"cpu": "1"}}}
         queue = {"apiVersion": VOLCANO_VERSION, "kind": "Queue", "metadata": {"name": "team"}, "spec": spec}
         await create(rig.client, queue)
@@ -248,11 +281,10 @@ spec:
 """
 
 
-async def test_a_manifest_is_answered_with_how_many_fit_or_with_its_faulty_line(tmp_path):
-    required()
+async def test_a_manifest_is_answered_with_how_many_fit_or_with_its_faulty_line(chromium, stage, tmp_path):
     from playwright.async_api import expect
 
-    async with world(tmp_path) as (_, screen):
+    async with stage.seen(chromium) as screen:
         form = screen.page.locator("fit-form")
         await form.get_by_text("Would this fit?").click()
         await form.get_by_label("Memory on each card").fill("10000")
@@ -272,8 +304,8 @@ async def test_a_manifest_is_answered_with_how_many_fit_or_with_its_faulty_line(
         await form.get_by_text(re.compile("line 2: .*found 'lots'")).wait_for()
 
 
-async def test_own_pods_have_a_first_screen_with_what_is_left_and_what_helps(tmp_path):
-    async with world(tmp_path, permissions=["clipboard-read", "clipboard-write"]) as (rig, screen):
+async def test_own_pods_have_a_first_screen_with_what_is_left_and_what_helps(chromium, tmp_path):
+    async with world(chromium, tmp_path, permissions=["clipboard-read", "clipboard-write"]) as (rig, screen):
         refused = (
             "CS501 0/4 nodes are available: 1 too little free memory on every card. Ask for at most 100 MiB of memory."
         )
@@ -292,8 +324,8 @@ async def test_own_pods_have_a_first_screen_with_what_is_left_and_what_helps(tmp
         assert await screen.page.evaluate("navigator.clipboard.readText()") == "Ask for at most 100 MiB of memory"
 
 
-async def test_findings_are_shown_with_their_remedy_and_what_is_not_looked_at(tmp_path):
-    async with world(tmp_path) as (_, screen):
+async def test_findings_are_shown_with_their_remedy_and_what_is_not_looked_at(chromium, stage):
+    async with stage.seen(chromium) as screen:
         findings = screen.page.locator("finding-list")
         await findings.get_by_role("button", name="node broken").wait_for(timeout=LIVE_MS)
         (row,) = [one for one in await screen.texts("finding-list tbody tr") if "node broken" in one]
@@ -303,8 +335,8 @@ async def test_findings_are_shown_with_their_remedy_and_what_is_not_looked_at(tm
         await screen.page.get_by_role("dialog").get_by_text(re.compile("CS612 problem: ")).wait_for()
 
 
-async def test_it_speaks_chinese_and_remembers_the_choice(tmp_path):
-    async with world(tmp_path, locale=CHINESE) as (_, screen):
+async def test_it_speaks_chinese_and_remembers_the_choice(chromium, stage):
+    async with stage.seen(chromium, locale=CHINESE) as screen:
         assert "等待中的 Pod" in await screen.texts("h2")
         await screen.page.get_by_role("button", name="语言").click()
         assert "Pods that wait" in await screen.texts("h2")
@@ -313,13 +345,12 @@ async def test_it_speaks_chinese_and_remembers_the_choice(tmp_path):
         assert "Pods that wait" in await screen.texts("h2")
 
 
-async def test_axe_finds_nothing_in_either_language_or_theme_and_a_narrow_screen_scrolls_down_only(tmp_path):
-    required()
+async def test_axe_finds_nothing_in_either_language_or_theme_and_a_narrow_screen_scrolls_down_only(chromium, stage):
     from axe_playwright_python.async_playwright import Axe
 
     size = {"width": 360, "height": 740}
     # axe is put into the page as a script, which the page's own policy would bar.
-    async with world(tmp_path, volcano=True, viewport=size, bypass_csp=True) as (_, screen):
+    async with stage.seen(chromium, viewport=size, bypass_csp=True) as screen:
         page, dialog = screen.page, screen.page.get_by_role("dialog")
         await page.locator("finding-list td").first.wait_for(timeout=LIVE_MS)
         await page.locator("fit-form summary").click()
@@ -343,14 +374,14 @@ async def test_axe_finds_nothing_in_either_language_or_theme_and_a_narrow_screen
             await page.locator("#language").click()
 
 
-async def test_a_screen_of_4k_is_filled_with_larger_text(tmp_path):
-    async with world(tmp_path, viewport={"width": 3840, "height": 2160}) as (_, screen):
+async def test_a_screen_of_4k_is_filled_with_larger_text(chromium, stage):
+    async with stage.seen(chromium, viewport={"width": 3840, "height": 2160}) as screen:
         assert await screen.page.evaluate("getComputedStyle(document.body).fontSize") == "18px"
         assert await screen.page.evaluate("document.querySelector('node-grid .view').clientWidth") > 3700
 
 
-async def test_a_script_in_what_the_cluster_says_stays_text(tmp_path):
-    async with world(tmp_path) as (rig, screen):
+async def test_a_script_in_what_the_cluster_says_stays_text(chromium, tmp_path):
+    async with world(chromium, tmp_path) as (rig, screen):
         marked = "<img src=x onerror=alert(1)>"
         await rig.client.patch("/api/v1/nodes/plain", {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}})
         await rig.client.patch(

@@ -69,14 +69,16 @@ async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]
 
 
 @asynccontextmanager
-async def served(kubeconfig: str, namespace: str = "", *, browser: bool = False) -> AsyncIterator[Page]:
+async def served(
+    kubeconfig: str, namespace: str = "", *, browser: bool = False, within_s: float | None = 30
+) -> AsyncIterator[Page]:
     addresses: asyncio.Queue[str] = asyncio.Queue()
     source = choose_source(kubeconfig=kubeconfig, context="", environ={})
     options = Web(kubeconfig=kubeconfig, context="", browser=browser, namespace=namespace)
     async with Transport(source, user_agent="test") as transport, aiohttp.ClientSession() as session:
         serving = asyncio.create_task(serve(transport, options, addresses.put_nowait))
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(within_s):
                 yield Page(await addresses.get(), session)
         finally:
             serving.cancel()

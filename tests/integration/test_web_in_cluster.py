@@ -64,7 +64,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(world: Rig) -> AsyncIterator[Served]:
+async def served(world: Rig, *, within_s: float | None = 40) -> AsyncIterator[Served]:
     """The page with its own account's rights."""
     documents = [one for one in yaml.safe_load_all(WEB.read_text()) if one["kind"].startswith("ClusterRole")]
     await world.apply(documents)
@@ -87,7 +87,7 @@ async def served(world: Rig) -> AsyncIterator[Served]:
                 return False
 
         await world.until(is_served)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(within_s):
             yield served
 
 

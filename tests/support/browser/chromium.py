@@ -32,14 +32,31 @@ def required() -> str:
 
 
 @asynccontextmanager
-async def opened(**options: Any) -> AsyncIterator[Any]:
-    """A context of a browser, whose pages share what they store; *options* as `Browser.new_context` has them."""
+async def launched() -> AsyncIterator[Any]:
+    """A browser."""
     program = required()
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=list(_FLAGS))
         try:
-            yield await browser.new_context(**options)
+            yield browser
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def opened(browser: Any = None, **options: Any) -> AsyncIterator[Any]:
+    """A context of *browser*, or of one of its own; its pages share what they store.
+
+    *options*: as `Browser.new_context` has them.
+    """
+    if browser is None:
+        async with launched() as own, opened(own, **options) as context:
+            yield context
+        return
+    context = await browser.new_context(**options)
+    try:
+        yield context
+    finally:
+        await context.close()
