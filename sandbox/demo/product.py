@@ -20,6 +20,7 @@ import yaml
 
 from certs.files import CA_FILE, ensure
 from certs.pair import Wanted
+from core.wire.history import HISTORY_MAP
 from sandbox.client import ApiClient, ApiStatusError
 from sandbox.cluster import API_SERVER
 from sandbox.demo.processes import Processes, Running, free_port
@@ -105,6 +106,9 @@ async def install(
         settings = await asyncio.to_thread(_settings, folder / "settings")
     options = ("--settings", str(settings))
     documents = await install_rights(admin)
+    namespace, _, name = HISTORY_MAP.partition("/")
+    history: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}}
+    await apply(admin, [history])
     certs, asked_at = folder / "certs", free_port()
     asking = await _asking(admin, folder, f"https://localhost:{asked_at}", certs)
     answering = ("--preview-listen", f"{_HOST}:{asked_at}", "--cert-dir", str(certs))
@@ -112,7 +116,7 @@ async def install(
     looking = ("--kubeconfig", str(kubeconfigs[WEBHOOK_ACCOUNT]), *proof, *asking, *options)
     webhook, reviews, webhook_url = await _start_webhook(processes, certs, looking)
     controller, controller_url = await _start_controller(
-        processes, kubeconfigs[CONTROLLER_ACCOUNT], (*answering, *options)
+        processes, kubeconfigs[CONTROLLER_ACCOUNT], (*answering, *options, "--keep-history", HISTORY_MAP)
     )
     await processes.ready(webhook, f"{webhook_url}/readyz")
     await inventoried(f"{webhook_url}/metrics")
