@@ -15,8 +15,10 @@ from aiohttp import web
 from cli.web.feed import Sees, Update
 from cli.web.local import HOST, WithKey
 from cli.web.server import Page
+from core.history.minutes import MINUTES_MAX, Key, Minute, Sums
 from core.view.cards import Card, Node, Share, totals_of
 from core.view.kinds import kinds_of
+from core.view.trend import Trend, trend
 from core.view.waiting import Waiting, WaitingPod, WaitingReason
 from tests.bench.results import Result
 from tests.support.browser.chromium import opened
@@ -80,6 +82,14 @@ def _waiting(count: int) -> Waiting:
     return Waiting(pods=pods, reasons=(reason,))
 
 
+def _day() -> Trend:
+    """As many rows as a chart may have, of a whole day."""
+    minutes = range(int(time.time()) // 60 - MINUTES_MAX, int(time.time()) // 60)
+    sums = {Key("vgpu", f"type-{row}", ""): Sums(1000 * row, 2000 * row, 3000) for row in range(24)}
+    sums |= {Key("vgpu", "", f"queue-{row}"): Sums(waiting=row + 1) for row in range(24)}
+    return trend([Minute(at, sums) for at in minutes], time.time())
+
+
 class _Fed:
     """A feed of one reader."""
 
@@ -102,6 +112,7 @@ async def _measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
         totals=every,
         kinds=kinds_of(nodes),
         waiting=_waiting(args.waiting),
+        trend=_day(),
     )
     fed: Any = _Fed(first)
     callers = WithKey("key", first.sees)
@@ -118,7 +129,7 @@ async def _measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
             await shown.locator("node-grid .card").first.wait_for()
             found = [("first_card", time.monotonic() - begun_s, "s")]
             took = [
-                await _updated(shown, fed, replace(first, waiting=None), args.cards, turn)
+                await _updated(shown, fed, replace(first, waiting=None, trend=None), args.cards, turn)
                 for turn in range(args.updates)
             ]
             found.append(("update_median", sorted(took)[len(took) // 2], "s"))

@@ -4,8 +4,11 @@ import { copied, element, link, row, table } from "./dom.js";
 import { ask, messageOf } from "./feed.js";
 import { findingsOf } from "./findings.js";
 import { describe } from "./grid.js";
-import { cardStates, lives } from "./history.js";
+import { cardStates, lives, moment } from "./history.js";
 import { say } from "./words.js";
+
+// What the controller's own record says too.
+const SCHEDULING = ["FailedScheduling", "Scheduled", "Preempted"];
 
 /** @typedef {import("./dom.js").Child} Child */
 
@@ -86,9 +89,7 @@ export class Detail {
     this.open(() => {
       const history = why instanceof Error ? [] : lives(why);
       if (found instanceof Error) return [pod, element("p", {}, found.message), ...history];
-      // Conditions and events are all that is known then, so they are not shown twice.
-      const isRecord = !(why instanceof Error) && why.source === "conditions";
-      return [pod, ...this.explained(found), isRecord ? null : events(found), ...history];
+      return [pod, ...this.explained(found), ...history, why instanceof Error ? events(found) : events(found, why)];
     });
   }
 
@@ -141,10 +142,12 @@ export class Detail {
   }
 }
 
-/** @param {Feed.Explained} found */
-function events(found) {
-  const rows = found.events.map((event) => row(event.time, event.reason, event.message));
-  return rows.length ? table(say("events"), [say("since"), say("events"), say("details")], rows) : null;
+/** The events of Kubernetes that are not in the history too. @param {Feed.Explained} found @param {Feed.Why} [why] */
+function events(found, why) {
+  const rest = !why ? found.events : why.source === "conditions" ? [] : found.events.filter((event) => !SCHEDULING.includes(event.reason));
+  const rows = rest.map((event) => row(moment(event.time), event.reason, event.message));
+  if (!rows.length) return null;
+  return element("div", {}, element("h3", {}, say("events")), table(say("events"), [say("time"), say("event"), say("details")], rows));
 }
 
 /** What is not empty, by its name. @param {[string, Child][]} facts */

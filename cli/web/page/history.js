@@ -11,7 +11,7 @@ const WHAT = {
 
 /** A table of the events of each pod that had the name, the last one last. @param {Feed.Why} why */
 export function lives(why) {
-  const heads = [say("since"), say("happened"), say("details")];
+  const heads = [say("time"), say("happened"), say("details")];
   const parts = why.lives.flatMap((life, at) => [
     at ? element("p", { className: "quiet" }, say("nextPod")) : null,
     table(say("history"), heads, life.events.map((one) => row(moment(one.last), [what(one), times(one)].filter(Boolean).join(", "), one.text))),

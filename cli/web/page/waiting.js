@@ -55,7 +55,8 @@ export class WaitingList extends Part {
 
 /** The reasons of *pods*, the most frequent first. @param {Feed.Waiting} waiting @param {Feed.WaitingPod[]} pods */
 function reasons(waiting, pods) {
-  const changes = new Map(waiting.reasons.map((one) => [reasonOf(one), one.change]));
+  // Names of settings are marked as in the docs.
+  const changes = new Map(waiting.reasons.map((one) => [reasonOf(one), one.change.replaceAll("`", "")]));
   /** @type {Map<string, {count: number, since: string|null}>} */
   const found = new Map();
   for (const pod of pods) {
