@@ -311,9 +311,9 @@ def overcommitted(cards: Sequence[Card], measures: Measures) -> tuple[str, ...]:
             total = f"of its {fixed.cores} % cores" if unit == "%" else f"of {fixed.cores}"
             found.append(f"{fixed.uuid} holds {card.used_cores} {unit} {total}")
         if (templates := fixed.kind.templates) is not None:
-            for used, most, unit in zip(card.counted, templates.counted, templates.units, strict=True):
-                if used > most > 0:
-                    found.append(f"{fixed.uuid} holds {used} {unit} of {most}")
+            for at, used in enumerate(card.counted):
+                if used > templates.counted[at] > 0:
+                    found.append(f"{fixed.uuid} holds {used} {templates.units[at]} of {templates.counted[at]}")
         if card.used_slots > fixed.slots:
             found.append(f"{fixed.uuid} holds {card.used_slots} shares of {fixed.slots}")
         if card.slices and _slices.conflicting(card.slices):
