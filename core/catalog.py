@@ -11,6 +11,7 @@ from core.cardless import Cardless
 from core.dialects.ascend_hami.dialect import DIALECT as ASCEND_HAMI
 from core.dialects.gpushare.dialect import GPU_MEMORY, GPU_NUMBER
 from core.dialects.hami.dialect import DIALECT as HAMI
+from core.dialects.hami_vendors.dialect import DIALECTS as HAMI_VENDORS
 from core.dialects.mindcluster.dialect import DIALECT as MINDCLUSTER
 from core.dialects.vgpu.dialect import DIALECT as VGPU
 from core.dialects.whole_gpu.dialect import DIALECT as WHOLE_GPU
@@ -28,7 +29,16 @@ from core.tables import Tables
 from core.units import MAX_AMOUNT, parse_count
 
 # In the order in which they are asked.
-_ALL: Final[tuple[AnySpec, ...]] = (VGPU, GPU_MEMORY, GPU_NUMBER, MINDCLUSTER, WHOLE_GPU, ASCEND_HAMI, HAMI)
+_ALL: Final[tuple[AnySpec, ...]] = (
+    VGPU,
+    GPU_MEMORY,
+    GPU_NUMBER,
+    MINDCLUSTER,
+    WHOLE_GPU,
+    ASCEND_HAMI,
+    HAMI,
+    *HAMI_VENDORS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +101,7 @@ class Catalog:
             dialects=tuple(self.dialects),
             switches={one.switch: one.name for one in self.specs if one.switch},
             old_switches=tuple(one.switch for one in self.specs if one.old_switch),
+            sections={one.name: one.section for one in self.specs if one.section is not None},
             modes=tuple(dict.fromkeys(word for one in self.specs if one.modes for word in one.modes.words)),
         )
 

@@ -105,9 +105,9 @@ _DECODERS: Final[Mapping[Source, Callable[[str, Vocabulary], Part]]] = {
     Source.OWN: decode_own_settings,
     Source.SCHEDULER_FILE: decode_scheduler_conf,
     Source.SCHEDULER_MAP: decode_scheduler_conf,
-    Source.DEVICE_FILE: lambda text, _: decode_device_config(text),
-    Source.DEVICE_MAP: lambda text, _: decode_device_config(text),
-    Source.CHIPS_MAP: lambda text, _: decode_device_config(text, Product.HAMI),
+    Source.DEVICE_FILE: lambda text, words: decode_device_config(text, None, words.sections),
+    Source.DEVICE_MAP: lambda text, words: decode_device_config(text, None, words.sections),
+    Source.CHIPS_MAP: lambda text, words: decode_device_config(text, Product.HAMI, words.sections),
 }
 
 
@@ -152,11 +152,12 @@ def merge(
         namespace, _, name = hami_config.partition("/")
         settings = replace(settings, hami_config_namespace=namespace, hami_config_name=name)
     sections = _sections(parts)
-    vgpu, ascend, hami = sections
+    vgpu, ascend, hami, vendors = sections
     devices = DeviceConfig(
         vgpu=vgpu.part.vgpu if vgpu is not None else VgpuTable(),
         ascend=ascend.part.ascend if ascend is not None else AscendTable(),
         hami=hami.part.hami if hami is not None else HamiTable(),
+        vendors=vendors.part.vendors if vendors is not None else (),
     )
     tables = spoken.tables(devices, 0)
     notes = [*_notes(conf, spoken.notes), *_device_notes(parts, sections)]
@@ -218,6 +219,7 @@ class _Sections(NamedTuple):
     vgpu: _Part[DeviceConfig] | None
     ascend: _Part[DeviceConfig] | None
     hami: _Part[DeviceConfig] | None
+    vendors: _Part[DeviceConfig] | None
 
 
 def _sections(parts: Mapping[Source, Decoded]) -> _Sections:
@@ -229,6 +231,7 @@ def _sections(parts: Mapping[Source, Decoded]) -> _Sections:
         vgpu=next((one for one in first if one.part.product is Product.VOLCANO), None),
         ascend=next((one for one in first if one.part.has_chips), None),
         hami=next((one for one in (*mounted, *reversed(maps)) if one.part.product is Product.HAMI), None),
+        vendors=next((one for one in (*mounted, *reversed(maps)) if one.part.vendors), None),
     )
 
 

@@ -25,6 +25,8 @@ SUCCESS: Final = "success"
 FAILED: Final = "failed"
 _PREFIX: Final = "hami.io/"
 _TO_ALLOCATE: Final = "-devices-to-allocate"
+# Where a plugin erases another annotation instead of that one (hami-vendors VN-31).
+_ERASED: Final = {"hami.io/Biren-devices-to-allocate": "hami.io/Biren-devices-allocated"}
 
 # A plugin serves the pod in the node's one lock, so only one pod may be in flight, whatever it requests.
 ANY_POD: Final[frozenset[Hashable]] = frozenset({LockMark(LOCK)})
@@ -78,7 +80,11 @@ def in_flight(pod: Pod) -> InFlight | None:
     phase = pod.annotations.get(BIND_PHASE)
     if not pod.node_name or phase is None:
         return None
-    texts = [text for key, text in pod.annotations.items() if key.endswith(_TO_ALLOCATE) and key.startswith(_PREFIX)]
+    texts = [
+        pod.annotations.get(_ERASED[key], "") if key in _ERASED else text
+        for key, text in pod.annotations.items()
+        if key.endswith(_TO_ALLOCATE) and key.startswith(_PREFIX)
+    ]
     if not texts:
         return None
     if pod.finished:

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +188,15 @@ class HamiTable:
         object.__setattr__(self, "resources", frozenset(shares | {self.count_resource}))
 
 
+class VendorNames(NamedTuple):
+    """The section of device-config.yaml for one of HAMi's other vendors: names of resources, "" and 0 for the usual."""
+
+    cards: str = ""
+    memory: str = ""
+    cores: str = ""
+    mib_per_unit: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusiveRule:
     """Pods with all of these labels never share a card with each other (nvidia.md 3.10)."""
@@ -201,12 +210,16 @@ class ExclusiveRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Device configuration: what dialects need besides pod and node. A new version re-judges everything."""
+    """Device configuration: what dialects need besides pod and node. A new version re-judges everything.
+
+    vendors: the sections of HAMi's other vendors, by dialect; those without one sell nothing.
+    """
 
     version: int = 0
     vgpu: VgpuTable = VgpuTable()
     ascend: AscendTable = AscendTable()
     hami: HamiTable = HamiTable()
+    vendors: tuple[tuple[str, VendorNames], ...] = ()
     exclusive_rules: tuple[ExclusiveRule, ...] = ()
     preset_virtual_device: bool = False
     self_maintain_available_card: bool = True

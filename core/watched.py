@@ -16,10 +16,12 @@ ASCEND_DEVICES: Final = "ASCEND_VISIBLE_DEVICES"
 VOID: Final = "void"
 TASK_PRIORITY: Final = "CUDA_TASK_PRIORITY"
 CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
+# The name of a container, for the plugin of Iluvatar's cards, which spells it so.
+CONTAINER_NAME: Final = "SOL_CONTINER_NAME"
 # Libraries that the dynamic linker loads first; profilers use them.
 LOADED: Final = ("LD_AUDIT", "LD_PRELOAD")
 NAMES: Final = frozenset(
-    {"CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE", CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, *LOADED}
+    {"CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE", CONTAINER_NAME, CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, *LOADED}
 )
 # Device plugins and runtimes read variables with these prefixes, and later versions read more of them.
 _PREFIXES: Final = ("CUDA_DEVICE_", "ASCEND_", "NPU_")

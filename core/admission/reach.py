@@ -18,7 +18,17 @@ from core.model import NO_REACH, Container, ReviewedPod
 from core.port.refusals import Violation
 from core.settings import AdmissionSettings
 from core.warnings import AdmissionWarning
-from core.watched import ASCEND_DEVICES, CORE_POLICY, LOADED, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, VOID, absolute
+from core.watched import (
+    ASCEND_DEVICES,
+    CONTAINER_NAME,
+    CORE_POLICY,
+    LOADED,
+    NAMES,
+    NVIDIA_DEVICES,
+    TASK_PRIORITY,
+    VOID,
+    absolute,
+)
 
 # The values, by variable, with which a container runtime gives a container no device.
 NO_DEVICE: Final[dict[str, tuple[str, ...]]] = {NVIDIA_DEVICES: ("", VOID, "none"), ASCEND_DEVICES: ("", VOID)}
@@ -241,6 +251,8 @@ def _is_harmless(
         return True
     if name == CORE_POLICY:
         return value is not None and value.lower() in _CORE_POLICIES
+    if name == CONTAINER_NAME:
+        return value == container.name
     if name == TASK_PRIORITY:
         return value in _PRIORITIES
     return value in NO_DEVICE.get(name, ()) and not _gives(name, container, rules)

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias
 
 from core.port.dialect import Dialect
 from core.port.typevars import AssignmentT, CardT, RequestT
-from core.settings import DialectName
+from core.settings import DialectName, Section
 
 
 class Modes(NamedTuple):
@@ -58,6 +58,7 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     instead_of: the dialect that sells by the same resource on nodes that this one does not serve, None if there is
     none.
     ignored: label and value of pods that admission does not complete, "" if there is none.
+    section: its section of device-config.yaml, if it is of one of HAMi's other vendors.
     """
 
     port: "Dialect[CardT, RequestT, AssignmentT]"
@@ -73,6 +74,7 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     documents: "NodeDocuments | None" = None
     instead_of: DialectName | None = None
     ignored: tuple[str, str] = ("", "")
+    section: Section | None = None
 
     @property
     def name(self) -> DialectName:

@@ -356,8 +356,6 @@ def described(assignment: Assignment, cards: Sequence[Card], measures: Measures)
 
 def _percent(cores: int, kind: Kind) -> int | None:
     """Return a figure of cores of a card of *kind* in percent; None if its cores are not told like this."""
-    if kind.by_share:
-        return cores * 100 // max(kind.cores, 1)
     return cores if kind.unit == "%" else None
 
 

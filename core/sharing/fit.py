@@ -357,7 +357,7 @@ def _shortfalls(rules: Rules, stuck: _Stuck, request: Request) -> tuple[Shortfal
         most = max([len(group) for group in rules.groups(stuck.cards, fitting, request)], default=0)
         where = rules.together(stuck.cards, request)
         if rules.chooses and most >= stuck.ask.number:
-            found.insert(0, Shortfall("", Reason.CARD_COUNT, detail=rules.chosen_by))
+            found.insert(0, Shortfall("", Reason.RULE, detail=rules.chosen_by))
         else:
             found.insert(0, Shortfall("", Reason.CARD_COUNT, stuck.ask.number, most, "cards", where))
     return tuple(found)

@@ -10,7 +10,18 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
-from core.tables import AscendChip, AscendTable, AscendTemplate, HamiTable, MigGroup, MigModel, MigProfile, VgpuTable
+from core.settings import DialectName, Section
+from core.tables import (
+    AscendChip,
+    AscendTable,
+    AscendTemplate,
+    HamiTable,
+    MigGroup,
+    MigModel,
+    MigProfile,
+    VendorNames,
+    VgpuTable,
+)
 from core.units import MAX_INT32
 from core.wire import yaml_text
 from core.wire.checked import Checks, each, same_word
@@ -63,20 +74,29 @@ class Product(StrEnum):
 class DeviceConfig:
     """The sections of device-config.yaml; a missing one has its defaults.
 
-    product: product of the ``nvidia`` section, None without one; has_chips: whether there is a ``vnpus`` section.
+    vendors: the sections of HAMi's other vendors, by dialect. product: product of the ``nvidia`` section, None without
+    one; has_chips: whether there is a ``vnpus`` section.
     notes: unknown or ineffective parts; configurations that differ only in notes are equal.
     """
 
     vgpu: VgpuTable = field(default_factory=VgpuTable)
     ascend: AscendTable = field(default_factory=AscendTable)
     hami: HamiTable = field(default_factory=HamiTable)
+    vendors: tuple[tuple[str, VendorNames], ...] = ()
     product: Product | None = None
     has_chips: bool = False
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 
-def decode_device_config(text: str, presumed: Product | None = None) -> DeviceConfig:
-    """Read device-config.yaml; *presumed*: its product by its place, which Volcano's resource names override.
+def decode_device_config(
+    text: str, presumed: Product | None = None, sections: Mapping[DialectName, Section] | None = None
+) -> DeviceConfig:
+    """Read device-config.yaml.
+
+    Args:
+        text: the text.
+        presumed: its product by its place, which Volcano's resource names override.
+        sections: those of HAMi's other vendors, by dialect.
 
     Raises:
         ConfigError: lists every problem.
@@ -93,6 +113,7 @@ def decode_device_config(text: str, presumed: Product | None = None) -> DeviceCo
         vgpu=_vgpu(checks, section) if product is Product.VOLCANO else _DEFAULT,
         hami=_hami(checks, section) if product is Product.HAMI else HamiTable(),
         ascend=_ascend(checks, found.get("vnpus")),
+        vendors=_vendors(checks, found, sections or {}),
         product=product,
         has_chips=found.get("vnpus") is not None,
     )
@@ -191,6 +212,26 @@ def _core_policy(checks: Checks, found: object) -> str:
     elif found not in (None, "", "default", _FORCE):
         checks.note_unknown((str(found),), ("default", _FORCE, "disable"), "nvidia.gpuCorePolicy: ")
     return _FORCE if found == _FORCE else ""
+
+
+def _vendors(
+    checks: Checks, found: Mapping[str, Any], sections: Mapping[DialectName, Section]
+) -> tuple[tuple[str, VendorNames], ...]:
+    """Return the names of the vendors that *found* has; one that is there and names nothing has the usual names."""
+    named: list[tuple[str, VendorNames]] = []
+    for dialect, section in sections.items():
+        value = found.get(section.key)
+        if section.word:
+            value = next((one for one in _mappings(value) if one.get("commonWord") == section.word), None)
+        if value is None:
+            continue
+        given, place = checks.mapping(value, section.key), section.key
+        cards, memory, cores = [
+            checks.text(given[key], f"{place}.{key}", "") if key and given.get(key) else "" for key in section.names
+        ]
+        factor = checks.whole(given.get("memoryFactor") or 1, f"{place}.memoryFactor", 1, _MAX_FACTOR, 1)
+        named.append((dialect, VendorNames(cards, memory, cores, factor if factor > 1 else 0)))
+    return tuple(named)
 
 
 def _model(checks: Checks, found: Mapping[str, Any], place: str) -> MigModel:

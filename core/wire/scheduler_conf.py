@@ -77,6 +77,7 @@ class SchedulerConf:
             vgpu=devices.vgpu,
             ascend=devices.ascend,
             hami=devices.hami,
+            vendors=devices.vendors,
             exclusive_rules=self.exclusive_rules,
             preset_virtual_device=self.preset_virtual_device,
             self_maintain_available_card=self.self_maintain_available_card,

@@ -12,6 +12,7 @@ from sandbox.players import (
     hami_instances,
     mindcluster_protocol,
     nvidia,
+    vendors,
     vgpu_protocol,
 )
 from sandbox.players.mig import visible_ids
@@ -82,6 +83,8 @@ def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
     if mindcluster_protocol.ASSIGNED in annotations:
         return _unseen_npus(annotations, env)
     chips = tuple(hami_devices(annotations))
+    if chips and not chips[0][0].startswith("Ascend"):
+        return _compared(env, vendors.SEEN, ",".join(device.id for _, device in chips))
     if chips:
         # The ids of played chips end with the number by which containers see them.
         return _compared(env, _NPUS_SEEN, ",".join(device.id.rpartition("-")[2] for _, device in chips))

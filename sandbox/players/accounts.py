@@ -17,6 +17,8 @@ PLUGIN_ACCOUNTS: Final = {
     "nvidia": "nvidia-device-plugin",
     "ascend-hami": "hami-ascend",
     "hami": "hami-device-plugin",
+    "amd": "amd-gpu-device-plugin",
+    "hygon": "dcu-device-plugin",
     "mindcluster": "ascend-device-plugin-sa-910",
 }
 DEVICE_CONFIG: Final = Path(__file__).parent / "vgpu-device-config.yaml"

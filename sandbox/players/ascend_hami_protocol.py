@@ -156,6 +156,12 @@ def _is_candidate(pod: Mapping[str, Any], node_name: str) -> bool:
     )
 
 
+def is_allocating(pod: Mapping[str, Any], node_name: str) -> bool:
+    """Return whether a plugin that reads no lock takes *pod*, whatever its phase."""
+    annotations = annotations_of(pod)
+    return BIND_TIME in annotations and annotations.get(BIND_PHASE) == _PHASES[0] and annotations.get(NODE) == node_name
+
+
 def _segment(text: str) -> Segment:
     return tuple(_device(piece) for piece in text.split(":") if "," in piece)
 

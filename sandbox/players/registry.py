@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sandbox.nodes.plugin_port import DevicePlugin
+from sandbox.players import vendors
 from sandbox.players.ascend_hami import AscendHamiPlugin
 from sandbox.players.calls import Api
 from sandbox.players.gpushare import SharePlugin
@@ -22,6 +23,7 @@ _KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any], Api], DevicePlugin]
     "mindcluster": MindClusterPlugin.from_options,
     "hami": HamiPlugin.from_options,
     "nvidia": NvidiaPlugin.from_options,
+    **{kind: vendors.maker(kind) for kind in vendors.VENDORS},
 }
 KINDS: Final = frozenset(_KINDS)
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.conform import ascend_hami as ascend
 from tests.conform import gpushare as share
-from tests.conform import hami, mindcluster
+from tests.conform import hami, mindcluster, vendors
 from tests.conform import vgpu_place as place
 from tests.conform import vgpu_wire as wire
 from tests.conform.records import Check, MismatchError, Record, is_configurations, load
@@ -63,6 +63,7 @@ CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
         "plugin-calls": hami.check_plugin_calls,
         "reservations": hami.check_reservations,
     },
+    **{f"vendors-{name}": vendors.CHECKS for name in vendors.TYPES},
     "gpushare-inventory": {"node": share.check_node},
     "gpushare-index": {"index": share.check_index, "encode": share.check_encode},
     "gpushare-requests": {"requests": share.check_requests},

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from core.catalog import standard_catalog
+from core.dialects.hami_vendors.vendor import Vendor
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.placing.candidates import Candidates
@@ -25,14 +26,16 @@ from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 from sandbox.players.hami import HamiSetup
 from sandbox.players.hardware import Card
-from tests.support.devices import ascend
+from tests.support.devices import ascend, vendors
 from tests.support.devices.mindcluster import npu_node
 from tests.support.devices.mixed import CORES, MEMORY, NUMBER, Wanted, wanted
 from tests.support.devices.plugins import Plugins
 from tests.support.worlds.audit import audit
 
 PODS = 2000
-TABLES = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)
+TABLES = Tables(
+    vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu, vendors=vendors.TABLES.vendors
+)
 BASE = {"cpu": "512", "memory": "2048Gi", "pods": "500"}
 
 
@@ -86,14 +89,25 @@ def cluster() -> list[Node]:
         joined("torn", vgpu_node("torn", "Tesla T4", 15360, "hami-core", 2), hami_node("torn", 2)),
         joined("b3", ascend.node("Ascend910B3", [f"B3-{at}" for at in range(8)])),
         joined("mind", npu_node(4)),
+        *[joined(port.name, vendors.node_of(port.vendor, _cards(port.vendor), port.name)) for port in vendors.PORTS],
         joined("mixed-1", vgpu_node("m1", "NVIDIA A100-SXM4-40GB", 40960, "mig", 2), npu_node(2)),
         joined("mixed-2", t4, ascend.node("Ascend910B4-1", ["B41-0", "B41-1"]), ascend.node("Ascend310P", ["P-0"])),
     ]
 
 
+def _cards(vendor: Vendor) -> list[dict[str, Any]]:
+    return [vendors.card(vendor, at, id=f"{vendor.word}-{at}", numa=at // 2) for at in range(4)]
+
+
+def asked_of_others(chance: random.Random) -> Wanted:
+    """A random request of one of HAMi's other vendors, of one that its plugin can serve."""
+    vendor = chance.choice(vendors.PORTS).vendor
+    return Wanted(limits=vendors.any_container(vendor, chance, "c").limits)
+
+
 def asked(chance: random.Random, number: int) -> Pod:
     """A random pod of a random protocol."""
-    found, name = wanted(chance), f"pod-{number}"
+    found, name = wanted(chance) if chance.random() < 0.6 else asked_of_others(chance), f"pod-{number}"
     if chance.random() < 0.1:
         limits = {"nvidia.com/gpu": chance.choice("112"), "nvidia.com/gpumem": chance.choice(("1000", "6000", "12000"))}
         found = Wanted(limits={**limits, "nvidia.com/gpucores": chance.choice(("0", "30", "60"))})

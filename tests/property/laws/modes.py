@@ -19,7 +19,7 @@ from core.dialects.whole_gpu.dialect import WholeGpu
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.tables import AscendChip, AscendTable, ExclusiveRule, HamiTable, Tables, VgpuTable
 from sandbox.players import hami_instances
-from tests.support.devices import ascend, mindcluster
+from tests.support.devices import ascend, mindcluster, vendors
 from tests.support.devices.cards import A100, A100_LAYOUTS, V100, container, record, share_node, vgpu_node
 from tests.support.devices.toy import Toy
 
@@ -357,6 +357,30 @@ _NPU: Final = Mode(
     served=_npu_served,
     each_card=False,
 )
+
+
+def _vendor(port: Any) -> Mode:
+    """One of HAMi's other vendors."""
+    vendor = port.vendor
+
+    def pod(chance: Random) -> Pod:
+        most = 1 if vendor.one_container else len(_several(chance))
+        return _pod(*[vendors.any_container(vendor, chance, f"c{at}") for at in range(most)])
+
+    return Mode(
+        name=vendor.name,
+        port=port,
+        node=lambda chance: _with_room(vendors.any_node(vendor, chance)),
+        pod=pod,
+        tables=vendors.TABLES,
+        wishes=({"hami.io/gpu-scheduler-policy": "mutex"}, {"cardshare.io/avoid-cards": "0"}),
+        mib_per_unit=vendor.mib_per_unit,
+        each_card=not vendor.rules.chooses,
+        adds_up=not vendor.whole,
+        ties="last",
+    )
+
+
 MODES: Final = (
     _VGPU,
     replace(_VGPU, name="vgpu-mig", node=_vgpu_cut_node, pod=lambda chance: _vgpu_pod(chance, 1700)),
@@ -412,6 +436,7 @@ MODES: Final = (
         pod=lambda chance: _npu_pod(chance, (10, 8)),
     ),
     Mode(name="whole-gpu", port=WholeGpu(), node=_gpu_node, pod=_gpu_pod, unreadable=None, wishes=_TYPES),
+    *[_vendor(port) for port in vendors.PORTS],
     Mode(
         name="toy", port=Toy(), node=_toy_node, pod=_toy_pod, unreadable=_no_text, wishes=({"toy.example/type": "a"},)
     ),

@@ -15,7 +15,7 @@ from core.catalog import standard_catalog
 from core.configuration import OWN_MAP, SCHEDULER_MAP, device_maps
 from core.port.optional import Locking
 from core.settings import CONTROLLER_ACCOUNT, Settings
-from core.tables import Tables
+from core.tables import Tables, VendorNames
 from tests.support.pages import chart
 
 BASE: Final = Path(__file__).parents[3] / "deploy" / "base"
@@ -24,6 +24,10 @@ _CHIP: Final = "huawei.com/Ascend"
 _OF_A_CHIP: Final = ("-devices-to-allocate", "-devices-allocated", "-uuid")
 # Left alone unless an annotation speaks of them.
 _PLAIN_GPU: Final = "nvidia.com/gpu"
+# Where HAMi's configuration has all of its other vendors.
+HAMIS_TABLES: Final = Tables(
+    vendors=tuple([(one.name, VendorNames()) for one in standard_catalog().specs if one.section is not None])
+)
 _LIST: Final = re.compile(r"^( *)(.*)\[\n((?: *'[^'\n]*',?\n)+)( *)\]", re.MULTILINE)
 # Lists that no dialect tells, by the variable that holds each.
 _BY_HAND: Final = re.compile(r"- name: (phaseAccounts|pluginNodeKeys)\n *expression: \|\n$")
@@ -37,10 +41,12 @@ def lists_of(book: Rulebook) -> Mapping[str, frozenset[str]]:
 
     protected, preferences = book.protected, frozenset({*book.preferences, *MOVED})
     resources = frozenset(name for name in book.resources if not name.startswith(_CHIP))
+    vendors = standard_catalog().resources(HAMIS_TABLES) - book.resources
     plugins = frozenset(name for name in book.plugins if not name.endswith("*"))
     return {
         "resources that are reviewed": resources - {_PLAIN_GPU},
         "resources": resources,
+        "resources that are reviewed where HAMi is installed": vendors | {_PLAIN_GPU},
         "annotations that are reviewed": told(protected | preferences),
         "protected annotations, but those of chips": told(protected),
         "protected annotations": protected,
@@ -62,8 +68,9 @@ def written(text: str, book: Rulebook) -> str:
         if _BY_HAND.search(found.string, 0, found.start()):
             return found[0]
         held = frozenset(re.findall(r"'([^']*)'", found[3]))
-        known = max(lists, key=lambda each: len(each & held) / len(each | held))
-        if 2 * len(known & held) < len(known | held):
+        # New dialects make lists longer, so that what a list already holds tells more than what it lacks.
+        known = max(lists, key=lambda each: (len(each & held), -len(each)))
+        if 2 * len(known & held) < len(held):
             raise ValueError(f"a list of {min(held)!r} and others is none that follows from the dialects")
         indent = re.match(" *", found[3])
         assert indent is not None

@@ -36,7 +36,7 @@ def audit(nodes: Iterable[Node], pods: Iterable[Pod], tables: Tables) -> list[st
     found: list[str] = []
     for node in nodes:
         holders = by_node.get(node.name, [])
-        for check in (_vgpu, _shared, _whole, _hami, _hami_shares, _mindcluster):
+        for check in (_vgpu, _shared, _whole, _hami, _hami_shares, _vendors, _mindcluster):
             found += [f"{node.name}: {text}" for text in check(node, holders, tables)]
         found += [f"{node.name}: {text}" for text in _protocols(holders)]
     return found
@@ -192,6 +192,61 @@ def _hami_shares(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[st
         device = devices[name]
         if any(amount > device[key] for amount, key in zip(amounts, ("devmem", "devcore", "count"), strict=True)):
             yield f"{name} holds {amounts} of {device}"
+
+
+def _vendors(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
+    """Cards of HAMi's other vendors; init containers count as if they ran beside the others."""
+    del tables
+    for key, source in _VENDORS.items():
+        cards = _cards_of_vendor(node, source)
+        used: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+        for pod in pods:
+            for entry in pod.annotations.get(key, "").replace(";", "").split(":"):
+                if not entry:
+                    continue
+                name, _, memory, cores = entry.split(",")
+                if name not in cards:
+                    yield f"{pod.key} holds {name}, which the node does not have"
+                    continue
+                used[name] = [a + b for a, b in zip(used[name], (1, int(memory), int(cores)), strict=True)]
+        for name, amounts in used.items():
+            if any(amount > most for amount, most in zip(amounts, cards[name], strict=True)):
+                yield f"{name} holds {amounts} of {cards[name]}"
+
+
+# By the annotation of a pod: the register of its node; or resource, memory, unit in MiB, cores of a card, its name.
+_VENDORS: dict[str, str | tuple[str, str, int, int, str]] = {
+    "hami.io/amd-devices-allocated": "hami.io/node-amd-register",
+    "hami.io/Biren-devices-to-allocate": "hami.io/node-biren-register",
+    "hami.io/Vastai-devices-allocated": "hami.io/node-va-register",
+    "hami.io/dcu-devices-allocated": "hami.io/node-dcu-register",
+    **{
+        f"hami.io/{chip}-devices-allocated": f"hami.io/node-{chip}-register"
+        for chip in ("MR-V100", "MR-V50", "BI-V150", "BI-V100")
+    },
+    "hami.io/cambricon-mlu-devices-allocated": (
+        *("cambricon.com/mlu.smlu.vcore", "cambricon.com/mlu.smlu.vmemory"),
+        *(256, 100, "cambricon-mlu"),
+    ),
+    "hami.io/mthreads-vgpu-devices-allocated": (
+        *("mthreads.com/sgpu-core", "mthreads.com/sgpu-memory"),
+        *(512, 16, "mthreads"),
+    ),
+}
+
+
+def _cards_of_vendor(node: Node, source: str | tuple[str, str, int, int, str]) -> dict[str, tuple[int, int, int]]:
+    """Shares, MiB and cores of each card."""
+    if isinstance(source, tuple):
+        core, memory, unit, per_card, word = source
+        count = _capacity(node, core) // per_card
+        mib = _capacity(node, memory) * unit // max(count, 1)
+        return {f"{node.name}-{word}-{at}": (100, mib, per_card) for at in range(count)}
+    text = node.annotations.get(source, "")
+    if text.startswith("["):
+        return {one["id"]: (one["count"], one["devmem"], one["devcore"]) for one in json.loads(text)}
+    lines = [line.split(",") for line in text.split(":") if line]
+    return {line[0]: (int(line[1]), int(line[2]), int(line[3])) for line in lines}
 
 
 def _mindcluster(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:

@@ -8,6 +8,7 @@ from core import names
 from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED
 from core.admission.verdict import NOTHING
+from core.catalog import standard_catalog
 from core.configuration import OWN_MAP, SCHEDULER_MAP, device_maps, hami_map
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from core.wire import templates as templates_wire
@@ -15,6 +16,7 @@ from core.wire.pods import decode_pod
 from sandbox.api.conditions import met
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS
+from tests.support.pages.manifest_lists import HAMIS_TABLES
 from tests.support.pages.shipped import (
     CHIP,
     LOOP,
@@ -35,7 +37,9 @@ ENTRIES = [(kind, hook["name"]) for kind in (MUTATING, VALIDATING) for hook in o
 PREFIX_WORDS = {CHIP, "hami.io/", *OF_A_CHIP}
 PLAIN_GPU = "nvidia.com/gpu"
 # Plain GPUs are reviewed while HAMi's scheduler may bind pods, which the expression asks.
-HAMIS = {PLAIN_GPU, "kube-system", "hami-scheduler", "", "pods", "binding", "create"}
+# Resources that mean HAMi's where it is installed: the other vendors' too.
+OF_HAMI = standard_catalog().resources(HAMIS_TABLES) - book().resources
+HAMIS = {PLAIN_GPU, "kube-system", "hami-scheduler", "", "pods", "binding", "create"} | OF_HAMI
 # By which keys that only look like ours are reviewed, of which only warnings come.
 NEARLY = {"huawei.com/", "volcano.sh/", "cardshare.io/", "nvidia.com/use-", "nvidia.com/nouse-"}
 NEARLY |= {"volcano.com/", "aliyun.com/gpu-"}

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from core.errors import ConfigError
-from core.settings import DialectName, GroupSettings, NodeWeights, Policy, Settings
+from core.settings import GroupSettings, NodeWeights, Policy, Settings
 from core.tables import ExclusiveRule
 from core.wire.volcano_parts import ACTIONS, PLUGINS
 from tests.support.devices.texts import decode_scheduler_conf
+from tests.support.devices.vendors import PORTS
+
+VENDORS = {port.name for port in PORTS}
 
 
 def conf(arguments, plugin="deviceshare"):
@@ -44,7 +47,7 @@ def test_a_configuration_without_a_word_on_devices_counts_as_none(text):
 
 def test_the_guides_configuration_switches_one_dialect_on():
     found = decode_scheduler_conf(conf({"deviceshare.VGPUEnable": "true", "deviceshare.SchedulePolicy": "spread"}))
-    assert set(found.settings.dialects or ()) == {DialectName("vgpu"), DialectName("whole_gpu"), DialectName("hami")}
+    assert set(found.settings.dialects or ()) == {"vgpu", "whole_gpu", "hami"} | VENDORS
     assert (found.settings.policy, found.settings.schedule_weight) == (Policy.SPREAD, 1)
 
 
@@ -56,11 +59,7 @@ def test_the_older_switches_are_understood():
     found = decode_scheduler_conf(
         conf({"predicate.GPUSharingEnable": '"T"', "predicate.NodeLockEnable": "yes"}, "predicates")
     )
-    assert set(found.settings.dialects or ()) == {
-        DialectName("gpu_memory"),
-        DialectName("whole_gpu"),
-        DialectName("hami"),
-    }
+    assert set(found.settings.dialects or ()) == {"gpu_memory", "whole_gpu", "hami"} | VENDORS
     assert found.settings.node_lock
 
 

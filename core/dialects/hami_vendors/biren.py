@@ -1,0 +1,24 @@
+"""Biren's cards, of which a container gets whole shares (hami-vendors 3.11)."""
+
+from typing import Final
+
+from core.dialects.hami_vendors.vendor import Register, Shares, Vendor
+from core.port.spec import CardLists
+from core.settings import DialectName, Section
+
+VENDOR: Final = Vendor(
+    name=DialectName("biren"),
+    maker="biren",
+    word="Biren",
+    section=Section("biren"),
+    count="birentech.com/gpu",
+    # Registers of runc have the product name as type (VN-32).
+    source=Register("hami.io/node-biren-register", has_json=True, cores=100, any_type=True),
+    # The plugin erases the other one, so this one says what a pod holds (VN-31).
+    allocated="hami.io/Biren-devices-to-allocate",
+    to_allocate="hami.io/Biren-devices-allocated",
+    counts_either=True,
+    select=CardLists("birentech.com/use-gpuuuid", "birentech.com/nouse-gpuuuid"),
+    rules=Shares(),
+    whole=(0, 0),
+)

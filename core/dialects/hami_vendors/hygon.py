@@ -1,0 +1,25 @@
+"""Hygon's DCUs (protocol reference, hami-vendors 3.2)."""
+
+from typing import Final
+
+from core.dialects.hami_vendors.vendor import Register, Vendor
+from core.port.spec import CardLists
+from core.settings import DialectName, Section
+
+VENDOR: Final = Vendor(
+    name=DialectName("hygon"),
+    maker="hygon",
+    word="DCU",
+    section=Section("hygon"),
+    count="hygon.com/dcunum",
+    memory="hygon.com/dcumem",
+    cores="hygon.com/dcucores",
+    source=Register("hami.io/node-dcu-register"),
+    allocated="hami.io/dcu-devices-allocated",
+    to_allocate="hami.io/dcu-devices-to-allocate",
+    select=CardLists("hygon.com/use-gpuuuid", "hygon.com/nouse-gpuuuid"),
+    types=CardLists("hygon.com/use-dcutype", "hygon.com/nouse-dcutype"),
+    several_are_whole=True,
+    captures=True,
+    accounts=("system:serviceaccount:kube-system:dcu-device-plugin",),
+)

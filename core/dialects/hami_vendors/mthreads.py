@@ -1,0 +1,65 @@
+"""Mthreads' cards, of which the containers of a pod share one, or get whole ones (hami-vendors 3.4)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from core.dialects.hami_vendors.vendor import Capacity, Vendor
+from core.model import Container
+from core.port.handoff import Stamp
+from core.port.spec import CardLists
+from core.settings import DialectName, Section
+from core.sharing.account import Assignment
+from core.sharing.resources import Resources
+from core.sharing.rules import Rules
+
+# What a whole card has.
+_CORES: Final = 16
+_UNITS: Final = 96
+_KEYS: Final = ("mthreads.com/gpu-index", "mthreads.com/predicate-node", "mthreads.com/predicate-time")
+
+
+class _OneCard(Rules):
+    on_one_card = True
+
+
+def _told(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
+    last = assignment.entries[-1].container
+    indices = [one.uuid.rpartition("-")[2] for one in assignment.entries if one.container == last]
+    return dict(zip(_KEYS, (",".join(indices), stamp.node, str(stamp.now_s * 1_000_000_000)), strict=True))
+
+
+def _filled(named: Resources, one: Container) -> Container:
+    """Return *one* with all memory and cores of its cards where it names none, as HAMi's webhook does."""
+    text = one.amount(named.cards) or ""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
+    wanted = {named.memory: _UNITS * number, named.cores: _CORES * number}
+    more = {key: str(figure) for key, figure in wanted.items() if figure and one.amount(key) is None}
+    return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more}) if more else one
+
+
+VENDOR: Final = Vendor(
+    name=DialectName("mthreads"),
+    maker="mthreads",
+    word="Mthreads",
+    section=Section("mthreads"),
+    count="mthreads.com/vgpu",
+    memory="mthreads.com/sgpu-memory",
+    cores="mthreads.com/sgpu-core",
+    mib_per_unit=512,
+    source=Capacity("mthreads", has_cores=True, slots=100, cores=_CORES),
+    allocated="hami.io/mthreads-vgpu-devices-allocated",
+    select=CardLists("mthreads.ai/use-gpuuuid", "mthreads.ai/nouse-gpuuuid"),
+    default_cores=0,
+    core_unit="sixteenths",
+    most_cores=_CORES,
+    per_container=True,
+    steps=(2, 4, 8, 16, 32, 64, _UNITS),
+    several_are_whole=True,
+    counts_parts=True,
+    rules=_OneCard(),
+    fill=_filled,
+    extra_keys=_KEYS,
+    told=_told,
+    locks=False,
+    machine_keys=frozenset({"mthreads.com/request-gpu-num"}),
+)
