@@ -15,7 +15,6 @@ from core.device_lists import DEVICES_MAX, amount_or_zero, device_count, listed_
 from core.inventory import Inventory, at_its_best
 from core.ledger import Ledger
 from core.model import Node, NodeName, Phase, Pod, Requirement
-from core.port.optional import Metering
 from core.port.refusals import Violation
 from core.settings import DialectName, Settings
 from core.tables import Tables
@@ -308,7 +307,7 @@ def _accounts_of_kubelet(facts: Facts) -> Iterator[Finding]:
     for name, state in facts.ledger.states.items():
         for which, cards in state.offers.items():
             dialect = facts.catalog.dialects[which]
-            sold = dialect.sold(cards, facts.tables) if isinstance(dialect, Metering) else {}
+            sold = dialect.sold(cards, facts.tables)
             for resource, amount in sorted(sold.items()):
                 there = state.facts.allocatable.get(resource, 0)
                 # Each card may have a remainder of less than one unit.
@@ -350,11 +349,15 @@ def _hami(facts: Facts) -> Iterator[Finding]:
             )
             yield _finding("CS616", f"node {node}", text, "set it to false, and restart the plugin's pod there")
     old = {pod.node: pod.image for pod in facts.plugins if pod.account.endswith(HAMI_PLUGIN) and _is_old(pod.image)}
-    count = facts.tables.hami.count_resource
+    counts = {*facts.catalog.names(_HAMI_DIALECT, facts.tables).counts.values()}
     for one in facts.pods:
         if one.node_name not in old or one.finished:
             continue
-        sharing = [each.name for each in (*one.init_containers, *one.containers) if (each.amount(count) or "0") != "0"]
+        sharing = [
+            each.name
+            for each in (*one.init_containers, *one.containers)
+            if any((each.amount(count) or "0") != "0" for count in counts)
+        ]
         if len(sharing) > 1:
             text = (
                 f"containers {', '.join(sharing)} have cards, and {old[one.node_name]} on {one.node_name} treats "
@@ -386,7 +389,7 @@ def _device_lists(facts: Facts) -> Iterator[Finding]:
 def _units_of_a_card(facts: Facts, node: Node, listed: frozenset[str]) -> Iterator[tuple[str, int]]:
     """Yield the resources in *listed* for which one card of *node* has more devices than a pod can list."""
     for name, cards in facts.ledger.states[node.name].offers.items() if listed else ():
-        for resource in sorted(listed & facts.catalog.dialects[name].resources(facts.tables)):
+        for resource in sorted(listed & facts.catalog.names(name, facts.tables).resources):
             units = amount_or_zero(node.allocatable[resource]) // max(len(cards), 1)
             if units > DEVICES_MAX:
                 yield resource, units

@@ -1,10 +1,10 @@
-"""The card metrics of dialects (`core.port.optional.Exposing`), generated at each scrape.
+"""The card metrics of dialects (`core.port.spec.Metrics`), generated at each scrape.
 
 A large cluster has 100,000 of them, so they are written as text in slices and not kept as objects.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from core.errors import escaped
 from core.holding import Holding
@@ -12,8 +12,7 @@ from core.ledger import Ledger
 from core.model import NodeName
 from core.node_state import NodeState
 from core.port.cards import Series
-from core.port.optional import Exposing
-from core.settings import DialectName
+from core.port.spec import AnySpec
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\""})
 # Device plugins write the ids; real ones have 40 characters, but a register could hold one of a megabyte.
@@ -23,28 +22,26 @@ _LABEL_MAX: Final = 128
 def card_series(ledger: Ledger, *, per_pod: bool) -> Iterator[str]:
     """Yield the series in Prometheus' text format, each piece for one node and one metric name."""
     states = tuple(ledger.states.values())
-    for which, dialect in ledger.catalog.dialects.items():
-        if not isinstance(dialect, Exposing):
-            continue
-        for at, one in enumerate(dialect.card_series()):
+    for spec in ledger.catalog.specs:
+        for at, one in enumerate(spec.metrics.of_cards):
             yield _head(one)
             for state in states:
-                yield _of_cards(one, at, state, dialect, which)
-        for at, one in enumerate(dialect.pod_series() if per_pod else ()):
+                yield _of_cards(one, at, state, spec)
+        for at, one in enumerate(spec.metrics.of_pods if per_pod else ()):
             yield _head(one)
             for state in states:
-                held = [of for of in ledger.holders(state.facts.name).values() if of.dialect == which]
-                yield _of_pods(one, at, state.facts.name, held, dialect)
+                held = [of for of in ledger.holders(state.facts.name).values() if of.dialect == spec.name]
+                yield _of_pods(one, at, state.facts.name, held, spec)
 
 
 def _head(one: Series) -> str:
     return f"# HELP {one.name} {one.text}\n# TYPE {one.name} gauge\n"
 
 
-def _of_cards(one: Series, at: int, state: NodeState, dialect: Exposing[Any, Any], which: DialectName) -> str:
+def _of_cards(one: Series, at: int, state: NodeState, spec: AnySpec) -> str:
     label, where = one.labels
     node = _escaped(state.facts.name)
-    cards = [dialect.card_figures(card) for card in reversed(state.offers.get(which, ()))]
+    cards = [spec.metrics.card(card) for card in reversed(state.offers.get(spec.name, ()))]
     # Prometheus allows one series per set of labels, so a card that is listed twice has one.
     told = {_escaped(card): figures[at] for card, figures in cards}
     return "".join(
@@ -52,7 +49,7 @@ def _of_cards(one: Series, at: int, state: NodeState, dialect: Exposing[Any, Any
     )
 
 
-def _of_pods(one: Series, at: int, on: NodeName, held: Iterable[Holding], dialect: Exposing[Any, Any]) -> str:
+def _of_pods(one: Series, at: int, on: NodeName, held: Iterable[Holding], spec: AnySpec) -> str:
     label, where = one.labels
     node = _escaped(on)
     lines = []
@@ -60,7 +57,7 @@ def _of_pods(one: Series, at: int, on: NodeName, held: Iterable[Holding], dialec
         if holding.assignment is None:
             continue
         sums: dict[str, int] = {}
-        for card, figures in dialect.pod_figures(holding.assignment):
+        for card, figures in spec.metrics.pod(holding.assignment):
             told = _escaped(card)
             sums[told] = sums.get(told, 0) + figures[at]
         pod = _pod_labels(one, holding.key)

@@ -7,11 +7,11 @@ Source: protocol reference, nvidia 7.2, 7.3; facts 3.3, case 41.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from core.catalog import Catalog
 from core.model import Node, NodeName
-from core.port.optional import Beating
 from core.settings import DialectName
 
 # Four heartbeat intervals of the plugin, so that one or two may be lost.
@@ -31,14 +31,14 @@ class Heartbeats:
     """
 
     def __init__(self, catalog: Catalog, blind: Callable[[NodeName, DialectName, bool], None]) -> None:
-        self._dialects: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Beating)}
+        self._keys: Final = {one.name: one.heartbeat.key for one in catalog.specs if one.heartbeat is not None}
         self._blind: Final = blind
         self._last: Final[dict[NodeName, dict[DialectName, _Beat]]] = {}
 
     def shown(self, node: Node, now_s: float) -> Node:
         """Return *node* without stale heartbeats."""
-        for name, dialect in self._dialects.items():
-            value = dialect.beat(node)
+        for name, key in self._keys.items():
+            value = node.annotations.get(key, "")
             known = self._last.get(node.name, {})
             if not value:
                 known.pop(name, None)
@@ -46,8 +46,8 @@ class Heartbeats:
                 known = self._last.setdefault(node.name, {})
                 known[name] = _Beat(value, now_s)
             elif now_s >= known[name].since_s + STALE_S:
-                node = dialect.without_beat(node)
-            self._blind(node.name, name, dialect.is_blind(node))
+                node = replace(node, annotations={one: text for one, text in node.annotations.items() if one != key})
+            self._blind(node.name, name, key in node.annotations)
         return node
 
     def forget(self, name: NodeName) -> None:
@@ -60,6 +60,6 @@ class Heartbeats:
         for name, beats in self._last.items():
             if any(now_s >= beat.since_s + STALE_S for beat in beats.values()):
                 node = nodes(name)
-                if node is not None and any(self._dialects[one].beat(node) for one in beats):
+                if node is not None and any(node.annotations.get(self._keys[one]) for one in beats):
                     found.append(self.shown(node, now_s))
         return found

@@ -18,7 +18,6 @@ from core.holding import Holding
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
 from core.node_state import NodeState
-from core.port.optional import Identifying
 from core.settings import DialectName, Settings
 from core.tables import Tables
 
@@ -152,9 +151,8 @@ def _duplicates(ledger: Ledger) -> Iterator[Finding]:
     for name, state in ledger.states.items():
         for which, cards in state.offers.items():
             dialect = ledger.catalog.dialects[which]
-            if isinstance(dialect, Identifying):
-                for card in dialect.identities(cards):
-                    nodes[card].append(name)
+            for card in dialect.identities(cards):
+                nodes[card].append(name)
     for card, names in sorted(nodes.items()):
         if len(names) > 1:
             text = (

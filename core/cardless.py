@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from core import names
 from core.nodefit import Amounts
-from core.port.cards import NodeRoom, Placed, Want
+from core.port.cards import Bound, NodeRoom, Placed, Want
 from core.port.dialect import AnyDialect
 from core.port.refusals import Reason, Shortfall
 from core.settings import DialectName, Policy
@@ -103,10 +103,6 @@ class Cardless:
             most = max(most, min(_ALL_PPM - room.used_ppm, _ppm(len(room.free), len(cards))))
         return most
 
-    def width(self, request: Any) -> int:
-        """Return 1: a pod is on one node."""
-        return 1
-
     def want(self, request: Any, kind: Hashable, policy: Policy) -> Want | None:
         """Return the cpu that the node lacks after placement; memory is not bounded."""
         if not isinstance(kind, _Kind):
@@ -114,13 +110,9 @@ class Cardless:
         total = max(kind.cpu, 1)
         return Want(0, request.cpu, kind.cpu - request.cpu + 3 * total * kind.bare, total)
 
-    def bounded(self, request: Any, policy: Policy) -> bool:
-        """Return True: `Want` bounds the score, beside `idle_score`."""
-        return True
-
-    def idle_score(self, request: Any, idle: int, policy: Policy) -> float:
-        """Return the score of a node that lacks nothing: one without cards is better than any other."""
-        return _BARE if idle else 0.0
+    def bound(self, request: Any, policy: Policy) -> Bound:
+        """Return the bounds: `Want` bounds the score of the one node, and one that lacks nothing has the best."""
+        return Bound(1, True, lambda idle: _BARE if idle else 0.0)
 
     def shortfalls(self, cards: Sequence[Any], request: Any) -> tuple[Shortfall, ...]:
         """Return nothing: no card can prevent the placement."""

@@ -21,12 +21,13 @@ from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
 from core.port.cards import Offer
 from core.port.dialect import AnyDialect, AnyJudging
-from core.port.optional import Choosing, Counting, Healing, Lasting, Marking, Packing, PackingByCard, Typical, Worded
+from core.port.names import Names
 from core.port.refusals import Complaint, Violation
 from core.port.spec import AnySpec, NodeDocuments
-from core.settings import DialectName, Settings, Vocabulary
+from core.settings import DialectName, Settings
 from core.tables import Tables
 from core.units import MAX_AMOUNT, parse_count
+from core.wire.vocabulary import Vocabulary
 
 # In the order in which they are asked.
 _ALL: Final[tuple[AnySpec, ...]] = (
@@ -49,17 +50,6 @@ class Asked:
     request: Any
 
 
-_ROLES: Final = {
-    "healing": Healing,
-    "lasting": Lasting,
-    "typical": Typical,
-    "choosing": Choosing,
-    "packing": Packing,
-    "packing_by_card": PackingByCard,
-    "worded": Worded,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """The dialects in the order in which they are asked; specs: the complete descriptions."""
@@ -69,14 +59,7 @@ class Catalog:
     cardless: Cardless = field(init=False, compare=False)
     rivals: Mapping[DialectName, frozenset[DialectName]] = field(init=False, compare=False)
     stands_in: Mapping[DialectName, DialectName] = field(init=False, compare=False)
-    # Optional roles that are used for every node, because `isinstance` with a protocol takes 10 to 20 us.
-    healing: Mapping[DialectName, Healing[Any]] = field(init=False, compare=False)
-    lasting: Mapping[DialectName, Lasting] = field(init=False, compare=False)
-    typical: Mapping[DialectName, Typical[Any]] = field(init=False, compare=False)
-    choosing: Mapping[DialectName, Choosing[Any, Any, Any]] = field(init=False, compare=False)
-    packing: Mapping[DialectName, Packing[Any, Any]] = field(init=False, compare=False)
-    packing_by_card: Mapping[DialectName, PackingByCard[Any, Any, Any]] = field(init=False, compare=False)
-    worded: Mapping[DialectName, Worded] = field(init=False, compare=False)
+    _names: dict[DialectName, tuple[Tables, Names]] = field(init=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dialects", {one.name: one.port for one in self.specs})
@@ -90,9 +73,6 @@ class Catalog:
         # By dialect that replaces another on its nodes; elsewhere, the other sells by the same resource.
         stands_in = {one.name: one.instead_of for one in self.specs if one.instead_of is not None}
         object.__setattr__(self, "stands_in", stands_in)
-        for role, protocol in _ROLES.items():
-            players = {one.name: one.port for one in self.specs if isinstance(one.port, protocol)}
-            object.__setattr__(self, role, players)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -101,8 +81,9 @@ class Catalog:
             dialects=tuple(self.dialects),
             switches={one.switch: one.name for one in self.specs if one.switch},
             old_switches=tuple(one.switch for one in self.specs if one.old_switch),
-            sections={one.name: one.section for one in self.specs if one.section is not None},
             modes=tuple(dict.fromkeys(word for one in self.specs if one.modes for word in one.modes.words)),
+            sections=tuple(section for one in self.specs for section in one.sections),
+            arguments=tuple(section for one in self.specs for section in one.arguments),
         )
 
     @property
@@ -119,21 +100,28 @@ class Catalog:
         """Return the judge of dialect *name*; None: the judge for pods without cards."""
         return self.cardless if name is None else self.dialects[name]
 
+    def names(self, name: DialectName, tables: Tables) -> Names:
+        """Return the names of dialect *name*; kept until the tables change, because they are needed for each pod."""
+        known = self._names.get(name)
+        if known is None or known[0] is not tables:
+            self._names[name] = known = (tables, self.dialects[name].names(tables))
+        return known[1]
+
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """Return resources of shares that are never compared with a node's allocatable."""
-        return _union(dialect.uncounted(tables) for dialect in self.dialects.values())
+        return _union(self.names(name, tables).uncounted for name in self.dialects)
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """Return every resource by which a container can request cards."""
-        return _union(dialect.resources(tables) for dialect in self.dialects.values())
+        return _union(self.names(name, tables).resources for name in self.dialects)
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Return pod annotations that only schedulers and device plugins write."""
-        return _union(dialect.assignment_keys(tables) for dialect in self.dialects.values())
+        return _union(self.names(name, tables).assignment_keys for name in self.dialects)
 
     def marks(self) -> frozenset[str]:
         """Return pod annotations of device plugins that do not describe what a pod holds."""
-        return _union(dialect.marks() for dialect in self.dialects.values() if isinstance(dialect, Marking))
+        return _union(one.marks for one in self.specs)
 
     def request_of(
         self, pod: AnyPod, tables: Tables, settings: Settings, among: Iterable[DialectName] | None = None
@@ -173,7 +161,7 @@ class Catalog:
         names = {name for name, _ in found}
         for name, other in self.stands_in.items():
             if name in names and other in names:
-                own = self.dialects[name].resources(tables) - self.dialects[other].resources(tables)
+                own = self.names(name, tables).resources - self.names(other, tables).resources
                 is_meant = settings.has_on(name) or any(
                     not own.isdisjoint((*one.limits, *one.requests)) for one in (*pod.containers, *pod.init_containers)
                 )
@@ -184,8 +172,8 @@ class Catalog:
     def _crowded(self, pod: AnyPod, tables: Tables) -> tuple[Violation, ...] | None:
         """CS220: *pod* has too many containers to be judged, and at least one of them requests cards."""
         whole = pod.as_pod() if isinstance(pod, ReviewedPod) else pod
-        for dialect in self.dialects.values():
-            named = dialect.resources(tables)
+        for name, dialect in self.dialects.items():
+            named = self.names(name, tables).resources
             asking = (
                 one
                 for one in (*pod.containers, *pod.init_containers)
@@ -199,7 +187,7 @@ class Catalog:
 
     def _named(self, name: DialectName, pod: AnyPod, tables: Tables) -> str:
         """Return a resource by which *pod* requests cards of dialect *name*."""
-        known = self.dialects[name].resources(tables)
+        known = self.names(name, tables).resources
         amounts = (one for c in (*pod.containers, *pod.init_containers) for one in (c.limits, c.requests))
         return min((key for one in amounts for key in one if key in known), default=name)
 
@@ -208,13 +196,11 @@ class Catalog:
 
         The pod may be bound by any scheduler, so an unreadable figure may stand for any number.
         """
-        dialect = self.dialects[name]
-        counts = dialect.counts(tables) if isinstance(dialect, Counting) else {}
-        named = dialect.resources(tables)
+        known = self.names(name, tables)
         return any(
-            not _is_zero(one.amount(counts.get(key, key)))
+            not _is_zero(one.amount(known.counts.get(key, key)))
             for one in (*pod.containers, *pod.init_containers)
-            for key in named.intersection((*one.limits, *one.requests))
+            for key in known.resources.intersection((*one.limits, *one.requests))
         )
 
     def offers(

@@ -13,15 +13,17 @@ Each text is accepted or refused as a whole, and no text blocks another.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from core.catalog import Catalog
 from core.errors import ConfigError
-from core.settings import DialectName, Settings, Vocabulary
-from core.tables import AscendTable, HamiTable, Tables, VgpuTable
+from core.settings import DialectName, Settings
+from core.tables import Tables
 from core.wire.configuration import OwnSettings, decode_own_settings
-from core.wire.device_config import DeviceConfig, Product, decode_device_config
+from core.wire.device_config import DeviceConfig, decode_device_config
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
+from core.wire.vocabulary import DeviceSection, Vocabulary
 
 _P = TypeVar("_P")
 
@@ -105,9 +107,9 @@ _DECODERS: Final[Mapping[Source, Callable[[str, Vocabulary], Part]]] = {
     Source.OWN: decode_own_settings,
     Source.SCHEDULER_FILE: decode_scheduler_conf,
     Source.SCHEDULER_MAP: decode_scheduler_conf,
-    Source.DEVICE_FILE: lambda text, words: decode_device_config(text, None, words.sections),
-    Source.DEVICE_MAP: lambda text, words: decode_device_config(text, None, words.sections),
-    Source.CHIPS_MAP: lambda text, words: decode_device_config(text, Product.HAMI, words.sections),
+    Source.DEVICE_FILE: decode_device_config,
+    Source.DEVICE_MAP: decode_device_config,
+    Source.CHIPS_MAP: partial(decode_device_config, is_hamis=True),
 }
 
 
@@ -151,16 +153,11 @@ def merge(
     if hami_config:
         namespace, _, name = hami_config.partition("/")
         settings = replace(settings, hami_config_namespace=namespace, hami_config_name=name)
-    sections = _sections(parts)
-    vgpu, ascend, hami, vendors = sections
-    devices = DeviceConfig(
-        vgpu=vgpu.part.vgpu if vgpu is not None else VgpuTable(),
-        ascend=ascend.part.ascend if ascend is not None else AscendTable(),
-        hami=hami.part.hami if hami is not None else HamiTable(),
-        vendors=vendors.part.vendors if vendors is not None else (),
-    )
-    tables = spoken.tables(devices, 0)
-    notes = [*_notes(conf, spoken.notes), *_device_notes(parts, sections)]
+    in_force = _in_force(parts, catalog.vocabulary.sections)
+    devices = [found.part.sections[one] for one, found in in_force.items()]
+    # Without those that say what holds anyway, equal configurations are equal.
+    tables = Tables(sections=tuple([one for one in (*devices, *spoken.sections) if one != type(one)()]))
+    notes = [*_notes(conf, spoken.notes), *_device_notes(parts, in_force)]
     # Whether a kind of nodes is readable depends on all texts, so it is not an error of the text that describes it.
     notes += _notes(own, catalog.problems_of_kinds(tables, settings))
     return Configuration(settings=settings, tables=tables, notes=tuple(notes))
@@ -213,26 +210,19 @@ def _scheduler(parts: Mapping[Source, Decoded]) -> _Part[SchedulerConf] | None:
     return None
 
 
-class _Sections(NamedTuple):
-    """The texts whose section is in force; None if there is none."""
-
-    vgpu: _Part[DeviceConfig] | None
-    ascend: _Part[DeviceConfig] | None
-    hami: _Part[DeviceConfig] | None
-    vendors: _Part[DeviceConfig] | None
-
-
-def _sections(parts: Mapping[Source, Decoded]) -> _Sections:
+def _in_force(
+    parts: Mapping[Source, Decoded], sections: Iterable[DeviceSection]
+) -> Mapping[DeviceSection, _Part[DeviceConfig]]:
+    """Return the text in force for each of *sections* that some text has."""
     mounted = _device_texts(parts, Source.DEVICE_FILE)
     maps = _device_texts(parts, Source.DEVICE_MAP, Source.CHIPS_MAP)
-    # A mounted file replaces Volcano's ConfigMap and the chips as a whole.
-    first = mounted or maps
-    return _Sections(
-        vgpu=next((one for one in first if one.part.product is Product.VOLCANO), None),
-        ascend=next((one for one in first if one.part.has_chips), None),
-        hami=next((one for one in (*mounted, *reversed(maps)) if one.part.product is Product.HAMI), None),
-        vendors=next((one for one in (*mounted, *reversed(maps)) if one.part.vendors), None),
-    )
+    found: dict[DeviceSection, _Part[DeviceConfig]] = {}
+    for section in sections:
+        # A mounted file replaces Volcano's ConfigMap and the chips as a whole.
+        for one in (*mounted, *reversed(maps)) if section.is_hamis else mounted or maps:
+            if section in one.part.sections:
+                found.setdefault(section, one)
+    return found
 
 
 def _device_texts(parts: Mapping[Source, Decoded], *sources: Source) -> list[_Part[DeviceConfig]]:
@@ -253,12 +243,13 @@ def _where(text: Text) -> str:
     return f"ConfigMap {text.config_map}" if text.config_map else text.path
 
 
-def _device_notes(parts: Mapping[Source, Decoded], sections: _Sections) -> Iterator[str]:
+def _device_notes(
+    parts: Mapping[Source, Decoded], in_force: Mapping[DeviceSection, _Part[DeviceConfig]]
+) -> Iterator[str]:
     """Yield the notes of every text once; a section that another text overrides is not an error."""
     for found in _device_texts(parts, Source.DEVICE_FILE, Source.DEVICE_MAP, Source.CHIPS_MAP):
-        nvidia = sections.hami if found.part.product is Product.HAMI else sections.vgpu
-        silent: tuple[str, ...] = ("nvidia.",) if nvidia is None or nvidia.text != found.text else ()
-        silent += ("vnpus",) if sections.ascend is None or sections.ascend.text != found.text else ()
+        overridden = [one.key for one in found.part.sections if one not in in_force or in_force[one].text != found.text]
+        silent = tuple([f"{key}{mark}" for key in overridden for mark in ".["])
         yield from _notes(found, [note for note in found.part.notes if not note.startswith(silent)])
 
 

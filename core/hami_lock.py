@@ -104,7 +104,7 @@ def owner(node: Node) -> str:
 def step(
     node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None, releasing: Sequence[Pod] = ()
 ) -> LockStep | LockWait | None:
-    """Return what to do with the lock of *node*; see `core.port.optional.Locking.lock`."""
+    """Return what to do with the lock of *node*; see `core.port.handoff.NodeLock`."""
     lock = _read(node)
     if lock is not None and lock.owner and any(pod.key == lock.owner for pod in releasing):
         return RELEASING if wanted is not None else None

@@ -13,7 +13,6 @@ from core.constraints.every import Constraints
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
 from core.nodefit import Amounts
-from core.port.optional import Metering, Scaled
 from core.settings import DialectName
 from core.tables import Tables
 
@@ -33,7 +32,7 @@ class Holding(NamedTuple):
     """What one pod holds of a node, by a reservation here or by a Binding in the API server.
 
     dialect is None for a pod without cards; with several dialects, it is the first, and *also* has the others.
-    scale: meaning of the assignment's figures (`core.port.optional.Scaled`), as of when it was first counted.
+    scale: meaning of the assignment's figures (`core.port.spec.Scaling`), as of when it was first counted.
     uses: what it asks by constraints that read use.
     """
 
@@ -73,23 +72,22 @@ class Reader:
         self.catalog: Final = catalog
         self._constraints: Final = constraints
         # Computed once, because it is slow and needed for every pod.
-        self.scaled: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Scaled)}
-        self.metering: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Metering)}
-        self.budgeted: Final = frozenset(name for one in self.metering.values() for name in one.budgeted(tables))
+        self.scaled: Final = {one.name: one.scaling for one in catalog.specs if one.scaling is not None}
+        self.budgeted: Final = frozenset(
+            name for one in catalog.dialects for name in catalog.names(one, tables).budgeted
+        )
         self._tables: Final = tables
         self.uncounted: Final = catalog.uncounted(tables)
         # For dialects that share a resource with another: the annotations that only their own pods have.
         self._held_by: Final = {
-            name: catalog.dialects[name].assignment_keys(tables) - catalog.marks() for name in catalog.stands_in
+            name: catalog.names(name, tables).assignment_keys - catalog.marks() for name in catalog.stands_in
         }
-        self.resources_of: Final = {name: one.resources(tables) for name, one in catalog.dialects.items()}
+        self.resources_of: Final = {name: catalog.names(name, tables).resources for name in catalog.dialects}
         self.resources: Final = frozenset[str]().union(*self.resources_of.values())
         self.card_resources: Final = self.resources | catalog.resources(Tables())
         # For dialects that assign cards by annotations: their resources.
         self._shares: Final = {
-            name: self.resources_of[name]
-            for name, dialect in catalog.dialects.items()
-            if dialect.assignment_keys(tables)
+            name: self.resources_of[name] for name in catalog.dialects if catalog.names(name, tables).assignment_keys
         }
 
     def as_bound(self, known: Pod | None, held: Holding | None, pod: Pod) -> Pod:
@@ -100,7 +98,7 @@ class Reader:
         if known is None or held is None or known.node_name != pod.node_name:
             return pod
         read = [one.dialect for one in held.parts if one.assignment is not None and not one.closes]
-        keys = [key for name in read for key in self.catalog.dialects[name].assignment_keys(self._tables)]
+        keys = [key for name in read for key in self.catalog.names(name, self._tables).assignment_keys]
         kept = {key: known.annotations[key] for key in keys if key in known.annotations}
         if all(pod.annotations.get(key) == text for key, text in kept.items()):
             return pod
@@ -152,15 +150,15 @@ class Reader:
     def _scale(self, pod: Pod, found: list[Part], there: "There | None", before: Holding | None) -> object:
         """Return the meaning of the figures of the first of *found*; if it has changed since, close the node."""
         name, assignment, _ = found[0]
-        dialect = self.scaled.get(name)
-        if assignment is None or dialect is None:
+        scaling = self.scaled.get(name)
+        if assignment is None or scaling is None:
             return None
-        now = there.scales[name] if there is not None else dialect.scale(None, (), self._tables)
+        now = there.scales[name] if there is not None else scaling.of_node(None, (), self._tables)
         since = before.scale if before is not None and before.dialect is name else None
-        since = dialect.scale_read(pod, assignment, now) if since is None else since
+        since = scaling.read(pod, assignment, now) if since is None else since
         if since is None or since is now:
             return now
-        kept, why = dialect.rescaled(assignment, since, now)
+        kept, why = scaling.rescaled(assignment, since, now)
         if why:
             closes = f"pod {pod.key} {why}; what it takes cannot be told; wait until it is gone, or delete it"
             found.append(Part(name, None, closes))
@@ -168,7 +166,7 @@ class Reader:
 
     def scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, object]:
         """Return the meaning of figures on the cards of *node*."""
-        return {name: one.scale(node, empty.get(name, ()), self._tables) for name, one in self.scaled.items()}
+        return {name: one.of_node(node, empty.get(name, ()), self._tables) for name, one in self.scaled.items()}
 
 
 def _one_of_a_name(found: list[Part], name: DialectName, other: DialectName, *, meant: bool) -> list[Part]:

@@ -16,7 +16,6 @@ from core import names, selection
 from core.errors import InvalidRequestError, quoted
 from core.model import Node, NodeName, Pod
 from core.port.dialect import AnyDialect
-from core.port.optional import Choosing, Reading, Typical
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.settings import CARD_POLICIES, DialectName, NodeKind, Policy
 from core.tables import Tables
@@ -200,8 +199,7 @@ class Inventory:
             self.remove(name)
 
     def _offered_alike(self, dialect: AnyDialect, cards: tuple[Any, ...]) -> _Offered:
-        if isinstance(dialect, Typical):
-            cards = dialect.at_best(cards)
+        cards = dialect.at_best(cards)
         known = self._shared.get((dialect.name, cards))
         if known is None:
             types = tuple(Type(one.label, one.total, one.unit) for one in dialect.tally(cards))
@@ -248,7 +246,7 @@ def _takes(asked: _Asked) -> bool:
     if len(asked.pod.containers) + len(asked.pod.init_containers) == 1:
         # The order of filling does not affect a single container.
         return False
-    ways = [way for _, way in dialect.ways(request)] if isinstance(dialect, Choosing) else []
+    ways = [way for _, way in dialect.ways(request)]
     return any(
         dialect.place(cards, wished, policy) is not None
         for cards in layouts
@@ -347,7 +345,7 @@ def _different(asked: _Asked) -> int:
     """Return the minimum number of different cards; 1 if a card can hold several parts of the request."""
     dialect = asked.dialect
     several = any(len(dialect.room(cards).kinds) > len(cards) for cards in asked.sold.layouts)
-    return 1 if several else dialect.width(asked.request)
+    return 1 if several else dialect.bound(asked.request, Policy.BINPACK).width
 
 
 def _too_many(asked: _Asked) -> Violation | None:
@@ -416,7 +414,7 @@ def _impossible(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violatio
 
 def _way_out(asked: _Asked) -> str:
     """Return a change with which some empty node takes the pod: drop a preference, or request less; each is tested."""
-    known = asked.dialect.preferences(asked.tables) if isinstance(asked.dialect, Reading) else frozenset[str]()
+    known = asked.dialect.names(asked.tables).preferences
     wishes = sorted(asked.pod.annotations.keys() & known)[:_WISHES_TRIED]
     for left_out in (*((one,) for one in wishes), tuple(wishes)):
         without = {key: text for key, text in _unnamed(asked.pod).annotations.items() if key not in left_out}

@@ -24,7 +24,6 @@ from core.model import Node, NodeName, Pod, PodUid
 from core.node_state import Closed, NodeState, Offers, state_of, state_with, state_without
 from core.nodefit import Amounts, NodeFacts
 from core.port.handoff import Stamp
-from core.port.optional import Metering
 from core.port.refusals import DESERTED, UNSTEADY, Complaint, Fault, Reason
 from core.resource_claims import Use
 from core.settings import DialectName, Settings
@@ -165,11 +164,6 @@ class Ledger:
     def uncounted(self) -> frozenset[str]:
         """Resources of shares that are never compared with a node's allocatable."""
         return self._reader.uncounted
-
-    @property
-    def metering(self) -> Mapping[DialectName, Metering[Any, Any]]:
-        """The dialects that compute the total use of their resources from an assignment."""
-        return self._reader.metering
 
     @property
     def budgeted(self) -> frozenset[str]:
@@ -481,11 +475,11 @@ class Ledger:
 
     def told_of(self, placement: Placement) -> Mapping[str, str]:
         """Return what the Binding of the reserved *placement* has besides its dialect's annotations."""
-        dialect = self._reader.scaled.get(placement.dialect) if placement.dialect is not None else None
+        scaling = self._reader.scaled.get(placement.dialect) if placement.dialect is not None else None
         holding = self.holding(placement.pod)
-        if dialect is None or holding is None or holding.scale is None:
+        if scaling is None or holding is None or holding.scale is None:
             return {}
-        return dialect.scale_told(placement.assignment, holding.scale)
+        return scaling.told(placement.assignment, holding.scale)
 
     # ------------------------------------------------------------------ the cluster
 
@@ -554,8 +548,11 @@ class Ledger:
         offers, complaints = self.catalog.offers(node, self.tables, self.settings)
         shut: Closed = {}
         if node.unserved:
-            lasting = self.catalog.lasting.items()
-            left = [one.deserted(node) for name, one in lasting if name in node.unserved and offers.get(name)]
+            left = [
+                one.deserted(node)
+                for one in self.catalog.specs
+                if one.deserted is not None and one.name in node.unserved and offers.get(one.name)
+            ]
             complaints, shut = (*complaints, *left), {one.dialect: DESERTED for one in left}
         unsteady, uses = self._unsteady.get(node.name), self._uses.get(node.name)
         self._claimed.pop(node.name, None)
@@ -567,11 +564,11 @@ class Ledger:
                 name: len(cards) if name in closed.dialects else len(closed.cards.get(name, ()))
                 for name, cards in offers.items()
             }
-        for which, healing in self.catalog.healing.items():
+        for which, cards in offers.items():
             faults = {name: Fault(Reason.UNSTEADY, UNSTEADY) for name in (unsteady or {}).get(which, ())}
             faults |= {card: Fault(Reason.CLAIMED, why) for card, why in closed.cards.get(which, {}).items()}
-            if faults and which in offers:
-                offers[which] = healing.kept_out(offers[which], faults)
+            if faults:
+                offers[which] = self.catalog.dialects[which].kept_out(cards, faults)
         return offers, complaints, {**closed.dialects, **shut}
 
     def remove_node(self, name: NodeName) -> bool:

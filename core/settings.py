@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple, NewType
+from typing import Final, NewType
 
 from core import names
 
@@ -40,33 +40,6 @@ CARD_POLICIES: Final = (Policy.BINPACK, Policy.SPREAD, Policy.INDEX)
 
 # A device protocol, by its name in settings, metrics and explanations; `core.catalog` lists them.
 DialectName = NewType("DialectName", str)
-
-
-class Section(NamedTuple):
-    """Where device-config.yaml names the resources of a dialect of HAMi's other vendors.
-
-    key: of the section. word: in a list, the item with this commonWord. names: the keys for count, memory and cores.
-    """
-
-    key: str
-    word: str = ""
-    names: tuple[str, str, str] = ("resourceCountName", "resourceMemoryName", "resourceCoreName")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vocabulary:
-    """The words of dialects that a configuration's texts may use.
-
-    dialects: every name. switches: the dialect that each argument of Volcano's deviceshare plugin enables.
-    old_switches: those that the predicates plugin had up to v1.8.2. modes: the names of sharing modes. sections: those
-    of device-config.yaml for HAMi's other vendors, by dialect.
-    """
-
-    dialects: tuple[DialectName, ...] = ()
-    switches: Mapping[str, DialectName] = field(default_factory=dict)
-    old_switches: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()
-    sections: Mapping[DialectName, Section] = field(default_factory=dict)
 
 
 CONTROLLER_ACCOUNT: Final = "system:serviceaccount:cardshare-system:cardshare-controller"

@@ -24,8 +24,7 @@ from core.hami_lock import RELEASING
 from core.history.pods import What
 from core.ledger import Placement
 from core.model import Node, NodeName, Pod, PodUid
-from core.port.handoff import LockStep, LockWait, Stamp
-from core.port.optional import Locking
+from core.port.handoff import LockStep, LockWait, NodeLock, Stamp
 from core.settings import DialectName, Settings
 from core.tables import Tables
 from core.waiting import Cause, Wait
@@ -94,7 +93,7 @@ class TimeLock:
 
     @property
     def lock_key(self) -> str:
-        """See `core.port.optional.Locking`."""
+        """See `core.port.handoff.NodeLock`."""
         return self._key
 
     def lock(
@@ -109,7 +108,7 @@ class TimeLock:
         served: Sequence[Pod] = (),
         releasing: Sequence[Pod] = (),
     ) -> LockStep | LockWait | None:
-        """See `core.port.optional.Locking`; one pod of ours at a time is in flight on a node."""
+        """See `core.port.handoff.NodeLock`; one pod of ours at a time is in flight on a node."""
         del tables, served
         value = node.annotations.get(self._key)
         ours = value is not None and value == self._written.get(node.name)
@@ -137,24 +136,24 @@ class Locks:
         self._catalog: Final = catalog
         self._handoff: Final = handoff
         self._timed: Final = {one.name: TimeLock(one.time_lock) for one in catalog.specs if one.time_lock}
-        self._used: dict[DialectName, Locking] = {}
+        self._used: dict[DialectName, NodeLock] = {}
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:
         """Use those of *settings* from now on."""
-        used: dict[DialectName, Locking] = {
-            name: dialect for name, dialect in self._catalog.dialects.items() if isinstance(dialect, Locking)
+        used: dict[DialectName, NodeLock] = {
+            one.name: one.node_lock for one in self._catalog.specs if one.node_lock is not None
         }
         if settings.node_lock:
             used |= self._timed
         self._used = used
         self._handoff.lock_for(frozenset(used))
 
-    def of(self, name: DialectName) -> Locking | None:
+    def of(self, name: DialectName) -> NodeLock | None:
         """The lock that pods of one dialect need, if any."""
         return self._used.get(name)
 
-    def among(self, offered: Mapping[DialectName, object]) -> dict[DialectName, Locking]:
+    def among(self, offered: Mapping[DialectName, object]) -> dict[DialectName, NodeLock]:
         """The dialects with a lock of those that a node offers."""
         return {name: lock for name, lock in self._used.items() if name in offered}
 

@@ -118,7 +118,7 @@ class Lines:
             return
         for resource, amount in amounts.items():
             asked[resource] = asked.get(resource, 0) + count * amount
-        if shape.dialect is not None and shape.dialect in self._ledger.metering:
+        if shape.dialect is not None:
             # What it comes to is known of a placement alone: it is as much as can be had.
             for resource in self._ledger.resources_of(shape.dialect) & self._ledger.uncounted:
                 asked[resource] = self._budgets.totals.amounts().get(resource, 0)

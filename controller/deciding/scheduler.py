@@ -156,12 +156,11 @@ class Nodes:
             self._complain(node, complaints)
 
     def _well(self, offers: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, frozenset[str]]:
-        """The cards that are there and well, by protocol."""
+        """The cards that are there and well, by protocol; by their order if they have no names."""
         found = {}
         for which, cards in offers.items():
-            healing = self._cluster.ledger.catalog.healing.get(which)
-            alike = frozenset(str(at) for at in range(len(cards)))
-            found[which] = healing.well(cards) if healing is not None else alike
+            well = self._cluster.ledger.catalog.dialects[which].well(cards)
+            found[which] = frozenset(str(at) for at in range(len(cards))) if well is None else well
         return found
 
     def _came_back(self, name: NodeName, offers: Mapping[DialectName, tuple[Any, ...]]) -> None:
@@ -176,7 +175,8 @@ class Nodes:
             back = (cards & known.get(which, frozenset())) - before.get(which, frozenset())
             known[which] = known.get(which, frozenset()) | cards
             if back:
-                single = bool(offers.get(which)) and which in self._cluster.ledger.catalog.healing
+                has_names = self._cluster.ledger.catalog.dialects[which].well(()) is not None
+                single = bool(offers.get(which)) and has_names
                 self._cluster.handoff.cooldown.returned(name, which, now_s, longer=not single)
                 if single:
                     self.flaps.returned(name, which, back, now_s)

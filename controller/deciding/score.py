@@ -155,8 +155,8 @@ class Search:
         """
         tables = self._ledger.tables
         self._primed.clear()
-        for dialect in self._ledger.catalog.dialects.values():
-            limits = dict.fromkeys(dialect.resources(tables), "1")
+        for dialect in self._ledger.catalog.dialects:
+            limits = dict.fromkeys(self._ledger.catalog.names(dialect, tables).resources, "1")
             probe = Pod(
                 uid=PodUid(""),
                 namespace="",

@@ -59,6 +59,6 @@ class Enqueue:
             self._sold = {}
             for state in self._ledger.states.values():
                 if state.facts.ready and not state.facts.unschedulable:
-                    for name, dialect in self._ledger.metering.items():
+                    for name, dialect in self._ledger.catalog.dialects.items():
                         add(self._sold, dialect.sold(state.offers.get(name, ()), self._ledger.tables))
         return self._sold

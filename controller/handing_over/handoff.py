@@ -22,7 +22,6 @@ from controller.handing_over.unserved_pods import UnservedPods
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
 from core.port.handoff import InFlight, Progress
-from core.port.optional import Beating
 from core.settings import DialectName, Settings
 from core.tables import Tables
 
@@ -125,6 +124,7 @@ class HandOff:
         on_served: Callable[[PodUid], None] = lambda _: None,
     ) -> None:
         self._catalog: Final = catalog
+        self._heartbeats: Final = {one.name: one.heartbeat for one in catalog.specs}
         self.tables = tables
         self.settings = settings
         self.collisions: Final = Collisions()
@@ -213,10 +213,8 @@ class HandOff:
 
     def _retirement(self, pod: Pod, node: NodeName, name: DialectName) -> Mapping[str, str]:
         """What a plugin that goes by time alone must read of *pod*, which is not to be served any more."""
-        if not self.collisions.is_blind(node, name):
-            return {}
-        dialect = self._catalog.dialects[name]
-        return dialect.retirement(pod) if isinstance(dialect, Beating) else {}
+        heartbeat = self._heartbeats.get(name) if self.collisions.is_blind(node, name) else None
+        return heartbeat.retirement(pod) if heartbeat is not None else {}
 
     def progress(self, pod: Pod) -> Progress | None:
         """How far its device plugin is with *pod*; None if it serves no such pods."""

@@ -57,7 +57,7 @@ class Plugins:
         self._pods: Final[dict[_Key, dict[PodUid, Pod]]] = {}
         self._keys_of: Final[dict[PodUid, tuple[_Key, ...]]] = {}
         self._away: Final[dict[_Key, _Away]] = {}
-        self._lasting: Final = catalog.lasting
+        self._lasting: Final = frozenset([one.name for one in catalog.specs if one.deserted is not None])
         # Since when each node that needs a pod has none; never if it has one.
         self._without_s: Final[dict[_Key, float]] = {}
         self.left: set[_Key] = set()

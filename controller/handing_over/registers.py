@@ -17,7 +17,6 @@ from core.catalog import Catalog
 from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.placing.kinds import INSTANCE_TYPE
-from core.port.optional import Registering
 from core.settings import DialectName
 
 # What comes back so soon after it was replaced is written in turns; a loop writes every 30 s.
@@ -67,20 +66,20 @@ class Registers:
 
     def __init__(self, catalog: Catalog, tell: Callable[[Node, DialectName], None]) -> None:
         """Begin with nothing; *tell* of a node whose register is written in turns, and in which protocol."""
-        self._dialects: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Registering)}
+        self._registers: Final = {one.name: one.register for one in catalog.specs if one.register is not None}
         self._tell: Final = tell
         self._nodes: Final[dict[NodeName, dict[DialectName, _Register]]] = {}
 
     def shown(self, node: Node, now_s: float) -> Node:
         """*node* as it counts: with the smaller figures where its register says others in turns."""
         found = node
-        for name, dialect in self._dialects.items():
-            text = dialect.register(node)
+        for name, register in self._registers.items():
+            text = node.annotations.get(register.key, "")
             known = self._nodes.get(node.name, {}).get(name)
             if known is not None:
                 known.shown = node
             if known is None or known.text != text:
-                figures = dialect.figures(text)
+                figures = register.figures(text)
                 if not figures:
                     continue  # it cannot be read, or is not there for a while: the next one is compared
                 if known is None:
@@ -90,7 +89,8 @@ class Registers:
                 if figures != known.figures and known.changed(figures, now_s):
                     self._tell(node, name)
             if now_s < known.until_s:
-                found = dialect.held_to(found, known.least())
+                held_to = register.held_to(found.annotations[register.key], known.least())
+                found = replace(found, annotations={**found.annotations, register.key: held_to})
         return found
 
     def steady(self, now_s: float) -> Sequence[Node]:

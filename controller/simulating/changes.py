@@ -15,7 +15,7 @@ from core.errors import ConfigError, InvalidRequestError, quoted
 from core.groups import DEFAULT_QUEUE, MEMBER_OF, TASK, GroupKey, GroupKind, GroupSpec
 from core.model import Node, NodeName, Pod, PodUid
 from core.names import HOSTNAME_LABEL, VGPU_REGISTER
-from core.settings import Policy
+from core.settings import DialectName, Policy
 from core.view.cards import Card, cards_of
 from core.wire.changes import NO_FILE, Change
 from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
@@ -34,6 +34,7 @@ _VOLCANO_JOB: Final = ("batch.volcano.sh", "Job")
 _POD: Final = ("", "Pod")
 _DAEMON_SET: Final = ("apps", "DaemonSet")
 _CRITICAL: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_VGPU: Final = DialectName("vgpu")
 _MODES: Final = ("hami-core", "mig", "mps")
 _SHARES_MAX: Final = 1024
 POLICIES: Final = tuple(str(one) for one in (Policy.BINPACK, Policy.SPREAD, Policy.PACK))
@@ -313,7 +314,6 @@ class _Maker:
         return cards_of(self._cluster.scheduler.cluster.ledger, (name,)).nodes[0].cards
 
     def _partitioned(self, node: Node, text: str, what: str) -> Node:
-        resource = self._cluster.scheduler.cluster.ledger.tables.vgpu.number_resource
         if what in _MODES:
             return replace(node, annotations={**node.annotations, VGPU_REGISTER: with_mode(text, what)})
         if not (what.isascii() and what.isdigit() and 0 < int(what) <= _SHARES_MAX):
@@ -322,7 +322,8 @@ class _Maker:
                 f"from 1 to {_SHARES_MAX}"
             )
         changed, shares = with_slots(text, int(what))
-        amounts = {resource: str(shares)}
+        ledger = self._cluster.scheduler.cluster.ledger
+        amounts = dict.fromkeys({*ledger.catalog.names(_VGPU, ledger.tables).counts.values()}, str(shares))
         return replace(
             node,
             annotations={**node.annotations, VGPU_REGISTER: changed},

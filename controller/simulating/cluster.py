@@ -38,7 +38,6 @@ from core.constraints.topology.peers import meets
 from core.groups import GroupSpec
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.port.handoff import LockStep, LockWait
-from core.port.optional import Reporting
 from core.settings import Settings
 from core.tables import Tables
 from core.wire.disruptions import DisruptionBudget
@@ -110,8 +109,8 @@ class Cluster:
         self.replaced: Final[dict[PodUid, PodUid]] = {}
         self.ended: Final[dict[PodUid, Pod]] = {}
         self.preempted: Final[dict[PodUid, PodUid]] = {}
-        dialects = self.scheduler.cluster.ledger.catalog.dialects.values()
-        self._reporting: Final = [one for one in dialects if isinstance(one, Reporting)]
+        specs = self.scheduler.cluster.ledger.catalog.specs
+        self._reports: Final = [one.report for one in specs if one.report is not None]
         self._wall_s: Final = wall_s
         self._version = _FIRST_VERSION
         self._numbers = 0
@@ -413,8 +412,8 @@ class Cluster:
 
     def _start(self, pod: Pod) -> None:
         """Kubelet starts *pod*, once the device plugin has served it."""
-        for dialect in self._reporting:
-            pod = pod._replace(annotations={**pod.annotations, **dialect.report(pod)})
+        for report in self._reports:
+            pod = pod._replace(annotations={**pod.annotations, **report(pod)})
         self._show(pod._replace(started=True, ready=True, phase=Phase.RUNNING, start_s=pod.start_s or self.now_s))
 
     def _end(self, pod: Pod) -> None:

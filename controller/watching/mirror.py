@@ -176,10 +176,8 @@ def forgiving_pods(scheduler: Scheduler) -> Forgiving[Pod]:
     """Return a decoder of pods for *scheduler*."""
 
     def salvage(text: bytes) -> Pod:
-        tables = scheduler.cluster.ledger.tables
-        return salvage_pod(
-            text, {name for one in scheduler.cluster.ledger.catalog.dialects.values() for name in one.resources(tables)}
-        )
+        ledger = scheduler.cluster.ledger
+        return salvage_pod(text, ledger.catalog.resources(ledger.tables))
 
     def so(pod: Pod) -> str:
         return "its node takes no new shares of what it names" if pod.node_name else "it is not placed"

@@ -71,7 +71,7 @@ def too_many_devices(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarn
 
 
 class _Stock(NamedTuple):
-    """`core.port.optional.CardStock` of one dialect."""
+    """`core.port.dialect.CardStock` of one dialect."""
 
     stock: Stock
     dialect: AnyDialect
@@ -85,7 +85,6 @@ class _Stock(NamedTuple):
 
 def advice(asked: Asked, book: Rulebook) -> Iterator[AdmissionWarning]:
     """Yield the dialect's advice on what the pod of *asked* would get."""
-    advising = book.advising.get(asked.dialect)
-    if advising is not None:
-        stock = _Stock(book.stock, book.catalog.dialects[asked.dialect]) if book.stock is not None else None
-        yield from advising.advice(asked.request, book.tables, stock)
+    dialect = book.catalog.dialects[asked.dialect]
+    stock = _Stock(book.stock, dialect) if book.stock is not None else None
+    yield from dialect.advice(asked.request, book.tables, stock)

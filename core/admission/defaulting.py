@@ -162,9 +162,7 @@ def scheduler_of(pod: ReviewedPod, rules: Rulebook) -> str:
 def complete_by_dialect(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """Return *pod*, which requests *asked*, with the additions of its dialect, whatever its scheduler."""
     pod = hide_devices(pod, rules)
-    dialect = rules.furnishing.get(asked.dialect)
-    if dialect is None:
-        return pod, _NONE
+    dialect = rules.catalog.dialects[asked.dialect]
     found, warnings = dialect.completed(pod.as_pod(), asked.request, rules.tables)
     completed = pod._replace(
         labels=found.labels,

@@ -33,9 +33,8 @@ def _ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Itera
         yield from unread(pod, asked, resource, book)
     if pod.labels:
         yield from others_labels(pod, asked, book)
-    dialect = book.reading.get(asked.dialect) if asked is not None else None
-    if asked is not None and dialect is not None:
-        yield from dialect.warnings(pod, asked.request, book.tables)
+    if asked is not None:
+        yield from book.catalog.dialects[asked.dialect].warnings(pod, asked.request, book.tables)
 
 
 def misplaced(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
@@ -46,10 +45,9 @@ def misplaced(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
 
 def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook) -> Iterator[AdmissionWarning]:
     """Yield warnings for card annotations that are not read for a pod with *resource*, and for misplaced keys."""
-    dialect = book.reading.get(asked.dialect) if asked is not None else None
-    recognised = (
-        dialect.recognised(asked.request, book.tables) if asked is not None and dialect is not None else frozenset()
-    )
+    recognised = frozenset[str]()
+    if asked is not None:
+        recognised = book.catalog.dialects[asked.dialect].recognised(asked.request, book.tables)
     for key in sorted((pod.annotations.keys() & book.preferences) - recognised):
         if pod.annotations[key].strip():
             why = f"it is not read on pods that ask for {resource}"

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from core import names
 from core.catalog import Catalog
 from core.inventory import Stock
 from core.model import Container, ReviewedPod
-from core.port.optional import Advising, Counting, Furnishing, Metering, Reading
 from core.port.spec import CardLists, Modes
 from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, is_named
 from core.tables import Tables
@@ -35,8 +34,7 @@ class Rulebook:
     resources whose cards are allocated only in pairs. memories: by the resource that counts cards, the one for the
     memory of each, in MiB. resources: all of these, of all dialects; resources_by_dialect: the same, of each.
     preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
-    reading, furnishing, advising: dialects with these roles; labels: labels read by furnishing dialects;
-    runtime_classes: runtime classes that they set.
+    labels: by dialect, the labels that are read only from its pods; runtime_classes: those that dialects set.
     modes: how pods select a sharing mode, by dialect. card_lists: annotations with lists of card ids, of all dialects;
     listing_cards: these and the list of avoided cards, in order. listing: these and the lists of types and positions;
     refusing: the lists of unwanted cards. key_prefixes: prefixes of the keys and resources of dialects.
@@ -53,9 +51,6 @@ class Rulebook:
     resources_by_dialect: Mapping[DialectName, frozenset[str]]
     protected: frozenset[str]
     preferences: frozenset[str]
-    reading: Mapping[DialectName, Reading[Any]]
-    furnishing: Mapping[DialectName, Furnishing[Any]]
-    advising: Mapping[DialectName, Advising[Any]]
     labels: Mapping[DialectName, frozenset[str]]
     runtime_classes: frozenset[str]
     budgeted: frozenset[str]
@@ -173,12 +168,10 @@ class Rulebook:
 
 def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
     """Return the rulebook of a configuration."""
-    counting = [one for one in catalog.dialects.values() if isinstance(one, Counting)]
-    reading = {name: one for name, one in catalog.dialects.items() if isinstance(one, Reading)}
-    furnishing = {name: one for name, one in catalog.dialects.items() if isinstance(one, Furnishing)}
+    named = {name: catalog.names(name, tables) for name in catalog.dialects}
     trusted, plugins = settings.admission.trusted_accounts, settings.admission.plugin_accounts
     card_lists = tuple(pair for one in catalog.specs for pair in one.card_lists)
-    by_dialect = {name: dialect.resources(tables) for name, dialect in catalog.dialects.items()}
+    by_dialect = {name: one.resources for name, one in named.items()}
     return Rulebook(
         settings=settings,
         tables=tables,
@@ -188,22 +181,16 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         protected=catalog.assignment_keys(tables).union(
             names.PRIVATE_KEYS, *(one.machine_keys for one in catalog.specs)
         ),
-        preferences=frozenset().union(*(one.preferences(tables) for one in reading.values())),
-        reading=reading,
-        furnishing=furnishing,
-        # Computed once, because an isinstance check with a protocol takes 15 to 30 us, a tenth of a review.
-        advising={name: one for name, one in catalog.dialects.items() if isinstance(one, Advising)},
-        labels={name: one.labels() for name, one in furnishing.items() if one.labels()},
-        runtime_classes=frozenset().union(*(one.runtime_classes(tables) for one in furnishing.values())),
-        budgeted=frozenset(
-            key for one in catalog.dialects.values() if isinstance(one, Metering) for key in one.budgeted(tables)
-        ),
-        fills={tables.hami.count_resource: tables.hami.default_count},
-        counts={key: count for one in counting for key, count in one.counts(tables).items()},
-        paired=frozenset().union(*(one.paired(tables) for one in counting)),
+        preferences=frozenset().union(*(one.preferences for one in named.values())),
+        labels={one.name: one.labels for one in catalog.specs if one.labels},
+        runtime_classes=frozenset().union(*(one.runtime_classes for one in named.values())),
+        budgeted=frozenset(key for one in named.values() for key in one.budgeted),
+        fills={key: number for one in named.values() for key, number in one.fills.items()},
+        counts={key: count for one in named.values() for key, count in one.counts.items()},
+        paired=frozenset().union(*(one.paired for one in named.values())),
         trusted=(CONTROLLER_ACCOUNT, *catalog.plugin_accounts) if trusted is None else trusted,
         plugins=catalog.plugin_accounts if plugins is None else plugins,
-        memories={count: memory for one in counting for count, memory in one.memories(tables).items()},
+        memories={count: memory for one in named.values() for count, memory in one.memories.items()},
         modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
         card_lists=card_lists,
         listing_cards=(*(key for pair in card_lists for key in pair), names.AVOIDED_CARDS),

@@ -11,7 +11,6 @@ from core.admission.verdict import ANNOTATIONS, MAX_TOLD, NO_WARNINGS, NOTHING, 
 from core.catalog import Asked
 from core.errors import quoted
 from core.model import Container, ReviewedPod
-from core.port.optional import Rotating
 from core.port.refusals import Violation
 from core.warnings import AdmissionWarning
 from core.watched import VOID
@@ -55,11 +54,10 @@ def rotation(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Verdict:
     """Return what a device plugin's write to a pod of several containers must add so that it serves the next one."""
     if names.SEGMENT_QUEUE not in old.annotations:
         return NOTHING
-    for dialect in book.catalog.dialects.values():
-        if isinstance(dialect, Rotating):
-            changes = dialect.rotate(old.annotations, new.annotations)
-            if changes:
-                return Verdict(edits=(Edit(ANNOTATIONS, changes),))
+    for one in book.catalog.specs:
+        changes = one.rotate(old.annotations, new.annotations) if one.rotate is not None else {}
+        if changes:
+            return Verdict(edits=(Edit(ANNOTATIONS, changes),))
     return NOTHING
 
 

@@ -11,13 +11,13 @@ it counts as often as there are cards, and a percentage as what it comes to on t
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from core import names, nodefit
+from core.catalog import Catalog
 from core.errors import InvalidRequestError
 from core.model import Pod
 from core.nodefit import Amounts
-from core.port.optional import Metering
 from core.settings import DialectName
 from core.tables import Tables
 from core.waiting import Cause, Wait
@@ -27,13 +27,13 @@ QUOTA_WORDS: Final = ("requests.", "limits.", "count/")
 
 
 class Meters(Protocol):
-    """What computes the use of cards: `core.ledger.Ledger`."""
+    """What the use of cards is computed with: `core.ledger.Ledger`."""
 
     tables: Tables
 
     @property
-    def metering(self) -> Mapping[DialectName, Metering[Any, Any]]:
-        """The dialects that compute the total use of their resources from an assignment."""
+    def catalog(self) -> Catalog:
+        """The dialects."""
         ...
 
 
@@ -43,18 +43,16 @@ def taken(ledger: Meters, pod: Pod, dialect: DialectName | None, assignment: obj
         amounts = dict(nodefit.amounts_of(pod))
     except InvalidRequestError:
         amounts = {}
-    protocol = ledger.metering.get(dialect) if dialect is not None else None
-    if protocol is not None and assignment is not None:
-        amounts.update(protocol.metered(assignment, ledger.tables))
+    if dialect is not None and assignment is not None:
+        amounts.update(ledger.catalog.dialects[dialect].metered(assignment, ledger.tables))
     return amounts
 
 
 def also_taken(ledger: Meters, dialect: DialectName | None, assignment: object, amounts: Amounts) -> Mapping[str, int]:
     """Return the same for a pod of no queue, which is only compared with others; *amounts*: its use of its node."""
-    protocol = ledger.metering.get(dialect) if dialect is not None else None
     found = dict(amounts)
-    if protocol is not None and assignment is not None:
-        found.update(protocol.metered(assignment, ledger.tables))
+    if dialect is not None and assignment is not None:
+        found.update(ledger.catalog.dialects[dialect].metered(assignment, ledger.tables))
     return found
 
 

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 from core.catalog import Catalog
 from core.errors import quoted
 from core.model import NodeName
-from core.port.optional import Identifying
 from core.resource_claims import Device, Pool, ResourceClaim, ResourceSlice, Use
 from core.settings import DialectName
 from core.store import Store
@@ -71,8 +70,7 @@ def closed_by_claims(uses: Sequence[Use], offers: Mapping[DialectName, tuple[Any
 
 
 def _ids(catalog: Catalog, name: DialectName, cards: Sequence[Any]) -> frozenset[str]:
-    dialect = catalog.dialects[name]
-    return frozenset(dialect.identities(cards) if isinstance(dialect, Identifying) else ())
+    return frozenset(catalog.dialects[name].identities(cards))
 
 
 def _names_card(use: Use) -> bool:

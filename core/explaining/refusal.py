@@ -20,7 +20,7 @@ from core.model import NodeName
 from core.node_state import NodeState
 from core.nodefit import NodeFacts
 from core.placing.shape import Shape, judge
-from core.port.optional import Counting
+from core.port.names import Names
 from core.port.refusals import DESERTED, PASSING, Reason, Shortfall
 from core.settings import Policy
 
@@ -155,8 +155,7 @@ def _or_held_back(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None, pol
     cards = ledger.catalog.offers(best, ledger.tables, ledger.settings)[0].get(shape.dialect, ())
     if not cards:
         return refusal
-    healing = ledger.catalog.healing.get(shape.dialect)
-    cards = healing.healed(cards) if healing is not None else cards
+    cards = ledger.catalog.dialects[shape.dialect].healed(cards)
     takes = ledger.catalog.judging(shape.dialect).place(cards, shape.request, policy) is not None
     if not takes or nodefit.shortages(shape.amounts, nodefit.facts_of(best), {}):
         # Cards that could not be judged with the current allocatable are judged now.
@@ -279,9 +278,9 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             now=now,
             wait=_wait(shortfalls, [name for name in _names_of(lacking) if name not in own], in_use),
         )
-    healing = ledger.catalog.healing.get(shape.dialect) if shape.dialect is not None else None
-    if healing is not None and any(one.reason in PASSING for one in if_empty):
-        if_well = advice.shortfalls(healing.healed(empty), shape.request, dialect, policy)
+    if shape.dialect is not None and any(one.reason in PASSING for one in if_empty):
+        healed = ledger.catalog.dialects[shape.dialect].healed(empty)
+        if_well = advice.shortfalls(healed, shape.request, dialect, policy)
         if not beyond and not if_well:
             wait = f"an unhealthy card of {facts.name} is healthy again"
             if any(one.reason is Reason.UNSTEADY for one in if_empty):
@@ -292,7 +291,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
                 wait = f"the device plugin of {facts.name} is known to keep the order of its cards"
             return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, now=now, wait=wait)
         if if_well:
-            all_of_it = all_of_it._replace(cards=healing.healed(empty), shortfalls=if_well)
+            all_of_it = all_of_it._replace(cards=healed, shortfalls=if_well)
             if_empty = if_well
     unwished = advice.unwished(shape, all_of_it, dialect, policy) if once_empty is None else None
     unusable = not beyond and any(one.reason is Reason.UNUSABLE for one in if_empty)
@@ -312,8 +311,8 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
 def _accounts(ledger: Ledger, shape: Shape, facts: NodeFacts, used: Mapping[str, int]) -> dict[str, int]:
     """Return how much memory and cores are free in kubelet's account, if the cards of *shape* count them too."""
     found: dict[str, int] = {}
-    port = ledger.catalog.dialects.get(shape.dialect) if shape.dialect is not None else None
-    memories: set[str] = set(port.memories(ledger.tables).values()) if isinstance(port, Counting) else set()
+    named = ledger.catalog.names(shape.dialect, ledger.tables) if shape.dialect is not None else Names()
+    memories = set(named.memories.values())
     for name in ledger.resources_of(shape.dialect) & ledger.uncounted:
         if name not in facts.allocatable:
             continue

@@ -28,8 +28,9 @@ class Bounds:
         self._columns: Final = columns
         self._judging: Final = judging
         self._policy: Final = policy
-        self._by_free: Final = bool(policy.weight) and judging.bounded(shape.request, policy.cards)
-        self._width: Final = judging.width(shape.request)
+        self._bound: Final = judging.bound(shape.request, policy.cards)
+        self._by_free: Final = bool(policy.weight) and self._bound.by_free
+        self._width: Final = self._bound.width
         self._others: Final = most_of_others(policy, shape.preferred)
         # By number of kind what is needed of a card of it, and what it makes of the score; by number of idle cards, as
         # the columns have these, the negated score.
@@ -98,8 +99,8 @@ class Bounds:
             return np.full(len(idle), -REFUSED)
         counts = self._columns.idles[len(self._by_idle) :]
         if counts:
-            scores = [self._judging.idle_score(self._shape.request, count, policy.cards) for count in counts]
-            self._by_idle = np.append(self._by_idle, [-score * policy.weight for score in scores])
+            scores = [-self._bound.idle_score(count) * policy.weight for count in counts]
+            self._by_idle = np.append(self._by_idle, scores)
         found: Floats = self._by_idle.take(idle)
         return found
 

@@ -195,7 +195,7 @@ class Candidates:
         wants = (dialect.want(shape.request, kind, self._policy.cards) for kind in columns.kinds)
         parts = [want.free / max(want.total, 1) for want in wants if want is not None]
         amounts = dict(shape.amounts)
-        of_cards = max(parts, default=0.0) * dialect.width(shape.request)
+        of_cards = max(parts, default=0.0) * dialect.bound(shape.request, self._policy.cards).width
         return of_cards, amounts.get(names.CPU, 0), amounts.get(names.MEMORY, 0)
 
     def choice(self, shape: Shape) -> int:

@@ -1,10 +1,13 @@
 """Why a placed pod is served as it is: the best node of every way, or by what is lost, compared on demand."""
 
+from collections.abc import Sequence
+
 from core.ledger import Ledger, Placement
 from core.placing.decide import shapes_by_way
 from core.placing.pack import STEPS
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, scan
+from core.port.dialect import AnyDialect
 
 
 def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placement) -> str:
@@ -16,8 +19,8 @@ def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placem
     state = ledger.states.get(placement.node)
     if shape.dialect is None or not ways or state is None:
         return ""
-    dialect, choosing = ledger.catalog.dialects[shape.dialect], ledger.catalog.choosing[shape.dialect]
-    taken = choosing.way(placement.assignment, state.cards(placement.dialect))
+    dialect = ledger.catalog.dialects[shape.dialect]
+    taken = _way(dialect, placement.assignment, state.cards(placement.dialect))
     before = ledger.fork()
     before.release(placement.pod)
     here = _on(before, policy, shape, placement)
@@ -32,11 +35,17 @@ def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placem
             continue
         cards = before.states[found.node].cards(shape.dialect)
         # Cards that answer to two words are not told of twice.
-        if choosing.way(found.placed.assignment, cards) != way:
+        if _way(dialect, found.placed.assignment, cards) != way:
             continue
         share = "; ".join(dict.fromkeys(one.text for one in dialect.describe(found.placed.assignment, cards)))
         told.append(f"{way} on {found.node} {_verdict(here, found, way, preference)}: {share}")
     return "; ".join(told)
+
+
+def _way(dialect: AnyDialect, assignment: object, cards: Sequence[object]) -> str:
+    """The mode of the first card of *assignment*; "" if its cards are gone."""
+    modes = {one.card: one.mode for one in dialect.tally(cards)}
+    return next((modes[one.whole] for one in dialect.describe(assignment, cards) if one.whole in modes), "")
 
 
 def _on(before: Ledger, policy: NodePolicy, shape: Shape, placement: Placement) -> Found | None:
@@ -62,8 +71,7 @@ def packed(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placemen
     """
     if policy.tables is None or placement.node not in ledger.states:
         return ""
-    dialect = None if placement.dialect is None else ledger.catalog.packing.get(placement.dialect)
-    if dialect is None or not dialect.packs(shape.request):
+    if placement.dialect is None or not ledger.catalog.dialects[placement.dialect].packs(shape.request):
         return ""
     before = ledger.fork()
     before.release(placement.pod)

@@ -170,10 +170,10 @@ def look_around(
 
 def shapes_by_way(ledger: Ledger, shape: Shape) -> dict[str, Shape]:
     """Return *shape* restricted to each way in which it could be served, by the way's name; empty without a choice."""
-    choosing = ledger.catalog.choosing.get(shape.dialect) if shape.dialect is not None else None
-    if choosing is None:
+    if shape.dialect is None:
         return {}
-    return {way: shape.asking(request) for way, request in choosing.ways(shape.request)}
+    ways = ledger.catalog.dialects[shape.dialect].ways(shape.request)
+    return {way: shape.asking(request) for way, request in ways}
 
 
 def preferred_shapes(ledger: Ledger, shape: Shape) -> tuple[Shape, ...]:

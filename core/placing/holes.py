@@ -2,7 +2,7 @@
 
 Of a request for one card every card of the node that takes it is tried, and the one is taken by which least is lost,
 the fullest where several are equal. All others get the cards that their dialect chooses under binpack. A dialect that
-does not tell what is left of its cards (`core.port.optional.Packing`), and a pod with an order of nodes of its own, are
+does not tell what is left of its cards (`holes`), and a pod with an order of nodes of its own, are
 scored as under binpack. Pods without cards go to nodes without cards first, and then where they strand least.
 """
 
@@ -15,7 +15,7 @@ from core.node_state import NodeState
 from core.nodefit import Amounts
 from core.placing.pack import RESOURCES, Ground, HoleValues, Lost, ground, score, steps_free
 from core.port.cards import Placed
-from core.port.optional import PackingByCard
+from core.port.dialect import AnyDialect
 from core.settings import DialectName
 
 
@@ -42,13 +42,13 @@ class Grounds:
         key = (state.facts.name, dialect)
         known = self._known.get(key)
         if known is None or known[0] != state.version:
-            holes = self._catalog.packing[dialect].holes(state.cards(dialect))
+            holes = self._catalog.dialects[dialect].holes(state.cards(dialect))
             known = self._known[key] = (state.version, ground(self.tables, dialect, holes))
         return known[1]
 
     def drop(self, name: NodeName) -> None:
         """Forget a node that is gone."""
-        for dialect in self._catalog.packing:
+        for dialect in self._catalog.dialects:
             self._known.pop((name, dialect), None)
 
 
@@ -59,35 +59,36 @@ def packed(catalog: Catalog, grounds: Grounds, wanted: Wanted, state: NodeState,
     name, request = wanted.dialect, wanted.request
     if name is None:
         return _cardless(catalog, grounds, state, placed, (left, after))
-    dialect = catalog.packing.get(name)
-    if dialect is None or not dialect.packs(request):
+    dialect = catalog.dialects[name]
+    if not dialect.packs(request):
         return placed
     cards, before = state.cards(name), grounds.of(state, name)
-    by_card = catalog.packing_by_card.get(name)
-    if by_card is not None and by_card.by_card(request):
-        best = _best_card(by_card, cards, request, before, (left, after))
-        if best is not None:
-            return Placed(by_card.alone(cards, request, best[0]).assignment, best[1])
-    taken = catalog.dialects[name].take(cards, placed.assignment)
+    if dialect.by_card(request):
+        best = _best_card(dialect, cards, request, before, (left, after))
+        one = None if best is None else dialect.alone(cards, request, best[0])
+        if best is not None and one is not None:
+            return Placed(one.assignment, best[1])
+    taken = dialect.take(cards, placed.assignment)
     lost = ground(grounds.tables, name, dialect.holes(taken)).lost
     return Placed(placed.assignment, score(before.lost, left, lost, after))
 
 
 def is_of_one_card(catalog: Catalog, wanted: Wanted, cards: Sequence[Any], assignment: Any) -> bool:
     """Whether *assignment* is what *wanted* gets of some card of *cards*, if it is for one."""
-    dialect = None if wanted.dialect is None else catalog.packing_by_card.get(wanted.dialect)
-    if dialect is None or not dialect.by_card(wanted.request):
+    if wanted.dialect is None or not catalog.dialects[wanted.dialect].by_card(wanted.request):
         return False
+    dialect = catalog.dialects[wanted.dialect]
     for slot in range(len(cards)):
         if dialect.left(cards, wanted.request, slot) is None:
             continue
-        if dialect.alone(cards, wanted.request, slot).assignment == assignment:
+        one = dialect.alone(cards, wanted.request, slot)
+        if one is not None and one.assignment == assignment:
             return True
     return False
 
 
 def _best_card(
-    dialect: PackingByCard[Any, Any, Any],
+    dialect: AnyDialect,
     cards: Sequence[Any],
     request: Any,
     before: Ground,
@@ -128,11 +129,11 @@ def _cardless(
     """
     lost: Lost | None = None
     for name, cards in state.offers.items():
-        if name not in catalog.packing or not cards or name in state.closed:
+        if not cards or name in state.closed:
             continue
-        found = grounds.of(state, name).lost
-        if lost is None or found.free > lost.free:
-            lost = found
+        found = grounds.of(state, name)
+        if found.steps and (lost is None or found.lost.free > lost.free):
+            lost = found.lost
     if lost is None:
         return placed if not any(state.offers.values()) else Placed(placed.assignment, 0.0)
     return Placed(placed.assignment, score(lost, left[0], lost, left[1]))

@@ -187,8 +187,7 @@ class Kinds:
         )
         fresh: dict[DialectName, tuple[Any, ...]] = {}
         for name, cards in offers.items():
-            typical = self._ledger.catalog.typical.get(name)
-            fresh[name] = typical.at_best(cards) if typical is not None else cards
+            fresh[name] = self._ledger.catalog.dialects[name].at_best(cards)
         return NodeState(facts, fresh, {}, {})
 
     def _described(self) -> Iterable[Kind]:

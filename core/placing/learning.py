@@ -101,15 +101,14 @@ class Learning:
         catalog = self._ledger.catalog
         stock.beside(self._ledger.states[name].facts.allocatable)
         for dialect, cards in self._ledger.offered(name).items():
-            packing, typical = catalog.packing.get(dialect), catalog.typical.get(dialect)
-            if packing is not None and cards:
-                best = typical.at_best(cards) if typical is not None else cards
-                stock.add(dialect, best, packing.holes(best))
+            best = catalog.dialects[dialect].at_best(cards)
+            if holes := catalog.dialects[dialect].holes(best):
+                stock.add(dialect, best, holes)
 
     def _known(self, size: Size, stock: Stock, table: Table) -> Known:
         dialect, what = size
         cards = stock.samples[size]
-        holes = self._ledger.catalog.packing[dialect].holes(cards)
+        holes = self._ledger.catalog.dialects[dialect].holes(cards)
         tallies = self._ledger.catalog.dialects[dialect].tally(cards)
         one = next((tally for hole, tally in zip(holes, tallies, strict=False) if hole.size == what), None)
         told = [] if one is None else [one.label, f"{one.total} {one.unit}", one.mode]
@@ -120,8 +119,8 @@ class Learning:
         if request is None or request[0] != size[0]:
             return None
         name, what = request
-        port, packing = self._ledger.catalog.dialects[name], self._ledger.catalog.packing[name]
+        port = self._ledger.catalog.dialects[name]
         placed = port.place(cards, what, Policy.BINPACK)
         if placed is None:
             return None
-        return taken(size[1], packing.holes(cards), packing.holes(port.take(cards, placed.assignment)))
+        return taken(size[1], port.holes(cards), port.holes(port.take(cards, placed.assignment)))

@@ -1,6 +1,6 @@
 """Values about a node's cards: what it offers, what is free, what a pod gets and holds, and what people see."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple
 
@@ -56,6 +56,19 @@ class Want(NamedTuple):
     spare: int
     numerator: float
     total: int
+
+
+class Bound(NamedTuple):
+    """What bounds the score of a node for a request.
+
+    width: how many entries of `NodeRoom` it needs at once (its largest container's number), >= 1. by_free: whether free
+    amounts bound the score (`Want`). idle_score: returns the highest score of a node with exactly so many idle cards;
+    called once for each number that occurs, if free amounts bound nothing.
+    """
+
+    width: int
+    by_free: bool
+    idle_score: Callable[[int], float]
 
 
 class Placed(NamedTuple, Generic[AssignmentT]):

@@ -1,16 +1,17 @@
-"""The six roles that every dialect implements.
+"""The port: what a dialect answers.
 
-It reads nodes and pods (`Reads`), places (`Places`), bounds the score of a node (`Bounds`), accounts (`Accounts`),
-hands over (`HandsOver`) and shows (`Shows`).
+Every dialect reads nodes and pods (`Reads`), places (`Places`), bounds the score of a node (`Bounds`), accounts
+(`Accounts`) and shows (`Shows`): fifteen methods. All else has an answer already (`Usual`).
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, Held, NodeRoom, Offer, Placed, Tally, Want
+from core.port.cards import Bound, CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
 from core.port.handoff import InFlight, Stamp
-from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.names import Names
+from core.port.refusals import Complaint, Fault, Reason, Shortfall, Violation
 from core.port.typevars import (
     AssignmentT,
     AssignmentT_contra,
@@ -22,6 +23,7 @@ from core.port.typevars import (
 )
 from core.settings import DialectName, Policy
 from core.tables import Tables
+from core.warnings import AdmissionWarning
 
 
 class Reads(Protocol[CardT, RequestT_co, AssignmentT]):
@@ -29,16 +31,8 @@ class Reads(Protocol[CardT, RequestT_co, AssignmentT]):
 
     name: DialectName
 
-    def resources(self, tables: Tables) -> frozenset[str]:
-        """Return every resource name by which a container requests this dialect's cards."""
-        ...
-
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Return its resources that are never compared with a node's allocatable."""
-        ...
-
-    def assignment_keys(self, tables: Tables) -> frozenset[str]:
-        """Return pod annotations that only schedulers and device plugins write."""
+    def names(self, tables: Tables) -> Names:
+        """Return its resources, annotations and other names."""
         ...
 
     def offer(self, node: Node, tables: Tables) -> Offer[CardT] | Complaint | None:
@@ -81,23 +75,12 @@ class Bounds(Protocol[CardT_contra, RequestT_contra]):
         """Return the summary of a node's cards for bounds."""
         ...
 
-    def width(self, request: RequestT_contra) -> int:
-        """Return how many entries of `NodeRoom` *request* needs at once (its largest container's number), >= 1."""
-        ...
-
     def want(self, request: RequestT_contra, kind: Hashable, policy: Policy) -> Want | None:
         """Return what *request* needs from cards of *kind*; None if such a card can never serve it."""
         ...
 
-    def bounded(self, request: RequestT_contra, policy: Policy) -> bool:
-        """Return whether `Want` bounds the score by free amounts; False: `idle_score` bounds it by idle cards alone."""
-        ...
-
-    def idle_score(self, request: RequestT_contra, idle: int, policy: Policy) -> float:
-        """Return, if `bounded` is False, the highest score of a node with exactly *idle* idle cards.
-
-        Called once for each number that occurs.
-        """
+    def bound(self, request: RequestT_contra, policy: Policy) -> Bound:
+        """Return how many cards *request* needs at once, and what bounds its score."""
         ...
 
 
@@ -114,26 +97,6 @@ class Accounts(Protocol[CardT, AssignmentT_contra]):
 
     def overcommitted(self, cards: Sequence[CardT]) -> tuple[str, ...]:
         """Return the cards that hold more than they have, each as a sentence with numbers."""
-        ...
-
-
-class HandsOver(Protocol[RequestT_contra, AssignmentT_contra]):
-    """Handing a placement over until the device plugin has served it."""
-
-    def annotations(self, assignment: AssignmentT_contra, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
-        """Return the annotations of the Binding."""
-        ...
-
-    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
-        """Return an ordering stamp above those of all pods of the node that still have to be served."""
-        ...
-
-    def confusable(self, request: RequestT_contra) -> frozenset[Hashable]:
-        """Return by what the device plugin could confuse a pod with *request* (see `InFlight`)."""
-        ...
-
-    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
-        """Return *pod* as the plugin sees it, bound or not, by any annotations; None if it is never served."""
         ...
 
 
@@ -157,12 +120,156 @@ class Judging(
     """Choosing cards and comparing nodes; also used for pods without cards."""
 
 
+class CardStock(Protocol[RequestT_contra]):
+    """The unused cards of a dialect in the whole cluster."""
+
+    def types(self) -> frozenset[str]:
+        """Return the names of their types."""
+        ...
+
+    def takes(self, request: RequestT_contra) -> bool | None:
+        """Return whether an empty node takes *request*; None if uncertain."""
+        ...
+
+
+class Usual(Reads[CardT, RequestT, AssignmentT], Protocol[CardT, RequestT, AssignmentT]):
+    """What most protocols answer alike; a dialect writes only what is special about its own.
+
+    So, by default: kubelet tells the device plugin which devices a container gets; cards have no unique ids, and none
+    is reported unhealthy; they serve requests in one mode; and policy `pack` is binpack.
+    """
+
+    # ------------------------------------------------------------------ handing over
+
+    def annotations(self, assignment: AssignmentT, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+        """Return the annotations of the Binding."""
+        del assignment, stamp, tables
+        return {}
+
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
+        """Return an ordering stamp above those of all pods of the node that still have to be served."""
+        del pods
+        return now_s
+
+    def confusable(self, request: RequestT) -> frozenset[Hashable]:
+        """Return by what the device plugin could confuse a pod with *request* (see `InFlight`)."""
+        del request
+        return frozenset()
+
+    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
+        """Return *pod* as the plugin sees it, bound or not, by any annotations; None if it is never served."""
+        del pod, tables
+        return None
+
+    # ------------------------------------------------------------------ names and health of cards
+
+    def identities(self, cards: Sequence[CardT]) -> tuple[str, ...]:
+        """Return the globally unique ids of *cards*; two nodes with the same id cannot both be right."""
+        del cards
+        return ()
+
+    def at_best(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
+        """Return the unused *cards*, all present and healthy, with equal names for equal cards."""
+        return cards
+
+    def healed(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
+        """Return the unused *cards* as if those that may recover by themselves were healthy."""
+        return cards
+
+    def well(self, cards: tuple[CardT, ...]) -> frozenset[str] | None:
+        """Return the names of *cards* that are not reported unhealthy, unsteady ones included; None without names."""
+        del cards
+        return None
+
+    def kept_out(self, cards: tuple[CardT, ...], faults: Mapping[str, Fault]) -> tuple[CardT, ...]:
+        """Return the unused *cards*, with those in *faults* that are usable closed for new pods."""
+        del faults
+        return cards
+
+    # ------------------------------------------------------------------ several modes
+
+    def ways(self, request: RequestT) -> tuple[tuple[str, RequestT], ...]:
+        """Return every mode in which cards can serve *request*, with it limited to that; () if it names one."""
+        del request
+        return ()
+
+    # ------------------------------------------------------------------ choosing by expected loss (policy `pack`)
+
+    def holes(self, cards: Sequence[CardT]) -> tuple[Hole, ...]:
+        """Return the unsold rests of *cards*, in order; indistinguishable cards may be one entry."""
+        del cards
+        return ()
+
+    def packs(self, request: RequestT) -> bool:
+        """Return whether nodes are chosen by `holes`: the pod has no order of nodes of its own."""
+        del request
+        return False
+
+    def by_card(self, request: RequestT) -> bool:
+        """Return whether *request* is for one card, and each is tried: only then are `left` and `alone` called."""
+        del request
+        return False
+
+    def left(self, cards: Sequence[CardT], request: RequestT, slot: int) -> Hole | None:
+        """Return the rest of the card at *slot* after *request* is placed there; None if it does not take it."""
+        del cards, request, slot
+        return None
+
+    def alone(self, cards: Sequence[CardT], request: RequestT, slot: int) -> Placed[AssignmentT] | None:
+        """Return what *request* gets of the card at *slot*; None if it does not take it."""
+        del cards, request, slot
+        return None
+
+    # ------------------------------------------------------------------ totals of what pods request for each card
+
+    def sold(self, cards: Sequence[CardT], tables: Tables) -> Mapping[str, int]:
+        """Return how much of metered resources healthy *cards* have in total, in their units, whatever is in use."""
+        del cards, tables
+        return {}
+
+    def metered(self, assignment: AssignmentT, tables: Tables) -> Mapping[str, int]:
+        """Return the totals of resources that *assignment* uses per card, in their units, as queues and quotas count.
+
+        Other resources need only a sum.
+        """
+        del assignment, tables
+        return {}
+
+    # ------------------------------------------------------------------ admission, and words for people
+
+    def completed(self, pod: Pod, request: RequestT, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
+        """Return *pod* with what it needs besides its request, whatever its scheduler; idempotent."""
+        del request, tables
+        return pod, ()
+
+    def recognised(self, request: RequestT, tables: Tables) -> frozenset[str]:
+        """Return the preferences of any dialect that are read, or rejected by name, for a pod with *request*."""
+        del request
+        return self.names(tables).preferences
+
+    def warnings(self, pod: AnyPod, request: RequestT, tables: Tables) -> Iterable[AdmissionWarning]:
+        """Return warnings for parts of the final, normalized *pod* without effect, or with another than suggested."""
+        del pod, request, tables
+        return ()
+
+    def advice(
+        self, request: RequestT, tables: Tables, stock: CardStock[RequestT] | None
+    ) -> Iterable[AdmissionWarning]:
+        """Return what the owner of a pod with *request* should know about its result from *stock*, None if unknown."""
+        del request, tables, stock
+        return ()
+
+    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
+        """Return every form of *wish*, one per kind of card if kinds have their own resources; () if there is none."""
+        del wish, tables
+        return ()
+
+
 class Dialect(
-    Reads[CardT, RequestT, AssignmentT],
     Judging[CardT, RequestT, AssignmentT],
     Accounts[CardT, AssignmentT],
-    HandsOver[RequestT, AssignmentT],
     Shows[CardT, AssignmentT],
+    Usual[CardT, RequestT, AssignmentT],
     Protocol[CardT, RequestT, AssignmentT],
 ):
     """One device protocol in its roles. Cards, requests and assignments are its own; see the package docstring."""

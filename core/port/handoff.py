@@ -1,11 +1,12 @@
 """Values exchanged between a placement and the device plugin that serves it."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from core.model import NodeName, PodUid
+from core.model import Node, NodeName, Pod, PodUid
+from core.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +72,46 @@ class LockWait:
 
     reason: str
     until_s: int = 0
+
+
+class NodeLock(Protocol):
+    """A lock on a node by which a device plugin finds its pod, or two schedulers avoid each other.
+
+    - Before a Binding is sent: call `lock` with the pod as *wanted*. None: the lock names it, continue. A step: write
+      it, then continue (409, or an unknown outcome: read the node, call again). A wait: the pod waits its turn.
+    - When a Binding was certainly not written, and whenever the node's lock, or a pod of this dialect that is or was on
+      the node, changes or is removed: call `lock` without *wanted*. A step: write it.
+
+    pods: those in flight on the node, those being bound to it now, and the pod that `lock_owner` names, if it exists
+    and another scheduler will bind it; a pod of cardshare whose Binding was not written is not among them.
+    """
+
+    def lock_owner(self, node: Node) -> str:
+        """Return namespace/name of the pod for which the node is locked, "" if there is none or it is unknown."""
+        ...
+
+    @property
+    def lock_key(self) -> str:
+        """The node annotation that is the lock."""
+        ...
+
+    def lock(
+        self,
+        node: Node,
+        pods: Sequence[Pod],
+        now_s: int,
+        tables: Tables,
+        wanted: Pod | None = None,
+        *,
+        seen_s: int | None = None,
+        served: Sequence[Pod] = (),
+        releasing: Sequence[Pod] = (),
+    ) -> LockStep | LockWait | None:
+        """Return what to write to the node's lock now, or why *wanted* must wait; None: nothing.
+
+        seen_s: since when the lock is unchanged, by the clock of *now_s*: a later time in it is wrong.
+        served: with *wanted*, the pods with cards on the node that are not in flight.
+        releasing: pods that were served or failed so recently that the plugin may still release their lock. Such a lock
+        is left alone, because old plugins then delete any lock.
+        """
+        ...

@@ -1,12 +1,18 @@
 """The complete description of a dialect: the object behind the port, and other data about its protocol."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
+from core.model import Node, Pod
+from core.port.cards import Series
 from core.port.dialect import Dialect
+from core.port.handoff import NodeLock
+from core.port.refusals import Complaint
 from core.port.typevars import AssignmentT, CardT, RequestT
-from core.settings import DialectName, Section
+from core.settings import DialectName
+from core.tables import Tables
+from core.wire.vocabulary import DeviceSection, SchedulerArguments
 
 
 class Modes(NamedTuple):
@@ -42,6 +48,68 @@ class NodeDocuments(NamedTuple):
     read: Callable[[str, Mapping[str, str]], Iterator[tuple[str, str, str]]]
 
 
+# (annotations before a write of the plugin, after it) -> what to add to that write; None = remove. The Binding shows
+# the plugin the first container, and `core.names.SEGMENT_QUEUE` keeps the rest. Admission asks at every change of a pod
+# by a trusted account while the queue is not empty. {} unless the write is the mark that a container was served.
+Rotate: TypeAlias = Callable[[Mapping[str, str], Mapping[str, str]], Mapping[str, str | None]]
+
+
+class Heartbeat(NamedTuple):
+    """A node annotation that some versions of a device plugin rewrite regularly; such a one may confuse any two pods.
+
+    retirement: returns the annotations with which it skips a pod that is served or dead; {} if it already does.
+    """
+
+    key: str
+    retirement: Callable[[Pod], Mapping[str, str]]
+
+
+class Register(NamedTuple):
+    """A node annotation with cards that a device plugin may write in turns with other figures (hami HN-31).
+
+    figures: returns the figures of each card in a text by its id, larger is better; {} if it is unreadable.
+    held_to: returns a readable text limited to the cards and amounts of such figures.
+    """
+
+    key: str
+    figures: Callable[[str], Mapping[str, tuple[int, ...]]]
+    held_to: Callable[[str, Mapping[str, tuple[int, ...]]], str]
+
+
+class Scaling(NamedTuple):
+    """The unit of a node in which assignments have figures.
+
+    It is kept beside each holding, and written with the Binding. After a change of its unit, a node accepts nothing new
+    of the dialect until every holding in the old unit is gone.
+
+    of_node: returns the scale of a node (None: gone) with these cards; empty if it currently offers none.
+    rescaled: of an assignment counted by one scale and the scale now, returns the scale to keep, and why it cannot be
+    counted by the scale now, or "". told: returns the annotations of the Binding that store the scale of an assignment.
+    read: returns the scale stored on a bound pod, or the scale now if both mean the same for its cards; None if absent.
+    """
+
+    of_node: Callable[[Node | None, Sequence[Any], Tables], Any]
+    rescaled: Callable[[Any, Any, Any], tuple[Any, str]]
+    told: Callable[[Any, Any], Mapping[str, str]]
+    read: Callable[[Pod, Any, Any], Any]
+
+
+class Metrics(NamedTuple):
+    """Established series of metrics: of cards, and of the cards of pods.
+
+    card: returns the id of a card, and its figures in the order of of_cards. pod: yields what an assignment uses by
+    card id, in the order of of_pods; several entries of one card add up.
+    """
+
+    of_cards: tuple[Series, ...] = ()
+    of_pods: tuple[Series, ...] = ()
+    card: Callable[[Any], tuple[str, tuple[int, ...]]] = lambda card: ("", ())
+    pod: Callable[[Any], Iterable[tuple[str, tuple[int, ...]]]] = lambda assignment: ()
+
+
+_NO_METRICS: Final = Metrics()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     """The complete description of a dialect: its package exports one, and the catalog lists them.
@@ -50,15 +118,25 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     accounting. switch: the argument of Volcano's deviceshare plugin that enables it, "" if there is none; old_switch:
     the predicates plugin had it up to v1.8.2. plugin_accounts: user names of its device plugins, a trailing ``*`` marks
     a prefix.
-    time_lock: the node annotation by which two schedulers avoid each other, "" if there is none; a dialect whose plugin
-    reads the lock implements `Locking`. modes: how its pods select a sharing mode, None if there is only one.
+    time_lock: the node annotation by which two schedulers avoid each other, "" if there is none; node_lock: the lock of
+    the node that its plugin reads, None if it reads none.
+    modes: how its pods select a sharing mode, None if there is only one.
     card_lists: the annotations with lists of card ids. machine_keys: annotations that machines write besides its
-    assignment. key_prefixes:
-    prefixes of its keys and resources. documents: documents about its nodes in ConfigMaps, None if there are none.
+    assignment. marks: annotations in which its plugin marks its progress on a pod, so no `held` reads them. labels:
+    those that are read only from its pods. key_prefixes: prefixes of its keys and resources.
+    documents: documents about its nodes in ConfigMaps, None if there are none.
     instead_of: the dialect that sells by the same resource on nodes that this one does not serve, None if there is
     none.
     ignored: label and value of pods that admission does not complete, "" if there is none.
-    section: its section of device-config.yaml, if it is of one of HAMi's other vendors.
+    heartbeat: what some versions of its plugin write regularly, register: what its plugin may write in turns, None if
+    there is no such thing. deserted: returns the complaint that a node has a register but no pod of the plugin, which
+    other nodes have; None if another plugin can never serve its cards. rotate: returns what to add to the write of a
+    plugin that handles one container at a time (see `Rotate`), None if it handles them together. report: returns the
+    annotations that its plugin adds to a bound pod when it serves it, {} if it has done so, which decide what it places
+    next; None if it adds none. scaling: the
+    unit of a node in its assignments, None if there is none. metrics: the series
+    that existing dashboards have.
+    sections, arguments: what it reads of device-config.yaml and of volcano-scheduler.conf.
     """
 
     port: "Dialect[CardT, RequestT, AssignmentT]"
@@ -67,14 +145,25 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     old_switch: bool = False
     plugin_accounts: tuple[str, ...] = ()
     time_lock: str = ""
+    node_lock: NodeLock | None = None
     modes: Modes | None = None
     card_lists: tuple[CardLists, ...] = ()
     machine_keys: frozenset[str] = frozenset()
+    marks: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
     key_prefixes: tuple[str, ...] = ()
     documents: "NodeDocuments | None" = None
     instead_of: DialectName | None = None
     ignored: tuple[str, str] = ("", "")
-    section: Section | None = None
+    heartbeat: Heartbeat | None = None
+    register: Register | None = None
+    deserted: Callable[[Node], Complaint] | None = None
+    rotate: Rotate | None = None
+    report: Callable[[Pod], Mapping[str, str]] | None = None
+    scaling: Scaling | None = None
+    metrics: Metrics = _NO_METRICS
+    sections: tuple[DeviceSection, ...] = ()
+    arguments: tuple[SchedulerArguments, ...] = ()
 
     @property
     def name(self) -> DialectName:

@@ -1,11 +1,10 @@
-"""Type variables for a dialect's own values: its card, request, assignment, and the scale of its figures."""
+"""Type variables for a dialect's own values: its card, request and assignment."""
 
 from typing import TypeVar
 
 CardT = TypeVar("CardT")
 RequestT = TypeVar("RequestT")
 AssignmentT = TypeVar("AssignmentT")
-ScaleT = TypeVar("ScaleT")
 RequestT_co = TypeVar("RequestT_co", covariant=True)
 # For roles that receive such values and return none.
 CardT_contra = TypeVar("CardT_contra", contravariant=True)

@@ -1,14 +1,14 @@
 """The part of the port that is the same for all dialects of shared cards."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
-from core import names
-from core.port.cards import CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
-from core.port.optional import Counting, Healing, Identifying, Metering, Packing, PackingByCard, Typical, Worded
-from core.port.refusals import PASSING, Fault, Reason, Shortfall
-from core.port.typevars import CardT
+from core.names import USE_GPU_TYPE
+from core.port.cards import Bound, CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
+from core.port.dialect import Dialect
+from core.port.names import Names
+from core.port.refusals import Fault, Reason, Shortfall
+from core.port.typevars import AssignmentT, CardT, RequestT
 from core.settings import Policy
 from core.sharing import account, bounds, fit
 from core.sharing import card as _card
@@ -16,94 +16,47 @@ from core.sharing import request as _request
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.request import Request
-from core.sharing.resources import Resources, has_words, names_of, worded
+from core.sharing.resources import Resources, has_words, worded
 from core.sharing.rules import Rules
 from core.tables import Tables
 
 
-class Declared(Counting, Worded):
-    """The roles of `core.port` that follow from the declared resources.
+class Declared(Dialect[CardT, RequestT, AssignmentT], Protocol):
+    """What follows of `core.port` from the declared resources.
 
     Attributes:
         types_key: the annotation by which pods select types of cards, "" if there is none.
     """
 
-    types_key: str = names.USE_GPU_TYPE
+    types_key: str = USE_GPU_TYPE
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         """Return the resources of each kind of card; () if the dialect sells nothing."""
-        raise NotImplementedError
+        ...
 
-    def resources(self, tables: Tables) -> frozenset[str]:
-        """See `Reads`."""
-        return names_of(self.declared(tables))
-
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Return the parts of counted cards: no node advertises them, or kubelet charges them once per container."""
-        return frozenset(self.counts(tables))
-
-    def counts(self, tables: Tables) -> dict[str, str]:
-        """See `Counting`."""
-        return {name: one.cards for one in self._counted(tables) for name in one.parts}
-
-    def memories(self, tables: Tables) -> dict[str, str]:
-        """See `Counting`."""
-        return {one.cards: one.memory for one in self._counted(tables)}
+    def names(self, tables: Tables) -> Names:
+        """See `Reads`; no node advertises a part of a counted card, or kubelet charges it once per container."""
+        counted = self._counted(tables)
+        counts = {name: one.cards for one in counted for name in one.parts}
+        return Names(
+            resources=frozenset([name for one in self.declared(tables) for name in (one.cards, *one.parts) if name]),
+            uncounted=frozenset(counts),
+            counts=counts,
+            memories={one.cards: one.memory for one in counted},
+            budgeted=tuple([name for one in counted for name in (one.memory, one.cores) if name]),
+        )
 
     def _counted(self, tables: Tables) -> list[Resources]:
         """Return the resources of cards that are counted, and of which each share has a part."""
         return [one for one in self.declared(tables) if one.cards and one.memory]
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`."""
+        """See `Usual`."""
         key = self.types_key
         return tuple([worded(wish, one, key) for one in self.declared(tables) if has_words(wish, one, key)])
 
 
-class HealingByFault(Healing[CardT]):
-    """`Healing` for cards with `fixed`: a uuid, a fault that explains why they accept nothing new, and a problem."""
-
-    def healed(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
-        """See `Healing`."""
-        return tuple([_with(card, None, "") if _fault(card) in PASSING else card for card in cards])
-
-    def well(self, cards: tuple[CardT, ...]) -> frozenset[str]:
-        """See `Healing`; cards are named by their uuids."""
-        return frozenset([_uuid(card) for card in cards if _fault(card) is not Reason.UNHEALTHY])
-
-    def kept_out(self, cards: tuple[CardT, ...], faults: Mapping[str, Fault]) -> tuple[CardT, ...]:
-        """See `Healing`."""
-        return tuple(
-            [
-                _with(card, *faults[_uuid(card)]) if _uuid(card) in faults and _fault(card) is None else card
-                for card in cards
-            ]
-        )
-
-
-def _fault(card: Any) -> Reason | None:
-    fault: Reason | None = card.fixed.fault
-    return fault
-
-
-def _uuid(card: Any) -> str:
-    uuid: str = card.fixed.uuid
-    return uuid
-
-
-def _with(card: Any, fault: Reason | None, problem: str) -> Any:
-    return card._replace(fixed=replace(card.fixed, fault=fault, problem=problem))
-
-
-class SharedCards(
-    Declared,
-    HealingByFault[Card],
-    Identifying[Card],
-    Typical[Card],
-    Packing[Card, Request],
-    PackingByCard[Card, Request, Assignment],
-    Metering[Card, Assignment],
-):
+class SharedCards(Declared[Card, Request, Assignment]):
     """The roles of `core.port` that only depend on cards, requests and assignments; see there.
 
     Attributes:
@@ -113,15 +66,30 @@ class SharedCards(
     rules: Rules = Rules()
 
     def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """See `Healing`; the order of the cards is known too."""
+        """See `Usual`; the order of the cards is known too."""
         return tuple([_card.healed(one) for one in cards])
+
+    def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
+        """See `Usual`; cards are named by their uuids."""
+        return frozenset([one.fixed.uuid for one in cards if one.fixed.fault is not Reason.UNHEALTHY])
+
+    def kept_out(self, cards: tuple[Card, ...], faults: Mapping[str, Fault]) -> tuple[Card, ...]:
+        """See `Usual`."""
+        return tuple(
+            [
+                _card.with_fault(one, *faults[one.fixed.uuid])
+                if one.fixed.uuid in faults and one.fixed.fault is None
+                else one
+                for one in cards
+            ]
+        )
 
     def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
         """Return the uuids."""
         return tuple([one.fixed.uuid for one in cards])
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """See `Typical`."""
+        """See `Usual`."""
         return tuple([_card.at_best(one, at) for at, one in enumerate(cards)])
 
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
@@ -153,25 +121,22 @@ class SharedCards(
         """See `Bounds`."""
         return bounds.room(self.rules, cards)
 
-    def width(self, request: Request) -> int:
-        """See `Bounds`."""
-        return _request.width(request)
-
     def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
         """See `Bounds`."""
         del policy
         return bounds.want(self.rules, request, kind)
 
-    def bounded(self, request: Request, policy: Policy) -> bool:
+    def bound(self, request: Request, policy: Policy) -> Bound:
         """See `Bounds`."""
-        return bounds.bounded(request, policy)
-
-    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
-        """See `Bounds`."""
-        return self.rules.idle_score(request, idle, policy)
+        rules = self.rules
+        return Bound(
+            _request.width(request),
+            bounds.bounded(request, policy),
+            lambda idle: rules.idle_score(request, idle, policy),
+        )
 
     def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
-        """See `Packing`."""
+        """See `Usual`."""
         return bounds.holes(cards)
 
     def packs(self, request: Request) -> bool:
@@ -186,11 +151,11 @@ class SharedCards(
         return len(request.asks) == 1 and request.asks[0].number == 1 and not (wanted.policies or wanted.bound)
 
     def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
-        """See `PackingByCard`."""
+        """See `Usual`."""
         return fit.left(self.rules, cards[slot], request)
 
     def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
-        """See `PackingByCard`."""
+        """See `Usual`."""
         return fit.alone(self.rules, cards, request, slot)
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
@@ -226,7 +191,3 @@ class SharedCards(
         for one in self._counted(tables):
             found |= {one.memory: -(-memory_mib // one.mib_per_unit), one.cores: cores_pct, one.percentage: 0}
         return {name: amount for name, amount in found.items() if name}
-
-    def budgeted(self, tables: Tables) -> tuple[str, ...]:
-        """Return memory and cores."""
-        return tuple([name for one in self._counted(tables) for name in (one.memory, one.cores) if name])

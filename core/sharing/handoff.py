@@ -1,12 +1,11 @@
 """Handing over by the node lock that HAMi's device plugins share, and by a time that orders pods."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from core import hami_lock
 from core.model import Node, Pod
 from core.port.handoff import LockStep, LockWait
-from core.port.optional import Locking
 from core.tables import Tables
 
 # A plugin that is done writes 2^64-1; nothing that large is a time.
@@ -24,17 +23,23 @@ def later(times: Iterable[str], now: int) -> int:
     return latest + 1
 
 
-class ByNodeLock(Locking):
-    """`Locking` by HAMi's node lock: the plugin serves the pod in the lock, whatever its request and age."""
+class NodeLock:
+    """HAMi's lock of a node: the plugin serves the pod in the lock, whatever its request and age.
 
-    def lock_owner(self, node: Node) -> str:
-        """See `Locking`."""
-        return hami_lock.owner(node)
+    guesses: returns whether the plugin releases the lock before it has served all of a pod.
+    """
+
+    def __init__(self, guesses: Callable[[Pod, Tables], bool] = lambda pod, tables: False) -> None:
+        self._guesses: Final = guesses
 
     @property
     def lock_key(self) -> str:
-        """See `Locking`."""
+        """See `core.port.handoff.NodeLock`."""
         return hami_lock.LOCK
+
+    def lock_owner(self, node: Node) -> str:
+        """See `core.port.handoff.NodeLock`."""
+        return hami_lock.owner(node)
 
     def lock(
         self,
@@ -48,15 +53,14 @@ class ByNodeLock(Locking):
         served: Sequence[Pod] = (),
         releasing: Sequence[Pod] = (),
     ) -> LockStep | LockWait | None:
-        """See `Locking`."""
-        if wanted is not None and self.guesses(wanted, tables) and hami_lock.misleads(node, [*pods, *served], wanted):
+        """See `core.port.handoff.NodeLock`."""
+        if wanted is not None and self._guesses(wanted, tables) and hami_lock.misleads(node, [*pods, *served], wanted):
             return hami_lock.MISLED
         return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted, releasing)
 
-    def guesses(self, pod: Pod, tables: Tables) -> bool:
-        """Return whether the plugin releases the lock before it has served all of *pod*."""
-        del pod, tables
-        return False
+
+class ByNodeLock:
+    """What a dialect answers whose plugin finds its pod by that lock."""
 
     def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
         """Return the current time, because the plugin uses the lock and not the age of pods."""

@@ -1,6 +1,5 @@
 """The resources by which containers ask for shared cards, as a dialect declares them."""
 
-from functools import lru_cache
 from typing import NamedTuple
 
 from core import names
@@ -23,12 +22,6 @@ class Resources(NamedTuple):
     def parts(self) -> tuple[str, ...]:
         """The names for a part of a card."""
         return tuple([one for one in (self.memory, self.cores, self.percentage) if one])
-
-
-@lru_cache(maxsize=64)
-def names_of(declared: tuple[Resources, ...]) -> frozenset[str]:
-    """Return all names of *declared*; cached, because every pod needs them."""
-    return frozenset([name for one in declared for name in (one.cards, *one.parts) if name])
 
 
 def has_words(wish: CardWish, named: Resources, types: str) -> bool:

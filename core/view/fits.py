@@ -121,7 +121,7 @@ def fits_wish(where: Place, wish: CardWish, notes: Sequence[str] = ()) -> Fits:
     for way in ways_of(ledger, wish, where.namespace):
 
         def asking(wish: CardWish, way: Way = way) -> Wording | None:
-            return next(islice(ledger.catalog.worded[way.protocol].worded(wish, ledger.tables), way.at, None), None)
+            return next(islice(ledger.catalog.dialects[way.protocol].worded(wish, ledger.tables), way.at, None), None)
 
         largest = _largest(where, wish, asking)
         fit = _fit(where, way.pod, str(way.protocol))
@@ -140,7 +140,7 @@ class Way(NamedTuple):
 
 def ways_of(ledger: Ledger, wish: CardWish, namespace: str) -> Iterator[Way]:
     """Yield every form of *wish* in a protocol that some node offers."""
-    for name, dialect in ledger.catalog.worded.items():
+    for name, dialect in ledger.catalog.dialects.items():
         offering = [state for state in ledger.states.values() if state.offers.get(name)]
         for at, wording in enumerate(dialect.worded(wish, ledger.tables)):
             pod = written(ledger, namespace, wording)

@@ -41,9 +41,13 @@ class _Told:
 
 
 class Checks:
-    """The problems so far; each reader below adds one and returns its default if a value is wrong."""
+    """The problems so far; each reader below adds one and returns its default if a value is wrong.
 
-    def __init__(self) -> None:
+    elsewhere: returns where an unknown key would have a meaning, for people; "" if nowhere.
+    """
+
+    def __init__(self, elsewhere: Callable[[str], str] = lambda _: "") -> None:
+        self._elsewhere = elsewhere
         self._problems = _Told()
         self._notes = _Told()
 
@@ -139,21 +143,12 @@ class Checks:
         """Add a note about something without effect."""
         self._notes.add(lambda: text)
 
-    def note_unknown(
-        self, found: Iterable[str], known: Iterable[str], place: str, elsewhere: Callable[[str], str] = lambda _: ""
-    ) -> None:
-        """Note every key of *found* that is not *known*, in a third-party format that may define it.
-
-        Args:
-            found: the keys.
-            known: those that have a meaning there.
-            place: where they are.
-            elsewhere: returns where a key would have a meaning, "" if nowhere; skipped for nearly *known* keys.
-        """
+    def note_unknown(self, found: Iterable[str], known: Iterable[str], place: str) -> None:
+        """Note every key of *found* at *place* that is not *known*, in a third-party format that may define it."""
         names = sorted(known)
         for key in found:
             if key not in names:
-                self._notes.add(partial(_no_effect, key, names, place, elsewhere))
+                self._notes.add(partial(_no_effect, key, names, place, self._elsewhere))
 
 
 def each(checks: Checks, found: object, place: str, read: Callable[[Mapping[str, Any], str], _T]) -> tuple[_T, ...]:

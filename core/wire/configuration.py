@@ -17,12 +17,12 @@ from core.settings import (
     OnOtherNodes,
     Policy,
     Settings,
-    Vocabulary,
     is_scheduler_name,
 )
 from core.units import parse_amount
 from core.wire import yaml_text
 from core.wire.checked import Checks
+from core.wire.vocabulary import Vocabulary
 
 # The word for upstream's order, which applies without a policy.
 _INDEX_WORD: Final = "index"

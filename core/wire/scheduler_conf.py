@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, Final
 
 from core.errors import escaped, quoted
-from core.settings import DialectName, GroupSettings, NodeWeights, Policy, Settings, Vocabulary
-from core.tables import ExclusiveRule, Tables
+from core.settings import DialectName, GroupSettings, NodeWeights, Policy, Settings
+from core.tables import Section
 from core.wire import yaml_text
-from core.wire.checked import Checks, each, same_word
+from core.wire.checked import Checks, same_word
 from core.wire.configuration import policy
-from core.wire.device_config import DeviceConfig
+from core.wire.vocabulary import Vocabulary
 from core.wire.volcano_parts import (
     ACTIONS,
     ARGUMENTS,
@@ -41,7 +41,6 @@ _KNOWN_PLUGINS: Final = (
 )  # fmt: skip
 _TOP: Final = ("actions", "tiers", "configurations", "metrics")
 _INIT_PARAMS: Final = "init-params"
-_INIT_KEYS: Final = ("presetVirtualDevice", "self-maintain-available-card", "useClusterInfoManager")
 _TIER: Final = ("plugins",)
 _PLUGIN: Final = ("name", "arguments", *FLAGS)
 _CONFIGURATION: Final = ("name", "arguments")
@@ -50,7 +49,6 @@ _LEVELS: Final = (
     (_TOP, "at the top"),
     (_TIER, "in an item of tiers"),
     (_PLUGIN, "in an item of plugins"),
-    ((*_INIT_KEYS, *INIT_PARAMETERS), f"in the arguments of configuration {_INIT_PARAMS}"),
 )
 _NO_PART: Final = Part(Effect.NONE, "")
 
@@ -59,30 +57,14 @@ _NO_PART: Final = Part(Effect.NONE, "")
 class SchedulerConf:
     """The meaning of a scheduler's configuration here; notes list unknown or ineffective parts, once each.
 
-    switches: the argument that enables each dialect with a switch, as this text would write it.
+    sections: what dialects read of it. switches: the argument that enables each dialect with a switch, as this text
+    would write it.
     """
 
     settings: Settings = field(default_factory=Settings)
-    exclusive_rules: tuple[ExclusiveRule, ...] = ()
-    preset_virtual_device: bool = False
-    self_maintain_available_card: bool = True
-    use_cluster_info_manager: bool = True
+    sections: tuple[Section, ...] = ()
     notes: tuple[str, ...] = field(default=(), compare=False)
     switches: Mapping[DialectName, str] = field(default_factory=dict)
-
-    def tables(self, devices: DeviceConfig, version: int) -> Tables:
-        """Return the tables from this configuration and device-config.yaml together."""
-        return Tables(
-            version=version,
-            vgpu=devices.vgpu,
-            ascend=devices.ascend,
-            hami=devices.hami,
-            vendors=devices.vendors,
-            exclusive_rules=self.exclusive_rules,
-            preset_virtual_device=self.preset_virtual_device,
-            self_maintain_available_card=self.self_maintain_available_card,
-            use_cluster_info_manager=self.use_cluster_info_manager,
-        )
 
 
 def decode_scheduler_conf(text: str, words: Vocabulary) -> SchedulerConf:
@@ -93,7 +75,7 @@ def decode_scheduler_conf(text: str, words: Vocabulary) -> SchedulerConf:
     Raises:
         ConfigError: lists every problem; the text must be refused as a whole.
     """
-    reading = _Reading(Checks(), words)
+    reading = _Reading(Checks(partial(_elsewhere, words)), words)
     found = reading.checks.mapping(yaml_text.load(text, _WHAT), _WHAT)
     reading.top(found)
     arguments, plugins = reading.plugins(found.get("tiers"))
@@ -113,7 +95,7 @@ class _Reading:
         self.checks.note(text)
 
     def top(self, found: Mapping[str, Any]) -> None:
-        self.checks.note_unknown(found, _TOP, "", self._elsewhere)
+        self.checks.note_unknown(found, _TOP, "")
         if found.get("actions") is not None and not isinstance(found["actions"], str):
             self.note("actions: has no effect: write them as one text, such as 'enqueue, allocate'")
         if found.get("metrics") is not None:
@@ -123,16 +105,6 @@ class _Reading:
                 self.note_part(f"action {quoted(action)}", ACTIONS.get(action, _NO_PART))
             else:
                 self.checks.note_unknown((action,), (*ACTIONS, *OTHER_ACTIONS), "action ")
-
-    def _elsewhere(self, key: str) -> str:
-        """Return what to write where if *key* has a meaning at another place."""
-        for plugin in ("deviceshare", "predicates", "binpack", "nodeorder", "overcommit"):
-            if same := same_word(key, self._known(plugin)):
-                return f"'{same}' in the arguments of plugin {plugin}"
-        for names, where in _LEVELS:
-            if same := same_word(key, names):
-                return f"'{same}' {where}"
-        return ""
 
     def note_part(self, what: str, part: Part) -> None:
         """Note the effect of *part*, unless it is fully supported."""
@@ -166,11 +138,11 @@ class _Reading:
         for i, tier in enumerate(self.checks.items(tiers, "tiers")):
             place = f"tiers[{i}]"
             items = self.checks.mapping(tier, place)
-            self.checks.note_unknown(items, _TIER, f"{place}.", self._elsewhere)
+            self.checks.note_unknown(items, _TIER, f"{place}.")
             for j, plugin in enumerate(self.checks.items(items.get("plugins"), f"{place}.plugins")):
                 where = f"{place}.plugins[{j}]"
                 entry = self.checks.mapping(plugin, where)
-                self.checks.note_unknown(entry, _PLUGIN, f"{where}.", self._elsewhere)
+                self.checks.note_unknown(entry, _PLUGIN, f"{where}.")
                 if entry.get("name") is None:
                     self.note(f"{where}: has no effect without a name")
                     continue
@@ -208,41 +180,31 @@ class _Reading:
             if key not in taken and is_argument(plugin, key) and plugin in PLUGINS.keys() | _SCORING_PLUGINS:
                 self.note(f"plugin {plugin}: {escaped(key)}: has no effect here")
         unknown = [key for key in found if key not in taken and not is_argument(plugin, key)]
-        known = (*self._known(plugin), *ARGUMENTS.get(plugin, ()))
-        self.checks.note_unknown(unknown, known, f"plugin {plugin}: ", self._elsewhere)
+        known = (*_known(self.words, plugin), *ARGUMENTS.get(plugin, ()))
+        self.checks.note_unknown(unknown, known, f"plugin {plugin}: ")
         return taken
 
     def _is_ours(self, plugin: str, key: str) -> bool:
         if plugin == "binpack":
             return key in _BINPACK or key.startswith(_BINPACK_RESOURCE)
-        return plugin in _READ_HERE and key in self._known(plugin)
-
-    def _known(self, plugin: str) -> Iterable[str]:
-        """Return the arguments of *plugin* that are read here."""
-        if plugin == "deviceshare":
-            return tuple(f"deviceshare.{name}" for name in (*self.words.switches, *_DEVICESHARE))
-        if plugin == "predicates":
-            return tuple(f"predicate.{name}" for name in (*self.words.old_switches, _NODE_LOCK))
-        if plugin == "nodeorder":
-            return (*_NODEORDER, *_PREFERENCES)
-        return _BINPACK if plugin == "binpack" else ("overcommit-factor",) if plugin == "overcommit" else ()
+        return plugin in _READ_HERE and key in _known(self.words, plugin)
 
     def init_params(self, found: object) -> Mapping[str, bool]:
         said: dict[str, bool] = {}
+        read = [name for one in self.words.arguments for name in one.init_params]
         for i, one in enumerate(self.checks.items(found, "configurations")):
             place = f"configurations[{i}]"
             entry = self.checks.mapping(one, place)
-            self.checks.note_unknown(entry, _CONFIGURATION, f"{place}.", self._elsewhere)
+            self.checks.note_unknown(entry, _CONFIGURATION, f"{place}.")
             name = None if entry.get("name") is None else str(entry["name"])
             if name == _INIT_PARAMS:
                 arguments = self.checks.mapping(entry.get("arguments"), f"{place}.arguments")
                 for key in arguments:
                     if key in INIT_PARAMETERS:
                         self.note(f"configuration {_INIT_PARAMS}: {key}: has no effect here")
-                known = (*_INIT_KEYS, *INIT_PARAMETERS)
-                self.checks.note_unknown(arguments, known, f"configuration {_INIT_PARAMS}: ", self._elsewhere)
+                self.checks.note_unknown(arguments, (*read, *INIT_PARAMETERS), f"configuration {_INIT_PARAMS}: ")
                 # Compared as text upstream: only "true" is true (ascend 6.2). Upstream reads the first existing one.
-                said = said or {key: str(arguments[key]).lower() == "true" for key in _INIT_KEYS if key in arguments}
+                said = said or {key: str(arguments[key]).lower() == "true" for key in read if key in arguments}
             elif name is None:
                 self.note(f"{place}: has no effect without a name")
             elif name in ACTIONS or name in OTHER_ACTIONS:
@@ -252,16 +214,39 @@ class _Reading:
         return said
 
 
+def _known(words: Vocabulary, plugin: str) -> Iterable[str]:
+    """Return the arguments of *plugin* that are read here."""
+    if plugin == "deviceshare":
+        read = [name for one in words.arguments for name in one.deviceshare]
+        return tuple(f"deviceshare.{name}" for name in (*words.switches, *_DEVICESHARE, *read))
+    if plugin == "predicates":
+        return tuple(f"predicate.{name}" for name in (*words.old_switches, _NODE_LOCK))
+    if plugin == "nodeorder":
+        return (*_NODEORDER, *_PREFERENCES)
+    return _BINPACK if plugin == "binpack" else ("overcommit-factor",) if plugin == "overcommit" else ()
+
+
+def _elsewhere(words: Vocabulary, key: str) -> str:
+    """Return what to write where if *key* has a meaning at another place."""
+    for plugin in ("deviceshare", "predicates", "binpack", "nodeorder", "overcommit"):
+        if same := same_word(key, _known(words, plugin)):
+            return f"'{same}' in the arguments of plugin {plugin}"
+    parameters = (*[name for one in words.arguments for name in one.init_params], *INIT_PARAMETERS)
+    for names, where in (*_LEVELS, (parameters, f"in the arguments of configuration {_INIT_PARAMS}")):
+        if same := same_word(key, names):
+            return f"'{same}' {where}"
+    return ""
+
+
 def _actions(found: Mapping[str, Any]) -> list[str]:
     actions = found.get("actions")
     return [one.strip() for one in actions.split(",") if one.strip()] if isinstance(actions, str) else []
 
 
 _NODE_LOCK: Final = "NodeLockEnable"
-# Arguments besides the switches of the dialects.
+# Arguments besides those of the dialects.
 _DEVICESHARE: Final = (
-    _NODE_LOCK, "SchedulePolicy", "ScheduleWeight", "GPUExclusiveRules", "KnownGeometriesCMName",
-    "KnownGeometriesCMNamespace",
+    _NODE_LOCK, "SchedulePolicy", "ScheduleWeight", "KnownGeometriesCMName", "KnownGeometriesCMNamespace",
 )  # fmt: skip
 _READ_HERE: Final = frozenset({"deviceshare", "nodeorder", "overcommit", "predicates"})
 _BINPACK: Final = frozenset({"binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources"})
@@ -282,16 +267,16 @@ _PREFERENCES: Final = {
 
 
 def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init: Mapping[str, bool]) -> SchedulerConf:
-    rules = _rules(reading.checks, arguments.get("deviceshare.GPUExclusiveRules"))
+    given = {
+        name.removeprefix("deviceshare."): value for name, value in arguments.items() if name.startswith("deviceshare.")
+    }
+    sections = tuple([one.read(reading.checks, given, init) for one in reading.words.arguments])
     return SchedulerConf(
         settings=replace(
             _settings(reading, arguments, base) if _speaks_of_cards(arguments) else base,
             node_weights=_node_weights(reading.checks, arguments, base.node_weights),
         ),
-        exclusive_rules=rules,
-        preset_virtual_device=init.get("presetVirtualDevice", False),
-        self_maintain_available_card=init.get("self-maintain-available-card", True),
-        use_cluster_info_manager=init.get("useClusterInfoManager", True),
+        sections=sections,
         notes=reading.checks.notes,
         switches={dialect: _switch(name, arguments, reading.words) for name, dialect in reading.words.switches.items()},
     )
@@ -356,20 +341,3 @@ def _node_weights(checks: Checks, arguments: Mapping[str, Any], base: NodeWeight
         **{field: weight(key, 0) for key, field in _NODEORDER.items()},
         **{field: weight(key, getattr(base, field)) for key, field in _PREFERENCES.items()},
     )
-
-
-def _rules(checks: Checks, found: object) -> tuple[ExclusiveRule, ...]:
-    """Return the exclusive rules. Upstream would drop a label that is not text, so that more pods match (S29)."""
-    place = "deviceshare.GPUExclusiveRules"
-    return each(checks, found, place, partial(_rule, checks))
-
-
-def _rule(checks: Checks, found: Mapping[str, Any], place: str) -> ExclusiveRule:
-    if not found:
-        checks.wrong(place, found, "write the labels of the pods that are never to share a card")
-    for key, value in found.items():
-        if not isinstance(value, str):
-            checks.wrong(
-                f"{place}: label {quoted(key)}", value, "write a text: labels have no other values; put it in quotes"
-            )
-    return ExclusiveRule(labels=frozenset((key, value) for key, value in found.items() if isinstance(value, str)))

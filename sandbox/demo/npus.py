@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from core.tables import SHIPPED_CHIPS, AscendChip
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendChip
 from sandbox.api.quantities import value_of
 from sandbox.demo.assigned import hami_devices
 from sandbox.demo.bars import CardBar, Part

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from core.tables import SHIPPED_CHIPS, AscendChip
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendChip
 from sandbox.nodes.plugin_port import ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
 from sandbox.players.calls import Api

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.tables import Tables
-from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
+from tests.support.devices.texts import device_tables
 
 MODELS = (
     ("NVIDIA-Tesla V100-SXM2-32GB", 32768),
@@ -20,7 +21,7 @@ MODELS = (
 
 
 _MIG_MODELS: Final = (("NVIDIA-NVIDIA A100-SXM4-40GB", 40960), ("NVIDIA-NVIDIA A30", 24576))
-_CHIP: Final = next(chip for chip in Tables().ascend.chips if chip.common_word == "Ascend910B3")
+_CHIP: Final = next(chip for chip in SHIPPED_CHIPS if chip.common_word == "Ascend910B3")
 _BASE: Final = {"cpu": "128", "memory": "1024Gi", "pods": "250"}
 
 
@@ -253,7 +254,7 @@ FLEETS: Final[Mapping[str, Fleet]] = {
     "vgpu-mig": Fleet(
         node=_mig_node,
         pod=_mig_pod,
-        tables=Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu),
+        tables=device_tables(DEVICE_CONFIG.read_text(encoding="utf-8")),
     ),
     "gpu_memory": Fleet(node=_memory_node, pod=_memory_pod),
     "gpu_number": Fleet(node=_number_node, pod=_number_pod),

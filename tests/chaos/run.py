@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller import audit_command
-from core.tables import Tables
-from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.chaos.crowd import Crowd
 from tests.chaos.faults import Faults
@@ -19,9 +17,10 @@ from tests.chaos.plan import Kind, plan
 from tests.chaos.services import Service
 from tests.chaos.world import World, world
 from tests.support.devices.mixed import would_fit
+from tests.support.devices.texts import device_tables
 from tests.support.worlds.controller_rig import PODS
 
-TABLES: Final = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)
+TABLES: Final = device_tables(DEVICE_CONFIG.read_text(encoding="utf-8"))
 # What fits is bound within so many seconds of calm.
 BOUND_WITHIN_S: Final = 30.0
 _READY_WITHIN_S: Final = 60.0

@@ -18,6 +18,7 @@ from core.dialects.ascend_hami import cards as chips
 from core.dialects.ascend_hami import keys, register
 from core.dialects.ascend_hami.dialect import AscendHami
 from core.dialects.ascend_hami.requests import readable_request
+from core.dialects.ascend_hami.table import AscendTable
 from core.errors import InvalidRequestError
 from core.model import NodeName, Phase
 from core.placing.score import rounded
@@ -346,7 +347,7 @@ def _unhealthy(case: Case) -> bool:
 
 def _word(pod: Mapping[str, Any], record: Record) -> str:
     text = json.dumps(pod)
-    return max((c.common_word for c in record.tables.ascend.chips if f'"{c.resource}' in text), key=len)
+    return max((c.common_word for c in record.tables.of(AscendTable).chips if f'"{c.resource}' in text), key=len)
 
 
 def _asked_of_init(record: Record) -> bool:

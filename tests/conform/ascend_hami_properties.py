@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from core.dialects.ascend_hami.table import AscendChip, AscendTable
 from core.port.cards import Placed
 from core.settings import Policy
 from core.sharing.account import Assignment
-from core.tables import AscendChip, Tables
+from core.tables import Tables
 from tests.conform.records import Record, demand, same, same_score
 
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -115,7 +116,7 @@ def case_of(record: Record, node: Any, pods: Any, pod: Any) -> Case:
 
 def chip_of(tables: Tables, word: str) -> AscendChip:
     """A chip type by its common word."""
-    return next(chip for chip in tables.ascend.chips if chip.common_word == word)
+    return next(chip for chip in tables.of(AscendTable).chips if chip.common_word == word)
 
 
 def notes_of(found: Mapping[str, Any]) -> Mapping[str, str]:
@@ -186,7 +187,7 @@ def plain_chips(node: Mapping[str, Any], word: str, tables: Tables) -> list[Plai
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         return []
     word_soft = notes.get("hami-vnpu-core")
-    soft = tables.ascend.soft_by_default if word_soft is None else word_soft == "true"
+    soft = tables.of(AscendTable).soft_by_default if word_soft is None else word_soft == "true"
     rings = [(one.get("custominfo") or {}).get("NetworkID") for one in found]
     ringed = word.startswith("Ascend910") and all(type(ring) in (int, float) for ring in rings)
     return [PlainChip(one, soft, ringed) for one in {str(one.get("id", "")): one for one in found}.values()]

@@ -17,6 +17,7 @@ from core import hami_lock, names
 from core.dialects.hami import keys, mig, requests
 from core.dialects.hami.cards import cards_of
 from core.dialects.hami.dialect import Hami
+from core.dialects.hami.table import HamiTable
 from core.errors import InvalidRequestError
 from core.model import Container, NodeName, Pod
 from core.port.handoff import Stamp
@@ -26,7 +27,7 @@ from core.sharing import order, wishes
 from core.sharing.card import Card
 from core.sharing.request import Request
 from core.sharing.wire import decode_segments, wire_text
-from core.tables import HamiTable, Tables
+from core.tables import Tables
 from core.units import MAX_INT32
 from core.wire import hami_register as register
 from core.wire.entries import Unread, Written
@@ -163,7 +164,7 @@ def _completed(pod: Pod, table: HamiTable) -> Pod:
         containers=tuple(map(counted, pod.containers)),
         init_containers=tuple(map(counted, pod.init_containers)),
     )
-    tables = Tables(hami=table)
+    tables = Tables(sections=(table,))
     asked = requests.readable_request(pod, table)
     return _DIALECT.completed(pod, asked, tables)[0] if isinstance(asked, Request) else pod
 
@@ -240,7 +241,7 @@ class _Answered:
     def __init__(self, record: Record, node: Mapping[str, Any], pod: Pod, asked: Request | None, policy: Policy):
         self.record, self.pod = record, pod
         self.name = node["metadata"]["name"]
-        self.tables = Tables(hami=_table(record))
+        self.tables = Tables(sections=(_table(record),))
         annotations = node_of(node).annotations
         try:
             records = register.decode_register(annotations.get(keys.REGISTER, ""), keys.REGISTER)
@@ -404,7 +405,7 @@ def check_pod_decode(record: Record) -> None:
     segments = decode_segments(text, "value")
     unread = [one for segment in segments for one in segment if isinstance(one, Unread)]
     pod = pod_of(record.input["pod"], _NODE, {keys.ALLOCATED: text})
-    held = _DIALECT.held(pod, (), Tables(hami=_table(record)))
+    held = _DIALECT.held(pod, (), Tables(sections=(_table(record),)))
     if "error" in out:
         demand(bool(unread) or not any(segments), "what upstream refuses is read")
         return
@@ -489,4 +490,4 @@ def check_reservations(record: Record) -> None:
 
 
 def _table(record: Record) -> HamiTable:
-    return tables_of(record.configs, str(record.input.get("config", "hami-default"))).hami
+    return tables_of(record.configs, str(record.input.get("config", "hami-default"))).of(HamiTable)

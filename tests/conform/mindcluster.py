@@ -18,6 +18,7 @@ from core.dialects.mindcluster.dialect import DIALECT, MindCluster
 from core.dialects.mindcluster.holding import decode_assigned
 from core.dialects.mindcluster.node_score import Fitting, scores
 from core.dialects.mindcluster.requests import Request
+from core.dialects.mindcluster.table import MindClusterTable
 from core.dialects.mindcluster.templates import NULL, TEMPLATES
 from core.explaining.explain import refused
 from core.ledger import Ledger, Placement
@@ -210,7 +211,9 @@ def _annotate(live: dict[str, Mapping[str, Any]], name: str, annotations: Mappin
 
 def _ledger(nodes: Sequence[Mapping[str, Any]]) -> Ledger:
     """The nodes of a record, with their pods counted."""
-    tables = Tables(self_maintain_available_card=nodes[0].get("self_maintain_available_card", True))
+    tables = Tables(
+        sections=(MindClusterTable(self_maintain_available_card=nodes[0].get("self_maintain_available_card", True)),)
+    )
     ledger = Ledger(_CATALOG, tables, _SETTINGS)
     for one in nodes:
         ledger.set_node(_node(one))

@@ -12,12 +12,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, VgpuTable
 from core.model import Node, Pod
 from core.settings import Policy
-from core.tables import ExclusiveRule, Tables, VgpuTable
-from core.wire.device_config import DeviceConfig, decode_device_config
+from core.tables import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
+from tests.support.devices.texts import device_tables
 
 SCORE_TOLERANCE: Final = 1e-9
 _CONFIGS_FILE: Final = "configs.json"
@@ -91,15 +92,14 @@ def tables_of(configs: Mapping[str, str], name: str, rules: tuple[ExclusiveRule,
     """The tables of a named configuration; ``builtin`` is upstream without one: no percentages, no geometries."""
     text = configs.get(name, "")
     if not text.strip():
-        return Tables(vgpu=VgpuTable(percentage_resource="", geometries=()), exclusive_rules=rules)
-    config = _decoded(text)
-    return Tables(version=1, vgpu=config.vgpu, ascend=config.ascend, hami=config.hami, exclusive_rules=rules)
+        return Tables(sections=(VgpuTable(percentage_resource="", geometries=()), ExclusiveRules(rules=rules)))
+    return Tables(version=1, sections=(*_decoded(text).sections, ExclusiveRules(rules=rules)))
 
 
 @cache
-def _decoded(text: str) -> DeviceConfig:
+def _decoded(text: str) -> Tables:
     """A configuration, read once however many records name it."""
-    return decode_device_config(text)
+    return device_tables(text)
 
 
 def exclusive_rule(found: Mapping[str, Any]) -> ExclusiveRule | None:

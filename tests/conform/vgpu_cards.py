@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core.tables import MigModel, Tables
+from core.dialects.vgpu.table import MigModel, VgpuTable
+from core.tables import Tables
 from core.units import MAX_INT32
 
 REGISTER: Final = "volcano.sh/node-vgpu-register"
@@ -56,7 +57,7 @@ def plain_cards(node: Mapping[str, Any], tables: Tables) -> list[PlainCard]:
         if len(fields) < 2:
             continue
         mode = fields[5] if len(fields) > 5 else "hami-core"
-        models = [g for g in tables.vgpu.geometries if any(model in fields[3] for model in g.models)]
+        models = [g for g in tables.of(VgpuTable).geometries if any(model in fields[3] for model in g.models)]
         cards.append(
             PlainCard(
                 uuid=fields[0],

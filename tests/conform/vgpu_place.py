@@ -14,6 +14,7 @@ from core import names
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import readable_request
+from core.dialects.vgpu.table import VgpuTable
 from core.model import NodeName, Phase
 from core.placing.score import rounded
 from core.port.cards import Offer
@@ -250,7 +251,7 @@ def _untold(case: Case, answer: Answer) -> bool:
     10.6: cards without memory or shares. A percentage never comes to nothing. 4.2: cards whose holders cannot be
     counted are closed.
     """
-    asks, table = case.asks, case.record.tables.vgpu
+    asks, table = case.asks, case.record.tables.of(VgpuTable)
     if asks is None or _needs_completion(case.record, case.pod):
         return True
     if not configured(case.node, table):
@@ -266,7 +267,7 @@ def _untold(case: Case, answer: Answer) -> bool:
 
 def _needs_completion(record: Record, pod: Mapping[str, Any]) -> bool:
     """Whether a container asks with number 0 (S21), or with cores or a percentage alone (S25)."""
-    table = record.tables.vgpu
+    table = record.tables.of(VgpuTable)
     for container in pod["spec"]["containers"]:
         found = container.get("resources", {}).get("limits", {})
         if found.get(table.number_resource) == "0":

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.dialects.vgpu import keys
+from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.port.cards import Placed
 from core.settings import Policy
 from core.sharing.account import Assignment
@@ -36,12 +37,12 @@ class Case:
     @property
     def factor(self) -> int:
         """MiB per register unit."""
-        return max(self.record.tables.vgpu.memory_factor, 1)
+        return max(self.record.tables.of(VgpuTable).memory_factor, 1)
 
     @property
     def asks(self) -> list[dict[str, int]] | None:
         """What the pod's containers ask; None if it must be refused."""
-        return expected_asks(self.pod, self.record.tables.vgpu)
+        return expected_asks(self.pod, self.record.tables.of(VgpuTable))
 
     @property
     def notes(self) -> Mapping[str, str]:
@@ -58,7 +59,7 @@ class Case:
 
     def asking(self) -> list[int]:
         """The positions of the containers that ask for cards."""
-        table = self.record.tables.vgpu
+        table = self.record.tables.of(VgpuTable)
         containers = self.pod["spec"]["containers"]
         return [i for i, one in enumerate(containers) if expected_asks({"spec": {"containers": [one]}}, table) != []]
 
@@ -217,7 +218,7 @@ def _group(pod: Mapping[str, Any]) -> str:
 def _share_a_rule(case: Case, other: Mapping[str, Any]) -> bool:
     def matched(one: Mapping[str, Any]) -> set[int]:
         labels = one["metadata"].get("labels", {}).items()
-        return {i for i, rule in enumerate(case.record.tables.exclusive_rules) if rule.labels <= set(labels)}
+        return {i for i, rule in enumerate(case.record.tables.of(ExclusiveRules).rules) if rule.labels <= set(labels)}
 
     return not matched(case.pod).isdisjoint(matched(other))
 

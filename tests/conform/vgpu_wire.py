@@ -11,6 +11,7 @@ from core.dialects.vgpu.cards import cards_of
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.pod_devices import decode_pod_devices, encode_pod_devices, readable
 from core.dialects.vgpu.requests import readable_request
+from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvalidRequestError
 from core.model import Container, Pod, PodUid
 from core.names import NO_USE_GPU_TYPE, USE_GPU_TYPE, VGPU_REGISTER
@@ -20,7 +21,6 @@ from core.selection import type_words
 from core.sharing.card import Card
 from core.sharing.request import Request
 from core.sharing.slices import profile_at
-from core.tables import VgpuTable
 from core.units import MAX_INT32, parse_amount
 from core.wire.entries import Written
 from core.wire.vgpu_register import Record as RegisterRecord
@@ -50,13 +50,16 @@ def check_node(record: Record) -> None:
     if not isinstance(offer, Offer):
         if "S18" in record.defects:
             demand(
-                not configured(record.input["node"], record.tables.vgpu),
+                not configured(record.input["node"], record.tables.of(VgpuTable)),
                 "S18: a node with the configured resources is not offered",
             )
         else:
             same("node", None, record.output)
         return
-    demand(configured(record.input["node"], record.tables.vgpu), "a node without the configured resources is offered")
+    demand(
+        configured(record.input["node"], record.tables.of(VgpuTable)),
+        "a node without the configured resources is offered",
+    )
     if "S18" not in record.defects:
         _same_cards(record, decode_register(node.annotations[VGPU_REGISTER]), record.output)
 
@@ -69,7 +72,7 @@ def configured(node: Mapping[str, Any], table: VgpuTable) -> bool:
 
 
 def _same_cards(record: Record, records: tuple[RegisterRecord, ...], expected: Any) -> None:
-    cards = cards_of(records, record.tables.vgpu)
+    cards = cards_of(records, record.tables.of(VgpuTable))
     short = any(one.healthy is None for one in records)
     if expected is None and short:
         # Upstream drops nodes with records of five fields; a new controller takes them (nvidia 7.4).
@@ -135,7 +138,7 @@ def check_mig_id(record: Record) -> None:
     expected = record.output
     if "error" in expected and named is None:
         return
-    layout = mig.layout_of(record.input["card_type"], record.tables.vgpu)
+    layout = mig.layout_of(record.input["card_type"], record.tables.of(VgpuTable))
     profile = profile_at(layout, named[1]) if named is not None else None
     if "error" in expected or expected.get("profile_index", -1) == -1:
         demand(profile is None, f"{record.input['value']} names a slice that does not exist")
@@ -157,7 +160,7 @@ def check_selector(record: Record) -> None:
         namespace="default",
         name="p",
         annotations=annotations,
-        containers=(Container(name="c", limits={record.tables.vgpu.number_resource: "1"}),),
+        containers=(Container(name="c", limits={record.tables.of(VgpuTable).number_resource: "1"}),),
     )
     request = readable_request(pod, record.tables)
     if not isinstance(request, Request):
@@ -191,7 +194,7 @@ def type_wanted(annotations: Mapping[str, str], card_type: str) -> bool:
 
 def check_requests(record: Record) -> None:
     """``requests``: what the containers of a pod ask for."""
-    wanted = expected_asks(record.input["pod"], record.tables.vgpu)
+    wanted = expected_asks(record.input["pod"], record.tables.of(VgpuTable))
     request = readable_request(pod_of(record.input["pod"]), record.tables)
     if not record.reachable:
         return

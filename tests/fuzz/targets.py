@@ -36,7 +36,6 @@ from core.tables import Tables
 from core.units import parse_amount, parse_count, parse_milli
 from core.wire import mindcluster, vgpu_register
 from core.wire.config_maps import decode_config_map
-from core.wire.device_config import decode_device_config
 from core.wire.entries import decode_segments
 from core.wire.extender import decode_extender_args
 from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node
@@ -54,7 +53,7 @@ from core.wire.templates import decode_workload
 from core.wire.volcano_jobs import decode_job
 from kube.errors import UndecodableError
 from kube.objects import event_decoder, page_decoder, read_version
-from tests.support.devices.texts import decode_scheduler_conf, decode_settings
+from tests.support.devices.texts import decode_device_config, decode_scheduler_conf, decode_settings
 
 _DATA: Final = Path(__file__).parents[1] / "data"
 _CATALOG: Final = standard_catalog()
@@ -154,7 +153,7 @@ def _request(text: str) -> object:
                 name="p",
                 annotations=dict.fromkeys(_BOOK.preferences, text),
                 labels={"ring-controller.atlas": text[:60], "npu-level": text[:60]},
-                containers=(Container(name="c", limits=dict.fromkeys(dialect.resources(_TABLES), amount)),),
+                containers=(Container(name="c", limits=dict.fromkeys(dialect.names(_TABLES).resources, amount)),),
             )
             found.append(dialect.request(pod, _TABLES))
     return found

@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 import yaml
 
-from core.tables import Tables
-from core.wire.device_config import decode_device_config
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from sandbox.demo.assigned import NOT_REPORTED, unseen
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support.devices.mixed import wanted, would_fit
+from tests.support.devices.texts import device_tables
 from tests.support.worlds.audit import audit
 from tests.support.worlds.controller_rig import PODS, pod
 
 Json = dict[str, Any]
 
-TABLES = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)
+TABLES = device_tables(DEVICE_CONFIG.read_text(encoding="utf-8"))
 STEPS, ARRIVE, SETTLED_WITHIN_S = 60, 5, 40
 RIGHTS = Path(__file__).parents[2] / "deploy" / "mindcluster.yaml"
 T4 = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360}

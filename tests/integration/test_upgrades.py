@@ -16,8 +16,6 @@ import pytest
 import yaml
 
 from core.names import VERSION
-from core.tables import Tables
-from core.wire.device_config import decode_device_config
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from sandbox.demo.assigned import NOT_REPORTED, unseen
@@ -25,6 +23,7 @@ from sandbox.demo.processes import free_port
 from sandbox.demo.product import TRUSTED_NAMESPACES
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support.devices.mixed import wanted, would_fit
+from tests.support.devices.texts import device_tables
 from tests.support.worlds.audit import audit
 from tests.support.worlds.controller_rig import PODS, pod
 
@@ -32,7 +31,7 @@ ROOT: Final = Path(__file__).parents[2]
 # The last commit of version 0.1.0.
 OLD: Final = "7d337ee979a6411ada776993611f0528a3512779"
 LEASE: Final = "cardshare-system/cardshare-controller"
-TABLES: Final = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)
+TABLES: Final = device_tables(DEVICE_CONFIG.read_text(encoding="utf-8"))
 T4: Final = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360}
 MIG: Final = {"kind": "vgpu", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "mode": "mig"}
 NODES: Final[list[dict[str, Any]]] = [

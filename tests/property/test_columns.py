@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from core.catalog import standard_catalog
+from core.dialects.vgpu.table import VgpuTable
 from core.ledger import Ledger
 from core.model import Image, Node, NodeName, Pod, PodUid
 from core.node_set import NodeSet
@@ -20,6 +21,7 @@ from core.placing.pack import HoleValues, Table, losses
 from core.placing.score import NodePolicy, node_policy
 from core.placing.shape import Shape, scan
 from core.settings import NodeWeights, Policy, Settings
+from core.tables import Tables as CardTables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.property.test_mixed_cluster import TABLES
@@ -356,8 +358,8 @@ class World:
                 for name in self.chance.sample(list(self.ledger.states), len(self.ledger.states) // 2):
                     self.ledger.remove_node(name)
             case 4:
-                vgpu = replace(TABLES.vgpu, memory_factor=self.chance.choice((1, 10)))
-                for _ in self.ledger.configure(replace(TABLES, vgpu=vgpu), self.settings):
+                vgpu = replace(TABLES.of(VgpuTable), memory_factor=self.chance.choice((1, 10)))
+                for _ in self.ledger.configure(CardTables(sections=(vgpu,)), self.settings):
                     pass
                 self.preparing.clear()
                 self.begin()
@@ -403,8 +405,7 @@ def learnt(chance: Chance, rule: NodePolicy, ledger: Ledger) -> NodePolicy:
         (name, hole.size)
         for state in ledger.states.values()
         for name, cards in state.offers.items()
-        for hole in ledger.catalog.packing[name].holes(cards)
-        if name in ledger.catalog.packing
+        for hole in ledger.catalog.dialects[name].holes(cards)
     }
     by_size = {
         size: Table(losses({chance.randint(1, 100): 1.0}), (("cpu", 100.0), ("memory", 2.0**30)), chance.random())

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from core.catalog import standard_catalog
 from core.configuration import Configuration, Source, Text, decode, merge
-from core.tables import HamiTable, VgpuTable
+from core.dialects.ascend_hami.table import AscendTable
+from core.dialects.hami.table import HamiTable
+from core.dialects.vgpu.table import VgpuTable
 from core.wire.volcano_parts import FLAGS
 
 CATALOG = standard_catalog()
@@ -129,8 +131,8 @@ def hami_maps(draw: st.DrawFn) -> Json:
 def test_a_map_of_hamis_is_read_wherever_it_stands(found: Json, place: str):
     section, vnpus = found["nvidia"], found.get("vnpus")
     tables = merged(**{place: found}).tables
-    assert tables.vgpu == VgpuTable()
-    assert tables.hami == HamiTable(
+    assert tables.of(VgpuTable) == VgpuTable()
+    assert tables.of(HamiTable) == HamiTable(
         count_resource=section["resourceCountName"],
         memory_resource=section["resourceMemoryName"],
         default_memory=section.get("defaultMemory", 0),
@@ -144,7 +146,9 @@ def test_a_map_of_hamis_is_read_wherever_it_stands(found: Json, place: str):
     )
     if vnpus is not None:
         chips = vnpus if isinstance(vnpus, list) else vnpus["configs"]
-        assert [one.allocatable_mib for one in tables.ascend.chips] == [one["memoryAllocatable"] for one in chips]
+        assert [one.allocatable_mib for one in tables.of(AscendTable).chips] == [
+            one["memoryAllocatable"] for one in chips
+        ]
 
 
 @given(hami_maps())
@@ -152,7 +156,7 @@ def test_volcano_told_to_read_hamis_map_takes_its_chips_alone(found: Json):
     arguments = {"deviceshare.VGPUEnable": True, "deviceshare.KnownGeometriesCMName": "hami-scheduler-device"}
     conf = {"tiers": [{"plugins": [{"name": "deviceshare", "arguments": arguments}]}]}
     tables = merged(SCHEDULER_MAP=conf, DEVICE_MAP=found, CHIPS_MAP=found).tables
-    assert tables.vgpu == VgpuTable()
+    assert tables.of(VgpuTable) == VgpuTable()
     assert tables == merged(CHIPS_MAP=found).tables
 
 
@@ -209,9 +213,9 @@ VOLCANOS = st.fixed_dictionaries(
 @given(VOLCANOS, PLACES)
 def test_a_map_of_volcanos_plugin_is_read_wherever_it_stands(section: Json, place: str):
     found = merged(**{place: {"nvidia": section}})
-    assert found.tables.hami == HamiTable()
+    assert found.tables.of(HamiTable) == HamiTable()
     assert found.notes == ()
-    vgpu = found.tables.vgpu
+    vgpu = found.tables.of(VgpuTable)
     assert vgpu.number_resource == section["resourceCountName"]
     assert vgpu.percentage_resource == section.get("resourceMemoryPercentageName", "")
     assert vgpu.memory_factor == (section.get("gpuMemoryFactor") or 1)

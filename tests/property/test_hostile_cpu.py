@@ -20,6 +20,7 @@ from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.admission.templates import judge_workload
 from core.catalog import standard_catalog
+from core.dialects.ascend_hami.table import AscendTable
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings
 from core.wire.reviews import UnreadableObjectError, admit, decode_review, deny
@@ -34,7 +35,7 @@ CALLS = 12
 YARD_S = 0.0009
 CATALOG = standard_catalog()
 MEMOS = (spelling._compared, selection._types, selection._accepts_type, nodefit._parse)
-WORDS = [chip.common_word for chip in TABLES.ascend.chips]
+WORDS = [chip.common_word for chip in TABLES.of(AscendTable).chips]
 
 
 def yard() -> object:
@@ -133,7 +134,7 @@ def nodes() -> Iterator[tuple[str, Node]]:
         yield f"ascend: {name}", replace(found, annotations={"hami.io/node-register-Ascend310P": text})
         part = text if len(text) <= SIZE // 7 else text[: SIZE // 7]
         every = {f"hami.io/node-register-{word}": part for word in WORDS}
-        have = {chip.resource: "1" for chip in TABLES.ascend.chips}
+        have = {chip.resource: "1" for chip in TABLES.of(AscendTable).chips}
         yield f"ascend, every type: {name}", replace(found, annotations=every, allocatable=have)
     for name, text in NAMES.items():
         first = {"huawei.com/Ascend310P": "Ascend310P-0"}
@@ -257,7 +258,7 @@ ASSIGNMENTS = {
 @pytest.mark.parametrize("name", ASSIGNMENTS)
 @pytest.mark.parametrize("dialect", CATALOG.dialects)
 def test_an_assignment_is_read_within_5_ms(dialect, name):
-    keys = sorted(CATALOG.dialects[dialect].assignment_keys(TABLES))
+    keys = sorted(CATALOG.names(dialect, TABLES).assignment_keys)
     text = filled(ASSIGNMENTS[name])[: SIZE // max(len(keys), 1)]
     pod = Pod(
         uid=PodUid("u"),

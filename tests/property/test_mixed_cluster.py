@@ -22,7 +22,6 @@ from core.placing.shape import Shape
 from core.port.handoff import Progress, Stamp
 from core.settings import Policy, Settings
 from core.tables import Tables
-from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 from sandbox.players.hami import HamiSetup
 from sandbox.players.hardware import Card
@@ -30,12 +29,11 @@ from tests.support.devices import ascend, vendors
 from tests.support.devices.mindcluster import npu_node
 from tests.support.devices.mixed import CORES, MEMORY, NUMBER, Wanted, wanted
 from tests.support.devices.plugins import Plugins
+from tests.support.devices.texts import device_tables
 from tests.support.worlds.audit import audit
 
 PODS = 2000
-TABLES = Tables(
-    vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu, vendors=vendors.TABLES.vendors
-)
+TABLES = Tables(sections=(*device_tables(DEVICE_CONFIG.read_text(encoding="utf-8")).sections, *vendors.TABLES.sections))
 BASE = {"cpu": "512", "memory": "2048Gi", "pods": "500"}
 
 

@@ -14,7 +14,6 @@ from core.admission.rulebook import rulebook
 from core.catalog import Asked
 from core.inventory import Inventory, at_its_best, node_of
 from core.model import Node, Pod
-from core.port.optional import Choosing
 from core.settings import CARD_POLICIES, Settings
 from tests.support.devices.following import asking, without
 from tests.support.devices.reviewed import reviewed
@@ -24,9 +23,7 @@ from tests.support.devices.selling import CATALOG, TABLES, cluster, wishing
 def could_ever(best: list[Node], asked: Asked) -> bool:
     """Whether some node takes it, under some policy and in some mode."""
     dialect = CATALOG.dialects[asked.dialect]
-    requests = [asked.request]
-    if isinstance(dialect, Choosing):
-        requests += [request for _, request in dialect.ways(asked.request)]
+    requests = [asked.request, *(request for _, request in dialect.ways(asked.request))]
     for node in best:
         offers, _ = CATALOG.offers(node, TABLES, Settings())
         cards = offers.get(asked.dialect, ())

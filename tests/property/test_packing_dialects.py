@@ -55,8 +55,3 @@ def test_the_best_node_is_the_best_of_all(dialect, seed):
     assert all(one.card and one.cards for one in learning.known)
     # Of a model that nobody asks for nothing is known.
     assert any(sum(one.table.loss) > 0 for one in learning.known)
-
-
-def test_every_dialect_tells_what_is_left_of_its_cards():
-    catalog = standard_catalog()
-    assert catalog.packing.keys() == catalog.dialects.keys()

@@ -8,6 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.dialects.vgpu.table import VgpuTable
 from core.explaining import explain
 from core.explaining.reading_back import Said, said_in
 from core.ledger import Ledger
@@ -31,7 +32,7 @@ from tests.support.devices.selling import (
 )
 
 ROOM = {"pods": "20", "memory": "64Gi"}
-IN_TENS = replace(TABLES, vgpu=replace(TABLES.vgpu, memory_factor=10))
+IN_TENS = Tables(sections=(replace(TABLES.of(VgpuTable), memory_factor=10),))
 RED = Taint(key="red", value="yes", effect="NoSchedule")
 NEVER = "Not even an empty node of this cluster could take it"
 # Where nothing, or nothing of the pod, was named.

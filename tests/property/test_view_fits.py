@@ -81,7 +81,7 @@ def test_pods_of_a_wish_are_as_many_as_are_placed_and_the_largest_is_the_largest
     where, _ = place_of(chance)
     memory_mib = chance.choice((None, 500, 4000, 9000, 30_000))
     wish = CardWish(chance.choice((1, 1, 2, 4)), memory_mib, chance.choice((None, None, 30, 100)))
-    worded = where.ledger.catalog.worded.values()
+    worded = where.ledger.catalog.dialects.values()
     for found in fits_wish(where, wish).ways:
         pod = written(Wording(found.limits, found.annotations))
         check_count(where, pod, found)

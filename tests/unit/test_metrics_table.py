@@ -19,7 +19,6 @@ from controller.watching.watches import NEEDED
 from core.card_time import Part
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.port.optional import Exposing
 from core.settings import Settings
 from core.tables import Tables
 from kube.reviews import Reviews
@@ -70,9 +69,9 @@ def of_cards() -> list[Row]:
     ledger.set_node(node("n1"))
     text = "".join(card_series(ledger, per_pod=True))
     helped = [line.removeprefix("# HELP ").split(" ", 1) for line in text.splitlines() if line.startswith("# HELP ")]
-    exposing = [one for one in standard_catalog().dialects.values() if isinstance(one, Exposing)]
-    labels: dict[str, tuple[str, ...]] = {one.name: one.labels for dialect in exposing for one in dialect.card_series()}
-    labels |= {one.name: (*one.labels, *one.pod_labels) for dialect in exposing for one in dialect.pod_series()}
+    exposing = [one.metrics for one in standard_catalog().specs]
+    labels: dict[str, tuple[str, ...]] = {one.name: one.labels for metrics in exposing for one in metrics.of_cards}
+    labels |= {one.name: (*one.labels, *one.pod_labels) for metrics in exposing for one in metrics.of_pods}
     return [row(name, "gauge", labels[name], meaning) for name, meaning in helped]
 
 

@@ -132,8 +132,8 @@ def read_annotations() -> set[tuple[str, str]]:
     """(annotation, dialect) of all that is read."""
     return {
         (key, name)
-        for name, dialect in BOOK.reading.items()
-        for key in dialect.preferences(TABLES)
+        for name in CATALOG.dialects
+        for key in CATALOG.names(name, TABLES).preferences
         if "-Ascend" not in key or f"-{CHIP}-" in key
     }
 
@@ -142,7 +142,7 @@ def test_each_annotation_is_told_with_the_pods_of_which_it_is_read():
     # nvidia.com/gpu stands for NVIDIA's own plugin there.
     gpu = frozenset({"nvidia.com/gpu"})
     sold = {
-        name: gpu if name == "whole_gpu" else dialect.resources(TABLES) - gpu
+        name: gpu if name == "whole_gpu" else dialect.names(TABLES).resources - gpu
         for name, dialect in CATALOG.dialects.items()
     }
     told = {

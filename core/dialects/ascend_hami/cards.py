@@ -5,6 +5,7 @@ from typing import Final
 
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.register import NO_CHARACTER, Record, decode_register
+from core.dialects.ascend_hami.table import AscendChip, AscendTable, AscendTemplate
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.names import MAX_REGISTERED_CARDS
@@ -14,7 +15,7 @@ from core.settings import DialectName
 from core.sharing.card import Card, Fixed, Kind, shared, with_fault
 from core.sharing.offers import allocatable, offered
 from core.sharing.slices import Profile, Templates
-from core.tables import AscendChip, AscendTemplate, Tables
+from core.tables import Tables
 from core.units import with_article
 
 _NAME = DialectName("ascend_hami")
@@ -47,7 +48,7 @@ def _whole(chip: AscendChip) -> Profile:
 
 def chips_of(tables: Tables) -> tuple[AscendChip, ...]:
     """The chip types of the device configuration."""
-    return tables.ascend.chips
+    return tables.of(AscendTable).chips
 
 
 def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
@@ -89,7 +90,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
 def soft_node(node: Node, tables: Tables) -> bool:
     """Whether *node* slices its chips softly: its own word, or else the configuration's (ascend 4.1)."""
     word = node.annotations.get(keys.NODE_SOFT)
-    return tables.ascend.soft_by_default if word is None else word == keys.TRUE
+    return tables.of(AscendTable).soft_by_default if word is None else word == keys.TRUE
 
 
 def cards_of(records: tuple[Record, ...], chip: AscendChip, *, soft: bool) -> tuple[Card, ...]:

@@ -1,60 +1,66 @@
 """The HAMi protocol for Ascend behind the port; each question is answered in a file of its own."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from core import hami_lock
 from core.dialects.ascend_hami import cards as _cards
 from core.dialects.ascend_hami import handoff, keys, requests, usage, warnings
 from core.dialects.ascend_hami.rules import AscendRules
+from core.dialects.ascend_hami.table import SECTION, AscendChip, AscendTable
 from core.model import AnyPod, Node, Pod
 from core.port.cards import CardWish, Held, Offer, Tally, Wording
 from core.port.handoff import InFlight, Stamp
-from core.port.optional import Furnishing, Reading
+from core.port.names import Names
 from core.port.refusals import Complaint, Reason, Violation
 from core.port.spec import DialectSpec
 from core.settings import DialectName
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.dialect import SharedCards
-from core.sharing.handoff import ByNodeLock
+from core.sharing.handoff import ByNodeLock, NodeLock
 from core.sharing.request import Request
 from core.sharing.resources import Resources, worded
-from core.tables import AscendChip, Tables
+from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 # What people see of how a chip is shared.
 _NOTES: Final = {keys.SOFT_MODE: "soft slicing", keys.TEMPLATE_MODE: ""}
 
 
-class AscendHami(SharedCards, ByNodeLock, Furnishing[Request], Reading[Request]):
-    """`Dialect` and `Locking` of core.port for Ascend chips handed over by the HAMi device plugin."""
+class AscendHami(ByNodeLock, SharedCards):
+    """`Dialect` of core.port for Ascend chips handed over by the HAMi device plugin."""
 
     name: DialectName = DialectName("ascend_hami")
     rules = AscendRules()
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         """Return the names of each chip type."""
-        return tuple([_declared(chip) for chip in tables.ascend.chips])
+        return tuple([_declared(chip) for chip in tables.of(AscendTable).chips])
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`; the type is in the names."""
+        """See `Usual`; the type is in the names."""
         wanted = [one.strip().lower() for one in wish.types.split(",") if one.strip()]
         return tuple(
             worded(wish._replace(types=""), _declared(chip))
-            for chip in tables.ascend.chips
+            for chip in tables.of(AscendTable).chips
             if not wanted or any(one in chip.common_word.lower() for one in wanted)
         )
 
-    def paired(self, tables: Tables) -> frozenset[str]:
-        """The chips of types that come in modules of two."""
-        return frozenset(chip.resource for chip in tables.ascend.chips if chip.paired)
-
-    def assignment_keys(self, tables: Tables) -> frozenset[str]:
-        """Pod annotations that only schedulers and the plugin write."""
-        words = [chip.common_word for chip in tables.ascend.chips]
-        return keys.COMMON_KEYS.union(
-            *((keys.to_allocate(w), keys.allocated(w), keys.runtime_info(w)) for w in words),
+    def names(self, tables: Tables) -> Names:
+        """See `Reads`; of each type of chip."""
+        chips = tables.of(AscendTable).chips
+        words = [chip.common_word for chip in chips]
+        return replace(
+            super().names(tables),
+            assignment_keys=keys.COMMON_KEYS.union(
+                *((keys.to_allocate(w), keys.allocated(w), keys.runtime_info(w)) for w in words),
+            ),
+            preferences=warnings.preferences(tables),
+            paired=frozenset([chip.resource for chip in chips if chip.paired]),
+            budgeted=tuple([chip.memory_resource for chip in chips]),
+            runtime_classes=frozenset([one.runtime_class for one in chips if one.runtime_class]),
         )
 
     def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
@@ -85,7 +91,7 @@ class AscendHami(SharedCards, ByNodeLock, Furnishing[Request], Reading[Request])
     def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
         """Memory and, where they are shared in percent, cores of the healthy chips of each type."""
         found: dict[str, int] = {}
-        for chip in tables.ascend.chips:
+        for chip in tables.of(AscendTable).chips:
             healthy = [one.fixed for one in cards if one.fixed.fault is None and one.fixed.label == chip.common_word]
             if healthy:
                 found[chip.memory_resource] = sum([one.memory for one in healthy]) // chip.memory_factor
@@ -94,32 +100,19 @@ class AscendHami(SharedCards, ByNodeLock, Furnishing[Request], Reading[Request])
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
         """Memory on all chips, at the pod's peak."""
-        chip = next((one for one in tables.ascend.chips if one.common_word == assignment.type), None)
+        chip = next((one for one in tables.of(AscendTable).chips if one.common_word == assignment.type), None)
         if chip is None:
             return {}
         return {chip.memory_resource: -(-sum([one.memory for one in assignment.charges]) // chip.memory_factor)}
-
-    def budgeted(self, tables: Tables) -> tuple[str, ...]:
-        """The memory of each type of chip."""
-        return tuple(chip.memory_resource for chip in tables.ascend.chips)
 
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         """What the Binding must carry."""
         del tables
         return handoff.annotations(assignment, stamp)
 
-    def guesses(self, pod: Pod, tables: Tables) -> bool:
-        """Where several containers have chips: it drops the lock after each (D-1)."""
-        asked = self.request(pod, tables)
-        return isinstance(asked, Request) and len(asked.asks) > 1
-
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
         """*pod* as the plugin sees it; None if it never serves it."""
         return handoff.in_flight(pod, tables)
-
-    def preferences(self, tables: Tables) -> frozenset[str]:
-        """Which chips, and how they are cut."""
-        return warnings.preferences(tables)
 
     def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
         """Its preferences, of the lists those of the chip type that is asked for."""
@@ -131,21 +124,19 @@ class AscendHami(SharedCards, ByNodeLock, Furnishing[Request], Reading[Request])
         del request
         return warnings.of(pod, tables)
 
-    def labels(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
-
     def completed(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
         """*pod* with the runtime class of its chip type."""
         return warnings.completed(pod, request, tables)
 
-    def runtime_classes(self, tables: Tables) -> frozenset[str]:
-        """Those of its chip types."""
-        return frozenset([one.runtime_class for one in tables.ascend.chips if one.runtime_class])
-
 
 def _declared(chip: AscendChip) -> Resources:
     return Resources(chip.resource, chip.memory_resource, chip.core_resource, mib_per_unit=chip.memory_factor)
+
+
+def _guesses(pod: Pod, tables: Tables) -> bool:
+    """Return whether several containers have chips: the plugin drops the lock after each (D-1)."""
+    asked = requests.request(pod, tables)
+    return isinstance(asked, Request) and len(asked.asks) > 1
 
 
 DIALECT: Final = DialectSpec(
@@ -155,4 +146,6 @@ DIALECT: Final = DialectSpec(
     switch="AscendHAMiVNPUEnable",
     plugin_accounts=("system:serviceaccount:kube-system:hami-ascend",),
     ignored=hami_lock.IGNORED,
+    node_lock=NodeLock(_guesses),
+    sections=(SECTION,),
 )

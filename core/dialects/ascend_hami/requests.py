@@ -10,6 +10,7 @@ from functools import partial
 from core import selection
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import WHOLE_CHIP, chips_of, trim
+from core.dialects.ascend_hami.table import AscendChip
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod
 from core.port.refusals import Reason, Violation
@@ -18,7 +19,7 @@ from core.sharing import request as _request
 from core.sharing import slices
 from core.sharing.card import Card
 from core.sharing.request import Ask, Place, Request, containers_of, places_of
-from core.tables import AscendChip, Tables
+from core.tables import Tables
 from core.units import MAX_INT32, parse_memory, unit_already, with_article
 
 

@@ -9,12 +9,13 @@ from typing import Final
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import WHOLE_CHIP, chips_of, trim
 from core.dialects.ascend_hami.requests import is_soft, marks_of
+from core.dialects.ascend_hami.table import AscendChip
 from core.errors import InvalidRequestError
 from core.model import Pod
 from core.port.cards import Held
 from core.sharing.account import Assignment, Charge, Entry, assigned
 from core.sharing.card import Card
-from core.tables import AscendChip, Tables
+from core.tables import Tables
 from core.wire.entries import Unread, Written, decode_segments
 
 # No pod has more of one type: a node has 16 chips, and hardly a pod has eight containers that use all of them.

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import trim
 from core.dialects.ascend_hami.requests import is_soft
+from core.dialects.ascend_hami.table import AscendChip, AscendTable
 from core.errors import quoted
 from core.model import AnyPod, Container, Pod
 from core.sharing.request import Request
-from core.tables import AscendChip, Tables
+from core.tables import Tables
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
 
 def preferences(tables: Tables) -> frozenset[str]:
     """The annotations by which a pod says which chips it wants, and how they are cut."""
-    return frozenset({keys.MODE}).union(*(_uuids(chip.common_word) for chip in tables.ascend.chips))
+    return frozenset({keys.MODE}).union(*(_uuids(chip.common_word) for chip in tables.of(AscendTable).chips))
 
 
 def recognised(request: Request) -> frozenset[str]:
@@ -27,7 +28,7 @@ def recognised(request: Request) -> frozenset[str]:
 
 def completed(pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
     """CS117: with the runtime class of its chip type, where device-config.yaml names one."""
-    found = next((one.runtime_class for one in tables.ascend.chips if one.common_word == request.type), "")
+    found = next((one.runtime_class for one in tables.of(AscendTable).chips if one.common_word == request.type), "")
     if not found or pod.runtime_class:
         return pod, ()
     text = f"spec.runtimeClassName: {found} was added, from device-config.yaml for {request.type}"
@@ -40,7 +41,7 @@ def of(pod: AnyPod, tables: Tables) -> Iterator[AdmissionWarning]:
     if word not in ("", keys.SOFT):
         why = f"the one word that is read is {keys.SOFT}, and the chip is cut by templates"
         yield no_effect(f"annotation {keys.MODE}", word, why, f"write {keys.SOFT}, or leave it out")
-    for chip in tables.ascend.chips:
+    for chip in tables.of(AscendTable).chips:
         for one in (*pod.init_containers, *pod.containers):
             if one.amount(chip.memory_resource) == "0" and one.amount(chip.resource) not in (None, "0"):
                 yield all_memory(one, chip.memory_resource)

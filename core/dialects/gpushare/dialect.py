@@ -1,6 +1,7 @@
 """The share plugin's two protocols behind the port; each question is answered in a file of its own."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from core import names
@@ -11,7 +12,7 @@ from core.dialects.gpushare.rules import MemoryRules, WholeRules
 from core.model import AnyPod, Node, Pod
 from core.port.cards import CardWish, Held, Offer, Wording
 from core.port.handoff import InFlight, Stamp
-from core.port.optional import Marking, Reading, Rotating
+from core.port.names import Names
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
 from core.settings import DialectName
@@ -24,7 +25,7 @@ from core.tables import Tables
 from core.warnings import AdmissionWarning, no_effect
 
 
-class GpuMemory(SharedCards, Rotating, Marking, Reading[Request]):
+class GpuMemory(SharedCards):
     """`Dialect` of core.port for memory of one card."""
 
     name: DialectName = MEMORY.dialect
@@ -37,7 +38,7 @@ class GpuMemory(SharedCards, Rotating, Marking, Reading[Request]):
         return (Resources(memory=self.mode.resource),)
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`: memory of one card, of any type."""
+        """See `Usual`: memory of one card, of any type."""
         del tables
         if wish.memory_mib is None or wish.cards != 1 or wish.cores_pct is not None or wish.types:
             return ()
@@ -48,14 +49,10 @@ class GpuMemory(SharedCards, Rotating, Marking, Reading[Request]):
         del cards
         return ()
 
-    def assignment_keys(self, tables: Tables) -> frozenset[str]:
-        """Pod annotations that only schedulers and the plugin write."""
-        del tables
-        return frozenset({names.GPU_INDEX, handoff.PREDICATE_TIME, handoff.ASSIGNED})
-
-    def marks(self) -> frozenset[str]:
-        """What tells how far the plugin is: `held` reads the cards alone."""
-        return frozenset({handoff.PREDICATE_TIME, handoff.ASSIGNED, names.SEGMENT_QUEUE})
+    def names(self, tables: Tables) -> Names:
+        """See `Reads`; cards are chosen by position."""
+        keys = frozenset({names.GPU_INDEX, handoff.PREDICATE_TIME, handoff.ASSIGNED})
+        return replace(super().names(tables), assignment_keys=keys, preferences=names.PLACE_WISHES)
 
     def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         """The cards of *node*; None if it has none, or sells them in the other mode."""
@@ -66,16 +63,6 @@ class GpuMemory(SharedCards, Rotating, Marking, Reading[Request]):
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         del tables
         return requests.request(pod, self.mode)
-
-    def preferences(self, tables: Tables) -> frozenset[str]:
-        """At which positions."""
-        del tables
-        return names.PLACE_WISHES
-
-    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
-        """All of its preferences."""
-        del request
-        return self.preferences(tables)
 
     def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """CS116: cards to avoid by id."""
@@ -103,10 +90,6 @@ class GpuMemory(SharedCards, Rotating, Marking, Reading[Request]):
         """What the plugin could mistake a pod with *request* by: the exact amount of a container."""
         return handoff.confusable(request, self.mode.resource)
 
-    def rotate(self, old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str | None]:
-        """What the plugin's write from *old* to *new* must carry besides: that containers are still to be served."""
-        return handoff.rotate(old, new)
-
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
         """*pod* as the plugin sees it; None if it never serves it."""
         del tables
@@ -126,7 +109,7 @@ class GpuNumber(GpuMemory):
         return (Resources(cards=self.mode.resource),)
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`: whole cards, of any type."""
+        """See `Usual`: whole cards, of any type."""
         del tables
         return (Wording({self.mode.resource: str(wish.cards)}),) if wish.is_whole and not wish.types else ()
 
@@ -143,6 +126,8 @@ class GpuNumber(GpuMemory):
         return None if fixed else super().relaxed(cards, request, reason, amount)
 
 
+# What tells how far the plugin is.
+_MARKS: Final = frozenset({handoff.PREDICATE_TIME, handoff.ASSIGNED, names.SEGMENT_QUEUE})
 _ACCOUNTS: Final = ("system:serviceaccount:kube-system:volcano-device-plugin",)
 GPU_MEMORY: Final = DialectSpec(
     port=GpuMemory(),
@@ -151,6 +136,8 @@ GPU_MEMORY: Final = DialectSpec(
     switch="GPUSharingEnable",
     old_switch=True,
     plugin_accounts=_ACCOUNTS,
+    marks=_MARKS,
+    rotate=handoff.rotate,
     # Source: nvidia 2.7.
     time_lock="gpu",
 )
@@ -161,4 +148,6 @@ GPU_NUMBER: Final = DialectSpec(
     switch="GPUNumberEnable",
     old_switch=True,
     plugin_accounts=_ACCOUNTS,
+    marks=_MARKS,
+    rotate=handoff.rotate,
 )

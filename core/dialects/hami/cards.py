@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.dialects.hami import another, keys, mig
+from core.dialects.hami.table import HamiTable
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.port.cards import Offer
@@ -13,7 +14,7 @@ from core.selection import type_words
 from core.settings import DialectName
 from core.sharing.card import HAMI_CORE, MIG, Card, Fixed, Kind, shared
 from core.sharing.offers import allocatable, offered
-from core.tables import HamiTable, Tables
+from core.tables import Tables
 from core.units import is_text
 from core.wire.hami_register import Record, decode_links, decode_register
 
@@ -34,12 +35,12 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     A complaint where neither can be told to.
     """
     text = node.annotations.get(keys.REGISTER)
-    resource = tables.hami.count_resource
-    if tables.sells_shares_as(resource):
+    resource = tables.of(HamiTable).count_resource
+    if tables.is_claimed(resource):
         return None
     field = f"annotation {keys.REGISTER}"
     if text is None:
-        return Complaint(dialect=NAME, field=field, problem=_LOST) if _has_lost(node, tables.hami) else None
+        return Complaint(dialect=NAME, field=field, problem=_LOST) if _has_lost(node, tables.of(HamiTable)) else None
     try:
         records = decode_register(text, field)
     except InvalidRequestError as error:

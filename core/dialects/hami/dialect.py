@@ -8,24 +8,18 @@ from core import hami_lock
 from core.dialects.hami import another, handoff, keys, requests, series, usage, warnings
 from core.dialects.hami import cards as _cards
 from core.dialects.hami.rules import HamiRules
+from core.dialects.hami.table import SECTION, HamiTable
 from core.model import AnyPod, Node, Pod
-from core.port.cards import Held, Offer, Series
+from core.port.cards import Held, Offer
 from core.port.handoff import InFlight, Stamp
-from core.port.optional import (
-    Exposing,
-    Furnishing,
-    Lasting,
-    Marking,
-    Reading,
-    Registering,
-)
+from core.port.names import Names
 from core.port.refusals import Complaint, Violation
-from core.port.spec import CardLists, DialectSpec
+from core.port.spec import CardLists, DialectSpec, Metrics, Register
 from core.settings import DialectName
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.dialect import SharedCards
-from core.sharing.handoff import ByNodeLock
+from core.sharing.handoff import ByNodeLock, NodeLock
 from core.sharing.request import Request
 from core.sharing.resources import Resources
 from core.tables import Tables
@@ -33,63 +27,31 @@ from core.warnings import AdmissionWarning
 from core.wire import hami_register as register
 
 
-class Hami(
-    SharedCards,
-    ByNodeLock,
-    Marking,
-    Registering,
-    Lasting,
-    Furnishing[Request],
-    Reading[Request],
-    Exposing[Card, Assignment],
-):
-    """`Dialect` and `Locking` of core.port for NVIDIA cards handed over by HAMi's device plugin."""
+class Hami(ByNodeLock, SharedCards):
+    """`Dialect` of core.port for NVIDIA cards handed over by HAMi's device plugin."""
 
     name: DialectName = _cards.NAME
     rules = HamiRules()
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         """Return the names of HAMi's configuration; none if another protocol sells shares by the name of the count."""
-        table = tables.hami
-        if tables.sells_shares_as(table.count_resource):
+        table = tables.of(HamiTable)
+        if tables.is_claimed(table.count_resource):
             return ()
         return (requests.resources_of(table),)
 
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Return memory, cores, percentage and priority."""
-        found = super().uncounted(tables)
-        return found | {tables.hami.priority_resource} if found else found
-
-    def memories(self, tables: Tables) -> dict[str, str]:
-        """See `Counting`; without HAMi's configuration the count is NVIDIA's too."""
-        return super().memories(tables) if tables.hami.installed else {}
-
-    def register(self, node: Node) -> str:
-        """The cards that the plugin wrote on *node*."""
-        return node.annotations.get(keys.REGISTER, "")
-
-    def figures(self, text: str) -> Mapping[str, tuple[int, ...]]:
-        """Slots, MiB and cores of each card."""
-        return register.figures(text)
-
-    def held_to(self, node: Node, figures: Mapping[str, tuple[int, ...]]) -> Node:
-        """*node* with a register that says no more than *figures*."""
-        text = register.held_to(node.annotations[keys.REGISTER], figures)
-        return replace(node, annotations={**node.annotations, keys.REGISTER: text})
-
-    def deserted(self, node: Node) -> Complaint:
-        """That NVIDIA's plugin may answer there (hami 7.2)."""
-        field, problem = f"annotation {keys.REGISTER}", another.deserted(node)
-        return Complaint(dialect=self.name, field=field, problem=problem)
-
-    def assignment_keys(self, tables: Tables) -> frozenset[str]:
-        """Pod annotations that only schedulers and the plugin write."""
-        del tables
-        return keys.ASSIGNMENT_KEYS
-
-    def marks(self) -> frozenset[str]:
-        """What tells how far the plugin is: `held` reads cards and instances alone."""
-        return keys.MARKS
+    def names(self, tables: Tables) -> Names:
+        """See `Reads`; without HAMi's configuration the count is NVIDIA's too."""
+        found, table = super().names(tables), tables.of(HamiTable)
+        return replace(
+            found,
+            uncounted=found.uncounted | {table.priority_resource} if found.uncounted else frozenset(),
+            assignment_keys=keys.ASSIGNMENT_KEYS,
+            preferences=warnings.PREFERENCES,
+            fills=dict.fromkeys(found.memories, table.default_count),
+            memories=found.memories if table.installed else {},
+            runtime_classes=frozenset([table.runtime_class] if table.runtime_class else ()),
+        )
 
     def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         """The cards that *node* registers; None without a register."""
@@ -113,49 +75,20 @@ class Hami(
         del tables
         return hami_lock.in_flight(pod) if keys.TO_ALLOCATE in pod.annotations else None
 
-    def card_series(self) -> tuple[Series, ...]:
-        """Those of HAMi's scheduler."""
-        return series.OF_CARDS
-
-    def pod_series(self) -> tuple[Series, ...]:
-        """Those of HAMi's scheduler, containers of one pod added up."""
-        return series.OF_PODS
-
-    def card_figures(self, card: Card) -> tuple[str, tuple[int, ...]]:
-        """The UUID of *card*, and what is in use of it."""
-        return series.of_card(card)
-
-    def pod_figures(self, assignment: Assignment) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The UUID of every card that *assignment* names, and what is in use of it."""
-        return series.of_pod(assignment)
-
-    def preferences(self, tables: Tables) -> frozenset[str]:
-        """Which cards, in which mode, and in which order."""
-        del tables
-        return warnings.PREFERENCES
-
-    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
-        """All of its preferences."""
-        del request, tables
-        return warnings.PREFERENCES
-
     def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Figures and words of *pod* that have no effect."""
         del request
-        return warnings.of(pod, tables.hami)
-
-    def labels(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
+        return warnings.of(pod, tables.of(HamiTable))
 
     def completed(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
         """*pod* with all cores for whoever gets all memory, and HAMi's runtime class."""
         del request
-        return warnings.completed(pod, tables.hami)
+        return warnings.completed(pod, tables.of(HamiTable))
 
-    def runtime_classes(self, tables: Tables) -> frozenset[str]:
-        """HAMi's."""
-        return frozenset([tables.hami.runtime_class] if tables.hami.runtime_class else ())
+
+def _deserted(node: Node) -> Complaint:
+    """Return the complaint that NVIDIA's plugin may answer on *node* (hami 7.2)."""
+    return Complaint(dialect=_cards.NAME, field=f"annotation {keys.REGISTER}", problem=another.deserted(node))
 
 
 DIALECT: Final = DialectSpec(
@@ -166,4 +99,10 @@ DIALECT: Final = DialectSpec(
     key_prefixes=("hami.io/", "nvidia.com/"),
     instead_of=DialectName("whole_gpu"),
     ignored=hami_lock.IGNORED,
+    sections=(SECTION,),
+    marks=keys.MARKS,
+    node_lock=NodeLock(),
+    register=Register(keys.REGISTER, register.figures, register.held_to),
+    deserted=_deserted,
+    metrics=Metrics(series.OF_CARDS, series.OF_PODS, series.of_card, series.of_pod),
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from core.dialects.hami import keys
+from core.dialects.hami.table import HamiTable
 from core.errors import quoted
 from core.model import AnyPod
 from core.port.refusals import Violation
@@ -22,14 +23,14 @@ from core.sharing.request import (
 )
 from core.sharing.resources import Resources
 from core.sharing.wishes import order_of, words
-from core.tables import HamiTable, Tables
+from core.tables import Tables
 from core.units import MAX_INT32, parse_memory
 
 
 def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, if HAMi is meant and its plugin can be told so; see `readable_request`."""
-    table = tables.hami
-    if tables.sells_shares_as(table.count_resource) or not _means_hami(pod, table):
+    table = tables.of(HamiTable)
+    if tables.is_claimed(table.count_resource) or not _means_hami(pod, table):
         return None
     asked = readable_request(pod, table)
     violations = (

@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Sequence
 
 from core.dialects.hami import keys, mig
+from core.dialects.hami.table import HamiTable
 from core.model import Pod
 from core.port.cards import Held
 from core.sharing import wire
@@ -33,7 +34,7 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
             return entry._replace(profile=known.profile, slice=known.slice), True
         return entry, mode != MIG
 
-    return wire.held(pod, cards, keys.ALLOCATED, (tables.hami.count_resource,), finish=finish, unread=unread)
+    return wire.held(pod, cards, keys.ALLOCATED, (tables.of(HamiTable).count_resource,), finish=finish, unread=unread)
 
 
 def _reserved(pod: Pod) -> mig.Reservations | None:

@@ -8,10 +8,10 @@ from typing import Final
 
 from core import names
 from core.dialects.hami import keys
+from core.dialects.hami.table import HamiTable
 from core.errors import quoted
 from core.model import AnyPod, Container, Pod
 from core.sharing import wishes
-from core.tables import HamiTable
 from core.units import FALSE, TRUE
 from core.warnings import AdmissionWarning, all_memory, limit_of, little_memory, no_effect
 from core.watched import CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, VOID

@@ -2,15 +2,16 @@
 
 from typing import Final
 
+from core.dialects.hami_vendors.table import VendorSection
 from core.dialects.hami_vendors.vendor import Register, Vendor
 from core.port.spec import CardLists
-from core.settings import DialectName, Section
+from core.settings import DialectName
 
 VENDOR: Final = Vendor(
     name=DialectName("amd"),
     maker="amd",
     word="AMD",
-    section=Section("amd"),
+    section=VendorSection("amd"),
     count="amd.com/gpu",
     memory="amd.com/gpumem",
     cores="amd.com/gpucores",

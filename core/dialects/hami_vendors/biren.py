@@ -2,15 +2,16 @@
 
 from typing import Final
 
+from core.dialects.hami_vendors.table import VendorSection
 from core.dialects.hami_vendors.vendor import Register, Shares, Vendor
 from core.port.spec import CardLists
-from core.settings import DialectName, Section
+from core.settings import DialectName
 
 VENDOR: Final = Vendor(
     name=DialectName("biren"),
     maker="biren",
     word="Biren",
-    section=Section("biren"),
+    section=VendorSection("biren"),
     count="birentech.com/gpu",
     # Registers of runc have the product name as type (VN-32).
     source=Register("hami.io/node-biren-register", has_json=True, cores=100, any_type=True),

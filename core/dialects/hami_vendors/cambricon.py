@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
+from core.dialects.hami_vendors.table import VendorSection
 from core.dialects.hami_vendors.vendor import Capacity, Vendor
 from core.model import Pod
 from core.port.handoff import Stamp
 from core.port.spec import CardLists
-from core.settings import DialectName, Section
+from core.settings import DialectName
 from core.sharing.account import Assignment
 
 _UNIT_MIB: Final = 256
@@ -32,7 +33,7 @@ VENDOR: Final = Vendor(
     name=DialectName("cambricon"),
     maker="cambricon",
     word="MLU",
-    section=Section("cambricon"),
+    section=VendorSection("cambricon"),
     count="cambricon.com/vmlu",
     memory="cambricon.com/mlu.smlu.vmemory",
     cores="cambricon.com/mlu.smlu.vcore",

@@ -1,10 +1,11 @@
 """One vendor of HAMi's behind the port; each question is answered in a file of its own."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from core import hami_lock, names
+from core import hami_lock
 from core.dialects.hami_vendors import (
     amd,
     biren,
@@ -17,18 +18,20 @@ from core.dialects.hami_vendors import (
     vastai,
 )
 from core.dialects.hami_vendors import cards as _cards
+from core.dialects.hami_vendors.table import VendorNames, section_of
 from core.dialects.hami_vendors.vendor import Vendor
 from core.model import AnyPod, Node, Pod
+from core.names import PLACE_WISHES
 from core.port.cards import Held, Offer
 from core.port.handoff import InFlight, Stamp
-from core.port.optional import Furnishing, Marking, Reading
+from core.port.names import Names
 from core.port.refusals import Complaint, Violation
 from core.port.spec import DialectSpec
 from core.sharing import wishes
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.dialect import SharedCards
-from core.sharing.handoff import ByNodeLock
+from core.sharing.handoff import ByNodeLock, NodeLock
 from core.sharing.request import Request
 from core.sharing.resources import Resources
 from core.tables import Tables
@@ -37,7 +40,7 @@ from core.warnings import AdmissionWarning, all_memory, little_memory
 _STAMPS: Final = frozenset({hami_lock.TIME, hami_lock.BIND_TIME, hami_lock.BIND_PHASE})
 
 
-class HamiVendor(SharedCards, Marking, Furnishing[Request], Reading[Request]):
+class HamiVendor(SharedCards):
     """`Dialect` of core.port for cards of *vendor*."""
 
     def __init__(self, vendor: Vendor) -> None:
@@ -48,14 +51,20 @@ class HamiVendor(SharedCards, Marking, Furnishing[Request], Reading[Request]):
         self.types_key = vendor.types.use
         self._named = lru_cache(maxsize=8)(vendor.named)
         written = frozenset({vendor.to_allocate, *vendor.extra_keys}) - {""}
-        self._marks = _STAMPS | written
-        self._keys = self._marks | {vendor.allocated, hami_lock.NODE}
+        self.marks = _STAMPS | written
+        self._keys = self.marks | {vendor.allocated, hami_lock.NODE}
         lists = {*vendor.select, *vendor.types} - {""}
-        self._preferences = frozenset(lists) | wishes.KEYS | names.PLACE_WISHES
+        self._preferences = frozenset(lists) | wishes.KEYS | PLACE_WISHES
 
     def named(self, tables: Tables) -> Resources:
         """Return its resources."""
-        return self._named(tables.vendors)
+        return self._named(self._section(tables) or VendorNames())
+
+    def _section(self, tables: Tables) -> VendorNames | None:
+        for one in tables.sections:
+            if isinstance(one, VendorNames) and one.dialect == self.name:
+                return one
+        return None
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         """Return its resources, as device-config.yaml names them."""
@@ -63,20 +72,17 @@ class HamiVendor(SharedCards, Marking, Furnishing[Request], Reading[Request]):
 
     def is_installed(self, tables: Tables) -> bool:
         """Return whether HAMi's configuration names its resources; other plugins sell whole cards by the same."""
-        return any(name == self.name for name, _ in tables.vendors)
+        return self._section(tables) is not None
 
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Return memory and cores, unless kubelet counts them."""
-        return frozenset() if self.vendor.counts_parts else super().uncounted(tables)
-
-    def assignment_keys(self, tables: Tables) -> frozenset[str]:
-        """See `Reads`."""
-        del tables
-        return self._keys
-
-    def marks(self) -> frozenset[str]:
-        """See `Marking`."""
-        return self._marks
+    def names(self, tables: Tables) -> Names:
+        """See `Reads`; kubelet counts memory and cores of some vendors."""
+        found = super().names(tables)
+        return replace(
+            found,
+            uncounted=frozenset() if self.vendor.counts_parts else found.uncounted,
+            assignment_keys=self._keys,
+            preferences=self._preferences if self.is_installed(tables) else frozenset(),
+        )
 
     def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         """See `Reads`."""
@@ -91,12 +97,12 @@ class HamiVendor(SharedCards, Marking, Furnishing[Request], Reading[Request]):
         return usage.held(self.vendor, self.named(tables), pod, cards)
 
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
-        """See `HandsOver`."""
+        """See `Usual`."""
         del tables
         return usage.annotations(self.vendor, assignment, stamp)
 
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
-        """See `HandsOver`."""
+        """See `Usual`."""
         del tables
         return usage.in_flight(self.vendor, pod)
 
@@ -110,19 +116,6 @@ class HamiVendor(SharedCards, Marking, Furnishing[Request], Reading[Request]):
         del request
         return frozenset({self.vendor.word})
 
-    def preferences(self, tables: Tables) -> frozenset[str]:
-        """See `Reading`."""
-        return self._preferences if self.is_installed(tables) else frozenset()
-
-    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
-        """See `Reading`."""
-        del request, tables
-        return self._preferences
-
-    def labels(self) -> frozenset[str]:
-        """See `Furnishing`."""
-        return frozenset()
-
     def completed(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
         """Return *pod* as HAMi's webhook completes it."""
         del request
@@ -133,11 +126,6 @@ class HamiVendor(SharedCards, Marking, Furnishing[Request], Reading[Request]):
             containers=tuple([fill(named, one) for one in pod.containers]),
             init_containers=tuple([fill(named, one) for one in pod.init_containers]),
         ), ()
-
-    def runtime_classes(self, tables: Tables) -> frozenset[str]:
-        """See `Furnishing`."""
-        del tables
-        return frozenset()
 
     def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Yield CS116 and CS119 for figures of memory."""
@@ -154,15 +142,18 @@ class LockedHamiVendor(ByNodeLock, HamiVendor):
 
 
 def _spec(vendor: Vendor) -> DialectSpec[Card, Request, Assignment]:
+    port = LockedHamiVendor(vendor) if vendor.locks else HamiVendor(vendor)
     return DialectSpec(
-        port=LockedHamiVendor(vendor) if vendor.locks else HamiVendor(vendor),
+        port=port,
         cards=vendor.maker,
         plugin_accounts=vendor.accounts,
         card_lists=(vendor.select,) if vendor.select.use else (),
         machine_keys=vendor.machine_keys,
         time_lock=vendor.time_lock,
         ignored=hami_lock.IGNORED,
-        section=vendor.section,
+        sections=(section_of(vendor.name, vendor.section),),
+        marks=port.marks,
+        node_lock=NodeLock() if vendor.locks else None,
     )
 
 

@@ -2,15 +2,16 @@
 
 from typing import Final
 
+from core.dialects.hami_vendors.table import VendorSection
 from core.dialects.hami_vendors.vendor import Register, Vendor
 from core.port.spec import CardLists
-from core.settings import DialectName, Section
+from core.settings import DialectName
 
 VENDOR: Final = Vendor(
     name=DialectName("hygon"),
     maker="hygon",
     word="DCU",
-    section=Section("hygon"),
+    section=VendorSection("hygon"),
     count="hygon.com/dcunum",
     memory="hygon.com/dcumem",
     cores="hygon.com/dcucores",

@@ -2,10 +2,11 @@
 
 from typing import Final
 
+from core.dialects.hami_vendors.table import VendorSection
 from core.dialects.hami_vendors.vendor import Register, Vendor
 from core.model import Container
 from core.port.spec import CardLists
-from core.settings import DialectName, Section
+from core.settings import DialectName
 from core.sharing.resources import Resources
 from core.watched import CONTAINER_NAME
 
@@ -32,7 +33,7 @@ def _vendor(chip: str) -> Vendor:
         name=DialectName(f"iluvatar_{chip.lower().replace('-', '_')}"),
         maker=f"iluvatar {chip}",
         word=chip,
-        section=Section("iluvatars", chip),
+        section=VendorSection("iluvatars", chip),
         count=f"iluvatar.ai/{chip}-vgpu",
         memory=f"iluvatar.ai/{chip}.vMem",
         cores=f"iluvatar.ai/{chip}.vCore",

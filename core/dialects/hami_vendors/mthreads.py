@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
+from core.dialects.hami_vendors.table import VendorSection
 from core.dialects.hami_vendors.vendor import Capacity, Vendor
 from core.model import Container
 from core.port.handoff import Stamp
 from core.port.spec import CardLists
-from core.settings import DialectName, Section
+from core.settings import DialectName
 from core.sharing.account import Assignment
 from core.sharing.resources import Resources
 from core.sharing.rules import Rules
@@ -41,7 +42,7 @@ VENDOR: Final = Vendor(
     name=DialectName("mthreads"),
     maker="mthreads",
     word="Mthreads",
-    section=Section("mthreads"),
+    section=VendorSection("mthreads"),
     count="mthreads.com/vgpu",
     memory="mthreads.com/sgpu-memory",
     cores="mthreads.com/sgpu-core",

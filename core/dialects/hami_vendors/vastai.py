@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from core.dialects.hami_vendors.table import VendorSection
 from core.dialects.hami_vendors.vendor import SHARES, Register, Vendor
 from core.port.spec import CardLists
-from core.settings import DialectName, Section
+from core.settings import DialectName
 from core.sharing import order
 from core.sharing.card import Card
 from core.sharing.request import Order
@@ -46,7 +47,7 @@ VENDOR: Final = Vendor(
     name=DialectName("vastai"),
     maker="vastai",
     word="Vastai",
-    section=Section("vastai"),
+    section=VendorSection("vastai"),
     count="vastaitech.com/va",
     source=Register("hami.io/node-va-register", has_json=True, cores=100),
     allocated="hami.io/Vastai-devices-allocated",

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from core.dialects.hami_vendors.table import VendorNames, VendorSection
 from core.model import Container, Pod
 from core.port.handoff import Stamp
 from core.port.spec import CardLists
-from core.settings import DialectName, Section
+from core.settings import DialectName
 from core.sharing.account import Assignment
 from core.sharing.card import Measures
 from core.sharing.resources import Resources
 from core.sharing.rules import Rules
-from core.tables import VendorNames
 from core.wire.hami_register import Record
 
 _RULES: Final = Rules()
@@ -90,7 +90,7 @@ class Vendor:
     name: DialectName
     maker: str
     word: str
-    section: Section
+    section: VendorSection
     count: str
     source: Register | Capacity
     allocated: str
@@ -127,9 +127,8 @@ class Vendor:
     steps: tuple[int, ...] = ()
     fill: Callable[[Resources, Container], Container] | None = None
 
-    def named(self, configured: tuple[tuple[str, VendorNames], ...]) -> Resources:
-        """Return its resources by the names of device-config.yaml, *configured* by dialect."""
-        found = next((one for name, one in configured if name == self.name), VendorNames())
+    def named(self, found: VendorNames) -> Resources:
+        """Return its resources by the names *found* in device-config.yaml."""
         return Resources(
             found.cards or self.count,
             self.memory and (found.memory or self.memory),

@@ -10,11 +10,13 @@ from core.dialects.mindcluster import chips as _chips
 from core.dialects.mindcluster import fit, handoff, holding, keys, offer, requests, warnings
 from core.dialects.mindcluster.chips import WHOLE, Assignment, Chip
 from core.dialects.mindcluster.requests import Request
+from core.dialects.mindcluster.table import ARGUMENTS
 from core.dialects.mindcluster.templates import TEMPLATES
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Tally, Want
+from core.port.cards import Bound, CardShare, Held, Hole, NodeRoom, Offer, Placed, Tally, Want
+from core.port.dialect import Dialect
 from core.port.handoff import InFlight, Stamp
-from core.port.optional import Furnishing, Healing, Packing, Reading, Typical
+from core.port.names import Names
 from core.port.refusals import Complaint, Fault, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec, NodeDocuments, Place
 from core.settings import DialectName, Policy
@@ -24,25 +26,15 @@ from core.warnings import AdmissionWarning
 from core.wire.mindcluster import node_documents
 
 
-class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[Chip], Packing[Chip, Request]):
+class MindCluster(Dialect[Chip, Request, Assignment]):
     """`Dialect` of core.port for MindCluster. A policy for cards means nothing here: slices fill the fullest chip."""
 
     name: DialectName = DialectName("mindcluster")
 
-    def resources(self, tables: Tables) -> frozenset[str]:
-        """AI cores."""
+    def names(self, tables: Tables) -> Names:
+        """AI cores, which kubelet counts as the plugin advertises them."""
         del tables
-        return frozenset({keys.CORES})
-
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        """None: kubelet counts AI cores as the plugin advertises them."""
-        del tables
-        return frozenset()
-
-    def assignment_keys(self, tables: Tables) -> frozenset[str]:
-        """Pod annotations that only schedulers and the plugin write."""
-        del tables
-        return keys.ASSIGNMENT_KEYS
+        return Names(resources=frozenset({keys.CORES}), assignment_keys=keys.ASSIGNMENT_KEYS)
 
     def offer(self, node: Node, tables: Tables) -> Offer[Chip] | Complaint | None:
         """The chips of a node; None if its plugin offers no AI cores."""
@@ -52,34 +44,15 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         return requests.request_of(pod, tables)
 
-    def preferences(self, tables: Tables) -> frozenset[str]:
-        """None: it is told by labels."""
-        del tables
-        return frozenset()
-
-    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
-        """None."""
-        del request, tables
-        return frozenset()
-
     def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Labels of *pod* that choose nothing."""
         del tables
         return warnings.of(pod, request)
 
-    def labels(self) -> frozenset[str]:
-        """Those that choose a template."""
-        return frozenset({keys.LEVEL, keys.DVPP})
-
     def completed(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
         """*pod* with the labels of its slice written out."""
         del tables
         return warnings.completed(pod, request), ()
-
-    def runtime_classes(self, tables: Tables) -> frozenset[str]:
-        """None."""
-        del tables
-        return frozenset()
 
     def at_best(self, cards: tuple[Chip, ...]) -> tuple[Chip, ...]:
         """The chips as if all of them were listed and well."""
@@ -135,25 +108,19 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         """One room for the whole node, because it is the node's idle AI cores that score."""
         return _chips.room(cards)
 
-    def width(self, request: Request) -> int:
-        """Always one room: see `room`."""
-        del request
-        return 1
-
     def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
         """What *request* asks of a node of *kind*; None if such a node can never serve it."""
         del policy
         return fit.want(request, kind)
 
-    def bounded(self, request: Request, policy: Policy) -> bool:
-        """Yes: the fewer AI cores a node has idle, the better."""
-        del request, policy
-        return True
+    def bound(self, request: Request, policy: Policy) -> Bound:
+        """See `Bounds`."""
+        return Bound(1, True, lambda idle: 100.0)
 
-    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
-        """No score is above this; only asked where scores have no weight."""
-        del request, idle, policy
-        return 100.0
+    def packs(self, request: Request) -> bool:
+        """Yes: a pod has no order of nodes of its own."""
+        del request
+        return True
 
     def holes(self, cards: Sequence[Chip]) -> tuple[Hole, ...]:
         """The AI cores and AI CPUs that are left of each chip."""
@@ -185,10 +152,6 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         del tables
         return handoff.in_flight(pod)
 
-    def report(self, pod: Pod) -> Mapping[str, str]:
-        """The chips of *pod* as real devices, and that it was served."""
-        return handoff.report(pod)
-
     def describe(self, assignment: Assignment, cards: Sequence[Chip]) -> tuple[CardShare, ...]:
         """What *assignment* holds of each of its chips, for people."""
         template = TEMPLATES.get(assignment.share.template)
@@ -217,4 +180,8 @@ DIALECT: Final = DialectSpec(
     ),
     switch="AscendMindClusterVNPUEnable",
     plugin_accounts=("system:serviceaccount:kube-system:ascend-device-plugin-sa-*",),
+    report=handoff.report,
+    arguments=(ARGUMENTS,),
+    # Those that choose a template.
+    labels=frozenset({keys.LEVEL, keys.DVPP}),
 )

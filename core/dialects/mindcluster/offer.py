@@ -8,6 +8,7 @@ from typing import Final
 
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.chips import Chip, Fixed, chip
+from core.dialects.mindcluster.table import MindClusterTable
 from core.dialects.mindcluster.templates import CHIP_CPUS
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
@@ -100,14 +101,14 @@ def _chip_count(node: Node, cores: int) -> int:
 
 
 def _check_status(node: Node, tables: Tables) -> None:
-    status = wire.node_status(node.documents, from_cluster=tables.use_cluster_info_manager)
+    status = wire.node_status(node.documents, from_cluster=tables.of(MindClusterTable).use_cluster_info_manager)
     if status in keys.BAD_STATES:
         raise NodeDataError("NodeStatus", f"NodeD reports the node as {status}; see its faults and wait, or repair it")
 
 
 def _chip_ids(node: Node, tables: Tables, count: int) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
     """(chips that are there, those of them that are unhealthy, ids beyond the node's number of chips)."""
-    found = wire.device_list(node.documents, from_cluster=tables.use_cluster_info_manager)
+    found = wire.device_list(node.documents, from_cluster=tables.of(MindClusterTable).use_cluster_info_manager)
     base = _base_ids(node)
     devices = found or {}
     if found is None and node.allocatable.get(keys.CORES) != node.capacity[keys.CORES]:
@@ -118,7 +119,7 @@ def _chip_ids(node: Node, tables: Tables, count: int) -> tuple[frozenset[int], f
         )
     free = _listed(devices.get(keys.DEVICES, ""), keys.DEVICES)
     # MDP's list holds free whole chips only; it is all there is where baseDeviceInfos cannot be used.
-    seen = base | free if tables.self_maintain_available_card or not devices else free
+    seen = base | free if tables.of(MindClusterTable).self_maintain_available_card or not devices else free
     if not seen:
         raise NodeDataError(
             "annotation baseDeviceInfos", "neither it nor the device list names a chip; see the node's device plugin"

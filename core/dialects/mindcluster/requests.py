@@ -6,6 +6,7 @@ Source: protocol reference, ascend 3.3, 3.4, 6.2 (presetVirtualDevice).
 from typing import Final, NamedTuple
 
 from core.dialects.mindcluster import keys
+from core.dialects.mindcluster.table import MindClusterTable
 from core.dialects.mindcluster.templates import (
     CHIP_CPUS,
     DECISIONS,
@@ -128,7 +129,7 @@ def _labels(pod: AnyPod, tables: Tables) -> list[Violation]:
                 "and the device plugin serves no pod without this label's placement",
             )
         )
-    if tables.preset_virtual_device:
+    if tables.of(MindClusterTable).preset_virtual_device:
         found.append(
             Violation(
                 code="CS211",

@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from core.dialects.vgpu import keys
-from core.port.optional import CardStock
+from core.dialects.vgpu.table import MigModel, VgpuTable
+from core.port.dialect import CardStock
 from core.selection import type_words
 from core.sharing.request import Request
-from core.tables import MigModel, VgpuTable
 from core.warnings import AdmissionWarning
 
 # More card models than these are not told apart: the first ones show what is meant.

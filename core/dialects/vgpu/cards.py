@@ -3,6 +3,7 @@
 from typing import Final
 
 from core.dialects.vgpu import keys, mig
+from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.names import VGPU_REGISTER
@@ -14,7 +15,7 @@ from core.sharing import slices
 from core.sharing.card import HAMI_CORE, MIG, Card, Fixed, Kind, shared
 from core.sharing.offers import allocatable, offered
 from core.sharing.slices import Layout
-from core.tables import Tables, VgpuTable
+from core.tables import Tables
 from core.units import is_text
 from core.wire.vgpu_register import Record, decode_register
 
@@ -32,7 +33,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     text = node.annotations.get(VGPU_REGISTER)
     if text is None:
         return None
-    table = tables.vgpu
+    table = tables.of(VgpuTable)
     wanted = (table.number_resource, table.memory_resource, table.cores_resource)
     missing = next((resource for resource in wanted if not allocatable(node, resource)), "")
     # What was advertised once, kubelet keeps as 0.

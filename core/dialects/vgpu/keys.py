@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from core.names import PLACE_WISHES, TYPE_WISHES
+
 # Written by plugins up to v1.12.0 only, which also list their cards in a new order every time.
 HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
 
@@ -17,7 +19,7 @@ USE_UUID: Final = "volcano.sh/vgpu-use-gpuuuid"
 NO_USE_UUID: Final = "volcano.sh/vgpu-nouse-gpuuuid"
 GROUP_POLICY: Final = "volcano.sh/vgpu-podgroup-policy"
 SPREAD_GROUP: Final = "spread"
-WISHES: Final = frozenset({MODE, USE_UUID, NO_USE_UUID, GROUP_POLICY})
+PREFERENCES: Final = frozenset({MODE, USE_UUID, NO_USE_UUID, GROUP_POLICY}) | TYPE_WISHES | PLACE_WISHES
 
 ALLOCATING: Final = "allocating"
 SUCCESS: Final = "success"

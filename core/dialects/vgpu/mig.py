@@ -3,8 +3,8 @@
 Source: protocol reference, nvidia 3.6, with the defects S2 to S4, S9 and S32 done as they say.
 """
 
+from core.dialects.vgpu.table import MigModel, VgpuTable
 from core.sharing.slices import Group, Layout, Profile, Slice
-from core.tables import MigModel, VgpuTable
 from core.units import parse_int64
 
 

@@ -8,11 +8,12 @@ from functools import partial
 from core import names
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.rules import marks_of
+from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.sharing.request import Ask, Figures, Request, check_words, selection_of
-from core.tables import Tables, VgpuTable
+from core.tables import Tables
 from core.units import parse_count, parse_memory
 
 
@@ -20,9 +21,9 @@ def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | No
     """What *pod* asks, if the device plugin can also be told so; see `readable_request`."""
     asked = readable_request(pod, tables)
     if asked is None:
-        waiting = (*_init_violations(pod, tables.vgpu), *_cardless(pod, tables.vgpu))
+        waiting = (*_init_violations(pod, tables.of(VgpuTable)), *_cardless(pod, tables.of(VgpuTable)))
         return waiting or None
-    violations = (*(asked if not isinstance(asked, Request) else ()), *_unservable(pod, tables.vgpu))
+    violations = (*(asked if not isinstance(asked, Request) else ()), *_unservable(pod, tables.of(VgpuTable)))
     if violations:
         return violations
     return asked
@@ -31,7 +32,7 @@ def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | No
 def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """Return what *pod* asks, however many its containers; None if nothing, violations if it cannot be read."""
     violations: list[Violation] = []
-    asks = asks_of(pod, tables.vgpu, violations)
+    asks = asks_of(pod, tables.of(VgpuTable), violations)
     if not asks and not violations:
         return None
     annotations = pod.annotations
@@ -40,7 +41,7 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
     modes = (mode,) if mode.strip() else ()
     check_words(keys.MODE, modes, keys.MODES, violations)
     if wish.indices:
-        violations += _too_few(pod, wish.indices, asks, tables.vgpu)
+        violations += _too_few(pod, wish.indices, asks, tables.of(VgpuTable))
     if violations:
         return tuple(violations)
     # Other groups do not matter: pods that differ by their group alone have one shape.
@@ -73,7 +74,7 @@ def group_of(pod: AnyPod) -> str:
 
 def matched_rules(pod: AnyPod, tables: Tables) -> tuple[int, ...]:
     """The exclusive rules that *pod* matches, by index; a rule without labels matches nobody."""
-    rules = tables.exclusive_rules
+    rules = tables.of(ExclusiveRules).rules
     if not rules:
         return ()
     return tuple(index for index, rule in enumerate(rules) if rule.labels and rule.matches(pod.labels))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.vgpu.cards import cards_of
+from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
 from core.names import MAX_POD_ANNOTATION_BYTES, MEMORY_UNIT, VGPU_REGISTER
@@ -34,12 +35,12 @@ def of_node(node: Node | None, cards: Sequence[Card], tables: Tables) -> Scale:
     if not cards and node is not None:
         cards = _registered(node, tables)
     known = {card.fixed.uuid: card.fixed.memory for card in cards if not card.fixed.kind.layout}
-    return Scale(max(tables.vgpu.memory_factor, 1), known)
+    return Scale(max(tables.of(VgpuTable).memory_factor, 1), known)
 
 
 def _registered(node: Node, tables: Tables) -> Sequence[Card]:
     try:
-        return cards_of(decode_register(node.annotations.get(VGPU_REGISTER, ":")), tables.vgpu)
+        return cards_of(decode_register(node.annotations.get(VGPU_REGISTER, ":")), tables.of(VgpuTable))
     except InvalidRequestError:
         return ()
 

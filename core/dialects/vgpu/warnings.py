@@ -6,9 +6,9 @@ Source: protocol reference, nvidia 1.9, 3.1, 3.7, 3.9.
 from collections.abc import Iterator
 
 from core.dialects.vgpu import keys
+from core.dialects.vgpu.table import VgpuTable
 from core.model import AnyPod, Container
 from core.sharing.request import Request
-from core.tables import VgpuTable
 from core.warnings import AdmissionWarning, all_memory, another_effect, limit_of, little_memory, no_effect
 
 

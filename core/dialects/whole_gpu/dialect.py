@@ -5,7 +5,7 @@ written. Pods of the default scheduler without either annotation are its busines
 Source: architecture 4.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
 from core import names
@@ -14,15 +14,14 @@ from core.dialects.whole_gpu.pool import PRODUCT, RESOURCE, Kind, Pool, accepts,
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Node, Pod
 from core.names import AVOIDED_CARDS, DEFAULT_SCHEDULER_NAME, NO_USE_GPU_TYPE, USE_GPU_TYPE, WISHED_INDICES
-from core.port.cards import CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
-from core.port.handoff import InFlight, Stamp
-from core.port.optional import Packing, Reading, Worded
+from core.port.cards import Bound, CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
+from core.port.dialect import Dialect
+from core.port.names import Names
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
 from core.selection import CardSelection
 from core.settings import DialectName, Policy
 from core.tables import Tables
-from core.warnings import AdmissionWarning
 
 _TITLE: Final = "GPUs"
 _DEFAULT_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
@@ -41,34 +40,25 @@ class Request(NamedTuple):
         return "GPUs in all" if self.least > 1 else "GPUs"
 
 
-class WholeGpu(Reading[Request], Packing[Pool, Request], Worded):
+class WholeGpu(Dialect[Pool, Request, int]):
     """`Dialect` of core.port for NVIDIA's own plugin."""
 
     name: DialectName = DialectName("whole_gpu")
 
-    def resources(self, tables: Tables) -> frozenset[str]:
-        """``nvidia.com/gpu``, unless the vGPU plugin was told to use that name for its shares."""
-        return frozenset() if tables.sells_shares_as(RESOURCE) else frozenset({RESOURCE})
+    def names(self, tables: Tables) -> Names:
+        """``nvidia.com/gpu``, unless another plugin sells shares by that name, and which models."""
+        resources = frozenset[str]() if tables.is_claimed(RESOURCE) else frozenset({RESOURCE})
+        return Names(resources=resources, preferences=names.TYPE_WISHES)
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Worded`."""
+        """See `Usual`."""
         del tables
         chosen = {USE_GPU_TYPE: wish.types} if wish.types else {}
         return (Wording({RESOURCE: str(wish.cards)}, chosen),) if wish.is_whole else ()
 
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        """None: kubelet counts GPUs as the plugin advertises them."""
-        del tables
-        return frozenset()
-
-    def assignment_keys(self, tables: Tables) -> frozenset[str]:
-        """None: the plugin reads and writes no annotation."""
-        del tables
-        return frozenset()
-
     def offer(self, node: Node, tables: Tables) -> Offer[Pool] | Complaint | None:
         """The GPUs of a node, as one pool; None if NVIDIA's plugin does not run there."""
-        return None if tables.sells_shares_as(RESOURCE) else offer(node)
+        return None if tables.is_claimed(RESOURCE) else offer(node)
 
     def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks, if it says which models it accepts or names a scheduler; None if it asks for no GPU.
@@ -78,7 +68,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request], Worded):
         unheard = _unheard(pod)
         named = pod.scheduler_name not in _DEFAULT_SCHEDULERS
         chooses = USE_GPU_TYPE in pod.annotations or NO_USE_GPU_TYPE in pod.annotations
-        if tables.sells_shares_as(RESOURCE) or not (unheard or chooses or named):
+        if tables.is_claimed(RESOURCE) or not (unheard or chooses or named):
             return None
         try:
             gpus, least = gpus_of(pod), gpus_of(pod, 1)
@@ -93,25 +83,15 @@ class WholeGpu(Reading[Request], Packing[Pool, Request], Worded):
             return (Violation(code=code, field=error.field, found=error.found, remedy=error.remedy),)
         return unheard or Request(gpus, selection, least)
 
-    def preferences(self, tables: Tables) -> frozenset[str]:
-        """Which models."""
-        del tables
-        return names.TYPE_WISHES
-
     def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
         """Its preferences; positions are refused by name (CS212), because NVIDIA's plugin chooses the cards."""
         del request, tables
         return names.TYPE_WISHES | names.PLACE_WISHES
 
-    def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
-        """None: what could have no effect is refused."""
-        del pod, request, tables
-        return iter(())
-
     def held(self, pod: Pod, cards: Sequence[Pool], tables: Tables) -> Held[int] | None:
         """How many GPUs bound *pod* has, whoever bound it: 0 if NVIDIA's plugin gave it parts of cards alone."""
         del cards
-        if tables.sells_shares_as(RESOURCE):
+        if tables.is_claimed(RESOURCE):
             return None
         try:
             gpus = gpus_of(pod)
@@ -162,11 +142,6 @@ class WholeGpu(Reading[Request], Packing[Pool, Request], Worded):
             return NodeRoom(free, ppm, (kind,), (free,), (0,)) if free > 0 else NodeRoom(0, ppm)
         return NodeRoom(0, 0)
 
-    def width(self, request: Request) -> int:
-        """One room, whatever the count."""
-        del request
-        return 1
-
     def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
         """What *request* asks of pools of *kind*; None if such a pool can never serve it."""
         del policy
@@ -174,15 +149,14 @@ class WholeGpu(Reading[Request], Packing[Pool, Request], Worded):
             return None
         return Want(request.gpus, 0, kind.total + request.gpus, kind.total)
 
-    def bounded(self, request: Request, policy: Policy) -> bool:
-        """Whether `want` bounds the score by free GPUs."""
-        del request
-        return policy is Policy.BINPACK
+    def bound(self, request: Request, policy: Policy) -> Bound:
+        """See `Bounds`."""
+        return Bound(1, policy is Policy.BINPACK, lambda idle: 100.0 if policy is Policy.BINPACK else 0.0)
 
-    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
-        """Scores of other policies are equal: the emptiest node then wins the tie."""
-        del request, idle
-        return 100.0 if policy is Policy.BINPACK else 0.0
+    def packs(self, request: Request) -> bool:
+        """Yes: a pod has no order of nodes of its own."""
+        del request
+        return True
 
     def holes(self, cards: Sequence[Pool]) -> tuple[Hole, ...]:
         """All free GPUs of the pool."""
@@ -206,26 +180,6 @@ class WholeGpu(Reading[Request], Packing[Pool, Request], Worded):
             )
             for pool in cards
         )
-
-    def annotations(self, assignment: int, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
-        """Nothing: the plugin takes kubelet's word."""
-        del assignment, stamp, tables
-        return {}
-
-    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
-        """Nothing is ordered by it; now."""
-        del pods
-        return now_s
-
-    def confusable(self, request: Request) -> frozenset[Hashable]:
-        """Nothing: kubelet itself tells the plugin which GPUs."""
-        del request
-        return frozenset()
-
-    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
-        """Never: no pod waits for this plugin to find it."""
-        del pod, tables
-        return None
 
     def describe(self, assignment: int, cards: Sequence[Pool]) -> tuple[CardShare, ...]:
         """How many, and of which model, for people."""

@@ -10,16 +10,21 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
+from core.catalog import standard_catalog
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendChip, AscendTable
 from core.dialects.gpushare.dialect import GpuMemory, GpuNumber
 from core.dialects.hami.dialect import Hami
+from core.dialects.hami.table import HamiTable
 from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.templates import TEMPLATES
 from core.dialects.vgpu.dialect import Vgpu
+from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, VgpuTable
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.tables import AscendChip, AscendTable, ExclusiveRule, HamiTable, Tables, VgpuTable
+from core.port.spec import AnySpec, DialectSpec
+from core.tables import Tables
 from sandbox.players import hami_instances
-from tests.support.devices import ascend, mindcluster, vendors
+from tests.support.devices import acme, ascend, mindcluster, vendors
 from tests.support.devices.cards import A100, A100_LAYOUTS, V100, container, record, share_node, vgpu_node
 from tests.support.devices.toy import Toy
 
@@ -65,6 +70,12 @@ class Mode:
     adds_up: bool = True
     ties: str = "first"
 
+    @property
+    def spec(self) -> AnySpec:
+        """All else of its dialect."""
+        known = (one for one in standard_catalog().specs if one.name == self.port.name)
+        return next(known, DialectSpec(port=self.port, cards=""))
+
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         """How hypothesis shows it."""
         printer.text(self.name)
@@ -100,7 +111,7 @@ _TEAM_ALONE: Final = (ExclusiveRule(labels=frozenset({("team", "a")})),)
 
 def _vgpu_table(factor: int = 1) -> Tables:
     table = VgpuTable(geometries=(A100_LAYOUTS,), memory_factor=factor)
-    return Tables(vgpu=table, exclusive_rules=_TEAM_ALONE)
+    return Tables(sections=(table, ExclusiveRules(rules=_TEAM_ALONE)))
 
 
 def _vgpu_core_node(chance: Random) -> Node:
@@ -235,10 +246,7 @@ def _module_pod(chance: Random) -> Pod:
     return ascend.pod("Ascend910C", *asking, scheduler_name="cardshare")
 
 
-_KIBI: Final = replace(
-    ascend.TABLES,
-    ascend=AscendTable(chips=tuple(replace(chip, memory_factor=1024) for chip in ascend.TABLES.ascend.chips)),
-)
+_KIBI: Final = Tables(sections=(AscendTable(chips=tuple(replace(chip, memory_factor=1024) for chip in SHIPPED_CHIPS)),))
 
 
 def _lacking(chip: AscendChip, ai_core: int, ai_cpu: int) -> AscendChip:
@@ -247,11 +255,8 @@ def _lacking(chip: AscendChip, ai_core: int, ai_cpu: int) -> AscendChip:
     return replace(chip, ai_core=chip.ai_core * ai_core, ai_cpu=chip.ai_cpu * ai_cpu, templates=templates)
 
 
-_FEW_FIGURES: Final = replace(
-    ascend.TABLES,
-    ascend=AscendTable(
-        chips=tuple(_lacking(chip, at % 2, at // 2 % 2) for at, chip in enumerate(ascend.TABLES.ascend.chips))
-    ),
+_FEW_FIGURES: Final = Tables(
+    sections=(AscendTable(chips=tuple(_lacking(chip, at % 2, at // 2 % 2) for at, chip in enumerate(SHIPPED_CHIPS))),)
 )
 _WORDS: Final = ("Ascend310P", "Ascend910B2", "Ascend910B4")
 _CHIP_WISHES: Final = ({"hami.io/no-use-Ascend910B4-uuid": "U1"}, {"hami.io/use-Ascend910B4-uuid": "U0,U2"})
@@ -322,6 +327,22 @@ def _toy_pod(chance: Random) -> Pod:
     return _pod(Container("c", limits=limits), annotations=notes)
 
 
+_ACME_WISHES: Final = ({"acme.example/use-uuid": "A-0,A-1"}, {"acme.example/nouse-uuid": "A-1"})
+
+
+def _acme_node(chance: Random) -> Node:
+    cards = [f"A-{at},{chance.choice(('Big', 'Small'))},{chance.choice((8, 8, 16))},3:" for at in _several(chance)]
+    return _with_room(Node(name=NodeName("node-a"), annotations={"acme.example/cards": "".join(cards)}))
+
+
+def _acme_pod(chance: Random) -> Pod:
+    def limits() -> dict[str, str]:
+        amounts = {"gpu": chance.choice("112"), "gpumem": chance.choice("059"), "gpucores": chance.choice(("0", "60"))}
+        return {f"acme.example/{key}": text for key, text in amounts.items()}
+
+    return _pod(*(Container(f"c{at}", limits=limits()) for at in _several(chance)))
+
+
 _VGPU: Final = Mode(
     name="vgpu",
     port=Vgpu(),
@@ -336,7 +357,7 @@ _HAMI: Final = Mode(
     node=lambda chance: _hami_node(chance, cut=False),
     pod=_hami_pod,
     wishes=_HAMI_WISHES,
-    tables=Tables(hami=HamiTable(installed=True)),
+    tables=Tables(sections=(HamiTable(installed=True),)),
     ties="last",
 )
 _ASCEND: Final = Mode(
@@ -391,7 +412,7 @@ MODES: Final = (
         _HAMI,
         name="hami-in-units-of-100-mib",
         pod=lambda chance: _hami_pod(chance, 100),
-        tables=Tables(hami=HamiTable(installed=True, memory_factor=100)),
+        tables=Tables(sections=(HamiTable(installed=True, memory_factor=100),)),
         mib_per_unit=100,
     ),
     _ASCEND,
@@ -437,6 +458,7 @@ MODES: Final = (
     ),
     Mode(name="whole-gpu", port=WholeGpu(), node=_gpu_node, pod=_gpu_pod, unreadable=None, wishes=_TYPES),
     *[_vendor(port) for port in vendors.PORTS],
+    Mode(name="example", port=acme.DIALECT.port, node=_acme_node, pod=_acme_pod, wishes=_ACME_WISHES, ties="last"),
     Mode(
         name="toy", port=Toy(), node=_toy_node, pod=_toy_pod, unreadable=_no_text, wishes=({"toy.example/type": "a"},)
     ),

@@ -13,7 +13,6 @@ from core.model import Container, Phase, Pod
 from core.names import GROUP_NAME_KEYS
 from core.port.cards import Offer
 from core.port.handoff import Progress
-from core.port.optional import Healing, Marking, Metering, Reading, Scaled
 from core.port.refusals import Complaint, Fault, Reason, Violation
 from core.settings import Policy
 from tests.property.laws.modes import MODES
@@ -70,7 +69,7 @@ def test_what_a_binding_says_is_what_was_placed(mode, seed, steps):
     if placed is None:
         return
     world.take(pod, placed)
-    marks = port.marks() if isinstance(port, Marking) else frozenset()
+    marks = mode.spec.marks
     for fields in (
         {"phase": Phase.PENDING},
         {"phase": Phase.RUNNING, "started": True},
@@ -153,7 +152,7 @@ def test_what_cannot_be_read_of_a_pod_closes_its_cards_or_its_node(mode, seed, s
     if placed is None:
         return
     bound = world.bound(pod, placed.assignment)
-    keys = port.assignment_keys(mode.tables)
+    keys = port.names(mode.tables).assignment_keys
     notes = {key: mode.unreadable(text) if key in keys else text for key, text in bound.annotations.items()}
     seen = port.held(bound._replace(annotations=notes), world.cards, mode.tables)
     assert seen is not None
@@ -174,8 +173,8 @@ def test_any_text_gives_an_answer(mode, seed, text):
     placed = world.place(request)
     if placed is not None:
         pod = world.bound(pod, placed.assignment)
-    wishes = port.preferences(tables) if isinstance(port, Reading) else frozenset()
-    for key in port.assignment_keys(tables) | wishes | pod.annotations.keys() | {GROUP_NAME_KEYS[0]}:
+    wishes = port.names(tables).preferences
+    for key in port.names(tables).assignment_keys | wishes | pod.annotations.keys() | {GROUP_NAME_KEYS[0]}:
         odd = pod._replace(node_name="node-a", annotations={**pod.annotations, key: text})
         asked = port.request(odd, tables)
         if is_refused(asked):
@@ -203,7 +202,7 @@ def is_refused(asked: Any) -> bool:
     return isinstance(asked, tuple) and bool(asked) and isinstance(asked[0], Violation)
 
 
-@law(Healing)
+@law(lambda mode: mode.port.well(()) is not None)
 def test_what_is_unhealthy_takes_nothing_and_healing_it_refuses_nobody(mode, seed, steps):
     port = mode.port
     world = new(mode, Random(seed))
@@ -260,41 +259,41 @@ def test_a_plugin_mistakes_a_bound_pod_by_what_its_request_said_and_the_next_one
             assert port.next_stamp([bound], STAMP.now_s) > STAMP.order
 
 
-@law(Metering)
+@law(lambda mode: mode.port.names(mode.tables).budgeted)
 def test_what_is_metered_of_a_pod_is_what_its_cards_lose(mode, seed, steps):
     world = filled(mode, Random(seed), steps)
     port = mode.port
     _, request = world.wanting()
     placed = world.place(request)
-    if placed is None or not port.memories(mode.tables):
+    if placed is None or not port.names(mode.tables).memories:
         # Where the plugin itself advertises all that pods ask, kubelet's account is right.
         assert placed is None or not port.metered(placed.assignment, mode.tables)
         return
     after = port.take(world.cards, placed.assignment)
     lost = sum(one.used for one in port.tally(after)) - sum(one.used for one in port.tally(world.cards))
     metered = port.metered(placed.assignment, mode.tables)
-    (memory,) = {metered[key] for key in port.memories(mode.tables).values() if key in metered}
+    (memory,) = {metered[key] for key in port.names(mode.tables).memories.values() if key in metered}
     # A part of a unit counts as a whole one; of a card that is cut, what was asked may be less than its slice.
     is_cut = any(one.mode == "mig" for one in port.tally(after))
     assert memory * mode.mib_per_unit < lost + mode.mib_per_unit
     assert is_cut or memory * mode.mib_per_unit >= lost
     sold = port.sold(port.healed(world.empty), mode.tables)
     assert is_cut or all(
-        0 <= metered[key] <= sold[key] + 1 for key in metered.keys() & port.memories(mode.tables).values()
+        0 <= metered[key] <= sold[key] + 1 for key in metered.keys() & port.names(mode.tables).memories.values()
     )
 
 
-@law(Scaled)
+@law(lambda mode: mode.spec.scaling)
 def test_a_scale_is_read_as_it_was_told(mode, seed, steps):
-    port = mode.port
     world = filled(mode, Random(seed), steps)
-    scale = port.scale(world.node, world.cards, mode.tables)
+    scaling = mode.spec.scaling
+    scale = scaling.of_node(world.node, world.cards, mode.tables)
     for pod, assignment in world.held:
-        told = port.scale_told(assignment, scale)
+        told = scaling.told(assignment, scale)
         bound = world.bound(pod, assignment)
         bound = bound._replace(annotations={**bound.annotations, **told})
-        assert port.scale_read(bound, assignment, scale) == scale
-        assert port.rescaled(assignment, scale, scale) == (scale, "")
+        assert scaling.read(bound, assignment, scale) == scale
+        assert scaling.rescaled(assignment, scale, scale) == (scale, "")
 
 
 @law()

@@ -10,7 +10,6 @@ from core.placing.candidates import Candidates
 from core.placing.decide import shape_of
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
-from core.port.optional import Choosing, PackingByCard
 from core.port.refusals import WISHES, Reason
 from core.settings import CARD_POLICIES, Policy, Settings
 from tests.property.laws.world import filled, law, named, new
@@ -78,10 +77,11 @@ def test_no_score_is_above_its_bound_and_no_node_that_fits_is_passed_over(mode, 
             for kind, want, free, spare in zip(room.kinds, wants, room.free, room.spare, strict=True)
             if want is not None and free >= want.free and spare >= want.spare
         ]
-        width = port.width(request)
+        bound = port.bound(request, policy)
+        width = bound.width
         assert len(able) >= width
-        if not port.bounded(request, policy):
-            assert placed.score <= port.idle_score(request, room.idle, policy)
+        if not bound.by_free:
+            assert placed.score <= bound.idle_score(room.idle)
         elif width == 1:
             assert placed.score <= max(100.0 * (want.numerator - free) / want.total for _, want, free in able)
         elif len({kind for kind, _, _ in able}) == 1:
@@ -95,7 +95,8 @@ def test_a_node_takes_one_container_exactly_if_enough_of_its_cards_do(mode, seed
     world = filled(mode, Random(seed), steps)
     port = mode.port
     _, request = world.single()
-    policy, number = world.policy, port.width(request)
+    policy = world.policy
+    number = port.bound(request, policy).width
     one = request if number == 1 else port.relaxed(world.cards, request, Reason.CARD_COUNT, 1)
     if one is None:
         return
@@ -132,7 +133,7 @@ def test_of_cards_that_are_alike_the_same_one_is_taken(mode, seed, policy):
     for _ in range(6):
         pod, request = world.plain()
         placed = world.place(request, policy)
-        if placed is not None and len(pod.containers) == port.width(request) == 1:
+        if placed is not None and len(pod.containers) == port.bound(request, Policy.BINPACK).width == 1:
             chosen = {one.whole for one in port.describe(placed.assignment, cards)}
             assert len(chosen) > 1 or chosen == {port.tally(cards)[0 if mode.ties == "first" else -1].card}
 
@@ -145,7 +146,11 @@ def test_the_order_of_cards_decides_nothing_but_ties(mode, seed, steps):
     mixed = tuple(world.chance.sample(world.cards, len(world.cards)))
     other = mode.port.place(mixed, request, policy)
     assert (placed is None) == (other is None)
-    if placed is not None and mode.port.width(request) == 1 and len(set(mode.port.room(world.cards).kinds)) == 1:
+    if (
+        placed is not None
+        and mode.port.bound(request, Policy.BINPACK).width == 1
+        and len(set(mode.port.room(world.cards).kinds)) == 1
+    ):
         assert placed.score == other.score
 
 
@@ -196,7 +201,7 @@ def test_of_what_a_request_is_relaxed_no_card_is_short_any_more(mode, seed, step
             assert not [one for one in left if (one.card, one.reason) == (short.card, short.reason)], (short, left)
 
 
-@law(Choosing)
+@law()
 def test_who_leaves_the_way_open_is_placed_where_one_of_the_ways_does(mode, seed, steps):
     world = filled(mode, Random(seed), steps)
     port, policy = mode.port, world.policy
@@ -204,12 +209,13 @@ def test_who_leaves_the_way_open_is_placed_where_one_of_the_ways_does(mode, seed
     ways = port.ways(request)
     fitting = [word for word, held_to_it in ways if world.place(held_to_it, policy) is not None]
     placed = world.place(request, policy)
-    if ways and port.width(request) == 1:
+    if ways and port.bound(request, Policy.BINPACK).width == 1:
         assert (placed is None) == (not fitting)
-        assert placed is None or port.way(placed.assignment, world.cards) in fitting
+        told = {one.card: one.mode for one in port.tally(world.cards)}
+        assert placed is None or told[port.describe(placed.assignment, world.cards)[0].whole] in fitting
 
 
-@law(PackingByCard)
+@law()
 def test_what_is_left_of_a_card_is_what_is_told_of_it(mode, seed, steps):
     port = mode.port
     world = filled(mode, Random(seed), steps)

@@ -4,8 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.dialects.ascend_hami.dialect import DIALECT as SPEC
 from core.dialects.ascend_hami.dialect import AscendHami
 from core.dialects.ascend_hami.requests import readable_request
+from core.dialects.ascend_hami.table import AscendChip, AscendTable
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.cards import Offer, Placed
 from core.port.handoff import Stamp
@@ -13,15 +15,17 @@ from core.settings import Policy
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.request import Request
-from core.tables import AscendChip, Tables
+from core.tables import Tables
 
 DIALECT = AscendHami()
+assert SPEC.node_lock is not None
+NODE_LOCK = SPEC.node_lock
 TABLES = Tables()
 
 
 def chip(word: str) -> AscendChip:
     """A chip type by its common word."""
-    return next(one for one in TABLES.ascend.chips if one.common_word == word)
+    return next(one for one in TABLES.of(AscendTable).chips if one.common_word == word)
 
 
 def device(uuid: str, index: int, word: str, **fields: Any) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.dialects.vgpu.dialect import Vgpu
+from core.dialects.vgpu.table import MigGroup, MigModel, MigProfile, VgpuTable
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.port.cards import Offer
 from core.sharing.card import Card
-from core.tables import MigGroup, MigModel, MigProfile, Tables, VgpuTable
+from core.tables import Tables
 
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 CORES, PERCENT = "volcano.sh/vgpu-cores", "volcano.sh/vgpu-memory-percentage"
@@ -29,7 +30,8 @@ A100_LAYOUTS = MigModel(
         MigGroup(name="group4", profiles=(MigProfile(name="7g.40gb", memory_mib=40960, count=1),)),
     ),
 )
-TABLES = Tables(vgpu=VgpuTable(geometries=(A100_LAYOUTS,)))
+_TABLE = VgpuTable(geometries=(A100_LAYOUTS,))
+TABLES = Tables(sections=(_TABLE,))
 
 
 def container(name: str = "c", **limits: str | int) -> Container:
@@ -55,7 +57,7 @@ def bound(ids: str, name: str = "held", phase: Phase = Phase.RUNNING, **annotati
     )
 
 
-def vgpu_node(register: str, table: VgpuTable = TABLES.vgpu, more: Mapping[str, str] | None = None) -> Node:
+def vgpu_node(register: str, table: VgpuTable = _TABLE, more: Mapping[str, str] | None = None) -> Node:
     """A node with *register*, its three resources allocatable: memory and cores of all cards that can be read."""
     figures = [one.split(",")[2] for one in register.split(":") if one.count(",") >= 4]
     memory = sum(int(one) for one in figures if one.isdecimal())
@@ -79,7 +81,7 @@ def record(
 
 def offered(register: str, tables: Tables = TABLES) -> tuple[Card, ...]:
     """The cards of a node with *register*."""
-    offer = Vgpu().offer(vgpu_node(register, tables.vgpu), tables)
+    offer = Vgpu().offer(vgpu_node(register, tables.of(VgpuTable)), tables)
     assert isinstance(offer, Offer), offer
     return offer.cards
 

@@ -10,9 +10,10 @@ from random import Random
 from typing import Any, Final
 
 from core.catalog import standard_catalog
+from core.dialects.vgpu.table import MigGroup, MigModel, MigProfile, VgpuTable
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import NodeKind
-from core.tables import MigGroup, MigModel, MigProfile, Tables, VgpuTable
+from core.tables import Tables
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import A100_LAYOUTS
 
@@ -24,7 +25,7 @@ A30_LAYOUTS: Final = MigModel(
         MigGroup(name="g2", profiles=(MigProfile(name="2g.12gb", memory_mib=12288, count=2),)),
     ),
 )
-TABLES: Final = Tables(vgpu=VgpuTable(geometries=(A100_LAYOUTS, A30_LAYOUTS)))
+TABLES: Final = Tables(sections=(VgpuTable(geometries=(A100_LAYOUTS, A30_LAYOUTS)),))
 MODELS: Final = (("Tesla T4", 15360), ("NVIDIA A30", 24576), ("NVIDIA A100-SXM4-40GB", 40960), ("A100-80GB", 81920))
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 CORES, PERCENT = "volcano.sh/vgpu-cores", "volcano.sh/vgpu-memory-percentage"

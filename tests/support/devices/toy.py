@@ -11,13 +11,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, Held, NodeRoom, Offer, Placed, Series, Tally, Want
+from core.port.cards import Bound, CardShare, Held, NodeRoom, Offer, Placed, Series, Tally, Want
+from core.port.dialect import Dialect
 from core.port.handoff import InFlight, Progress, Stamp
+from core.port.names import Names
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
-from core.port.spec import DialectSpec, Modes, NodeDocuments, Place
+from core.port.spec import DialectSpec, Metrics, Modes, NodeDocuments, Place
 from core.settings import DialectName, Policy
 from core.tables import Tables
-from core.warnings import AdmissionWarning
 
 MEMORY = "toy.example/memory"
 HELD = "toy.example/held"
@@ -43,21 +44,20 @@ class ToyRequest(NamedTuple):
     kind: str = ""
 
 
-class Toy:
+class Toy(Dialect[ToyCard, ToyRequest, Any]):
     """The toy dialect."""
 
     name = DialectName("toy")
 
-    def resources(self, tables: Tables) -> frozenset[str]:
-        return frozenset({MEMORY})
+    preferences: frozenset[str] = frozenset()
 
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        return frozenset({MEMORY})
+    def names(self, tables: Tables) -> Names:
+        memory = frozenset({MEMORY})
+        return Names(
+            resources=memory, uncounted=memory, assignment_keys=frozenset({HELD}), preferences=self.preferences
+        )
 
-    def assignment_keys(self, tables: Tables) -> frozenset[str]:
-        return frozenset({HELD})
-
-    def offer(self, node: Node, tables: Tables) -> Offer[Any] | Complaint | None:
+    def offer(self, node: Node, tables: Tables) -> Offer[ToyCard] | Complaint | None:
         text = node.annotations.get("toy.example/cards")
         if text is None:
             return None
@@ -69,7 +69,7 @@ class Toy:
             cards.append(ToyCard(index, kind, int(total)))
         return Offer(cards=tuple(cards))
 
-    def request(self, pod: AnyPod, tables: Tables) -> Any | tuple[Violation, ...] | None:
+    def request(self, pod: AnyPod, tables: Tables) -> ToyRequest | tuple[Violation, ...] | None:
         limits = pod.containers[0].limits if pod.containers else {}
         figures = [limits.get(MEMORY), *(pod.annotations.get(f"toy.example/{key}", "") for key in ("cores", "cards"))]
         if MEMORY in {key for one in (*pod.init_containers, *pod.containers[1:]) for key in one.limits}:
@@ -83,7 +83,7 @@ class Toy:
             return (Violation(code="CS101", field=MEMORY, found="", remedy="write whole numbers"),)
         return ToyRequest(memory, cores, cards, pod.annotations.get("toy.example/type", ""))
 
-    def held(self, pod: Pod, cards: Sequence[Any], tables: Tables) -> Held[Any] | None:
+    def held(self, pod: Pod, cards: Sequence[ToyCard], tables: Tables) -> Held[Any] | None:
         text = pod.annotations.get(HELD)
         if text is None:
             return None
@@ -93,14 +93,14 @@ class Toy:
         except ValueError:
             return Held(assignment=(), closes=f"pod {pod.key}: {text[:64]!r} may mean any card; delete the pod")
 
-    def _order(self, cards: Sequence[Any], policy: Policy) -> list[Any]:
+    def _order(self, cards: Sequence[ToyCard], policy: Policy) -> list[ToyCard]:
         if policy is Policy.BINPACK:
             return sorted(cards, key=lambda c: (-c.memory, c.at))
         if policy is Policy.SPREAD:
             return sorted(cards, key=lambda c: (c.memory > 0, c.at))
         return sorted(cards, key=lambda c: -c.at)
 
-    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed[Any] | None:
+    def place(self, cards: Sequence[ToyCard], request: ToyRequest, policy: Policy) -> Placed[Any] | None:
         picked = [c for c in self._order(cards, policy) if self._lack(c, request) is None][: request.cards]
         if len(picked) < request.cards:
             return None
@@ -122,24 +122,24 @@ class Toy:
             return Shortfall(str(card.at), Reason.CORES, request.cores, 100 - card.cores, "%")
         return None
 
-    def shortfalls(self, cards: Sequence[Any], request: Any) -> tuple[Shortfall, ...]:
+    def shortfalls(self, cards: Sequence[ToyCard], request: ToyRequest) -> tuple[Shortfall, ...]:
         lacks = tuple(lack for c in cards if (lack := self._lack(c, request)) is not None)
         fitting = len(cards) - len(lacks)
         return (Shortfall("", Reason.CARD_COUNT, request.cards, fitting, "cards"), *lacks) if fitting else lacks
 
-    def relaxed(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
+    def relaxed(self, cards: Sequence[ToyCard], request: ToyRequest, reason: Reason, amount: int) -> ToyRequest | None:
         if reason is Reason.TYPE:
             return request._replace(kind="")
         name = {Reason.MEMORY: "memory", Reason.CORES: "cores", Reason.CARD_COUNT: "cards"}[reason]
         return request._replace(**{name: min(getattr(request, name), amount)})
 
-    def take(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
+    def take(self, cards: tuple[ToyCard, ...], assignment: Any) -> tuple[ToyCard, ...]:
         return self._add(cards, assignment, 1)
 
-    def give_back(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
+    def give_back(self, cards: tuple[ToyCard, ...], assignment: Any) -> tuple[ToyCard, ...]:
         return self._add(cards, assignment, -1)
 
-    def _add(self, cards: tuple[Any, ...], assignment: Any, sign: int) -> tuple[Any, ...]:
+    def _add(self, cards: tuple[ToyCard, ...], assignment: Any, sign: int) -> tuple[ToyCard, ...]:
         after = list(cards)
         for index, memory, cores in assignment:
             if index >= len(after):
@@ -148,7 +148,7 @@ class Toy:
             after[index] = card._replace(memory=card.memory + sign * memory, cores=card.cores + sign * cores)
         return tuple(after)
 
-    def room(self, cards: Sequence[Any]) -> NodeRoom:
+    def room(self, cards: Sequence[ToyCard]) -> NodeRoom:
         total = sum(c.total for c in cards)
         some = [c for c in cards if c.memory < c.total]
         return NodeRoom(
@@ -159,10 +159,7 @@ class Toy:
             [100 - c.cores for c in some],
         )
 
-    def width(self, request: Any) -> int:
-        return int(request.cards)
-
-    def want(self, request: Any, kind: Hashable, policy: Policy) -> Want | None:
+    def want(self, request: ToyRequest, kind: Hashable, policy: Policy) -> Want | None:
         if not isinstance(kind, tuple):
             return None
         name, total = kind
@@ -170,25 +167,22 @@ class Toy:
             return None
         return Want(request.memory, request.cores, request.cards * (total + request.memory), total)
 
-    def bounded(self, request: Any, policy: Policy) -> bool:
-        return policy is Policy.BINPACK
+    def bound(self, request: ToyRequest, policy: Policy) -> Bound:
+        def idle_score(idle: int) -> float:
+            return 100.0 * min(idle, request.cards) if policy is Policy.SPREAD else 0.0
 
-    def idle_score(self, request: Any, idle: int, policy: Policy) -> float:
-        return 100.0 * min(idle, request.cards) if policy is Policy.SPREAD else 0.0
+        return Bound(request.cards, policy is Policy.BINPACK, idle_score)
 
-    def overcommitted(self, cards: Sequence[Any]) -> tuple[str, ...]:
+    def overcommitted(self, cards: Sequence[ToyCard]) -> tuple[str, ...]:
         return tuple(f"card {c.at}: {c.memory} of {c.total}" for c in cards if c.memory > c.total or c.cores > 100)
 
-    def tally(self, cards: Sequence[Any]) -> tuple[Tally, ...]:
+    def tally(self, cards: Sequence[ToyCard]) -> tuple[Tally, ...]:
         return tuple(Tally(str(c.at), "toy", c.memory, c.total, "MiB", c.cores) for c in cards)
 
     def annotations(self, assignment: Any, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         return {HELD: ",".join("/".join(map(str, entry)) for entry in assignment)}
 
-    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
-        return now_s
-
-    def confusable(self, request: Any) -> frozenset[Hashable]:
+    def confusable(self, request: ToyRequest) -> frozenset[Hashable]:
         return frozenset({request.cards})
 
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
@@ -198,33 +192,14 @@ class Toy:
         progress = Progress.DONE if pod.started else Progress.WAITING
         return InFlight(pod=pod.uid, progress=progress, confusable=frozenset({text.count(",") + 1}))
 
-    def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[CardShare, ...]:
+    def describe(self, assignment: Any, cards: Sequence[ToyCard]) -> tuple[CardShare, ...]:
         return tuple(CardShare(str(index), f"{memory} MiB", memory, cores) for index, memory, cores in assignment)
-
-    def card_series(self) -> tuple[Series, ...]:
-        return (Series("toy_memory_used", "The memory in use on this card."),)
-
-    def pod_series(self) -> tuple[Series, ...]:
-        return ()
-
-    def card_figures(self, card: ToyCard) -> tuple[str, tuple[int, ...]]:
-        return str(card.at), (card.memory,)
-
-    def pod_figures(self, assignment: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-        return iter(())
 
 
 class ToyWithMode(Toy):
     """The same, with annotations of users."""
 
-    def preferences(self, tables: Tables) -> frozenset[str]:
-        return frozenset({MODE, "toy.example/type"})
-
-    def recognised(self, request: Any, tables: Tables) -> frozenset[str]:
-        return self.preferences(tables)
-
-    def warnings(self, pod: Pod, request: Any, tables: Tables) -> Iterator[AdmissionWarning]:
-        return iter(())
+    preferences = frozenset({MODE, "toy.example/type"})
 
 
 def _documents(name: str, texts: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -241,5 +216,9 @@ DIALECT: Final = DialectSpec(
     modes=Modes(MODE, ("gentle", "rough")),
     machine_keys=frozenset({"toy.example/state"}),
     key_prefixes=("toy.example/",),
+    metrics=Metrics(
+        of_cards=(Series("toy_memory_used", "The memory in use on this card."),),
+        card=lambda card: (str(card.at), (card.memory,)),
+    ),
     documents=NodeDocuments((Place("toy-states", "toy-system", "toy=true"),), _documents),
 )

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from core.catalog import standard_catalog
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
+from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeName, Phase, Pod, PodUid
@@ -23,10 +25,9 @@ from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.port.handoff import Stamp
 from core.settings import DialectName, Policy, Settings
-from core.tables import SHIPPED_CHIPS, AscendTable, Tables, VgpuTable
-from core.wire.device_config import decode_device_config
+from core.tables import Tables
 from sandbox.players.accounts import DEVICE_CONFIG
-from tests.support.devices.texts import ALL_DIALECTS
+from tests.support.devices.texts import ALL_DIALECTS, device_tables
 from tests.support.devices.twin import (
     ASCEND,
     GPU,
@@ -51,7 +52,7 @@ from tests.support.devices.twin import (
 from tests.support.devices.twin_sites import Site, sites
 
 Json = dict[str, Any]
-_GEOMETRIES: Final = decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu.geometries
+_GEOMETRIES: Final = device_tables(DEVICE_CONFIG.read_text(encoding="utf-8")).of(VgpuTable).geometries
 _MIND_LABELS: Final = {"ring-controller.atlas": "ascend-310P"}
 _PREFIXES: Final = ("volcano.sh", "acme.example")
 # More pods than these make the cluster full of what cannot go on.
@@ -81,8 +82,10 @@ class Config:
     def tables(self) -> Tables:
         names = {f"{what}_resource": f"{self.prefix}/vgpu-{what}" for what in ("number", "memory", "cores")}
         return Tables(
-            vgpu=VgpuTable(memory_factor=self.factor, geometries=_GEOMETRIES, **names),
-            ascend=AscendTable(chips=tuple(chip for chip in SHIPPED_CHIPS if chip.common_word in self.chips)),
+            sections=(
+                VgpuTable(memory_factor=self.factor, geometries=_GEOMETRIES, **names),
+                AscendTable(chips=tuple(chip for chip in SHIPPED_CHIPS if chip.common_word in self.chips)),
+            )
         )
 
     def settings(self) -> Settings:

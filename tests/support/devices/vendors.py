@@ -5,16 +5,17 @@ from random import Random
 from typing import Any, Final
 
 from core.catalog import standard_catalog
+from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.hami_vendors.vendor import Capacity, Register, Vendor
 from core.model import Container, Node, NodeName
 from core.sharing.resources import Resources
-from core.tables import Tables, VendorNames
+from core.tables import Tables
 
 PORTS: Final[tuple[Any, ...]] = tuple(one.port for one in standard_catalog().specs if hasattr(one.port, "vendor"))
 
 
 # Where HAMi's configuration has all vendors, by the usual names.
-TABLES: Final = Tables(vendors=tuple((port.name, VendorNames()) for port in PORTS))
+TABLES: Final = Tables(sections=tuple(VendorNames(dialect=port.name) for port in PORTS))
 
 
 def port_of(name: str) -> Any:
@@ -86,7 +87,7 @@ def _unit(vendor: Vendor) -> int:
 
 def resources(vendor: Vendor) -> Resources:
     """The usual names of its resources."""
-    return vendor.named(())
+    return vendor.named(VendorNames())
 
 
 def has_capacity(vendor: Vendor) -> bool:

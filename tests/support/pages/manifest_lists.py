@@ -13,9 +13,10 @@ from typing import Final
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.catalog import standard_catalog
 from core.configuration import OWN_MAP, SCHEDULER_MAP, device_maps
-from core.port.optional import Locking
+from core.dialects.hami_vendors.dialect import VENDORS
+from core.dialects.hami_vendors.table import VendorNames
 from core.settings import CONTROLLER_ACCOUNT, Settings
-from core.tables import Tables, VendorNames
+from core.tables import Tables
 from tests.support.pages import chart
 
 BASE: Final = Path(__file__).parents[3] / "deploy" / "base"
@@ -25,9 +26,7 @@ _OF_A_CHIP: Final = ("-devices-to-allocate", "-devices-allocated", "-uuid")
 # Left alone unless an annotation speaks of them.
 _PLAIN_GPU: Final = "nvidia.com/gpu"
 # Where HAMi's configuration has all of its other vendors.
-HAMIS_TABLES: Final = Tables(
-    vendors=tuple([(one.name, VendorNames()) for one in standard_catalog().specs if one.section is not None])
-)
+HAMIS_TABLES: Final = Tables(sections=tuple([VendorNames(dialect=vendor.name) for vendor in VENDORS]))
 _LIST: Final = re.compile(r"^( *)(.*)\[\n((?: *'[^'\n]*',?\n)+)( *)\]", re.MULTILINE)
 # Lists that no dialect tells, by the variable that holds each.
 _BY_HAND: Final = re.compile(r"- name: (phaseAccounts|pluginNodeKeys)\n *expression: \|\n$")
@@ -83,9 +82,8 @@ def written(text: str, book: Rulebook) -> str:
 def _locks() -> frozenset[str]:
     """The annotations of nodes by which schedulers and device plugins take turns."""
     specs = standard_catalog().specs
-    ports: list[object] = [one.port for one in specs]
     return frozenset(
-        {port.lock_key for port in ports if isinstance(port, Locking)} | {one.time_lock for one in specs} - {""}
+        {one.node_lock.lock_key for one in specs if one.node_lock} | {one.time_lock for one in specs} - {""}
     )
 
 

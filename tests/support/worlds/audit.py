@@ -11,6 +11,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from core.dialects.ascend_hami.table import AscendTable
+from core.dialects.vgpu.table import VgpuTable
 from core.model import Node, Pod
 from core.tables import Tables
 from sandbox.api.quantities import value_of
@@ -114,7 +116,7 @@ def _vgpu(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
 
 
 def _slice_mib(card_type: str, group: str, position: int, tables: Tables) -> int:
-    for model in tables.vgpu.geometries:
+    for model in tables.of(VgpuTable).geometries:
         if any(one in card_type for one in model.models):
             for found in model.groups:
                 for profile in found.profiles if found.name == group else ():
@@ -148,7 +150,7 @@ def _whole(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
 
 
 def _hami(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
-    chips = {chip.common_word: chip for chip in tables.ascend.chips}
+    chips = {chip.common_word: chip for chip in tables.of(AscendTable).chips}
     for word, chip in chips.items():
         text = node.annotations.get(f"hami.io/node-register-{word}", "")
         devices = {one["id"]: one for one in json.loads(text)} if text else {}

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from cli.doctor_checks import Facts, LeaseHeld, RunningPod, Webhook
 from core.catalog import standard_catalog
+from core.dialects.vgpu.table import VgpuTable
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings
-from core.tables import Tables, VgpuTable
+from core.tables import Tables
 
 NOW_S = 1_800_000_000.0
 DAY_S = 86_400.0
@@ -87,7 +88,7 @@ GPU = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
 TWO_SHARES = pod(limits=GPU, node_name="t4-a", init_containers=(Container(name="init", limits=GPU, requests=GPU),))
 T4 = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
 OF_VOLCANO = Settings(scheduler_names=("cardshare", "volcano"))
-RENAMED = Tables(vgpu=VgpuTable(number_resource="example.com/gpu"))
+RENAMED = Tables(sections=(VgpuTable(number_resource="example.com/gpu"),))
 LEASES = {"cardshare-system/cardshare-controller": HELD}
 OTHERS = LeaseHeld(holder="volcano-scheduler-7", renewed_s=NOW_S - 1, duration_s=15)
 VOLCANO = pod(limits={}, scheduler="default-scheduler", labels={"app": "volcano-scheduler"})._replace(

@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller import audit_command
-from core.tables import Tables
-from core.wire.device_config import decode_device_config
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from sandbox.client import ApiClient
 from sandbox.demo.product import TRUSTED_NAMESPACES
 from sandbox.demo.stage import Stage
 from sandbox.players.accounts import DEVICE_CONFIG
+from tests.support.devices.texts import device_tables
 from tests.support.worlds.audit import audit
 from tests.support.worlds.controller_rig import Rig
 
-TABLES: Final = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)
+TABLES: Final = device_tables(DEVICE_CONFIG.read_text(encoding="utf-8"))
 _PODS: Final = "/api/v1/pods"
 
 

@@ -1,9 +1,10 @@
 import pytest
 
 from controller.handing_over.collision import CollisionKey
+from core.dialects.vgpu.table import VgpuTable
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings
-from core.tables import Tables, VgpuTable
+from core.tables import Tables
 from core.waiting import Cause, Wait
 from tests.support.worlds.world import World, node, pod
 
@@ -296,7 +297,8 @@ def test_a_pod_that_a_throttled_binding_is_for_asks_under_the_rules_of_now():
     world = World(node("n1"))
     bind = sent(world, memory=3000)
     for _ in world.scheduler.configure(
-        Tables(version=1, vgpu=VgpuTable(number_resource="x.example/n", memory_resource="x.example/m")), Settings()
+        Tables(version=1, sections=(VgpuTable(number_resource="x.example/n", memory_resource="x.example/m"),)),
+        Settings(),
     ):
         pass
     world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)

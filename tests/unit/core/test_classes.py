@@ -22,5 +22,5 @@ def _is_for_types_alone(found):
 def test_whoever_is_asked_by_isinstance_has_a_registry_of_its_own():
     """A class made by mypyc has its base's: what is an instance of one is then taken for an instance of the other."""
     abstract = [found for found in _classes() if isinstance(found, ABCMeta) and not _is_for_types_alone(found)]
-    assert len(abstract) > 10
+    assert len(abstract) > 5
     assert [found for found in abstract if "_abc_impl" not in vars(found)] == []

@@ -7,6 +7,8 @@ import pytest
 
 from core.audit import arithmetic, rebuilt
 from core.catalog import standard_catalog
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
+from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvariantError, NodeInvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Pod, PodUid
@@ -16,18 +18,17 @@ from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.port.handoff import Stamp
 from core.settings import DialectName, Settings
-from core.tables import SHIPPED_CHIPS, AscendTable, Tables, VgpuTable
-from core.wire.device_config import decode_device_config
+from core.tables import Tables
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support.devices.ascend import node as hami_node
 from tests.support.devices.mindcluster import npu_node, npu_pod
-from tests.support.devices.texts import ALL_DIALECTS
+from tests.support.devices.texts import ALL_DIALECTS, device_tables
 
 NAME = NodeName("n")
 BASE = {"pods": "110", "cpu": "64", "memory": "256Gi"}
 VGPU = {"volcano.sh/vgpu-number": "20", "volcano.sh/vgpu-memory": "32000", "volcano.sh/vgpu-cores": "200"}
 REGISTER = {"volcano.sh/node-vgpu-register": "".join(f"GPU-{at},10,16000,NVIDIA-T4,true,hami-core:" for at in range(2))}
-GEOMETRIES = decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu.geometries
+GEOMETRIES = device_tables(DEVICE_CONFIG.read_text(encoding="utf-8")).of(VgpuTable).geometries
 TABLES, SETTINGS = Tables(), Settings()
 POLICY = node_policy(Settings())
 WHOLE = {"nvidia.com/gpu": "2"}
@@ -191,7 +192,7 @@ def test_an_empty_assignment_of_a_pod_that_asks_for_nothing_closes_nothing():
 
 def test_a_chip_type_that_is_added_is_counted_on_pods_that_were_there_before():
     chips = tuple(chip for chip in SHIPPED_CHIPS if chip.common_word != "Ascend310P")
-    without = Tables(ascend=AscendTable(chips=chips))
+    without = Tables(sections=(AscendTable(chips=chips),))
     node = full(hami_node("Ascend310P", ("U0",)))
     ledger = ledger_of(node, without)
     pods = [
@@ -207,7 +208,7 @@ def test_a_chip_type_that_is_added_is_counted_on_pods_that_were_there_before():
 
 
 def test_a_chip_type_that_is_taken_out_of_the_configuration_is_held_still():
-    ledger = ledger_of(full(npu_node()), Tables(ascend=AscendTable(chips=())))
+    ledger = ledger_of(full(npu_node()), Tables(sections=(AscendTable(chips=()),)))
     ledger.count(HELD["hami"])
     assert placed(ledger, SLICE) is None
 
@@ -220,7 +221,7 @@ def test_gpus_that_hami_gave_are_no_chips():
 
 def test_a_resource_that_is_renamed_is_asked_for_by_pods_that_were_there_before():
     number, memory, cores = (f"acme.example/vgpu-{what}" for what in ("number", "memory", "cores"))
-    renamed = Tables(vgpu=VgpuTable(number_resource=number, memory_resource=memory, cores_resource=cores))
+    renamed = Tables(sections=(VgpuTable(number_resource=number, memory_resource=memory, cores_resource=cores),))
     sold = {key.replace("volcano.sh", "acme.example"): text for key, text in VGPU.items()}
     ledger = ledger_of(gpus(VGPU, sold, **REGISTER))
     silent = held(asks(**{"acme.example__vgpu_number": "1"}))
@@ -234,7 +235,7 @@ def factor(tables: int, register: int) -> tuple[Tables, Node]:
     """The configuration with one factor, and a node whose plugin started with another."""
     text = "".join(f"GPU-{at},10,{80000 // register},NVIDIA-H,true,hami-core:" for at in range(2))
     sold = {**VGPU, "volcano.sh/vgpu-memory": str(160000 // register)}
-    return Tables(vgpu=VgpuTable(memory_factor=tables)), gpus(sold, **{next(iter(REGISTER)): text})
+    return Tables(sections=(VgpuTable(memory_factor=tables),)), gpus(sold, **{next(iter(REGISTER)): text})
 
 
 def grown(ledger: Ledger, tables: Tables, node: Node) -> None:
@@ -313,7 +314,9 @@ def test_a_unit_that_cannot_be_read_is_none(text):
 def test_slices_that_are_larger_together_than_a_driver_reports_are_placed(model, memory, asked, count):
     register = f"GPU-0,10,{memory},NVIDIA-{model},true,mig:"
     sold = {**VGPU, "volcano.sh/vgpu-memory": str(memory)}
-    ledger = ledger_of(gpus(sold, **{next(iter(REGISTER)): register}), Tables(vgpu=VgpuTable(geometries=GEOMETRIES)))
+    ledger = ledger_of(
+        gpus(sold, **{next(iter(REGISTER)): register}), Tables(sections=(VgpuTable(geometries=GEOMETRIES),))
+    )
     for at in range(count):
         found = placed(
             ledger, asks(f"p{at}", **{"volcano.sh__vgpu_number": "1", "volcano.sh__vgpu_memory": str(asked)})

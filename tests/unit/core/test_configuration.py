@@ -19,8 +19,11 @@ from core.configuration import (
     merge,
     source_of,
 )
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
+from core.dialects.hami.table import HamiTable
+from core.dialects.vgpu.table import VgpuTable
 from core.settings import DialectName, Policy, Settings
-from core.tables import SHIPPED_CHIPS, Tables, VgpuTable
+from core.tables import Tables
 from tests.support.devices.vendors import PORTS
 
 VENDORS = {port.name for port in PORTS}
@@ -129,43 +132,55 @@ def test_what_switches_a_way_of_sharing_off_is_named_with_its_place(
 @pytest.mark.parametrize("content", [NVIDIA + WRAPPED, WRAPPED + NVIDIA, NVIDIA + LISTED, LISTED + NVIDIA])
 def test_both_sections_in_one_text_are_read_in_either_order_and_shape(content: str):
     tables = merged(device_map=content).tables
-    assert (tables.vgpu.memory_factor, [chip.chip_name for chip in tables.ascend.chips]) == (10, ["310P3"])
+    assert (tables.of(VgpuTable).memory_factor, [chip.chip_name for chip in tables.of(AscendTable).chips]) == (
+        10,
+        ["310P3"],
+    )
 
 
 def test_chips_that_one_config_map_does_not_list_are_those_of_the_other():
     tables = merged(device_map=NVIDIA, chips_map=WRAPPED + NVIDIA.replace("10", "3")).tables
-    assert (tables.vgpu.memory_factor, [chip.chip_name for chip in tables.ascend.chips]) == (10, ["310P3"])
+    assert (tables.of(VgpuTable).memory_factor, [chip.chip_name for chip in tables.of(AscendTable).chips]) == (
+        10,
+        ["310P3"],
+    )
 
 
 def test_without_any_device_configuration_the_shipped_chips_count():
-    assert merged().tables.ascend.chips == merged(device_map=NVIDIA).tables.ascend.chips == SHIPPED_CHIPS
+    assert (
+        merged().tables.of(AscendTable).chips == merged(device_map=NVIDIA).tables.of(AscendTable).chips == SHIPPED_CHIPS
+    )
 
 
 def test_a_merged_chips_map_alone_serves_both_but_not_with_hamis_own_names():
-    assert merged(chips_map=WRAPPED + NVIDIA).tables.vgpu.memory_factor == 10
+    assert merged(chips_map=WRAPPED + NVIDIA).tables.of(VgpuTable).memory_factor == 10
     found = merged(chips_map=WRAPPED + HAMIS).tables
-    assert (found.vgpu, [chip.chip_name for chip in found.ascend.chips]) == (VgpuTable(), ["310P3"])
-    assert (found.hami.count_resource, found.hami.memory_factor) == ("nvidia.com/vgpu", 4)
+    assert (found.of(VgpuTable), [chip.chip_name for chip in found.of(AscendTable).chips]) == (VgpuTable(), ["310P3"])
+    assert (found.of(HamiTable).count_resource, found.of(HamiTable).memory_factor) == ("nvidia.com/vgpu", 4)
 
 
 @pytest.mark.parametrize("place", ["device_map", "device_file", "chips_map"])
 def test_hamis_section_is_hamis_wherever_it_stands(place: str):
     found = merged(**{place: HAMIS + WRAPPED}).tables
-    assert found.vgpu == VgpuTable()
-    assert (found.hami.count_resource, found.hami.memory_factor, found.hami.installed) == ("nvidia.com/vgpu", 4, True)
-    assert [chip.chip_name for chip in found.ascend.chips] == ["310P3"]
+    assert found.of(VgpuTable) == VgpuTable()
+    assert (found.of(HamiTable).count_resource, found.of(HamiTable).memory_factor, found.of(HamiTable).installed) == (
+        "nvidia.com/vgpu",
+        4,
+        True,
+    )
+    assert [chip.chip_name for chip in found.of(AscendTable).chips] == ["310P3"]
 
 
 def test_where_volcano_is_told_to_read_hamis_map_its_chips_alone_count_for_volcano():
     conf = SPREAD.replace("deviceshare.Magic: 1", f"deviceshare.KnownGeometriesCMName: {CHIPS_MAP.split('/')[1]}")
     found = merged(scheduler_map=conf, device_map=HAMIS + WRAPPED, chips_map=HAMIS + WRAPPED)
     assert device_maps(found.settings) == {Source.CHIPS_MAP: CHIPS_MAP, Source.DEVICE_MAP: ""}
-    assert (found.tables.vgpu, found.tables.hami.count_resource) == (VgpuTable(), "nvidia.com/vgpu")
+    assert (found.tables.of(VgpuTable), found.tables.of(HamiTable).count_resource) == (VgpuTable(), "nvidia.com/vgpu")
 
 
 def test_hamis_own_map_wins_over_a_copy_of_it():
     found = merged(device_map=HAMIS.replace("4", "8"), chips_map=HAMIS).tables
-    assert found.hami.memory_factor == 4
+    assert found.of(HamiTable).memory_factor == 4
 
 
 def test_hamis_map_may_stand_anywhere():
@@ -177,7 +192,7 @@ def test_hamis_map_may_stand_anywhere():
 
 def test_a_file_of_devices_wins_over_config_maps_as_a_whole():
     found = merged(device_file=NVIDIA, device_map=NVIDIA.replace("10", "3"), chips_map=WRAPPED).tables
-    assert (found.vgpu.memory_factor, found.ascend.chips) == (10, SHIPPED_CHIPS)
+    assert (found.of(VgpuTable).memory_factor, found.of(AscendTable).chips) == (10, SHIPPED_CHIPS)
 
 
 def test_notes_have_their_place():

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.catalog import standard_catalog
+from core.dialects.vgpu.table import VgpuTable
 from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, PodUid
@@ -15,7 +16,7 @@ from core.placing.decide import decide, shape_of
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
 from core.settings import Policy, Settings
-from core.tables import Tables, VgpuTable
+from core.tables import Tables
 from tests.support.devices import ascend
 from tests.support.devices.cards import A100, TABLES, bound, container, pod, record, vgpu_node
 from tests.support.devices.mindcluster import npu_bound, npu_node, npu_pod
@@ -362,7 +363,7 @@ def test_a_resource_that_no_node_offers_is_taken_for_one_that_a_node_offers():
 
 def test_memory_is_advised_in_the_units_in_which_manifests_count_it():
     table = VgpuTable(memory_factor=1024)
-    ledger = Ledger(standard_catalog(), Tables(vgpu=table), Settings())
+    ledger = Ledger(standard_catalog(), Tables(sections=(table,)), Settings())
     node = replace(vgpu_node(record("GPU-a", memory=22), table), name=NodeName("a"))
     ledger.set_node(replace(node, allocatable={**node.allocatable, **ROOM}))
     text = told(ledger, pod(container(number=1, memory=23)))

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from core.catalog import standard_catalog
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
+from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, MigGroup, MigModel, VgpuTable
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeName, Phase, Pod
 from core.placing.decide import shape_of, try_decide
@@ -12,7 +14,7 @@ from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.port.handoff import Stamp
 from core.settings import Settings
-from core.tables import ExclusiveRule, MigGroup, MigModel, Tables, VgpuTable
+from core.tables import Tables
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import (
     A100,
@@ -43,28 +45,33 @@ CASES = {
     "rules": (
         PLAIN_NODE,
         pod(container(number=1, memory=100), **ASKING),
-        Tables(exclusive_rules=(TEAM, TIER)),
-        Tables(exclusive_rules=(TIER, TEAM)),
+        Tables(sections=(ExclusiveRules(rules=(TEAM, TIER)),)),
+        Tables(sections=(ExclusiveRules(rules=(TIER, TEAM)),)),
     ),
     "a rule that is gone": (
         PLAIN_NODE,
         pod(container(number=2, memory=100), **ASKING),
-        Tables(exclusive_rules=(TIER, TEAM)),
-        Tables(exclusive_rules=(TIER,)),
+        Tables(sections=(ExclusiveRules(rules=(TIER, TEAM)),)),
+        Tables(sections=(ExclusiveRules(rules=(TIER,)),)),
     ),
     "a rule that is new": (
         PLAIN_NODE,
         pod(container(number=1, memory=100), **ASKING, annotations=GROUPED),
         Tables(),
-        Tables(exclusive_rules=(TEAM,)),
+        Tables(sections=(ExclusiveRules(rules=(TEAM,)),)),
     ),
     "layouts": (
         MIG_NODE,
         pod(container(number=1, memory=5000)),
         TABLES,
-        Tables(vgpu=VgpuTable(geometries=(SWAPPED,))),
+        Tables(sections=(VgpuTable(geometries=(SWAPPED,)),)),
     ),
-    "factor": (PLAIN_NODE, pod(container(number=1, memory=100)), Tables(), Tables(vgpu=VgpuTable(memory_factor=10))),
+    "factor": (
+        PLAIN_NODE,
+        pod(container(number=1, memory=100)),
+        Tables(),
+        Tables(sections=(VgpuTable(memory_factor=10),)),
+    ),
     "gpu memory": (
         share_node({"volcano.sh/gpu-memory": "16000", "volcano.sh/gpu-number": "2"}),
         pod(container()._replace(limits={"volcano.sh/gpu-memory": "100"})),
@@ -81,7 +88,7 @@ CASES = {
         ascend.node("Ascend310P", ("U0", "U1")),
         ascend.pod("Ascend310P", (1, 3072), (1, None)),
         Tables(),
-        replace(TABLES, ascend=replace(TABLES.ascend, chips=tuple(reversed(TABLES.ascend.chips)))),
+        Tables(sections=(AscendTable(chips=tuple(reversed(SHIPPED_CHIPS))),)),
     ),
     "mindcluster": (mindcluster.npu_node(), mindcluster.npu_pod(1), Tables(), TABLES),
 }
@@ -134,9 +141,9 @@ def test_a_promise_counts_under_another_configuration_as_its_binding_will(case):
 
 
 def test_another_pod_of_the_rule_is_kept_off_a_card_that_is_promised_under_the_old_order_of_rules():
-    ledger = ledger_with(vgpu_node(record("GPU-0")), Tables(exclusive_rules=(TEAM,)))
+    ledger = ledger_with(vgpu_node(record("GPU-0")), Tables(sections=(ExclusiveRules(rules=(TEAM,)),)))
     promised(ledger, pod(container(number=1, memory=100), **ASKING))
-    list(ledger.configure(Tables(exclusive_rules=(TIER, TEAM)), SETTINGS))
+    list(ledger.configure(Tables(sections=(ExclusiveRules(rules=(TIER, TEAM)),)), SETTINGS))
     other = pod(container(number=1, memory=100), uid="q", name="q", **ASKING)
     shape = shape_of(other, ledger)
     assert isinstance(shape, Shape)
@@ -146,7 +153,7 @@ def test_another_pod_of_the_rule_is_kept_off_a_card_that_is_promised_under_the_o
 def test_a_promise_of_a_resource_that_is_renamed_still_holds_its_card():
     ledger = ledger_with(vgpu_node(record("GPU-0", slots=1)), Tables())
     placement = promised(ledger, pod(container(number=1, memory=100)))
-    list(ledger.configure(Tables(vgpu=VgpuTable(number_resource=f"{NUMBER}-new")), SETTINGS))
+    list(ledger.configure(Tables(sections=(VgpuTable(number_resource=f"{NUMBER}-new"),)), SETTINGS))
     list(ledger.configure(Tables(), SETTINGS))
     holding = ledger.holding(placement.pod)
     assert holding is not None

@@ -9,11 +9,11 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED, rulebook
 from core.catalog import standard_catalog
 from core.dialects.ascend_hami import keys as hami_keys
+from core.dialects.hami.table import HamiTable
 from core.dialects.mindcluster import keys as chip_keys
 from core.dialects.vgpu import keys as vgpu_keys
-from core.port.optional import Locking
 from core.settings import CONTROLLER_ACCOUNT, Settings
-from core.tables import HamiTable, Tables
+from core.tables import Tables
 from core.wire.pods import decode_pod
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS
@@ -85,8 +85,7 @@ def test_the_controller_writes_of_nodes_the_locks_of_the_dialects_and_nothing_el
     (condition,) = found["matchConditions"]
     assert words(condition["expression"]) == {CONTROLLER_ACCOUNT}
     specs = standard_catalog().specs
-    ports: list[object] = [one.port for one in specs]
-    locks = {port.lock_key for port in ports if isinstance(port, Locking)}
+    locks = {one.node_lock.lock_key for one in specs if one.node_lock}
     locks |= {one.time_lock for one in specs} - {""}
     assert set(entries(found, "locks")) == locks
 
@@ -137,7 +136,7 @@ def test_what_the_webhook_completes_or_denies_of_hamis_pods_a_policy_denies_whil
     if "nvidia.com/gpu" not in limits:
         assert judged == []
         return
-    hamis = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), standard_catalog())
+    hamis = rulebook(Settings(), Tables(sections=(HamiTable(installed=True),)), standard_catalog())
     verdict = judge_new(reviewed(decode_pod(json.dumps(written).encode())), "dana", hamis).verdict
     if not verdict.allowed:
         # The webhook writes all that is wrong; the policy, what takes the cards of others.

@@ -5,6 +5,7 @@ from structlog.testing import capture_logs
 
 from core.catalog import standard_catalog
 from core.configuration import SCHEDULER_MAP, Source, Text, decode, hami_map
+from core.dialects.vgpu.table import VgpuTable
 from core.errors import ConfigError
 from core.settings import Policy
 from runtime.configuration import ActiveConfiguration
@@ -126,13 +127,13 @@ def test_a_text_that_is_refused_holds_up_no_other(world):
     world.edit("polizy: binpack\n")
     world.look(active)
     assert active.take(scheduler(SPREAD))
-    assert (active.settings.policy, active.tables.vgpu.memory_factor) == (Policy.SPREAD, 10)
+    assert (active.settings.policy, active.tables.of(VgpuTable).memory_factor) == (Policy.SPREAD, 10)
     assert [*active.refused] == [OWN_MAP]
     assert not active.take(devices("nvidia: {gpuMemoryFactor: -1}\n"))
-    assert active.tables.vgpu.memory_factor == 10
+    assert active.tables.of(VgpuTable).memory_factor == 10
     assert [*active.refused] == [OWN_MAP, DEVICE_MAP]
     assert active.take(devices(""))
-    assert (active.tables.vgpu.memory_factor, [*active.refused]) == (1, [OWN_MAP])
+    assert (active.tables.of(VgpuTable).memory_factor, [*active.refused]) == (1, [OWN_MAP])
 
 
 def test_both_files_of_one_config_map_are_one_refusal(world):
@@ -196,13 +197,17 @@ def test_a_start_with_settings_that_are_refused_runs_on_those_that_were_kept_and
 def test_a_config_map_that_is_refused_from_the_start_is_what_it_was_before_too(world):
     world.keep(NVIDIA, "device-config.yaml")
     active = world.start()
-    assert active.tables.vgpu.memory_factor == 1
+    assert active.tables.of(VgpuTable).memory_factor == 1
     assert active.take(devices("nvidia: 7\n"))
-    assert (active.tables.vgpu.memory_factor, active.from_before, [*active.refused]) == (10, True, [DEVICE_MAP])
+    assert (active.tables.of(VgpuTable).memory_factor, active.from_before, [*active.refused]) == (
+        10,
+        True,
+        [DEVICE_MAP],
+    )
     # Once it said something good, that is what stays.
     active.take(devices(""))
     assert not active.take(devices("nvidia: 7\n"))
-    assert (active.tables.vgpu.memory_factor, active.from_before) == (1, False)
+    assert (active.tables.of(VgpuTable).memory_factor, active.from_before) == (1, False)
 
 
 @pytest.mark.parametrize("kept", ["polizy: spread\n", None], ids=["bad", "none"])

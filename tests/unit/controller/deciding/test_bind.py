@@ -250,7 +250,7 @@ def test_a_time_lock_holds_for_five_minutes_if_it_is_a_time(value, free):
 def test_42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen(time):
     for lock, locked in (
         (TimeLock("gpu"), node("n1", annotations={"gpu": time})),
-        (ascend.DIALECT, npu_node(**{hami_lock.LOCK: time})),
+        (ascend.NODE_LOCK, npu_node(**{hami_lock.LOCK: time})),
     ):
         for seen_s, free in ((START_UNIX_S, False), (START_UNIX_S - 299, False), (START_UNIX_S - 300, True)):
             found = lock.lock(locked, (), START_UNIX_S, ascend.TABLES, npu_pod("a"), seen_s=seen_s)

@@ -7,9 +7,11 @@ from core.admission.effects import ineffective
 from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
+from core.dialects.hami.table import HamiTable
+from core.dialects.vgpu.table import VgpuTable
 from core.model import Container, Pod, PodUid
 from core.settings import DialectName, Settings
-from core.tables import HamiTable, Tables, VgpuTable
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.toy import MEMORY as TOY_MEMORY
@@ -146,7 +148,7 @@ def test_what_a_dialect_does_not_read_that_reads_nothing_is_told():
     ],
 )
 def test_memory_that_no_process_starts_with_is_told_with_the_figure_that_was_meant(limits, table, words):
-    tables = Tables(vgpu=VgpuTable(**table), hami=HamiTable(**table))
+    tables = Tables(sections=(VgpuTable(**table), HamiTable(**table)))
     book = rulebook(Settings(), tables, standard_catalog())
     verdict = with_warnings(judge_new(reviewed(pod(limits)), "dana", book), book)
     found = [one.text for one in verdict.warnings if one.code == "CS119"]

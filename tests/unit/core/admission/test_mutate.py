@@ -9,9 +9,11 @@ from core.admission.mutate import validate
 from core.admission.rulebook import rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
+from core.dialects.hami.table import HamiTable
 from core.errors import InvalidRequestError
 from core.settings import AdmissionSettings, Settings
-from core.tables import SHIPPED_CHIPS, AscendTable, HamiTable, Tables
+from core.tables import Tables
 from core.wire.reviews import decode_review
 from tests.support.worlds.admission import (
     BOOK,
@@ -132,7 +134,7 @@ def test_whole_npus_have_no_labels_to_choose_by():
 
 def with_runtime_class(name):
     chips = tuple(replace(one, runtime_class=name) for one in SHIPPED_CHIPS if one.common_word == "Ascend310P")
-    return rulebook(Settings(), Tables(ascend=AscendTable(chips=chips)), standard_catalog())
+    return rulebook(Settings(), Tables(sections=(AscendTable(chips=chips),)), standard_catalog())
 
 
 def test_a_pod_with_chips_gets_the_runtime_class_of_its_chip_type():
@@ -166,7 +168,7 @@ def test_an_ill_wish_for_chips_is_denied_while_the_pod_waits():
     assert update(old, changed(old, **{"huawei.com/vnpu-mode": None})).codes == ["CS208"]
 
 
-HAMIS = rulebook(Settings(), Tables(hami=HamiTable(installed=True, runtime_class="nvidia")), standard_catalog())
+HAMIS = rulebook(Settings(), Tables(sections=(HamiTable(installed=True, runtime_class="nvidia"),)), standard_catalog())
 
 
 @pytest.mark.parametrize(

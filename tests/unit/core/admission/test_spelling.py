@@ -7,9 +7,10 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.admission.spelling import strange
 from core.catalog import standard_catalog
+from core.dialects.vgpu.table import VgpuTable
 from core.model import Container, Pod, PodUid
 from core.settings import Settings
-from core.tables import Tables, VgpuTable
+from core.tables import Tables
 from tests.support.devices.reviewed import reviewed
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
@@ -181,5 +182,5 @@ def test_words_of_others_are_let_be_on_pods_of_their_schedulers(scheduler):
 
 def test_resources_of_others_that_the_cluster_serves_are_its_own():
     table = VgpuTable(memory_resource="nvidia.com/gpumem")
-    book = rulebook(Settings(), Tables(vgpu=table), standard_catalog())
+    book = rulebook(Settings(), Tables(sections=(table,)), standard_catalog())
     assert [*strange(reviewed(pod(limits=["nvidia.com/gpumem"])), None, book)] == []

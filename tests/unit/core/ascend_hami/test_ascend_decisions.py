@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from core.dialects.ascend_hami.table import AscendTable
 from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.settings import Policy
-from core.tables import AscendTable, Tables
+from core.tables import Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
 
@@ -234,7 +235,7 @@ def test_a_whole_chip_may_be_had_on_a_soft_node_while_it_is_idle():
 def test_the_configuration_answers_for_a_node_that_does_not_say_whether_it_is_soft():
     found = ascend.node(P)
     silent = replace(found, annotations={k: v for k, v in found.annotations.items() if k != "hami-vnpu-core"})
-    tables = Tables(ascend=AscendTable(soft_by_default=True))
+    tables = Tables(sections=(AscendTable(soft_by_default=True),))
     assert ascend.cards_of(silent, tables=tables)[0].fixed.kind.mode == "soft"
     assert ascend.cards_of(found, tables=tables)[0].fixed.kind.mode == "template"
 

@@ -4,8 +4,7 @@ import pytest
 
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.port.handoff import LockStep, LockWait, Progress
-from core.port.optional import Locking
-from tests.support.devices.ascend import DIALECT, TABLES
+from tests.support.devices.ascend import DIALECT, NODE_LOCK, TABLES
 
 KEY = "hami.io/mutex.lock"
 NOW = 1787303731
@@ -23,11 +22,11 @@ def pod(name="p", phase="allocating", left=LEFT, node_name="node-a", **fields):
 
 
 def take(lock, pods=(), wanted=None, now_s=NOW):
-    return DIALECT.lock(node(lock), pods, now_s, TABLES, wanted or pod("new", "", node_name=""))
+    return NODE_LOCK.lock(node(lock), pods, now_s, TABLES, wanted or pod("new", "", node_name=""))
 
 
 def tend(lock, *pods, now_s=NOW):
-    return DIALECT.lock(node(lock), pods, now_s, TABLES)
+    return NODE_LOCK.lock(node(lock), pods, now_s, TABLES)
 
 
 def step(name):
@@ -38,7 +37,7 @@ DROP = LockStep(key=KEY, value=None)
 
 
 def test_the_dialect_locks():
-    assert isinstance(DIALECT, Locking)
+    assert NODE_LOCK.lock_key == KEY
 
 
 def test_a_free_node_is_locked_for_the_pod_that_is_to_be_bound():
@@ -92,10 +91,10 @@ def test_a_lock_whose_pod_needs_it_no_more_is_taken_over_or_dropped(owner):
 def test_a_lock_that_its_plugin_may_still_be_dropping_is_left_alone_also_once_its_pod_is_gone(owner):
     wanted = pod("new", "", node_name="")
     for pods in ([owner], []):
-        found = DIALECT.lock(node(f"{TIME},ns,p"), pods, NOW, TABLES, wanted, releasing=[owner])
+        found = NODE_LOCK.lock(node(f"{TIME},ns,p"), pods, NOW, TABLES, wanted, releasing=[owner])
         assert isinstance(found, LockWait)
-        assert DIALECT.lock(node(f"{TIME},ns,p"), pods, NOW, TABLES, releasing=[owner]) is None
-    assert DIALECT.lock(node(None), [owner], NOW, TABLES, wanted, releasing=[owner]) == step("new")
+        assert NODE_LOCK.lock(node(f"{TIME},ns,p"), pods, NOW, TABLES, releasing=[owner]) is None
+    assert NODE_LOCK.lock(node(None), [owner], NOW, TABLES, wanted, releasing=[owner]) == step("new")
 
 
 def test_a_pod_that_is_deleted_while_it_is_admitted_keeps_its_lock():
@@ -132,8 +131,8 @@ def test_nobody_is_guessed_where_two_pods_wait_and_none_was_served():
 
 
 def test_the_owner_of_a_lock_is_told():
-    assert DIALECT.lock_owner(node(f"{TIME},ns,p")) == "ns/p"
-    assert [DIALECT.lock_owner(node(lock)) for lock in (None, TIME, "a,b")] == ["", "", ""]
+    assert NODE_LOCK.lock_owner(node(f"{TIME},ns,p")) == "ns/p"
+    assert [NODE_LOCK.lock_owner(node(lock)) for lock in (None, TIME, "a,b")] == ["", "", ""]
 
 
 # ---------------------------------------------------------------------- in flight

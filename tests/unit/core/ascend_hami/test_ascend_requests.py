@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from core.dialects.ascend_hami.table import AscendTable
 from core.model import Container, Pod, PodUid
 from core.selection import CardSelection
 from core.sharing.request import Ask, Request
 from core.sharing.slices import WHOLE, Profile
-from core.tables import AscendTable, Tables
+from core.tables import Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
 
 WORD = "Ascend310P"
-WORDS = [chip.common_word for chip in TABLES.ascend.chips]
+WORDS = [chip.common_word for chip in TABLES.of(AscendTable).chips]
 
 
 def codes(found, tables=TABLES):
@@ -127,17 +128,17 @@ def test_lists_of_devices_are_for_one_chip_type_and_trimmed():
 
 def test_names_come_from_the_configuration():
     chip = replace(ascend.chip(WORD), resource="example.com/npu", memory_resource="example.com/npu-mem")
-    tables = Tables(ascend=AscendTable(chips=(chip,)))
+    tables = Tables(sections=(AscendTable(chips=(chip,)),))
     limits = {"example.com/npu": "1", "example.com/npu-mem": "1"}
     found = Pod(uid=PodUid("p"), namespace="d", name="p", containers=(Container(name="c", limits=limits),))
     assert isinstance(DIALECT.request(found, tables), Request)
     assert DIALECT.request(found, TABLES) is None
-    assert DIALECT.uncounted(tables) == {"example.com/npu-mem", "example.com/npu-core"}
+    assert DIALECT.names(tables).uncounted == {"example.com/npu-mem", "example.com/npu-core"}
     assert DIALECT.request(ascend.pod(WORD, [1]), tables) is None
 
 
 def test_the_keys_of_all_chip_types_are_protected():
-    keys = DIALECT.assignment_keys(TABLES)
+    keys = DIALECT.names(TABLES).assignment_keys
     assert {"hami.io/Ascend910B4-1-devices-allocated", "huawei.com/Ascend910B4", "hami.io/vgpu-node"} <= keys
     assert len(keys) == 5 + 3 * len(WORDS)
 

@@ -9,15 +9,15 @@ import yaml
 
 from core import hami_lock
 from core.dialects.ascend_hami.cards import WHOLE_CHIP, trim
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
 from core.model import Container, Phase, Pod, PodUid
 from core.placing.score import rounded
 from core.port.handoff import LockStep, LockWait, Progress
 from core.settings import Policy
 from core.sharing.request import Request
-from core.tables import SHIPPED_CHIPS
-from core.wire.device_config import decode_device_config
 from tests.support.devices import ascend
-from tests.support.devices.ascend import DIALECT, TABLES
+from tests.support.devices.ascend import DIALECT, NODE_LOCK, TABLES
+from tests.support.devices.texts import device_tables
 
 DATA = Path(__file__).parents[3] / "data"
 EXAMPLES = {one["id"]: one for one in yaml.safe_load_all((DATA / "ascend-examples.yaml").read_text())}
@@ -61,7 +61,7 @@ def test_h01_the_binding_carries_eight_annotations_and_the_node_is_locked():
     answer = ascend.placed(cards, found)
     assert answer is not None
     assert dict(ascend.notes(answer, example["now"])) == example["written_before_or_with_bind"]
-    step = DIALECT.lock(ascend.node(example["cw"]), [], example["now"], TABLES, found)
+    step = NODE_LOCK.lock(ascend.node(example["cw"]), [], example["now"], TABLES, found)
     assert step == LockStep(key="hami.io/mutex.lock", value=example["lock"]["hami.io/mutex.lock"])
 
 
@@ -130,24 +130,24 @@ def test_h14_the_second_pod_waits_for_the_lock_of_the_first():
     found = ascend.node(word)
     answer = ascend.placed(ascend.cards_of(found), first)
     assert answer is not None
-    locked = DIALECT.lock(found, [first], now, TABLES, first)
+    locked = NODE_LOCK.lock(found, [first], now, TABLES, first)
     assert locked == LockStep(key="hami.io/mutex.lock", value="2026-08-21T09:15:31Z,default,p1")
     holds = ascend.node(word)
     holds = type(holds)(
         name=holds.name, annotations={**holds.annotations, locked.key: str(locked.value)}, allocatable=holds.allocatable
     )
     bound = Pod(uid=first.uid, namespace="default", name="p1", node_name="node-a", annotations=ascend.notes(answer))
-    assert isinstance(DIALECT.lock(holds, [bound], now, TABLES, second), LockWait)
+    assert isinstance(NODE_LOCK.lock(holds, [bound], now, TABLES, second), LockWait)
     served = {**bound.annotations, "hami.io/bind-phase": "success", f"hami.io/{word}-devices-to-allocate": ";;"}
     done = Pod(uid=first.uid, namespace="default", name="p1", node_name="node-a", annotations=served)
     seen = DIALECT.in_flight(done, TABLES)
     assert seen is not None
     assert seen.progress is Progress.DONE
-    turn = DIALECT.lock(found, [done], now + 1, TABLES, second)
+    turn = NODE_LOCK.lock(found, [done], now + 1, TABLES, second)
     assert turn == LockStep(key="hami.io/mutex.lock", value="2026-08-21T09:15:32Z,default,p2")
 
 
 def test_the_chips_that_are_known_without_a_configuration_are_those_that_the_plugin_ships():
     shipped = yaml.safe_load((DATA / "ascend-device-config.yaml").read_text())["data"]["device-config.yaml"]
-    assert decode_device_config(shipped).ascend.chips == SHIPPED_CHIPS
-    assert decode_device_config("").ascend.chips == SHIPPED_CHIPS
+    assert device_tables(shipped).of(AscendTable).chips == SHIPPED_CHIPS
+    assert device_tables("").of(AscendTable).chips == SHIPPED_CHIPS

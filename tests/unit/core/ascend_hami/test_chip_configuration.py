@@ -9,21 +9,24 @@ from core.admission.defaulting import complete_container
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.dialects.ascend_hami import warnings
+from core.dialects.ascend_hami.table import AscendTable
 from core.model import Container
 from core.port.refusals import Reason
 from core.settings import Policy, Settings
-from core.tables import AscendTable, Tables
-from core.wire.device_config import decode_device_config
+from core.tables import Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, cards_of, chip, pod
+from tests.support.devices.texts import decode_device_config
 
 B3 = "Ascend910B3"
 C = "Ascend910C"
-MODULES = Tables(ascend=AscendTable(chips=(replace(chip(B3), common_word=C, resource=f"huawei.com/{C}", paired=True),)))
+MODULES = Tables(
+    sections=(AscendTable(chips=(replace(chip(B3), common_word=C, resource=f"huawei.com/{C}", paired=True),)),)
+)
 
 
 def tables(**fields: Any) -> Tables:
-    return Tables(ascend=AscendTable(chips=(replace(chip(B3), **fields),)))
+    return Tables(sections=(AscendTable(chips=(replace(chip(B3), **fields),)),))
 
 
 def asked(*containers: Any, given: Tables, word: str = B3, soft: bool = False) -> Any:
@@ -50,7 +53,9 @@ vnpus:
      aiCore: 20, aiCPU: 7, superPod: true, templates: [{name: vir05_1c_16g, memory: 16384, aiCore: 5, aiCPU: 1}]}
 """
     found = decode_device_config(text)
-    (one,) = found.ascend.chips
+    ((_, table),) = found.found
+    assert isinstance(table, AscendTable)
+    (one,) = table.chips
     assert (one.memory_factor, one.core_resource, one.paired) == (1024, "x.io/npu-vcore", True)
     assert found.notes == ()
     assert chip(B3).core_resource == "huawei.com/Ascend910B3-core"
@@ -87,7 +92,7 @@ def test_cores_go_by_the_name_of_the_map():
     named = pod(B3, soft=True)._replace(containers=(Container("c", limits=limits),))
     found: Any = DIALECT.request(named, given)
     assert [one.cores for one in found.asks] == [50]
-    assert "huawei.com/Ascend910B3-core" not in DIALECT.resources(given)
+    assert "huawei.com/Ascend910B3-core" not in DIALECT.names(given).resources
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.dialects.hami import keys
 from core.dialects.hami.dialect import DIALECT
+from core.dialects.hami.table import HamiTable
 from core.holding import Reader
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.cards import Offer, Placed
@@ -22,7 +23,7 @@ from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Policy, Settings
 from core.sharing import wishes
 from core.sharing.request import Request
-from core.tables import HamiTable, Tables
+from core.tables import Tables
 from sandbox.players import hami_instances
 from tests.support.devices.reviewed import reviewed
 from tests.support.judging.asking import CONSTRAINTS
@@ -91,14 +92,14 @@ def test_every_container_has_its_segment():
 
 @pytest.mark.parametrize(("asked", "counted"), [(ask(2, 3), 6), (ask(1, percent=10), 5), (ask(1, 7, 30), 7)])
 def test_a_part_of_a_unit_counts_as_a_whole_one(asked, counted):
-    tables = Tables(hami=HamiTable(memory_factor=1000))
+    tables = Tables(sections=(HamiTable(memory_factor=1000),))
     request = PORT.request(pod(asked), tables)
     assert isinstance(request, Request), request
     found = PORT.place(cards_of(node(card("a"), card("b", 1))), request, Policy.SPREAD)
     assert found is not None
     metered = PORT.metered(found.assignment, tables)
     assert metered["nvidia.com/gpumem"] == counted
-    assert set(PORT.budgeted(tables)) < set(metered)
+    assert set(PORT.names(tables).budgeted) < set(metered)
 
 
 def test_a_cordoned_card_takes_nothing_new_and_goes_on_holding():
@@ -228,7 +229,7 @@ def test_no_share_is_sold_where_another_plugin_answers_whatever_the_label_of_the
     assert ["another device plugin" in one.problem for one in complaints] == [True] * (not is_hamis)
 
 
-ON, INSTALLED = {"gpu": "on"}, Tables(hami=HamiTable(installed=True))
+ON, INSTALLED = {"gpu": "on"}, Tables(sections=(HamiTable(installed=True),))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +269,9 @@ def test_shares_of_hamis_are_sold_by_nobody_where_its_dialect_is_switched_off(re
         pytest.param(pod(ask(), annotations={wishes.CARD_POLICY: "binpack"}), TABLES, HAMI, id="a policy"),
         pytest.param(pod(ask(), scheduler_name="hami-scheduler"), TABLES, HAMI, id="HAMi's scheduler"),
         pytest.param(pod(ask(), scheduler_name="cardshare"), TABLES, WHOLE, id="plain"),
-        pytest.param(pod(ask(), scheduler_name="cardshare"), Tables(hami=HamiTable(installed=True)), HAMI, id="HAMi's"),
+        pytest.param(
+            pod(ask(), scheduler_name="cardshare"), Tables(sections=(HamiTable(installed=True),)), HAMI, id="HAMi's"
+        ),
     ],
 )
 def test_a_pod_means_one_of_both_plugins(asking, tables, dialect):
@@ -335,7 +338,7 @@ def test_shares_of_no_card_are_refused():
 
 
 def test_what_is_completed_is_what_admission_writes():
-    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
+    book = rulebook(Settings(), Tables(sections=(HamiTable(installed=True),)), CATALOG)
     verdict = judge_new(reviewed(pod(ask(), inits=(ask()._replace(name="init"),))), "dana", book).verdict
     edits = [(one.place, one.values) for one in verdict.edits]
     cores = {"nvidia.com/gpucores": "100"}
@@ -350,7 +353,7 @@ def test_what_is_completed_is_what_admission_writes():
     ids=["ignored", "another word", "without"],
 )
 def test_a_pod_that_hamis_webhook_is_to_ignore_is_not_completed(labels, edited):
-    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
+    book = rulebook(Settings(), Tables(sections=(HamiTable(installed=True),)), CATALOG)
     asking = reviewed(pod(ask(), scheduler_name="")._replace(labels=labels))
     verdict = judge_new(asking, "dana", book).verdict
     assert bool(verdict.edits) is edited
@@ -370,7 +373,7 @@ CHIP = {"huawei.com/Ascend910B3": "1"}
 @pytest.mark.parametrize("limits", [SHARE, CHIP], ids=["share", "chip"])
 @pytest.mark.parametrize("scheduler", ["", "default-scheduler", "hami-scheduler", "cardshare"])
 def test_a_pod_to_be_ignored_gets_the_scheduler_that_alone_can_place_it(limits, scheduler):
-    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
+    book = rulebook(Settings(), Tables(sections=(HamiTable(installed=True),)), CATALOG)
     asking = pod(Container("c", limits=limits, requests=limits), scheduler_name=scheduler)._replace(labels=IGNORED)
     verdict = judge_new(reviewed(asking), "dana", book).verdict
     expected = {"schedulerName": "cardshare"} if scheduler in ("", "default-scheduler") else None
@@ -387,7 +390,7 @@ def test_a_pod_to_be_ignored_gets_the_scheduler_that_alone_can_place_it(limits, 
     ids=["count", "cores", "priority"],
 )
 def test_a_pod_to_be_ignored_says_itself_what_would_be_completed(limits, missing):
-    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
+    book = rulebook(Settings(), Tables(sections=(HamiTable(installed=True),)), CATALOG)
     asking = pod(Container("c", limits=limits, requests=limits), scheduler_name="")
     assert judge_new(reviewed(asking), "dana", book).verdict.allowed
     (found,) = judge_new(reviewed(asking._replace(labels=IGNORED)), "dana", book).verdict.violations
@@ -395,7 +398,7 @@ def test_a_pod_to_be_ignored_says_itself_what_would_be_completed(limits, missing
 
 
 def test_a_pod_to_be_ignored_names_its_runtime_class_itself():
-    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True, runtime_class="nvidia")), CATALOG)
+    book = rulebook(Settings(), Tables(sections=(HamiTable(installed=True, runtime_class="nvidia"),)), CATALOG)
     asking = reviewed(pod(Container("c", limits=SHARE, requests=SHARE))._replace(labels=IGNORED))
     (found,) = judge_new(asking, "dana", book).verdict.violations
     assert (found.code, found.field) == ("CS319", "spec.runtimeClassName")
@@ -427,7 +430,7 @@ def test_a_priority_becomes_the_variable_that_the_plugin_reads_and_is_no_resourc
 
 
 def test_what_hamis_webhook_would_set_by_its_map_is_set():
-    table = Tables(hami=HamiTable(installed=True, core_policy="force", hides_devices=True))
+    table = Tables(sections=(HamiTable(installed=True, core_policy="force", hides_devices=True),))
     two = pod(ask(memory=1000), Container("side"))
     asked = PORT.request(two, table)
     assert isinstance(asked, Request)
@@ -444,7 +447,7 @@ def test_what_hamis_webhook_would_set_by_its_map_is_set():
 
 @pytest.mark.parametrize(("number", "filled"), [(1, "1"), (2, "2"), (0, None)])
 def test_the_number_of_cards_that_is_filled_in_is_the_maps(number, filled):
-    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True, default_count=number)), CATALOG)
+    book = rulebook(Settings(), Tables(sections=(HamiTable(installed=True, default_count=number),)), CATALOG)
     found = complete_container(Container("main", limits={"nvidia.com/gpumem": "100"}), book)
     assert found.limits.get("nvidia.com/gpu") == filled
     # Nothing of other dialects is filled in otherwise.
@@ -460,13 +463,13 @@ def test_a_node_that_offers_shares_by_another_name_is_told_with_that_name():
 
 
 def test_only_all_of_the_memory_is_completed_by_all_cores():
-    table = Tables(hami=HamiTable(installed=True))
+    table = Tables(sections=(HamiTable(installed=True),))
     for asking, cores in ((ask(), "100"), (ask(percent=100), "100"), (ask(memory=5), None), (ask(percent=50), None)):
         asked = PORT.request(pod(asking), table)
         assert isinstance(asked, Request)
         (container,) = PORT.completed(pod(asking), asked, table)[0].containers
         assert container.limits.get("nvidia.com/gpucores") == cores
-    defaults = Tables(hami=HamiTable(installed=True, default_memory=5000))
+    defaults = Tables(sections=(HamiTable(installed=True, default_memory=5000),))
     whole = PORT.request(pod(ask()), defaults)
     assert isinstance(whole, Request)
     assert PORT.completed(pod(ask()), whole, defaults)[0] == pod(ask())
@@ -541,5 +544,5 @@ def test_shares_are_no_whole_cards_where_the_dialect_is_switched_off():
 def test_a_suffix_is_told_of_memory_alone_and_in_its_unit(limits, remedy):
     asked = Container(name="c", limits={"nvidia.com/gpu": "1", **limits})
     pod = Pod(uid=PodUid("p"), namespace="default", name="p", containers=(asked,))
-    (said,) = PORT.request(pod, Tables(hami=HamiTable(memory_factor=10)))
+    (said,) = PORT.request(pod, Tables(sections=(HamiTable(memory_factor=10),)))
     assert said.remedy == remedy

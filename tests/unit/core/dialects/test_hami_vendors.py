@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from core import hami_lock
-from core.catalog import standard_catalog
+from core.dialects.hami_vendors.table import VendorNames
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.port.cards import Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Violation
 from core.settings import Policy
-from core.tables import Tables, VendorNames
-from core.wire.device_config import decode_device_config
+from core.tables import Tables
+from tests.support.devices.texts import device_tables
 from tests.support.devices.vendors import PORTS, TABLES, card, node_of, port_of
 
 STAMP = Stamp(node=NodeName("node-a"), now_s=1787303731, order=1787303731)
@@ -117,22 +117,21 @@ def test_a_card_of_another_type_and_one_that_cannot_be_written_are_closed_alone(
 
 
 def test_other_names_of_resources_are_read():
-    tables = Tables(vendors=(("hygon", VendorNames(cards="dcu/n", memory="dcu/m", mib_per_unit=1024)),))
+    tables = Tables(sections=(VendorNames(dialect="hygon", cards="dcu/n", memory="dcu/m", mib_per_unit=1024),))
     port = port_of("hygon")
-    assert port.resources(tables) == {"dcu/n", "dcu/m", "hygon.com/dcucores"}
+    assert port.names(tables).resources == {"dcu/n", "dcu/m", "hygon.com/dcucores"}
     assert port.request(pod({"dcu/n": 1, "dcu/m": 4}), tables).asks[0].memory == 4096
     assert port.request(pod(HYGON), tables) is not None
 
 
 def test_a_vendor_is_on_where_its_section_is_and_has_the_names_that_are_there():
     text = "hygon: {resourceCountName: dcu/n, memoryFactor: 1024}\niluvatars: [{commonWord: BI-V150}, {x: 1}]\n"
-    found = decode_device_config(text, None, standard_catalog().vocabulary.sections)
-    assert dict(found.vendors) == {
-        "hygon": VendorNames(cards="dcu/n", mib_per_unit=1024),
-        "iluvatar_bi_v150": VendorNames(),
-    }
-    tables = Tables(vendors=found.vendors)
-    assert [port.name for port in PORTS if port.resources(tables)] == ["hygon", "iluvatar_bi_v150"]
+    tables = device_tables(text)
+    assert tables.sections == (
+        VendorNames(dialect="hygon", cards="dcu/n", mib_per_unit=1024),
+        VendorNames(dialect="iluvatar_bi_v150"),
+    )
+    assert [port.name for port in PORTS if port.names(tables).resources] == ["hygon", "iluvatar_bi_v150"]
     for port in PORTS:
         node = node_of(port.vendor, [card(port.vendor, 0)])
         assert (port.offer(node, Tables()), port.request(pod({port.vendor.count: 1}), Tables())) == (None, None)

@@ -3,8 +3,10 @@
 import pytest
 
 from core.dialects.gpushare.dialect import GpuMemory
+from core.dialects.gpushare.handoff import rotate as rotate_memory
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
+from core.dialects.vgpu.handoff import rotate as rotate_vgpu
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import SEGMENT_QUEUE
 from core.port.handoff import Progress, Stamp
@@ -39,9 +41,9 @@ def served(annotations):
     return [d.id for d in devices], {**annotations, LEFT: plugin.erase(segments)}
 
 
-def completed(dialect, old, new):
+def completed(rotate, old, new):
     after = dict(new)
-    for key, value in dialect.rotate(old, new).items():
+    for key, value in rotate(old, new).items():
         after.pop(key, None)
         if value is not None:
             after[key] = value
@@ -67,7 +69,7 @@ def test_the_plugin_serves_every_container_in_turn_and_then_finds_nothing():
     while "GPU" in now[LEFT]:
         found, after = served(now)
         devices.append(found)
-        now = completed(VGPU, now, after)
+        now = completed(rotate_vgpu, now, after)
     assert devices == [["GPU-v0"], ["GPU-v0", "GPU-v1"], ["GPU-v0"]]
     assert now[LEFT] == ";;;"
     assert SEGMENT_QUEUE not in now
@@ -76,16 +78,16 @@ def test_the_plugin_serves_every_container_in_turn_and_then_finds_nothing():
 def test_a_completed_write_is_not_completed_again():
     old = bound(THREE)
     _, after = served(old)
-    once = completed(VGPU, old, after)
+    once = completed(rotate_vgpu, old, after)
     assert once != after
-    assert completed(VGPU, old, once) == once
+    assert completed(rotate_vgpu, old, once) == once
 
 
 def test_an_erasure_that_comes_late_takes_no_segment_away():
     old = bound(THREE)
     _, after = served(old)
-    now = completed(VGPU, old, after)
-    assert completed(VGPU, now, {**now, LEFT: after[LEFT]}) == now
+    now = completed(rotate_vgpu, old, after)
+    assert completed(rotate_vgpu, now, {**now, LEFT: after[LEFT]}) == now
 
 
 @pytest.mark.parametrize(
@@ -99,13 +101,13 @@ def test_an_erasure_that_comes_late_takes_no_segment_away():
 )
 def test_any_other_write_is_left_alone(change):
     old = bound(THREE)
-    assert VGPU.rotate(old, {**old, **change}) == {}
+    assert rotate_vgpu(old, {**old, **change}) == {}
 
 
 @pytest.mark.parametrize("queue", ["", "vgpu/2 ;GPU-v0,NVIDIA,1,1:", "vgpu/1 ;;", "x", "gpushare/1 1"])
 def test_a_queue_that_is_empty_or_not_ours_hands_nothing_on(queue):
     old = {**bound(THREE), SEGMENT_QUEUE: queue}
-    assert VGPU.rotate(old, {**old, LEFT: ""}) == {}
+    assert rotate_vgpu(old, {**old, LEFT: ""}) == {}
 
 
 def pod(annotations, **fields):
@@ -125,10 +127,10 @@ def marks(*numbers):
 def test_queued_segments_occupy_their_counts_from_the_beginning():
     old = bound(THREE)
     assert seen(old).confusable == marks(1, 2)
-    now = completed(VGPU, old, served(old)[1])
-    now = completed(VGPU, now, served(now)[1])
+    now = completed(rotate_vgpu, old, served(old)[1])
+    now = completed(rotate_vgpu, now, served(now)[1])
     assert seen(now).confusable == marks(1)
-    last = completed(VGPU, now, served(now)[1])
+    last = completed(rotate_vgpu, now, served(now)[1])
     assert seen(last).progress is Progress.DONE
 
 
@@ -163,7 +165,7 @@ def test_the_share_plugins_mark_is_taken_back_until_the_last_container_was_serve
     assert now[SEGMENT_QUEUE] == "gpushare/1 2"
     marked = []
     for _ in range(3):
-        now = completed(MEMORY, now, {**now, ASSIGNED: "true"})
+        now = completed(rotate_memory, now, {**now, ASSIGNED: "true"})
         marked.append(now[ASSIGNED])
     assert marked == ["false", "false", "true"]
     assert SEGMENT_QUEUE not in now
@@ -171,9 +173,9 @@ def test_the_share_plugins_mark_is_taken_back_until_the_last_container_was_serve
 
 def test_the_share_plugins_completed_write_is_not_completed_again():
     old = share_bound(100, 200)
-    once = completed(MEMORY, old, {**old, ASSIGNED: "true"})
+    once = completed(rotate_memory, old, {**old, ASSIGNED: "true"})
     assert once[ASSIGNED] == "false"
-    assert completed(MEMORY, old, once) == once
+    assert completed(rotate_memory, old, once) == once
 
 
 def test_a_share_pod_of_one_container_keeps_nothing_back():
@@ -183,4 +185,4 @@ def test_a_share_pod_of_one_container_keeps_nothing_back():
 @pytest.mark.parametrize("queue", ["gpushare/1 0", "gpushare/1 x", "gpushare/1 99999", "gpushare/2 1", "vgpu/1 1", ""])
 def test_a_count_that_cannot_be_read_takes_no_mark_back(queue):
     old = {SEGMENT_QUEUE: queue}
-    assert MEMORY.rotate(old, {**old, ASSIGNED: "true"}) == {}
+    assert rotate_memory(old, {**old, ASSIGNED: "true"}) == {}

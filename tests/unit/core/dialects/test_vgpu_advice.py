@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core.dialects.vgpu.advice import larger_slices
 from core.dialects.vgpu.dialect import Vgpu
+from core.dialects.vgpu.table import VgpuTable
 from core.sharing.request import Request
 from tests.support.devices.cards import TABLES, container, pod
 
@@ -13,7 +14,7 @@ MIG = {"volcano.sh/vgpu-mode": "mig"}
 def told(memory: int, **annotations: str) -> list[tuple[int, int, str]]:
     request = Vgpu().request(pod(container(number=1, memory=memory), annotations={**MIG, **annotations}), TABLES)
     assert isinstance(request, Request)
-    return [(one.wanted_mib, one.slice_mib, one.profile) for one in larger_slices(request, TABLES.vgpu)]
+    return [(one.wanted_mib, one.slice_mib, one.profile) for one in larger_slices(request, TABLES.of(VgpuTable))]
 
 
 def test_a_request_is_rounded_up_to_the_slice_of_the_first_layout_that_fits():
@@ -34,4 +35,4 @@ def test_models_that_the_pod_does_not_accept_are_not_spoken_of():
 def test_other_modes_give_what_was_asked_for():
     asked = Vgpu().request(pod(container(number=1, memory=3000)), TABLES)
     assert isinstance(asked, Request)
-    assert larger_slices(asked, TABLES.vgpu) == ()
+    assert larger_slices(asked, TABLES.of(VgpuTable)) == ()

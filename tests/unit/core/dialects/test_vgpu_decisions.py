@@ -7,6 +7,7 @@ import pytest
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import readable_request
+from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, VgpuTable
 from core.model import Container, Node, NodeName, PodUid
 from core.names import VGPU_REGISTER
 from core.port.cards import CardShare, Offer
@@ -14,7 +15,7 @@ from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.settings import Policy
 from core.sharing.request import Request
-from core.tables import ExclusiveRule, Tables, VgpuTable
+from core.tables import Tables
 from tests.support.devices.cards import A100, TABLES, bound, container, offered, pod, record, vgpu_node
 
 # What a dialect answers is its own; tests look inside as the port's other users may not.
@@ -92,8 +93,8 @@ def test_a_plugin_that_advertises_the_number_alone_is_served(register, more, is_
 
 def test_resources_go_by_their_configured_names():
     table = VgpuTable(number_resource="x.io/n", memory_resource="x.io/m", cores_resource="x.io/c")
-    assert isinstance(VGPU.offer(vgpu_node(V0, table), Tables(vgpu=table)), Offer)
-    assert isinstance(VGPU.offer(vgpu_node(V0), Tables(vgpu=table)), Complaint)
+    assert isinstance(VGPU.offer(vgpu_node(V0, table), Tables(sections=(table,))), Offer)
+    assert isinstance(VGPU.offer(vgpu_node(V0), Tables(sections=(table,))), Complaint)
 
 
 @pytest.mark.parametrize(
@@ -223,14 +224,14 @@ def test_shortfalls_name_every_card_and_what_it_lacked():
 
 
 def test_shortfalls_are_told_in_mib_whatever_the_registers_unit():
-    tables = Tables(vgpu=VgpuTable(memory_factor=10))
+    tables = Tables(sections=(VgpuTable(memory_factor=10),))
     cards = offered(record("GPU-a", memory=3276), tables)
     request = VGPU.request(pod(container(number=1, memory=4000)), tables)
     assert VGPU.shortfalls(cards, request) == (Shortfall("GPU-a", Reason.MEMORY, 40000, 32760, "MiB", mib_per_unit=10),)
 
 
 def test_pods_of_one_rule_keep_off_each_others_cards_and_others_do_not():
-    tables = Tables(exclusive_rules=(ExclusiveRule(labels=frozenset({("w", "t")})),))
+    tables = Tables(sections=(ExclusiveRules(rules=(ExclusiveRule(labels=frozenset({("w", "t")})),)),))
     request = readable_request(pod(container(number=1, memory=1), labels={"w": "t"}), tables)
     free = readable_request(pod(container(number=1, memory=1)), tables)
     placed = VGPU.place(offered(V0), request, Policy.BINPACK)
@@ -332,7 +333,7 @@ def test_the_binding_carries_the_six_keys():
         "volcano.sh/bind-phase": "allocating",
         "volcano.sh/bind-time": "7",
     }
-    assert set(VGPU.annotations(placed.assignment, stamp, TABLES)) == VGPU.assignment_keys(TABLES)
+    assert set(VGPU.annotations(placed.assignment, stamp, TABLES)) == VGPU.names(TABLES).assignment_keys
     assert VGPU.describe(placed.assignment, offered(V0)) == (
         CardShare("GPU-v0", "4096 MiB, 25 % cores", 4096, 25, "GPU-v0"),
     )
@@ -403,5 +404,5 @@ def test_at_its_best_a_node_keeps_its_order_for_nobody_knows_yet_how_old_its_han
     ],
 )
 def test_a_suffix_is_told_of_memory_alone_and_in_its_unit(amounts, remedy):
-    (said,) = VGPU.request(pod(container(number=1, **amounts)), Tables(vgpu=VgpuTable(memory_factor=10)))
+    (said,) = VGPU.request(pod(container(number=1, **amounts)), Tables(sections=(VgpuTable(memory_factor=10),)))
     assert said.remedy == remedy

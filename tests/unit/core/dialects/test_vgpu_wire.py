@@ -8,9 +8,9 @@ from core.dialects.vgpu.pod_devices import (
     devices_left,
     readable,
 )
+from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvalidRequestError
 from core.sharing.slices import Slice, card_id, choose, profile_at
-from core.tables import VgpuTable
 from core.wire.entries import Unread, Written
 from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import A100, A100_LAYOUTS, record

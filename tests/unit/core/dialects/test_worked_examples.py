@@ -10,16 +10,17 @@ from core.dialects.gpushare import requests
 from core.dialects.gpushare.dialect import GpuMemory, GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import readable_request
+from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, VgpuTable
 from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint
 from core.settings import Policy
 from core.sharing.request import Request
-from core.tables import ExclusiveRule, Tables
-from core.wire.device_config import decode_device_config
+from core.tables import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
+from tests.support.devices.texts import device_tables
 
 DATA = Path(__file__).parents[3] / "data"
 EXAMPLES = yaml.safe_load((DATA / "nvidia-worked-examples.yaml").read_text())
@@ -35,7 +36,7 @@ def tables(example: dict[str, Any]) -> Tables:
     config = yaml.safe_load(CONFIG_TEXT)
     config["nvidia"].update(example.get("config", {}))
     rules = tuple(ExclusiveRule(labels=frozenset(rule.items())) for rule in example.get("rules", ()))
-    return Tables(vgpu=decode_device_config(yaml.safe_dump(config)).vgpu, exclusive_rules=rules)
+    return Tables(sections=(device_tables(yaml.safe_dump(config)).of(VgpuTable), ExclusiveRules(rules=rules)))
 
 
 def pod_json(step: dict[str, Any], annotations: dict[str, str], node_name: str = "") -> Any:

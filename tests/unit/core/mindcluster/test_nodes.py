@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.dialects.mindcluster.dialect import MindCluster
+from core.dialects.mindcluster.table import MindClusterTable
 from core.errors import InvalidRequestError
 from core.model import Node, NodeName
 from core.port.cards import Offer
@@ -76,7 +77,7 @@ def test_without_any_list_all_chips_are_taken_for_healthy_only_if_all_cores_are_
 def test_self_maintenance_switched_off_takes_the_free_list_alone():
     node = npu_node(3, devices={"huawei.com/Ascend310P": "Ascend310P-2", "huawei.com/Ascend310P-Unhealthy": ""})
     assert ids(node) == [0, 1, 2]
-    assert ids(node, Tables(self_maintain_available_card=False)) == [2]
+    assert ids(node, Tables(sections=(MindClusterTable(self_maintain_available_card=False),))) == [2]
 
 
 def test_the_plugins_own_configmaps_are_read_where_the_cluster_manager_is_not_used():
@@ -92,7 +93,7 @@ def test_the_plugins_own_configmaps_are_read_where_the_cluster_manager_is_not_us
     documents = {key: text for key, text in documents.items() if key != "mindx-dl-nodeinfo"}
     node = replace(node, documents=documents)
     assert ids(node) == [0, 1]
-    assert ids(node, Tables(use_cluster_info_manager=False)) == [0]
+    assert ids(node, Tables(sections=(MindClusterTable(use_cluster_info_manager=False),))) == [0]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.requests import Request
+from core.dialects.mindcluster.table import MindClusterTable
 from core.model import Container
 from core.tables import Tables
 from tests.support.devices.mindcluster import CORES, npu_pod
@@ -64,7 +65,9 @@ def test_ai_cores_that_are_no_whole_number_are_refused(text):
 
 
 def test_nothing_is_placed_where_devices_are_cut_in_advance():
-    assert "presetVirtualDevice" in refusal(npu_pod(2), Tables(preset_virtual_device=True))
+    assert "presetVirtualDevice" in refusal(
+        npu_pod(2), Tables(sections=(MindClusterTable(preset_virtual_device=True),))
+    )
 
 
 def test_only_requests_count_as_limits():

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from core.catalog import standard_catalog
+from core.dialects.vgpu.table import VgpuTable
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
@@ -15,7 +16,7 @@ from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint, Reason
 from core.settings import Policy, Settings
-from core.tables import Tables, VgpuTable
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 
 DIALECT: Any = WholeGpu()
@@ -197,11 +198,11 @@ def test_a_node_without_the_plugin_offers_nothing_and_a_wrong_figure_is_a_compla
 
 
 def test_a_vgpu_plugin_that_uses_the_name_for_its_shares_has_it():
-    tables = Tables(vgpu=VgpuTable(number_resource=GPU))
+    tables = Tables(sections=(VgpuTable(number_resource=GPU),))
     assert DIALECT.offer(gpu_node(), tables) is None
     assert DIALECT.request(gpu_pod(1, use="A100"), tables) is None
     assert DIALECT.held(gpu_pod(1, node_name="n"), (), tables) is None
-    assert DIALECT.resources(tables) == frozenset()
+    assert DIALECT.names(tables).resources == frozenset()
 
 
 def test_too_much_is_told_and_people_see_the_model():

@@ -8,8 +8,7 @@ import pytest
 from core.errors import ConfigError
 from core.settings import Policy
 from core.wire import yaml_text
-from core.wire.device_config import decode_device_config
-from tests.support.devices.texts import decode_scheduler_conf, decode_settings
+from tests.support.devices.texts import decode_device_config, decode_scheduler_conf, decode_settings
 
 
 @pytest.mark.parametrize(

@@ -5,31 +5,37 @@ from pathlib import Path
 import pytest
 import yaml
 
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
+from core.dialects.hami.table import HamiTable
+from core.dialects.vgpu.table import VgpuTable
 from core.errors import ConfigError
-from core.tables import SHIPPED_CHIPS
-from core.wire.device_config import Product, decode_device_config
+from tests.support.devices.texts import decode_device_config, device_tables
 
 DATA = Path(__file__).parents[3] / "data"
 
 
 def test_an_empty_text_has_the_defaults_of_both_sections():
-    found = decode_device_config("")
-    assert found.vgpu.number_resource == "volcano.sh/vgpu-number"
-    assert found.vgpu.percentage_resource == "volcano.sh/vgpu-memory-percentage"
-    assert found.ascend.chips == SHIPPED_CHIPS
+    found = device_tables("")
+    assert found.of(VgpuTable).number_resource == "volcano.sh/vgpu-number"
+    assert found.of(VgpuTable).percentage_resource == "volcano.sh/vgpu-memory-percentage"
+    assert found.of(AscendTable).chips == SHIPPED_CHIPS
 
 
 def test_a_section_without_a_percentage_name_ignores_percentages():
-    found = decode_device_config("nvidia:\n  resourceCountName: a.b/n\n  gpuMemoryFactor: 10\n").vgpu
+    found = device_tables("nvidia:\n  resourceCountName: a.b/n\n  gpuMemoryFactor: 10\n").of(VgpuTable)
     assert (found.number_resource, found.memory_resource) == ("a.b/n", "volcano.sh/vgpu-memory")
     assert (found.percentage_resource, found.memory_factor) == ("", 10)
 
 
 def test_layouts_keep_their_order():
-    found = decode_device_config(
-        "nvidia:\n  knownMigGeometries:\n  - models: [A30, A31]\n    allowedGeometries:\n    - group: g1\n"
-        "      geometries:\n      - {name: 2g, memory: 12, count: 2}\n      - {name: 1g, memory: 6, count: 1}\n"
-    ).vgpu.geometries
+    found = (
+        device_tables(
+            "nvidia:\n  knownMigGeometries:\n  - models: [A30, A31]\n    allowedGeometries:\n    - group: g1\n"
+            "      geometries:\n      - {name: 2g, memory: 12, count: 2}\n      - {name: 1g, memory: 6, count: 1}\n"
+        )
+        .of(VgpuTable)
+        .geometries
+    )
     assert found[0].models == ("A30", "A31")
     assert [(p.name, p.memory_mib, p.count) for p in found[0].groups[0].profiles] == [("2g", 12, 2), ("1g", 6, 1)]
 
@@ -47,7 +53,7 @@ CHIP = (
     ids=["list", "wrapper"],
 )
 def test_both_shapes_of_the_chips_are_read(text, soft):
-    found = decode_device_config(text).ascend
+    found = device_tables(text).of(AscendTable)
     assert found.soft_by_default is soft
     assert found.chips[0].core_resource == "huawei.com/Ascend310P-core"
     assert [t.name for t in found.chips[0].templates] == ["vir01", "vir02"]
@@ -55,7 +61,7 @@ def test_both_shapes_of_the_chips_are_read(text, soft):
 
 def test_a_chip_type_may_name_a_runtime_class():
     for more, found in (("", ""), (", runtimeClassName: ''", ""), (", runtimeClassName: ascend", "ascend")):
-        (chip,) = decode_device_config(f"vnpus:\n- {CHIP[:-1]}{more}}}\n").ascend.chips
+        (chip,) = device_tables(f"vnpus:\n- {CHIP[:-1]}{more}}}\n").of(AscendTable).chips
         assert chip.runtime_class == found
 
 
@@ -82,7 +88,7 @@ def test_keys_that_nobody_reads_are_noted_with_the_one_that_was_probably_meant()
         "nvidia.knownMigGeometries[0].allowedGeometries[0].y: unknown, has no effect",
         "vnpus[0].aiCPUs: unknown, has no effect; did you mean 'aiCPU'?",
     )
-    assert found.vgpu.memory_factor == 1
+    assert [table.memory_factor for _, table in found.found if isinstance(table, VgpuTable)] == [1]
 
 
 def test_what_is_not_used_of_hamis_section_is_not_read():
@@ -91,30 +97,33 @@ def test_what_is_not_used_of_hamis_section_is_not_read():
         "  knownMigGeometries:\n  - models: 3\n    allowedGeometries:\n    - - {name: 1g.6gb}\n"
         "  migProfileAllowlist: [x]\n  deviceSplitCount: many\n"
     )
-    assert (found.product, found.hami.default_cores, found.notes) == (Product.HAMI, 30, ())
+    ((_, table),) = found.found
+    assert isinstance(table, HamiTable)
+    assert (table.default_cores, found.notes) == (30, ())
 
 
 @pytest.mark.parametrize(
-    ("section", "presumed", "product"),
+    ("section", "is_hamis", "table"),
     [
-        ("resourceCountName: volcano.sh/vgpu-number", Product.HAMI, Product.VOLCANO),
-        ("resourceCountName: nvidia.com/gpu", None, Product.HAMI),
-        ("resourceCountName: a.b/gpu", Product.HAMI, Product.HAMI),
-        ("resourceCountName: a.b/gpu", None, Product.VOLCANO),
-        ("resourceCountName: a.b/gpu, memoryFactor: 1", None, Product.HAMI),
-        ("resourceCountName: nvidia.com/gpu, gpuMemoryFactor: 1", None, Product.VOLCANO),
-        ("knownMigGeometries: [{models: [A], allowedGeometries: [[]]}]", None, Product.HAMI),
+        ("resourceCountName: volcano.sh/vgpu-number", True, VgpuTable),
+        ("resourceCountName: nvidia.com/gpu", False, HamiTable),
+        ("resourceCountName: a.b/gpu", True, HamiTable),
+        ("resourceCountName: a.b/gpu", False, VgpuTable),
+        ("resourceCountName: a.b/gpu, memoryFactor: 1", False, HamiTable),
+        ("resourceCountName: nvidia.com/gpu, gpuMemoryFactor: 1", False, VgpuTable),
+        ("knownMigGeometries: [{models: [A], allowedGeometries: [[]]}]", False, HamiTable),
         (
             "resourceMemoryName: nvidia.com/m, knownMigGeometries: [{models: [A], allowedGeometries: [{group: g}]}]",
-            None,
-            Product.VOLCANO,
+            False,
+            VgpuTable,
         ),
-        ("", Product.HAMI, Product.HAMI),
-        ("", None, Product.VOLCANO),
+        ("", True, HamiTable),
+        ("", False, VgpuTable),
     ],
 )
-def test_a_section_is_of_the_product_that_writes_such_ones(section, presumed, product):
-    assert decode_device_config(f"nvidia: {{{section}}}", presumed).product is product
+def test_a_section_is_of_the_product_that_writes_such_ones(section, is_hamis, table):
+    ((_, found),) = decode_device_config(f"nvidia: {{{section}}}", is_hamis=is_hamis).found
+    assert type(found) is table
 
 
 def test_a_whole_config_map_is_told_from_its_text():

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from core.dialects.mindcluster.table import MindClusterTable
+from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules
 from core.errors import ConfigError
 from core.settings import GroupSettings, NodeWeights, Policy, Settings
-from core.tables import ExclusiveRule
 from core.wire.volcano_parts import ACTIONS, PLUGINS
 from tests.support.devices.texts import decode_scheduler_conf
 from tests.support.devices.vendors import PORTS
@@ -79,7 +80,7 @@ def test_where_the_device_configuration_lives_is_read():
 def test_exclusive_rules_are_read():
     found = decode_scheduler_conf(conf({"deviceshare.GPUExclusiveRules": "[{a: x, b: y}, {c: '1'}]"}))
     labels = (frozenset({("a", "x"), ("b", "y")}), frozenset({("c", "1")}))
-    assert found.exclusive_rules == tuple(ExclusiveRule(labels=each) for each in labels)
+    assert found.sections[0] == ExclusiveRules(rules=tuple(ExclusiveRule(labels=each) for each in labels))
 
 
 @pytest.mark.parametrize(
@@ -219,8 +220,9 @@ def test_parameters_of_mindcluster_are_compared_as_text():
     found = decode_scheduler_conf(
         'configurations:\n- name: init-params\n  arguments: {presetVirtualDevice: "true", grace-over-time: "9"}\n'
     )
-    assert found.preset_virtual_device
-    assert found.use_cluster_info_manager
+    (table,) = [one for one in found.sections if isinstance(one, MindClusterTable)]
+    assert table.preset_virtual_device
+    assert table.use_cluster_info_manager
     assert found.notes == ("configuration init-params: grace-over-time: has no effect here",)
 
 
