@@ -10,12 +10,14 @@ from core.card_time import CARD, Part, fitted, shares_of
 from core.model import NodeName
 from core.settings import Policy
 from tests.property.test_mixed_cluster import World
+from tests.support.devices.vendors import PORTS
 
 STEPS = 600
 # The machines' cards, as the cluster was made; where two dialects sell the same, whose count it is.
 CARDS = {
     "t4": {4}, "mps": {2}, "mig": {4}, "a30": {2}, "share": {4}, "number": {4}, "gpus": {8}, "both": {2, 8},
     "hami": {4}, "torn": {2}, "b3": {8}, "mind": {4}, "mixed-1": {4}, "mixed-2": {7},
+    **{port.name: {4} for port in PORTS},
 }  # fmt: skip
 
 
