@@ -190,7 +190,7 @@ def _read(what: str, packed: str, read: Callable[[bytes], _V]) -> tuple[int, lis
     try:
         text = unpacker.decompress(base64.b64decode(packed, validate=True), _TEXT_MAX)
     except (ValueError, zlib.error) as e:
-        raise InvalidRequestError(what, packed, _REMEDY) from e
+        raise InvalidRequestError(what, "a text that cannot be unpacked", _REMEDY) from e
     if not unpacker.eof:
         raise InvalidRequestError(what, "a text that is cut off, or too long", _REMEDY)
     head, *lines = text.removesuffix(b"\n").split(b"\n")
