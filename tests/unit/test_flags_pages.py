@@ -12,7 +12,17 @@ from cli.web import options as web_options
 from controller import __main__ as controller_main
 from controller import config as controller_config
 from controller.reporting.extender import PATH as FILTER
-from controller.reporting.serve import AUDIT, EXPLAIN, HELD, HISTORY, HISTORY_OF_PODS, PACKING, PREVIEW, SHADOW
+from controller.reporting.serve import (
+    AUDIT,
+    EXPLAIN,
+    HELD,
+    HISTORY,
+    HISTORY_OF_PODS,
+    PACKING,
+    PREVIEW,
+    SHADOW,
+    SIMULATE,
+)
 from core.errors import ConfigError
 from tests.support.servers import realapi
 from webhook import options as webhook_options
@@ -126,7 +136,7 @@ def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_pa
 
 
 def test_every_path_of_the_controller_and_every_exit_code_is_told():
-    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, HELD, SHADOW, HISTORY, FILTER}
+    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, HELD, SHADOW, HISTORY, FILTER, SIMULATE}
     paths |= {f"{path}/NAMESPACE/POD" for path in (EXPLAIN, HISTORY_OF_PODS)}
     assert set(re.findall(r"`(?:GET|POST) (/[^`]+)`", CONTROLLER)) == paths
     codes = {controller_main._OK, controller_main._BAD_CONFIGURATION, controller_main._WE_ARE_WRONG}

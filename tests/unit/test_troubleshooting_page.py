@@ -77,7 +77,10 @@ def test_every_reason_why_a_constraint_refuses_a_node_is_told(about, constraints
 
 
 def test_every_event_is_told():
-    events = set(re.findall(r'reason="([A-Z][A-Za-z]+)"', CODE)) - {"Scheduled", "FailedScheduling"}
+    events = set(re.findall(r'(?:reason=|\bannounce(?:_node)?\([^"]+, )"([A-Z][A-Za-z]+)"', CODE)) - {
+        "Scheduled",
+        "FailedScheduling",
+    }
     events -= {"Admitted", "Unschedulable"}  # of PodGroups: what becomes of each, and nothing that went wrong
     events -= {"Preempting", "Preempted"}  # of both sides of a preemption, and nothing that went wrong either
     events |= set(REASONS.values())

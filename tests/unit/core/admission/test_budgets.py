@@ -168,7 +168,12 @@ def test_a_quota_is_read_as_far_as_it_may_be_about_cards():
     used = {"status": {"used": {f"requests.{NUMBER}": "1", "requests.cpu": "1"}}}
     found = decode_quota(json.dumps({"metadata": {"name": "q", "namespace": "team"}, "spec": spec} | used).encode())
     assert found == ResourceQuota(
-        "team", "q", {f"requests.{NUMBER}": 4, f"limits.{MEMORY}": 10_000}, {f"requests.{NUMBER}": 1}, scoped=True
+        "team",
+        "q",
+        {f"requests.{NUMBER}": 4, f"limits.{MEMORY}": 10_000},
+        {f"requests.{NUMBER}": 1},
+        scoped=True,
+        others=(("requests.cpu", "4"), ("count/jobs.batch", "3")),
     )
     with pytest.raises(InvalidRequestError, match=r"spec.hard.requests.volcano.sh/vgpu-number"):
         decode_quota(json.dumps({"spec": {"hard": {f"requests.{NUMBER}": "many"}}}).encode())
