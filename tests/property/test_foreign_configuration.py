@@ -86,8 +86,15 @@ USED = {
     "runtimeClassName": st.sampled_from(["", "nvidia"]),
     "resourcePriorityName": st.just("nvidia.com/priority"),
 }
-OTHERS = st.dictionaries(
-    st.sampled_from(["cambricon", "hygon", "metax", "mthreads", "iluvatar", "iluvatars", "kunlun", "amd", "biren"]), ODD
+# Sections of vendors that are served, with keys that only their plugins read; of others, whatever they hold.
+SERVED = st.dictionaries(
+    st.sampled_from(["cambricon", "hygon", "mthreads", "amd", "biren", "vastai"]),
+    st.none() | st.dictionaries(st.sampled_from(["deviceSplitCount", "another"]), ODD),
+)
+OTHERS = st.builds(
+    lambda served, others: {**served, **others},
+    SERVED,
+    st.dictionaries(st.sampled_from(["metax", "iluvatar", "kunlun", "enflame", "awsneuron", "another"]), ODD),
 )
 NAMES = st.fixed_dictionaries(
     {
