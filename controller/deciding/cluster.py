@@ -140,7 +140,7 @@ class Occupants:
     """Who is on a node.
 
     Attributes:
-        disruption_budgets: None None while they are not known.
+        disruption_budgets: by namespace and name; None while they are not known.
     """
 
     def __init__(self, groups: Groups, clock: Callable[[], float]) -> None:

@@ -114,7 +114,7 @@ class _Kept(NamedTuple):
     candidate: _Candidate | None
 
 
-# What is kept of so many shapes and priorities at most: each may keep a state of 2,000 nodes.
+# What is kept of so many shapes and priorities at most: each may keep a state of every node.
 _KEPT_MAX: Final = 8
 
 
@@ -369,14 +369,22 @@ class _Search:
             return None
         if not self._ledger.constraints.is_current(member.pod, ()):
             return None
-        return self._known.of(shape, self._priority, self._policy, self._crowd.budgets)
+        kept = self._known.of(shape, self._priority, self._policy, self._crowd.budgets)
+        for name in kept.keys() - self._ledger.states.keys():
+            del kept[name]
+        return kept
 
     def _kept_or_new(self, kept: dict[NodeName, _Kept], member: Member, name: NodeName) -> _Candidate | None:
         """The same as `_candidate`, which is asked only if the node or its pods have changed."""
+        # A member that was placed before may ask that this one is not near it.
+        if not self._ledger.constraints.is_current(member.pod, ()):
+            return self._candidate(member, name)
         state = self._ledger.states[name]
         occupants = [self._crowd.occupants.get(uid) for uid in self._ledger.holders(name)]
         before = kept.get(name)
-        if before is not None and before.state is state and before.occupants == occupants:
+        is_same = before is not None and before.state is state and before.occupants == occupants
+        # Groups may have become gangs, and budgets cover pods by labels, which change.
+        if before is not None and is_same and self._is_alone(name, occupants, before.candidate):
             return before.candidate
         found = self._candidate(member, name)
         if self._is_alone(name, occupants, found):

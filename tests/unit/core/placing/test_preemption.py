@@ -9,11 +9,12 @@ from core.placing.decide import shape_of
 from core.placing.domains import LabelTiers, Near
 from core.placing.gang import Inner, Member, Unit
 from core.placing.minimums import Minimum
-from core.placing.preemption import Crowd, Occupant, victims_for
+from core.placing.preemption import Crowd, Known, Occupant, victims_for
 from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.settings import Settings
 from core.tables import Tables
+from core.wire.disruptions import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy
 from tests.support.worlds.world import node, pod
@@ -34,12 +35,12 @@ def ledger_of(*pods, nodes=("n1",)):
     return ledger
 
 
-def search(ledger, unit, occupants, *, blocks=None, **how):
+def search(ledger, unit, occupants, *, blocks=None, budgets=(), **how):
     found = victims_for(
         ledger,
         node_policy(ledger.settings),
         unit,
-        Crowd({PodUid(f"uid-{name}"): one for name, one in occupants.items()}, blocks or {}),
+        Crowd({PodUid(f"uid-{name}"): one for name, one in occupants.items()}, blocks or {}, budgets),
         priority=min((one.pod.priority for one in unit.members), default=0),
         **how,
     )
@@ -183,3 +184,55 @@ def test_what_was_not_released_in_a_trial_is_not_restored():
         with pytest.raises(InvariantError):
             ledger.restore(uid)
     assert ledger.node_of(uid) == "n1"
+
+
+def one_on_each(nodes):
+    ledger = ledger_of(*(cpu_pod(f"on-{name}", node_name=name) for name in nodes), nodes=nodes)
+    return ledger, {f"on-{name}": Occupant(priority=at) for at, name in enumerate(nodes)}
+
+
+def test_a_former_search_does_not_count_once_a_group_has_become_a_gang():
+    ledger, there = one_on_each(("n1", "n2"))
+    there["on-n1"] = there["on-n1"]._replace(block="g")
+    there["other"] = Occupant(priority=10, block="g")
+    ledger.count(cpu_pod("other", limits={"cpu": "0"}, node_name="n2"))
+    unit, known = alone(ledger, cpu_pod("high", priority=10)), Known()
+    assert names(search(ledger, unit, there, known=known)[0]) == ["on-n1"]
+    blocks = {"g": (PodUid("uid-on-n1"), PodUid("uid-other"))}
+    assert names(search(ledger, unit, there, blocks=blocks, known=known)[0]) == ["on-n2"]
+
+
+def test_a_former_search_does_not_count_once_a_budget_covers_a_pod_by_its_new_labels():
+    ledger, there = one_on_each(("n1", "n2"))
+    budgets = (DisruptionBudget("default", "b", (Requirement(key="app", operator="In", values=("db",)),), 0),)
+    unit, known = alone(ledger, cpu_pod("high", priority=10)), Known()
+    assert names(search(ledger, unit, there, budgets=budgets, known=known)[0]) == ["on-n1"]
+    ledger.count(cpu_pod("on-n1", node_name="n1", labels={"app": "db"}))
+    assert names(search(ledger, unit, there, budgets=budgets, known=known)[0]) == ["on-n2"]
+
+
+def test_a_search_for_a_gang_whose_members_keep_off_each_other_counts_for_no_later_one():
+    ledger = ledger_of(*(cpu_pod(f"on-{at}", node_name=f"n{at}") for at in (1, 2)), nodes=("n0", "n1", "n2"))
+    for name in ("n0", "n1", "n2"):
+        ledger.set_node(node(name, labels={"zone": "a" if name == "n0" else "b"}))
+    there = {"on-1": Occupant(priority=0), "on-2": Occupant(priority=5)}
+    term = PeerTerm(topology_key="zone", selector=(Requirement(key="app", operator="In", values=("web",)),))
+    web = [cpu_pod(f"web-{at}", priority=10, labels={"app": "web"}) for at in (0, 1)]
+    guard = cpu_pod("guard", priority=10, limits={"cpu": "1"}, peers=PeerTerms(anti_affinity=(term,)))
+    shapes = [shape_of(one, ledger) for one in (web[0], guard, web[1])]
+    members = tuple(Member(pod=one, shape=shape) for one, shape in zip((web[0], guard, web[1]), shapes, strict=True))
+    known = Known()
+    search(ledger, Unit(members=members, minimum=Minimum(members=3)), there, known=known)
+    ledger.count(cpu_pod("on-0", node_name="n0"))
+    there["on-1"] = there["on-1"]._replace(stays=True)
+    assert names(search(ledger, Unit(members=members[2:]), there, known=known)[0]) == ["on-2"]
+
+
+def test_of_nodes_that_are_gone_nothing_is_kept():
+    ledger, there = one_on_each(("n1", "n2"))
+    unit, known = alone(ledger, cpu_pod("high", priority=10)), Known()
+    search(ledger, unit, there, known=known)
+    ledger.remove_node(NodeName("n2"))
+    search(ledger, unit, there, known=known)
+    (kept,) = known._found.values()
+    assert list(kept) == ["n1"]
