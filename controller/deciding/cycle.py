@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from controller.deciding.cluster import ClusterState
 from controller.deciding.gang import Gang
-from controller.deciding.lifecycle import Capped, Entry, Stage, shapes_of
+from controller.deciding.lifecycle import Ask, Capped, Entry, Stage, shapes_of
 from controller.deciding.pending import Pending
 from controller.deciding.permit import PluginGate
 from controller.deciding.prebind import PreBind
@@ -114,7 +114,7 @@ class Asking:
         if not self._cluster.queue.refuses(asks):
             self._cluster.requeue.forget(asks)
             self._cluster.gangs.forget(asks)
-        elif self._cluster.gangs.may_fit(
+        elif self._asks_otherwise(asks) or self._cluster.gangs.may_fit(
             asks, _less(self._cluster.requeue.opened_for(asks), self._reservations.to_first(asks))
         ):
             self._cluster.queue.wake(asks)
@@ -132,7 +132,9 @@ class Asking:
             return
         barred = self._reservations.to_first(shape)
         opened = _less(self._cluster.requeue.opened_for(shape), barred)
-        if opened is None:
+        if self._asks_otherwise(shape):
+            fits = True
+        elif opened is None:
             fits = self._cluster.search.best(shape, barred) is not None
         else:
             fits = any(self._cluster.search.takes(shape, name) for name in opened)
@@ -140,6 +142,16 @@ class Asking:
             self._cluster.queue.wake(shape)
         else:
             self._cluster.requeue.still_refused(shape)
+
+    def _asks_otherwise(self, ask: Ask) -> bool:
+        """Whether other pods have changed what the first of those refused for *ask* asks: it is woken and read anew."""
+        # Who minded no others then can only mind some now.
+        if not any(shape.asked.pods for shape in shapes_of(ask)):
+            return False
+        first = self._cluster.queue.first_refused(ask)
+        if first is None or first.shape is None:
+            return False
+        return not self._cluster.ledger.constraints.is_current(first.pod, first.shape.asked.pods)
 
 
 def _less(opened: Set[NodeName] | None, barred: frozenset[NodeName]) -> Set[NodeName] | None:

@@ -221,3 +221,15 @@ def test_what_was_nominated_counts_once_when_it_is_bound_and_not_at_all_when_it_
     world.gone("theirs")
     world.adds(pod("next", limits={"cpu": "6"}))
     assert "next" in world.placed()
+
+
+def test_who_was_kept_off_is_tried_again_once_its_namespace_is_another_by_its_labels():
+    world = World(*nodes("a1"))
+    of_team = (Requirement(key="team", operator="In", values=("x",)),)
+    world.scheduler.namespaces_replaced([Namespace("default", {"team": "x"})])
+    world.adds(there("guard", "a1", {}, peers=apart("web", ZONE, namespace_selector=of_team)))
+    world.adds(pod("q", labels={"app": "web"}))
+    assert world.binds() == []
+    world.scheduler.namespace_changed(Namespace("default", {"team": "y"}))
+    world.passes(1.0)
+    assert [bind.pod.name for bind in world.binds()] == ["q"]

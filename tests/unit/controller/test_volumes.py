@@ -180,6 +180,23 @@ def test_a_node_attaches_no_more_volumes_than_its_driver_says_each_counted_once(
     assert "s" in world.placed()
 
 
+def test_a_pod_is_let_in_by_another_that_has_its_volume_attached_there():
+    names = ("v1", "v2")
+    world = world_of(
+        "a1",
+        volumes=[volume(name, driver=DRIVER) for name in names],
+        claims=[claim(f"c-{name}", name) for name in names],
+        nodes=[limit("a1", 1)],
+    )
+    world.adds(mounting("r", "c-v2", scheduler_name="other", node_name="a1", limits={}))
+    world.adds(mounting("p", "c-v1"))
+    assert "p" not in world.placed()
+    world.adds(mounting("q", "c-v1", scheduler_name="other", node_name="a1", limits={}))
+    world.gone("r")
+    world.passes(0.1)
+    assert "p" in world.placed()
+
+
 def test_a_limit_that_rises_lets_a_pod_in():
     world = world_of("a1", volumes=[volume("v", driver=DRIVER)], claims=[claim("data", "v")], nodes=[limit("a1", 0)])
     world.adds(mounting("p", "data"))
