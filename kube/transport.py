@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Final, TypeVar
 
 import aiohttp
@@ -51,25 +50,26 @@ class _CountedRequest(aiohttp.ClientRequest):
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         """Send over *conn*."""
-        _exchange.get().begin_sending()
+        exchange = _exchange.get()
+        _bound_delivery(conn.transport, exchange.purpose)
+        exchange.begin_sending()
         return await super().send(conn)
 
 
-def _socket_for(purpose: Purpose, address: aiohttp.AddrInfoType) -> socket.socket:
-    """Create a socket on which the kernel gives up on data that the peer does not acknowledge.
+def _bound_delivery(transport: asyncio.Transport | None, purpose: Purpose) -> None:
+    """Let the kernel give up on data that the peer does not acknowledge, even after this process has given up.
 
-    It does so even after this process has given up.
+    Not before the connection is there: the limit would also apply to connecting, which may take longer.
     """
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    with contextlib.suppress(OSError):  # not TCP
-        if _USER_TIMEOUT is not None:
-            made.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, _DELIVERY_MS[purpose])
-            if purpose is Purpose.WATCHES:
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
-    return made
+    found = transport.get_extra_info("socket") if transport is not None else None
+    if found is None or _USER_TIMEOUT is None:
+        return
+    with contextlib.suppress(OSError):  # closed in the meantime, or not TCP
+        found.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, _DELIVERY_MS[purpose])
+        if purpose is Purpose.WATCHES:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
 
 
 class Transport:
@@ -285,9 +285,7 @@ class Transport:
 
     def _open_session(self, purpose: Purpose) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=_CONNECTIONS[purpose], keepalive_timeout=30.0, socket_factory=partial(_socket_for, purpose)
-            ),
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS[purpose], keepalive_timeout=30.0),
             # Every limit is set here with `asyncio.timeout`; aiohttp's limits would hide what was sent and what was
             # not.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),

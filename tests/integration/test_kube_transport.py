@@ -125,6 +125,19 @@ async def test_the_kernel_delivers_what_was_sent_soon_or_never(transport, purpos
     assert seen == [limit_ms]
 
 
+async def test_a_connection_may_take_longer_than_delivery(transport, monkeypatch):
+    seen, loop = [], asyncio.get_running_loop()
+    connect = loop.sock_connect
+
+    async def noted(found, address):
+        seen.append(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+        await connect(found, address)
+
+    monkeypatch.setattr(loop, "sock_connect", noted)
+    await transport.request("GET", POD)
+    assert seen == [0]
+
+
 # -- what became of a write -------------------------------------------------------------------------------------
 
 
