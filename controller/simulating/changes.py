@@ -150,7 +150,7 @@ class _Maker:
             self._add_workload(where, kind, manifest)
         elif kind in self._kinds:
             value = {**manifest.value, "metadata": {"namespace": self._change.namespace, "uid": _UID, **metadata}}
-            self._kinds[kind](json.dumps(value, default=str).encode())
+            self._kinds[kind](_json(where, value))
         elif kind == _POD or kind in KINDS:
             raise UnusableChangeError(
                 f"{where}: write spec, with the containers of the pods; found none in this {name}"
@@ -251,8 +251,9 @@ class _Maker:
         return made
 
     def _asks_cards(self, container: Mapping[str, Any]) -> bool:
-        limits = (container.get("resources") or {}).get("limits") or {}
-        return not self._book.resources.isdisjoint(limits)
+        resources = container.get("resources")
+        limits = resources.get("limits") if isinstance(resources, dict) else None
+        return isinstance(limits, dict) and not self._book.resources.isdisjoint(limits)
 
     # ------------------------------------------------------------------ nodes
 
@@ -345,6 +346,13 @@ def _copied(node: Node, name: NodeName) -> Node:
     )
 
 
+def _json(where: str, value: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(value, default=str).encode()
+    except TypeError as e:
+        raise UnusableChangeError(f"{where}: found a key that is not text; quote it") from e
+
+
 def _containers(value: Any) -> Iterator[dict[str, Any]]:
     """Yield the containers at any depth of *value*."""
     if isinstance(value, dict):
@@ -359,9 +367,12 @@ def _containers(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _set_requests(container: dict[str, Any], requests: Sequence[tuple[str, str]]) -> None:
-    resources = container.setdefault("resources", {})
+    resources = container["resources"]
     for part in ("limits", "requests"):
-        amounts = dict(resources.get(part) or {})
+        found = resources.get(part) or {}
+        if not isinstance(found, dict):
+            continue  # admission says what belongs there
+        amounts = dict(found)
         for key, amount in requests:
             amounts.pop(key, None)
             if amount and part == "limits":

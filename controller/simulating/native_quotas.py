@@ -24,11 +24,7 @@ class NativeQuotas:
     """
 
     def __init__(self, quotas: Iterable[ResourceQuota], pods: Iterable[Pod]) -> None:
-        """Begin with the *pods* of the namespace.
-
-        Raises:
-            InvalidRequestError: a limit is unreadable.
-        """
+        """Begin with the *pods* of the namespace."""
         self.notes: Final[list[str]] = []
         self._limits: Final[list[tuple[str, str, str, int]]] = []
         self._used: Final[Counter[str]] = Counter()
@@ -39,16 +35,20 @@ class NativeQuotas:
 
     def _read(self, quota: ResourceQuota) -> None:
         written = dict(quota.others)
-        unjudged = [*written, *quota.hard] if quota.scoped else [key for key in written if key.startswith(_LIMITS)]
+        native = {key: _amount(key, one) for key, one in written.items() if _resource(key)}
+        unjudged = [key for key in written if key.startswith(_LIMITS) or native.get(key, 0) is None]
+        if quota.scoped:
+            unjudged = [*written, *quota.hard]
         if unjudged:
             what = f"ResourceQuota {quota.namespace}/{quota.name} limits {', '.join(sorted(unjudged))}"
             self.notes.append(f"{what}, which is not simulated; the API server may refuse pods because of it")
         if quota.scoped:
             return
-        native = quantities({key: one for key, one in written.items() if _resource(key)}, "spec.hard")
         # No API server counts other keys of extended resources.
         extended = {key: most for key, most in quota.hard.items() if key.startswith(_REQUESTS)}
-        self._limits.extend((quota.name, key, _resource(key), most) for key, most in {**native, **extended}.items())
+        self._limits.extend(
+            (quota.name, key, _resource(key), most) for key, most in {**native, **extended}.items() if most is not None
+        )
 
     def refusal(self, pod: Pod) -> str:
         """Count new *pod*, and return "", or return why the API server refuses it."""
@@ -67,6 +67,14 @@ def _amounts(pod: Pod) -> Mapping[str, int]:
         return dict(nodefit.amounts_of(pod))
     except InvalidRequestError:
         return {names.PODS: 1}
+
+
+def _amount(key: str, written: str) -> int | None:
+    """Return the limit that is *written*; None if it is unreadable, as one beyond all figures is."""
+    try:
+        return quantities({key: written}, "spec.hard")[key]
+    except InvalidRequestError:
+        return None
 
 
 def _resource(key: str) -> str:

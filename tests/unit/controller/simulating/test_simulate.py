@@ -215,6 +215,28 @@ async def test_limits_that_are_not_judged_are_noted(spec, keys):
     assert note.startswith(f"ResourceQuota team/compute limits {keys}, which is not simulated")
 
 
+@pytest.mark.parametrize("amount", ["9223372036854775807", "plenty"])
+async def test_a_limit_that_cannot_be_counted_is_a_note(amount):
+    quota = QUOTA.replace("{HARD}", f"{{cpu: {amount}, pods: 2}}")
+    found = await told(cluster(node("n1", cards=4)), manifests=f"{JOB}---{quota}")
+    assert [one.outcome for one in found.pods] == ["placed", "placed", "waits"]
+    assert found.notes[0].startswith("ResourceQuota team/compute limits cpu, which is not simulated")
+
+
+@pytest.mark.parametrize("resources", ["abc", "[1]", "{limits: [[1]]}", "{limits: {REQUEST: 1}, requests: abc}"])
+async def test_a_request_of_a_manifest_with_unreadable_resources_is_one_line(resources):
+    text = POD.partition("resources: ")[0] + f"resources: {resources}\n".replace("REQUEST", NUMBER)
+    with pytest.raises(UnusableChangeError, match=r"containers\[0\]\.resources") as e:
+        await told(cluster(node("n1")), manifests=text, requests=((NUMBER, "2"),))
+    assert "\n" not in str(e.value)
+
+
+async def test_a_key_that_json_does_not_have_is_one_line():
+    text = "apiVersion: v1\nkind: Node\nmetadata: {name: n2, labels: {2026-01-01: new}}\n"
+    with pytest.raises(UnusableChangeError, match="-f:1: found a key that is not text; quote it"):
+        await told(cluster(node("n1")), manifests=text)
+
+
 async def test_another_policy_decides_where_new_pods_go():
     nodes = node("n1"), node("n2")
     for policy, where in (("binpack", "n1"), ("spread", "n2")):
