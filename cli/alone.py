@@ -26,8 +26,13 @@ class NotAloneError(Exception):
 
 
 @asynccontextmanager
-async def alone(transport: Reads, say: Callable[[str], None], timing: Timing = TIMING) -> AsyncIterator[None]:
+async def alone(
+    transport: Reads, say: Callable[[str], None], timing: Timing = TIMING
+) -> AsyncIterator[Callable[[], bool]]:
     """Hold the Lease until the end of the block, which is cancelled if it is lost.
+
+    The block gets a function that returns whether no other process can hold it now: after the machine has slept, or a
+    long search, the block may run before the loss is noticed.
 
     Args:
         transport: connection to the API server.
@@ -52,7 +57,7 @@ async def alone(transport: Reads, say: Callable[[str], None], timing: Timing = T
 
     keeping = asyncio.create_task(keep(), name="keep the Lease")
     try:
-        yield
+        yield lambda: lease.left_s() > 0.0
     except asyncio.CancelledError:
         if body is None or not lost:
             raise

@@ -172,7 +172,8 @@ async def carry_out(
         await _carry_out(one, plan, options, say, ask)
     else:
         try:
-            async with alone(transport, say, timing):
+            async with alone(transport, say, timing) as is_alone:
+                one.is_alone = is_alone
                 await _carry_out(one, plan, options, say, ask)
         except NotAloneError as e:
             raise StoppedError(str(e)) from e
@@ -234,11 +235,14 @@ async def _carry_out(
 
 
 class _Applying:
+    """Carries out a plan. is_alone: returns whether nobody else can apply one now."""
+
     def __init__(
         self, transport: Reads, plan: Plan, options: Options, say: Callable[[str], None], poll_s: float
     ) -> None:
         self._transport: Final = transport
         self._calls: Final = Calls(transport)
+        self.is_alone: Callable[[], bool] = lambda: True
         self._plan: Final = plan
         self._timeout_s: Final = options.timeout_s
         self._say: Final = say
@@ -459,6 +463,9 @@ class _Applying:
             if not state.unit.members or not state.left or state.room is not None:
                 return state.room or ()
             self._check_closed(state)
+            if not self.is_alone():
+                await asyncio.sleep(self._poll_s)  # until the loss is noticed, which ends this
+                continue
             move = state.left[0]
             namespace = move.pod.partition("/")[0]
             before = {pod.uid for pod in state.found.holdings.pods if _is_of(pod, namespace, move.owner)}

@@ -20,6 +20,7 @@ from cli.options import Apply, Asked, Plan
 from cli.plan import NothingToPlanError, fetch_plan
 from core.moving.who import MOVING
 from core.port.cards import CardWish
+from core.view.plan import still_helps
 from kube.errors import ApiError, from_answer
 from kube.exchange import Response
 from kube.lease import Timing
@@ -270,6 +271,25 @@ async def test_who_loses_the_lease_evicts_nobody():
         await carry_out(api, plan, replace(OPTIONS, yes=False), say=print, ask=robbed, poll_s=0.0, timing=TIMING)
     assert api.calls == []
     assert api.objects[LEASE]["spec"]["holderIdentity"] == "other"
+
+
+async def test_who_loses_the_lease_in_a_long_search_evicts_nobody(monkeypatch):
+    api = Api()
+    plan = await planned(api)
+
+    def slow(*args):
+        if api.closed:
+            taken = {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": "x", "acquireTime": "x"}
+            api.objects[LEASE] = {"metadata": {"resourceVersion": "9"}, "spec": taken}
+            until_s = time.monotonic() + TIMING.duration_s
+            while time.monotonic() < until_s:
+                pass
+        return still_helps(*args)
+
+    monkeypatch.setattr("cli.apply.still_helps", slow)
+    with pytest.raises(StoppedError, match="another kubectl cards apply may run"):
+        await carry_out(api, plan, OPTIONS, say=print, ask=None, poll_s=0.0, timing=TIMING)
+    assert api.evicted == []
 
 
 async def test_who_may_not_read_the_lease_is_told_at_once():
