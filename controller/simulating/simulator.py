@@ -47,6 +47,8 @@ _STATUSES: Final[Mapping[int, int]] = {
     Status.NO_MEMORY: 503,
     Status.TOO_LONG: 503,
 }
+# What Python says if there is too little memory even to handle that.
+_NO_MEMORY: Final = (b"MemoryError", b"can't start new thread")
 
 
 class Simulator:
@@ -159,7 +161,7 @@ def _child(command: Sequence[str]) -> "subprocess.Popen[bytes]":
 def _reply(code: int, told: bytes, problem: bytes) -> Reply:
     if code == Status.OK:
         return Reply(told + b"\n")
-    if code == Status.NO_MEMORY:
+    if code == Status.NO_MEMORY or (code not in _STATUSES and any(one in problem for one in _NO_MEMORY)):
         return _told(503, f"{_INSTEAD}, or raise the controller's memory limit: a simulation here needs more memory")
     if code in _STATUSES:
         return _told(_STATUSES[code], told.decode("utf-8", "replace"))

@@ -63,6 +63,13 @@ def test_a_change_travels_as_json():
         decode_change(b'{"drains": []}')
 
 
+@pytest.mark.parametrize("said", ["MemoryError", "RuntimeError: can't start new thread"])
+async def test_a_child_without_memory_to_say_so_needs_more(said):
+    reply = await simulator(*script(f'cat > /dev/null; echo "{said}" >&2; exit 1')).answer(call())
+    assert reply.status == 503
+    assert "raise the controller's memory limit" in told(reply)["text"]
+
+
 @pytest.mark.parametrize(
     ("status", "code", "text"),
     [
