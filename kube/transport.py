@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Final, TypeVar
+from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
@@ -45,13 +46,19 @@ _CONNECTIONS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 72, Purpose.WATCHES
 _exchange: Final[ContextVar[Exchange]] = ContextVar("exchange")
 
 
+# The connections on which delivery is bounded; to set the limit for each call would cost 25 us.
+_bounded: Final[WeakSet[asyncio.BaseProtocol]] = WeakSet()
+
+
 class _CountedRequest(aiohttp.ClientRequest):
     """Notifies its exchange right before the first byte; a request that is not counted was certainly not sent."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         """Send over *conn*."""
         exchange = _exchange.get()
-        _bound_delivery(conn.transport, exchange.purpose)
+        if conn.protocol is not None and conn.protocol not in _bounded:
+            _bounded.add(conn.protocol)
+            _bound_delivery(conn.transport, exchange.purpose)
         exchange.begin_sending()
         return await super().send(conn)
 

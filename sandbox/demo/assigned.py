@@ -76,7 +76,6 @@ def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
     env = {key: value for given in envs for key, value in given.items()}
     annotations = vgpu_protocol.annotations_of(pod)
     if shares := hami_shares(annotations):
-        # Every container sees only its own.
         cards = sorted(card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
         given_ids = hami_instances.visible_ids(annotations) or [one.id for one in shares]
         return _compared({_GPUS_SEEN: ",".join(cards)}, _GPUS_SEEN, ",".join(sorted(given_ids)))
@@ -88,6 +87,10 @@ def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
     if chips:
         # The ids of played chips end with the number by which containers see them.
         return _compared(env, _NPUS_SEEN, ",".join(device.id.rpartition("-")[2] for _, device in chips))
+    if _VGPU in annotations:
+        # Every container sees only its own; a card that two of them share is promised once.
+        cards = (card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
+        env[_GPUS_SEEN] = ",".join(dict.fromkeys(cards))
     promised = ",".join(visible_ids(cards_of(annotations)))
     whole = _whole_gpus(pod)
     if not whole or promised:

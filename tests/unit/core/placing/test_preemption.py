@@ -219,8 +219,7 @@ def test_a_search_for_a_gang_whose_members_keep_off_each_other_counts_for_no_lat
     term = PeerTerm(topology_key="zone", selector=(Requirement(key="app", operator="In", values=("web",)),))
     web = [cpu_pod(f"web-{at}", priority=10, labels={"app": "web"}) for at in (0, 1)]
     guard = cpu_pod("guard", priority=10, limits={"cpu": "1"}, peers=PeerTerms(anti_affinity=(term,)))
-    shapes = [shape_of(one, ledger) for one in (web[0], guard, web[1])]
-    members = tuple(Member(pod=one, shape=shape) for one, shape in zip((web[0], guard, web[1]), shapes, strict=True))
+    members = tuple(member for one in (web[0], guard, web[1]) for member in alone(ledger, one).members)
     known = Known()
     search(ledger, Unit(members=members, minimum=Minimum(members=3)), there, known=known)
     ledger.count(cpu_pod("on-0", node_name="n0"))

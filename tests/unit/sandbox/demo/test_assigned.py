@@ -68,3 +68,9 @@ def test_containers_with_shares_see_each_its_own():
     first, second = ({"NVIDIA_VISIBLE_DEVICES": f"GPU-{at}"} for at in range(2))
     assert unseen(made, [first, second]) == ""
     assert "promised were 'GPU-0,GPU-1'" in unseen(made, [second])
+
+
+def test_containers_of_one_pod_may_have_different_cards():
+    made = pod({"volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,70,5:;GPU-0,NVIDIA,80,10:;"})
+    assert unseen(made, [{"NVIDIA_VISIBLE_DEVICES": "GPU-1"}, {"NVIDIA_VISIBLE_DEVICES": "GPU-0"}]) == ""
+    assert "promised were" in unseen(made, [{"NVIDIA_VISIBLE_DEVICES": "GPU-1"}, {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}])
