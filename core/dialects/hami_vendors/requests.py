@@ -5,16 +5,16 @@ Source: protocol reference, hami-vendors 2.2, 2.3 and 3, with VN-8 done as it sa
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from core.dialects.hami_vendors.vendor import Vendor
-from core.errors import quoted
+from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.sharing.request import Ask, Place, Request, places_of, selection_of, uncounted_shares
 from core.sharing.resources import Resources
 from core.sharing.wishes import order_of
-from core.units import MAX_INT32, parse_memory
+from core.units import MAX_INT32, parse_count, parse_memory
 
 
 def request(vendor: Vendor, named: Resources, pod: AnyPod) -> Request | tuple[Violation, ...] | None:
@@ -76,12 +76,11 @@ class _Asking(NamedTuple):
         return f'{self.role} "{self.container.name}": limit {resource}'
 
     def figure(self, resource: str) -> int:
-        """Return its amount of *resource*, 0 if it is absent or no number."""
-        text = self.container.amount(resource) or ""
-        return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else 0
-
-
-_DIGITS_MAX: Final = 10
+        """Return its amount of *resource*, 0 if it is absent or no whole number; API servers write 4000 as 4k."""
+        try:
+            return parse_count(self.container.amount(resource) or "", "")
+        except InvalidRequestError:
+            return 0
 
 
 def _unservable(vendor: Vendor, named: Resources, pod: AnyPod) -> Iterator[Violation]:

@@ -57,6 +57,9 @@ AMD = {"amd.com/gpu": 1, "amd.com/gpumem": 4096, "amd.com/gpucores": 33}
     ("name", "asking", "code"),
     [
         pytest.param("hygon", pod({**HYGON, "hygon.com/dcunum": 2}), "CS207", id="shares of several cards"),
+        pytest.param(
+            "hygon", pod({"hygon.com/dcunum": 2, "hygon.com/dcumem": "4k"}), "CS207", id="4000 MiB of several cards"
+        ),
         pytest.param("hygon", pod({**HYGON, "hygon.com/dcucores": 101}), "CS103", id="more than all cores"),
         pytest.param("hygon", pod({"hygon.com/dcumem": 4096}), "CS203", id="memory of no card"),
         pytest.param("hygon", pod({**HYGON, "hygon.com/dcumem": "8Gi"}), "CS101", id="memory with a suffix"),
@@ -75,6 +78,11 @@ def test_what_a_plugin_would_not_do_as_asked_is_refused(name, asking, code):
     assert isinstance(found, tuple)
     assert isinstance(found[0], Violation)
     assert {one.code for one in found} == {code}
+
+
+def test_a_figure_that_the_api_server_writes_with_a_suffix_is_a_figure():
+    found = port_of("cambricon").request(pod({**MLU, "cambricon.com/mlu.smlu.vmemory": "1k"}), TABLES)
+    assert [one.memory for one in found.asks] == [256_000]
 
 
 @pytest.mark.parametrize("name", ["mthreads", "iluvatar_bi_v150"])
