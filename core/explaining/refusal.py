@@ -314,7 +314,7 @@ def _accounts(ledger: Ledger, shape: Shape, facts: NodeFacts, used: Mapping[str,
     named = ledger.catalog.names(shape.dialect, ledger.tables) if shape.dialect is not None else Names()
     memories = set(named.memories.values())
     for name in ledger.resources_of(shape.dialect) & ledger.uncounted:
-        if name not in facts.allocatable:
+        if name not in facts.allocatable or name in named.memories:
             continue
         figure = Reason.MEMORY if name in memories else Reason.CORES
         found[figure] = facts.allocatable[name] - used.get(name, 0)

@@ -75,11 +75,11 @@ class HamiVendor(SharedCards):
         return self._section(tables) is not None
 
     def names(self, tables: Tables) -> Names:
-        """See `Reads`; kubelet counts memory and cores of some vendors."""
+        """See `Reads`; kubelet counts memory and cores of some vendors, and then no cards."""
         found = super().names(tables)
         return replace(
             found,
-            uncounted=frozenset() if self.vendor.counts_parts else found.uncounted,
+            uncounted=frozenset(found.memories) if self.vendor.counts_parts else found.uncounted,
             assignment_keys=self._keys,
             preferences=self._preferences if self.is_installed(tables) else frozenset(),
         )

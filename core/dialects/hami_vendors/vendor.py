@@ -72,8 +72,8 @@ class Vendor:
         cards together. steps: the amounts of memory that a container may ask for, in units, () for any. counts: the
         numbers of cards that it may ask for, () for any. companions: it must name memory and cores. several_are_whole:
         it gets several cards only whole. one_container: only one container of a pod may have cards, and no init
-        container. counts_parts: kubelet counts memory and cores too. fill: completes a container as HAMi's webhook
-        does. select: lists of ids of cards; types: of their types.
+        container. counts_parts: kubelet counts memory and cores, not cards. fill: completes a container as HAMi's
+        webhook does. select: lists of ids of cards; types: of their types.
     Where cards come from:
         source. group: the group of a card. whole: a container gets whole shares of cards, and for each of them these
         figures of memory and cores are written; None: it gets memory and cores. core_unit: what a card has of cores, ""

@@ -46,8 +46,8 @@ def node_of(vendor: Vendor, cards: list[dict[str, Any]], name: str = "node-a") -
         notes = {source.key: register_of(vendor, cards)}
     elif source.has_cores:
         units = cards[0]["devmem"] // vendor.mib_per_unit
-        have |= {vendor.cores: str(len(cards) * source.cores), vendor.memory: str(len(cards) * units)}
-        have[vendor.count] = str(len(cards) * source.slots)
+        # No kubelet has their count.
+        have = {vendor.cores: str(len(cards) * source.cores), vendor.memory: str(len(cards) * units)}
     else:
         have[vendor.count] = str(len(cards))
     return Node(name=NodeName(name), annotations=notes, allocatable=have, capacity=have)

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from core import hami_lock
+from core.catalog import standard_catalog
 from core.dialects.hami_vendors.table import VendorNames
 from core.model import Container, NodeName, Phase, Pod, PodUid
+from core.nodefit import amounts_of, parted
 from core.port.cards import Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Violation
@@ -122,6 +124,15 @@ def test_a_card_of_another_type_and_one_that_cannot_be_written_are_closed_alone(
     found = port.offer(node_of(port.vendor, cards), TABLES)
     assert [one.fixed.fault for one in found.cards] == [Reason.UNUSABLE, Reason.UNUSABLE, None]
     assert len(found.complaints) == 2
+
+
+@pytest.mark.parametrize(("name", "limits"), [("cambricon", MLU), ("mthreads", THREADS)])
+def test_a_node_needs_no_allocatable_cards_where_kubelet_counts_only_their_parts(name, limits):
+    vendor = port_of(name).vendor
+    required, counted = parted(amounts_of(pod(limits)), standard_catalog().uncounted(TABLES))
+    assert dict(required) == {"pods": 1, vendor.memory: limits[vendor.memory], vendor.cores: limits[vendor.cores]}
+    assert counted == ((vendor.count, 1),)
+    assert vendor.count not in node_of(vendor, [card(vendor, 0)]).allocatable
 
 
 def test_other_names_of_resources_are_read():
