@@ -20,7 +20,7 @@ from core.sharing.resources import Resources
 from core.units import is_text, parse_amount
 from core.wire.hami_register import Record, decode_register, is_json
 
-# What separates entries and fields of an assignment; no card can be named with these.
+# What separates entries and fields of an assignment; nothing in it can have these in its name.
 _SYNTAX: Final = frozenset(",:;[")
 
 
@@ -135,6 +135,8 @@ def _fault(vendor: Vendor, record: Record, memory: int, cores: int, *, repeated:
         return Reason.UNUSABLE, "the register names it twice" if record.uuid else "it has no uuid"
     if not _SYNTAX.isdisjoint(record.uuid) or not is_text(record.uuid):
         return Reason.UNUSABLE, f"its id {quoted(record.uuid)} cannot be written into an assignment"
+    if vendor.writes_type and not _SYNTAX.isdisjoint(record.type):
+        return Reason.UNUSABLE, f"its type {quoted(record.type)} cannot be written into an assignment"
     source = vendor.source
     if isinstance(source, Register) and not source.any_type and vendor.word.upper() not in record.type.upper():
         return Reason.UNUSABLE, f"its type {quoted(record.type)} does not contain {vendor.word}"

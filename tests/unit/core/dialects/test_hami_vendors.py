@@ -126,6 +126,14 @@ def test_a_card_of_another_type_and_one_that_cannot_be_written_are_closed_alone(
     assert len(found.complaints) == 2
 
 
+@pytest.mark.parametrize("kind", ["AMD Instinct, new", "AMD A,9,9:AMD-1", "AMD;"])
+def test_a_card_of_amd_whose_type_would_break_the_assignment_is_closed(kind):
+    port = port_of("amd")
+    found = port.offer(node_of(port.vendor, [card(port.vendor, 0, type=kind), card(port.vendor, 1)]), TABLES)
+    assert [one.fixed.fault for one in found.cards] == [Reason.UNUSABLE, None]
+    assert [one.problem for one in found.complaints] == [f"its type '{kind}' cannot be written into an assignment"]
+
+
 @pytest.mark.parametrize(("name", "limits"), [("cambricon", MLU), ("mthreads", THREADS)])
 def test_a_node_needs_no_allocatable_cards_where_kubelet_counts_only_their_parts(name, limits):
     vendor = port_of(name).vendor
