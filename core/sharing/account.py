@@ -9,6 +9,7 @@ from core.port.refusals import Reason
 from core.sharing import slices as _slices
 from core.sharing.card import HAMI_CORE, MIG, Card, Kind, Measures, with_fault
 from core.sharing.slices import UNKNOWN, Slice
+from core.units import counted
 
 _Item = TypeVar("_Item", str, Slice)
 
@@ -376,7 +377,7 @@ def _described(entry: Entry, kind: Kind | None, measures: Measures) -> CardShare
 
 def _share(entry: Entry, kind: Kind, measures: Measures) -> str:
     factor = kind.factor
-    share = "the whole card" if measures.whole else f"{entry.memory * factor} {measures.unit}"
+    share = "the whole card" if measures.whole else counted(entry.memory * factor, measures.unit)
     if entry.slice is not None and entry.slice != UNKNOWN:
         if entry.charge == entry.memory and entry.profile:
             return f"{share} as {entry.profile} at {entry.slice.start}"

@@ -22,7 +22,7 @@ from core.dialects.hami_vendors.table import VendorNames, section_of
 from core.dialects.hami_vendors.vendor import Vendor
 from core.model import AnyPod, Node, Pod
 from core.names import PLACE_WISHES
-from core.port.cards import Held, Offer
+from core.port.cards import CardWish, Held, Offer, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.names import Names
 from core.port.refusals import Complaint, Violation
@@ -126,6 +126,11 @@ class HamiVendor(SharedCards):
             containers=tuple([fill(named, one) for one in pod.containers]),
             init_containers=tuple([fill(named, one) for one in pod.init_containers]),
         ), ()
+
+    def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
+        """See `Usual`."""
+        found = requests.wish_of(self.vendor, wish)
+        return super().worded(found, tables) if found is not None else ()
 
     def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Yield CS116 and CS119 for figures of memory."""

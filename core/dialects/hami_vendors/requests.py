@@ -10,6 +10,7 @@ from typing import NamedTuple
 from core.dialects.hami_vendors.vendor import Vendor
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
+from core.port.cards import CardWish
 from core.port.refusals import Violation
 from core.sharing.request import Ask, Place, Request, places_of, selection_of, uncounted_shares
 from core.sharing.resources import Resources
@@ -42,6 +43,25 @@ def readable_request(vendor: Vendor, named: Resources, pod: AnyPod) -> Request |
         order=order_of(pod.annotations, violations),
     )
     return tuple(violations) if violations else found
+
+
+def wish_of(vendor: Vendor, wish: CardWish) -> CardWish | None:
+    """Return *wish* in the amounts of *vendor*, cores in its own unit; None if its plugin serves no such request."""
+    is_part = wish.memory_mib is not None or wish.cores_pct not in (None, 100)
+    if (vendor.counts and wish.cards not in vendor.counts) or (vendor.companions and wish.memory_mib is None):
+        return None
+    if vendor.several_are_whole and wish.cards > 1:
+        # Cores of whole cards need no words.
+        return None if is_part else wish._replace(cores_pct=None)
+    memory_mib, cores = wish.memory_mib, wish.cores_pct
+    if memory_mib is not None and vendor.steps:
+        unit = vendor.mib_per_unit
+        memory_mib = next((step * unit for step in vendor.steps if step * unit >= memory_mib), memory_mib)
+    if cores is None and vendor.companions:
+        cores = vendor.default_cores
+    if cores is not None:
+        cores = -(-cores * vendor.most_cores // 100)
+    return wish._replace(memory_mib=memory_mib, cores_pct=cores)
 
 
 def _when(ask: Ask) -> tuple[bool, bool]:

@@ -10,7 +10,7 @@ from core.catalog import standard_catalog
 from core.dialects.hami_vendors.table import VendorNames
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.nodefit import amounts_of, parted
-from core.port.cards import Offer
+from core.port.cards import CardWish, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Violation
 from core.settings import Policy
@@ -220,3 +220,28 @@ def test_compute_units_of_amd_are_the_cards_own():
     assert port.describe(placed.assignment, after)[0].text == "4096 MiB, 100 compute units"
     short = port.shortfalls(after, port.request(pod({**AMD, "amd.com/gpucores": 100}), TABLES))
     assert [(one.reason, one.wanted, one.free, one.unit) for one in short] == [(Reason.CORES, 100, 67, "%")]
+
+
+@pytest.mark.parametrize("port", PORTS, ids=lambda port: port.name)
+@pytest.mark.parametrize("cards", [1, 2])
+@pytest.mark.parametrize("memory_mib", [None, 4000, 5000])
+@pytest.mark.parametrize("cores_pct", [None, 25, 50, 100])
+def test_a_wish_is_put_into_words_that_are_served(port, cards, memory_mib, cores_pct):
+    for one in port.worded(CardWish(cards, memory_mib, cores_pct), TABLES):
+        (ask,) = port.request(pod(dict(one.limits)), TABLES).asks
+        assert ask.number == cards
+        assert ask.percent == 100 if memory_mib is None and port.vendor.memory else ask.memory >= (memory_mib or 0)
+        if cores_pct is not None and not (cards > 1 and port.vendor.several_are_whole):
+            assert ask.cores * 100 == cores_pct * port.vendor.most_cores
+
+
+def test_a_part_of_a_card_of_mthreads_is_worded_in_its_own_units():
+    (found,) = port_of("mthreads").worded(CardWish(1, 5000, 50), TABLES)
+    assert found.limits == {"mthreads.com/vgpu": "1", "mthreads.com/sgpu-memory": "16", "mthreads.com/sgpu-core": "8"}
+
+
+def test_people_read_of_one_share_and_of_several():
+    port = port_of("biren")
+    cards = port.offer(node_of(port.vendor, [card(port.vendor, 0)]), TABLES).cards
+    assignment = port.place(cards, port.request(pod({"birentech.com/gpu": 1}), TABLES), Policy.SPREAD).assignment
+    assert [one.text for one in port.describe(assignment, cards)] == ["1 share"]
