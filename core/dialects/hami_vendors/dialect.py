@@ -80,9 +80,24 @@ class HamiVendor(SharedCards):
         return replace(
             found,
             uncounted=frozenset(found.memories) if self.vendor.counts_parts else found.uncounted,
+            budgeted=tuple([name for name in found.budgeted if name != self._unmetered(tables)]),
             assignment_keys=self._keys,
             preferences=self._preferences if self.is_installed(tables) else frozenset(),
         )
+
+    def _unmetered(self, tables: Tables) -> str:
+        """Return the resource for percent of cores that assignments have in units of the card; "" if there is none."""
+        return self.named(tables).cores if self.vendor.by_share else ""
+
+    def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
+        """See `Usual`."""
+        found = super().sold(cards, tables)
+        return {name: amount for name, amount in found.items() if name != self._unmetered(tables)}
+
+    def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
+        """See `Usual`."""
+        found = super().metered(assignment, tables)
+        return {name: amount for name, amount in found.items() if name != self._unmetered(tables)}
 
     def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         """See `Reads`."""

@@ -245,3 +245,12 @@ def test_people_read_of_one_share_and_of_several():
     cards = port.offer(node_of(port.vendor, [card(port.vendor, 0)]), TABLES).cards
     assignment = port.place(cards, port.request(pod({"birentech.com/gpu": 1}), TABLES), Policy.SPREAD).assignment
     assert [one.text for one in port.describe(assignment, cards)] == ["1 share"]
+
+
+def test_compute_units_are_not_counted_where_a_quota_has_percent():
+    port = port_of("amd")
+    cards = port.offer(node_of(port.vendor, [card(port.vendor, 0, devcore=304)]), TABLES).cards
+    assignment = port.place(cards, port.request(pod(AMD), TABLES), Policy.SPREAD).assignment
+    assert port.metered(assignment, TABLES) == {"amd.com/gpumem": 4096}
+    assert port.sold(cards, TABLES) == {"amd.com/gpumem": 32768}
+    assert port.names(TABLES).budgeted == ("amd.com/gpumem",)
