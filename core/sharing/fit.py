@@ -106,9 +106,7 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
             return _Stuck(ask, seen)
         picks.append(_Pick(ask, entries))
         if rules.on_one_card:
-            # The card of containers that end before the others start does not bind these.
-            filled = filled if ask.initial else account.kept_to(filled, entries)
-            cards = account.kept_to(cards, entries) if ask.initial else cards
+            filled, cards = account.kept_to(filled, entries), account.kept_to(cards, entries)
         if rules.apart:
             filled = account.set_aside(filled, entries)
         elif ask.initial:

@@ -20,7 +20,7 @@ class Rules:
         by_position: the cards of a container are written by position, whatever their rank.
         measures: what is counted of cards.
         apart: the containers of a pod get different cards; an init container can use those of another container.
-        on_one_card: the containers that run at the same time get the same one card.
+        on_one_card: the containers of a pod get the same one card, init containers too.
         restricts: `restricted` says whether a card with shares takes another one.
         chooses: `choose` says which of the cards that fit a container gets; chosen_by: for people, why none.
     """

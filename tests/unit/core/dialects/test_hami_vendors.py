@@ -208,6 +208,16 @@ def test_the_containers_of_a_pod_share_one_card_of_mthreads():
     assert one.annotations["mthreads.com/gpu-index"] == "2"
 
 
+def test_init_containers_use_the_one_card_that_the_pod_names_for_mthreads():
+    asking = pod(THREADS, init=(THREADS, {**THREADS, "mthreads.com/sgpu-memory": 32}))
+    sidecar, last = asking.init_containers
+    asking = asking._replace(init_containers=(sidecar._replace(sidecar=True), last))
+    one = bound("mthreads", asking, cards=3)
+    at = one.annotations["mthreads.com/gpu-index"]
+    text = one.annotations["hami.io/mthreads-vgpu-devices-allocated"]
+    assert [segment.partition(",")[0] for segment in text.split(";")] == [f"node-a-mthreads-{at}"] * 3 + [""]
+
+
 def test_compute_units_of_amd_are_the_cards_own():
     port = port_of("amd")
     cards = [card(port.vendor, 0, devcore=304, type="AMD Instinct MI300X VF")]
