@@ -30,9 +30,11 @@ def _told(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
 
 
 def _filled(named: Resources, one: Container) -> Container:
-    """Return *one* with all memory and cores of its cards where it names none, as HAMi's webhook does."""
+    """Return *one* with all memory and cores of its cards if it names no part of one, as HAMi's webhook does."""
     text = one.amount(named.cards) or ""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
+    if number == 1 and one.amount(named.memory) is not None:
+        return one
     wanted = {named.memory: _UNITS * number, named.cores: _CORES * number}
     more = {key: str(figure) for key, figure in wanted.items() if figure and one.amount(key) is None}
     return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more}) if more else one

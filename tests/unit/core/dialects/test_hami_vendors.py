@@ -100,6 +100,19 @@ def test_several_whole_cards_are_completed_once_and_may_be_asked_for(name):
     assert port.completed(completed, again, TABLES)[0] == completed
 
 
+def test_a_part_of_the_memory_of_a_card_of_mthreads_gets_no_cores():
+    port = port_of("mthreads")
+    asking = pod({"mthreads.com/vgpu": 1, "mthreads.com/sgpu-memory": 16})
+    assert port.completed(asking, port.request(asking, TABLES), TABLES)[0] == asking
+    whole = pod({"mthreads.com/vgpu": 1})
+    completed = port.completed(whole, port.request(whole, TABLES), TABLES)[0]
+    assert completed.containers[0].limits == {
+        "mthreads.com/vgpu": "1",
+        "mthreads.com/sgpu-memory": "96",
+        "mthreads.com/sgpu-core": "16",
+    }
+
+
 @pytest.mark.parametrize("port", PORTS, ids=lambda port: port.name)
 def test_a_node_whose_plugin_offers_nothing_takes_nothing_and_says_so(port):
     node = node_of(port.vendor, [card(port.vendor, 0)])
