@@ -20,6 +20,8 @@ VENDOR: Final = Vendor(
     to_allocate="hami.io/Biren-devices-allocated",
     counts_either=True,
     select=CardLists("birentech.com/use-gpuuuid", "birentech.com/nouse-gpuuuid"),
+    # They are card_0 and so on.
+    local_ids=True,
     rules=Shares(),
     whole=(0, 0),
 )

@@ -103,6 +103,10 @@ class HamiVendor(SharedCards):
         """See `Reads`."""
         return _cards.offer(self.vendor, self.named(tables), node) if self.is_installed(tables) else None
 
+    def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
+        """See `Usual`."""
+        return () if self.vendor.local_ids else super().identities(cards)
+
     def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """See `Reads`."""
         return requests.request(self.vendor, self.named(tables), pod) if self.is_installed(tables) else None

@@ -53,6 +53,7 @@ VENDOR: Final = Vendor(
     allocated="hami.io/Vastai-devices-allocated",
     to_allocate="hami.io/Vastai-devices-to-allocate",
     select=CardLists("vastaitech.com/use-gpuuuid", "vastaitech.com/nouse-gpuuuid"),
+    local_ids=True,
     whole=(0, 0),
     group=_board,
     rules=_Boards(),

@@ -75,9 +75,10 @@ class Vendor:
         container. counts_parts: kubelet counts memory and cores, not cards. fill: completes a container as HAMi's
         webhook does. select: lists of ids of cards; types: of their types.
     Where cards come from:
-        source. group: the group of a card. whole: a container gets whole shares of cards, and for each of them these
-        figures of memory and cores are written; None: it gets memory and cores. core_unit: what a card has of cores, ""
-        for percent; by_share: containers ask for percent of them. rules: what decides otherwise.
+        source. local_ids: ids of cards tell only those of one node apart. group: the group of a card. whole: a
+        container gets whole shares of cards, and for each of them these figures of memory and cores are written; None:
+        it gets memory and cores. core_unit: what a card has of cores, "" for percent; by_share: containers ask for
+        percent of them. rules: what decides otherwise.
     How they are handed over:
         allocated, to_allocate: the annotations with the assignment, as schedulers count it and as the plugin reads it,
         "" for none. counts_either: some pods have only the second. writes_type: the assignment has the card's type.
@@ -119,6 +120,7 @@ class Vendor:
     accounts: tuple[str, ...] = ()
     machine_keys: frozenset[str] = frozenset()
     time_lock: str = ""
+    local_ids: bool = False
     rules: Rules = _RULES
     group: Callable[[Record], str] | None = None
     counts: tuple[int, ...] = ()

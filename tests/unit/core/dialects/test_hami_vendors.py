@@ -277,3 +277,9 @@ def test_compute_units_are_not_counted_where_a_quota_has_percent():
     assert port.metered(assignment, TABLES) == {"amd.com/gpumem": 4096}
     assert port.sold(cards, TABLES) == {"amd.com/gpumem": 32768}
     assert port.names(TABLES).budgeted == ("amd.com/gpumem",)
+
+
+@pytest.mark.parametrize(("name", "found"), [("biren", ()), ("vastai", ()), ("hygon", ("DCU-0",))])
+def test_cards_that_are_numbered_on_each_node_have_no_identity(name, found):
+    port = port_of(name)
+    assert port.identities(port.offer(node_of(port.vendor, [card(port.vendor, 0)]), TABLES).cards) == found
