@@ -25,7 +25,7 @@ from core.names import PLACE_WISHES
 from core.port.cards import CardWish, Held, Offer, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.names import Names
-from core.port.refusals import Complaint, Violation
+from core.port.refusals import Complaint, Reason, Violation
 from core.port.spec import DialectSpec
 from core.sharing import wishes
 from core.sharing.account import Assignment
@@ -145,6 +145,11 @@ class HamiVendor(SharedCards):
             containers=tuple([fill(named, one) for one in pod.containers]),
             init_containers=tuple([fill(named, one) for one in pod.init_containers]),
         ), ()
+
+    def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+        """See `Places`."""
+        may_ask = requests.may_ask(self.vendor, request, reason, amount)
+        return super().relaxed(cards, request, reason, amount) if may_ask else None
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
         """See `Usual`."""

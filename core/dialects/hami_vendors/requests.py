@@ -11,7 +11,7 @@ from core.dialects.hami_vendors.vendor import Vendor
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.cards import CardWish
-from core.port.refusals import Violation
+from core.port.refusals import Reason, Violation
 from core.sharing.request import Ask, Place, Request, places_of, selection_of, uncounted_shares
 from core.sharing.resources import Resources
 from core.sharing.wishes import order_of
@@ -43,6 +43,17 @@ def readable_request(vendor: Vendor, named: Resources, pod: AnyPod) -> Request |
         order=order_of(pod.annotations, violations),
     )
     return tuple(violations) if violations else found
+
+
+def may_ask(vendor: Vendor, request: Request, reason: Reason, amount: int) -> bool:
+    """Return whether the containers of *request* may ask for *amount* of what *reason* counts: MiB, cores, or cards."""
+    if reason not in (Reason.MEMORY, Reason.CORES):
+        return True
+    if vendor.several_are_whole and any(ask.number > 1 for ask in request.asks):
+        return False
+    if reason is Reason.CORES:
+        return amount >= vendor.least_cores
+    return not vendor.steps or amount in [step * vendor.mib_per_unit for step in vendor.steps]
 
 
 def wish_of(vendor: Vendor, wish: CardWish) -> CardWish | None:

@@ -283,3 +283,26 @@ def test_compute_units_are_not_counted_where_a_quota_has_percent():
 def test_cards_that_are_numbered_on_each_node_have_no_identity(name, found):
     port = port_of(name)
     assert port.identities(port.offer(node_of(port.vendor, [card(port.vendor, 0)]), TABLES).cards) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "reason", "amount"),
+    [
+        pytest.param("mthreads", THREADS, Reason.MEMORY, 7 * 512, id="no step of memory"),
+        pytest.param("hygon", {"hygon.com/dcunum": 2}, Reason.MEMORY, 4096, id="a part of each of several cards"),
+        pytest.param("hygon", {"hygon.com/dcunum": 2}, Reason.CORES, 50, id="some cores of each of several cards"),
+        pytest.param("amd", AMD, Reason.CORES, 0, id="no cores"),
+    ],
+)
+def test_nobody_is_advised_to_ask_for_what_is_refused(name, limits, reason, amount):
+    port = port_of(name)
+    assert port.relaxed((), port.request(pod(limits), TABLES), reason, amount) is None
+
+
+def test_less_of_a_card_or_fewer_cards_are_advised_where_the_plugin_serves_them():
+    port = port_of("mthreads")
+    less = port.relaxed((), port.request(pod(THREADS), TABLES), Reason.MEMORY, 4096)
+    assert [(ask.memory, ask.percent) for ask in less.asks] == [(4096, 0)]
+    port = port_of("hygon")
+    fewer = port.relaxed((), port.request(pod({"hygon.com/dcunum": 2}), TABLES), Reason.CARD_COUNT, 1)
+    assert [ask.number for ask in fewer.asks] == [1]
