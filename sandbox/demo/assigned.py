@@ -89,8 +89,8 @@ def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
         return _compared(env, _NPUS_SEEN, ",".join(device.id.rpartition("-")[2] for _, device in chips))
     if _VGPU in annotations:
         # Every container sees only its own; a card that two of them share is promised once.
-        cards = (card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
-        env[_GPUS_SEEN] = ",".join(dict.fromkeys(cards))
+        own = (card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
+        env[_GPUS_SEEN] = ",".join(dict.fromkeys(own))
     promised = ",".join(visible_ids(cards_of(annotations)))
     whole = _whole_gpus(pod)
     if not whole or promised:

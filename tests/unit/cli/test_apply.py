@@ -287,8 +287,11 @@ async def test_who_loses_the_lease_in_a_long_search_evicts_nobody(monkeypatch):
         return still_helps(*args)
 
     monkeypatch.setattr("cli.apply.still_helps", slow)
+    async def agree(question: str) -> bool:
+        return bool(question)
+
     with pytest.raises(StoppedError, match="another kubectl cards apply may run"):
-        await carry_out(api, plan, OPTIONS, say=print, ask=None, poll_s=0.0, timing=TIMING)
+        await carry_out(api, plan, OPTIONS, say=print, ask=agree, poll_s=0.0, timing=TIMING)
     assert api.evicted == []
 
 
