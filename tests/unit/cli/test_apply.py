@@ -287,6 +287,7 @@ async def test_who_loses_the_lease_in_a_long_search_evicts_nobody(monkeypatch):
         return still_helps(*args)
 
     monkeypatch.setattr("cli.apply.still_helps", slow)
+
     async def agree(question: str) -> bool:
         return bool(question)
 
