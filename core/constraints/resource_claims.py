@@ -14,9 +14,10 @@ from core.resource_claims import Device, Pool, ResourceClaim, ResourceSlice, Use
 from core.settings import DialectName
 from core.store import Store
 
-# The maker of the cards of each DRA driver or driver domain. Source: dra-driver-nvidia-gpu, k8s-dra-driver and
-# ascend-dra-driver of HAMi.
+# The maker of the cards of each DRA driver or driver domain; of other makers no driver is known. Source:
+# dra-driver-nvidia-gpu, k8s-gpu-dra-driver of AMD, k8s-dra-driver and ascend-dra-driver of HAMi.
 MAKERS: Final = {
+    "amd.com": "amd",
     "nvidia.com": "nvidia",
     "hami-core-gpu.project-hami.io": "nvidia",
     "huawei.com": "ascend",

@@ -72,7 +72,7 @@ async def test_what_is_no_address_is_told(listen):
 @pytest.mark.parametrize(
     ("flag", "value", "says"),
     [
-        ("--players", "nope", "found 'nope'; write all, none, or some of ascend-hami, gpushare, "),
+        ("--players", "nope", "found 'nope'; write all, none, or some of amd, ascend-hami, biren, gpushare, "),
         ("--admission-delay", "-1", "found '-1'; write seconds from 0 to 3600"),
         ("--seed", "x", "found 'x'; write a whole number"),
         ("--nodes", "/nope", "/nope: no such file or directory"),
