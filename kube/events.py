@@ -1,9 +1,9 @@
 """Builds core/v1 Events; every process that writes events uses this form."""
 
 import hashlib
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from core.units import time_text
 from kube.errors import printable
 
 _COMPONENT: Final = "cardshare"
@@ -65,8 +65,3 @@ def event_name(about: str, *parts: str) -> str:
 def message_text(text: str) -> str:
     """Return *text* in the form that an event's message allows."""
     return printable(text, _MESSAGE_MAX)
-
-
-def time_text(at_s: float) -> str:
-    """Return Unix seconds in the format of events."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -27,11 +27,11 @@ from controller.reporting.events import Recorder
 from core.constraints.quota import shown
 from core.errors import InvalidRequestError
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.units import time_text
 from core.wire.podgroups import DECODERS
 from core.wire.queues import decode_queue
 from kube.calls import Calls
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
-from kube.events import time_text
 from kube.groups import JOBS_VERSION, PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
 
 _log: Final = structlog.get_logger()

@@ -27,10 +27,10 @@ from core.kueue import CONTROLLER_NAME, AdmissionCheck, Answer, Workload, answer
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.shape import Shape
+from core.units import time_text
 from core.wire.kueue import decode_admission_check, decode_flavor, decode_workload, salvage_workload
 from kube.calls import Calls
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiRefusedError
-from kube.events import time_text
 from kube.reflector import Pace, Reflector, Source
 
 _log: Final = structlog.get_logger()

@@ -15,9 +15,10 @@ import structlog
 
 from controller.actions import Announce
 from controller.metrics import Metrics
+from core.units import time_text
 from kube.calls import Calls, namespace_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
-from kube.events import About, EventBody, event, event_name, message_text, time_text
+from kube.events import About, EventBody, event, event_name, message_text
 
 _log = structlog.get_logger()
 

@@ -31,7 +31,7 @@ from core.tables import Tables
 from core.units import MAX_INT32
 from core.wire import hami_register as register
 from core.wire.entries import Unread, Written
-from tests.conform.records import Record, demand, node_of, pod_of, same, tables_of
+from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same, tables_of
 
 _DIALECT: Final = Hami()
 _NODE: Final = "node-a"
@@ -304,7 +304,7 @@ class _Answered:
         if self.placed is None or "segments" not in told:
             return
         text = wire_text(self.placed.assignment, keys.NVIDIA)
-        same(f"{self.name} text", _filled(text), _encoded(told["segments"]))
+        same(f"{self.name} text", filled(text), encoded(told["segments"]))
         if self.record.output.get("chosen") == self.name and "annotations" in self.record.output:
             self._check_annotations(self.record.output["annotations"])
 
@@ -356,7 +356,7 @@ class _Answered:
     def _check_annotations(self, expected: Mapping[str, str]) -> None:
         ours = dict(self._annotations())
         for key in (keys.TO_ALLOCATE, keys.ALLOCATED):
-            same(key, _filled(ours[key]), _filled(expected[key]))
+            same(key, filled(ours[key]), filled(expected[key]))
             demand(ours[key].count(";") == len(self.pod.init_containers) + len(self.pod.containers), "segments")
         same(hami_lock.NODE, ours[hami_lock.NODE], expected[hami_lock.NODE])
         reserved = ours.get(keys.RESERVATIONS, "null")
@@ -384,16 +384,6 @@ def _by_id(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _place_of(one: Mapping[str, Any]) -> tuple[Any, ...]:
     return one["deviceIndex"], one["gpuUUID"], one["profile"], one["placement"]["start"], one["placement"]["size"]
-
-
-def _filled(text: str) -> list[str]:
-    """The segments that hold something: upstream loses empty ones (HN-1)."""
-    return [one for one in text.split(";") if one]
-
-
-def _encoded(segments: list[list[Mapping[str, Any]]]) -> list[str]:
-    texts = ["".join(f"{d['id']},{d['type']},{d['mem']},{d['cores']}:" for d in segment) for segment in segments]
-    return [one for one in texts if one]
 
 
 # ---------------------------------------------------------------------- assignments, and what the plugin sees

@@ -180,3 +180,14 @@ def load(path: Path) -> list[Record]:
 def _shown(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     return text if len(text) <= 400 else text[:400] + "…"
+
+
+def filled(text: str) -> list[str]:
+    """The segments of an assignment of HAMi's that hold something: upstream loses empty ones (HN-1, VN-1)."""
+    return [one for one in text.split(";") if one]
+
+
+def encoded(segments: list[list[Mapping[str, Any]]]) -> list[str]:
+    """The same of upstream's devices, by container."""
+    texts = ["".join(f"{d['id']},{d['type']},{d['mem']},{d['cores']}:" for d in segment) for segment in segments]
+    return [one for one in texts if one]

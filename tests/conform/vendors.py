@@ -29,7 +29,7 @@ from core.sharing.request import Request
 from core.sharing.wire import decode_segments, wire_text
 from core.units import MAX_INT32
 from core.wire.entries import Unread, Written
-from tests.conform.records import Record, demand, node_of, pod_of, same
+from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same
 from tests.support.devices.vendors import TABLES
 
 _TABLES: Final = TABLES
@@ -270,7 +270,7 @@ class _Answered:
             return
         if "segments" in told:
             text = wire_text(self.placed.assignment, self.port.vendor.word, self.port.vendor.whole)
-            same(f"{self.name} text", _filled(text), _encoded(told["segments"].get(self.port.vendor.word, [])))
+            same(f"{self.name} text", filled(text), encoded(told["segments"].get(self.port.vendor.word, [])))
         if self.record.output.get("chosen") == self.name and "annotations" in self.record.output:
             self._check_annotations(self.record.output["annotations"])
 
@@ -331,7 +331,7 @@ class _Answered:
         ours, vendor = dict(self._annotations()), self.port.vendor
         containers = len(self.pod.init_containers) + len(self.pod.containers)
         for key in filter(None, (vendor.allocated, vendor.to_allocate)):
-            same(key, _filled(ours[key]), _filled(expected[key]))
+            same(key, filled(ours[key]), filled(expected[key]))
             demand(ours[key].count(";") == containers, "segments")
         for key in {hami_lock.NODE, *vendor.extra_keys} - _REQUIRED_BESIDE:
             same(key, _timeless(ours.get(key)), _timeless(expected.get(key)))
@@ -362,16 +362,6 @@ def _used(vendor: Vendor, card: Card) -> tuple[int, int, int]:
 
 def _timeless(text: str | None) -> str | None:
     return "<time>" if text is not None and (text.startswith("<unix") or text in ("7", "8", "7000000000")) else text
-
-
-def _filled(text: str) -> list[str]:
-    """The segments that hold something: upstream loses empty ones (VN-1)."""
-    return [one for one in text.split(";") if one]
-
-
-def _encoded(segments: list[list[Mapping[str, Any]]]) -> list[str]:
-    texts = ["".join(f"{d['id']},{d['type']},{d['mem']},{d['cores']}:" for d in segment) for segment in segments]
-    return [one for one in texts if one]
 
 
 # ---------------------------------------------------------------------- assignments

@@ -90,3 +90,9 @@ def test_what_runs_is_locked_alike_for_tests():
 
     assert pins("requirements.lock") <= pins("requirements-dev.lock")
     assert pins("requirements-compile.lock") <= pins("requirements-dev.lock")
+
+
+def test_no_link_is_kept_that_leads_out_of_the_repository():
+    kept = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=False)
+    links = [line.partition("\t")[2] for line in kept.stdout.splitlines() if line.startswith("120000 ")]
+    assert [one for one in links if not (ROOT / one).resolve().is_relative_to(ROOT.resolve())] == []
