@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Final, assert_never
 
 import structlog
+from prometheus_client import generate_latest
 
 from certs.cluster import Kept, keep
-from certs.figures import Figures
 from certs.files import ensure, publish, read, why_not_written
-from certs.keeper import Keeper, told_of
+from certs.keeper import CertificateFigures, Keeper, told_of
 from certs.options import Ensure, EnsureInCluster, Run, Status, parse
 from certs.pair import describe, judge, judge_authority
 from core.errors import ConfigError
@@ -26,9 +25,8 @@ from kube.condition import OwnCondition
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, CredentialsError, UndecodableError
 from kube.transport import Transport
-from runtime.figures import ServingFigures
-from runtime.process import configure_log
-from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
+from runtime.process import configure_log, stop_event
+from runtime.serving import ServingFigures, plain_port
 
 # The exit status that a shell reports after SIGINT.
 _INTERRUPTED: Final = 128 + 2
@@ -122,12 +120,9 @@ def _run(options: Run, environ: Mapping[str, str]) -> int:
 
 async def _keep_on(options: Run, environ: Mapping[str, str]) -> None:
     """Run the keeper until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    figures = Figures(_clock)
-    port = HttpListener("plain", figures.answer, max_connections=MAX_PLAIN_CONNECTIONS)
+    stop = stop_event()
+    figures = CertificateFigures(_clock)
+    port = plain_port(lambda: [figures.trouble] if figures.trouble else [], lambda: generate_latest(figures.registry))
     figures.registry.register(ServingFigures((port,)))
     source = choose_source(kubeconfig=options.kubeconfig, environ=environ)
     await port.start(options.metrics_listen, "--metrics-listen")

@@ -9,29 +9,38 @@ the current state.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from typing import Final
+from urllib.parse import quote, urlsplit
 
-from certs.bundles import Callee, trust
+import msgspec
+
 from certs.pair import (
     PairVerdict,
     State,
-    Stored,
-    Wanted,
+    StoredPem,
+    WantedPair,
     is_issued_by_signer,
     judge,
     judge_authority,
+    merged_bundle,
     signed,
     signer_of,
     succeeded,
 )
-from certs.secrets import ClusterCalls, Found, fetch, store
-from kube.errors import ApiConflictError, ApiError
+from certs.secrets import ClusterCalls, FoundSecret, fetch, store
+from core.wire.objects import ObjectMeta
+from kube.calls import JSON_PATCH
+from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
 
+_CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
+_KINDS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ATTEMPTS: Final = 6
 _FIRST_PAUSE_S: Final = 0.2
 
@@ -46,11 +55,11 @@ class Pair:
     """The Secret of a serving pair, and the pair's specification."""
 
     secret: str
-    wanted: Wanted
+    wanted: WantedPair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SecretsPlace:
     """Where authority and pairs are stored, and which configurations must trust them.
 
     Attributes:
@@ -84,12 +93,12 @@ class Done(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldSecret:
     """A Secret: its state before, its content now, and the action taken."""
 
     secret: str
     found: PairVerdict
-    stored: Stored
+    stored: StoredPem
     done: Done
 
 
@@ -105,20 +114,20 @@ class Kept:
         problems: why a webhook configuration cannot trust the authority, by its name.
     """
 
-    authority: Held
-    pairs: tuple[Held, ...]
+    authority: HeldSecret
+    pairs: tuple[HeldSecret, ...]
     webhooks: tuple[str, ...]
     patched: tuple[str, ...]
     problems: dict[str, str]
 
     @property
-    def secrets(self) -> tuple[Held, ...]:
+    def secrets(self) -> tuple[HeldSecret, ...]:
         """All Secrets, the authority's first."""
         return (self.authority, *self.pairs)
 
 
 # Content of Secrets by name.
-Remembered = dict[str, Stored]
+Remembered = dict[str, StoredPem]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,17 +135,17 @@ class _Run:
     """State shared by all attempts. made: what this run created, so that a lost answer does not create it twice."""
 
     calls: ClusterCalls
-    place: Place
+    place: SecretsPlace
     now: datetime
     rotate: bool
     remembered: Remembered
     settle: Callable[[], Awaitable[object]]
-    made: set[Stored] = field(default_factory=set)
+    made: set[StoredPem] = field(default_factory=set)
 
 
 async def keep(
     calls: ClusterCalls,
-    place: Place,
+    place: SecretsPlace,
     now: datetime,
     *,
     rotate: bool = False,
@@ -169,7 +178,7 @@ async def keep(
     # Created once for each state of the Secrets. A new authority at every attempt would push those still in use out of
     # the bundles.
     @cache
-    def successor(ca_pems: tuple[bytes, ...]) -> Stored:
+    def successor(ca_pems: tuple[bytes, ...]) -> StoredPem:
         fresh = succeeded(ca_pems, place.pairs[0].wanted, now)
         run.made.add(fresh)
         return fresh
@@ -187,7 +196,7 @@ async def keep(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-async def _keep_once(run: _Run, successor: Callable[[tuple[bytes, ...]], Stored]) -> Kept:
+async def _keep_once(run: _Run, successor: Callable[[tuple[bytes, ...]], StoredPem]) -> Kept:
     place = run.place
     first, *rest = [await fetch(run.calls, place.namespace, name) for name in place.secrets]
     authority = _authority(run, first, rest, successor)
@@ -210,17 +219,19 @@ async def _keep_once(run: _Run, successor: Callable[[tuple[bytes, ...]], Stored]
     )
 
 
-def _authority(run: _Run, first: Found, rest: list[Found], successor: Callable[[tuple[bytes, ...]], Stored]) -> Held:
+def _authority(
+    run: _Run, first: FoundSecret, rest: list[FoundSecret], successor: Callable[[tuple[bytes, ...]], StoredPem]
+) -> HeldSecret:
     """Return the signing authority: the current one, the remembered one, one stored beside a pair, or a new one."""
     found = judge_authority(first.stored, run.now)
 
-    def held(known: Stored, done: Done) -> Held:
-        return Held(secret=first.name, found=found, stored=_authority_alone(known), done=done)
+    def held(known: StoredPem, done: Done) -> HeldSecret:
+        return HeldSecret(secret=first.name, found=found, stored=_authority_alone(known), done=done)
 
     if not run.rotate or _authority_alone(first.stored) in run.made:
         if signer_of(first.stored, run.now) is not None:
             return held(first.stored, Done.KEPT)
-        former = run.remembered.get(first.name, Stored())
+        former = run.remembered.get(first.name, StoredPem())
         if signer_of(former, run.now) is not None:
             return held(former, Done.PUT_BACK)
         beside = next((one.stored for one in rest if signer_of(one.stored, run.now) is not None), None)
@@ -230,17 +241,17 @@ def _authority(run: _Run, first: Found, rest: list[Found], successor: Callable[[
     return held(successor((*(one.stored.ca_pem for one in rest), first.stored.ca_pem)), Done.MADE)
 
 
-def _pair(run: _Run, pair: Pair, found: Found, authority: Stored) -> Held:
+def _pair(run: _Run, pair: Pair, found: FoundSecret, authority: StoredPem) -> HeldSecret:
     """Return the pair to serve: the current one, the remembered one, or a new one."""
 
-    def is_good(stored: Stored) -> bool:
+    def is_good(stored: StoredPem) -> bool:
         # The authority's Secret defines what is trusted; the bundle beside the pair is a copy.
         judged = replace(stored, ca_pem=authority.ca_pem)
         verdict = judge(judged, run.now, pair.wanted.dns_names, pair.wanted.ip_addresses)
         return verdict.state is State.GOOD and is_issued_by_signer(stored, authority, run.now)
 
     verdict = judge(found.stored, run.now, pair.wanted.dns_names, pair.wanted.ip_addresses)
-    former = run.remembered.get(pair.secret, Stored())
+    former = run.remembered.get(pair.secret, StoredPem())
     if is_good(found.stored):
         stored = _pair_alone(found.stored, authority)
         done = Done.KEPT if stored == found.stored else Done.COMPLETED
@@ -248,27 +259,139 @@ def _pair(run: _Run, pair: Pair, found: Found, authority: Stored) -> Held:
         stored, done = _pair_alone(former, authority), Done.PUT_BACK
     else:
         stored, done = signed(authority, pair.wanted, run.now), Done.MADE
-    return Held(secret=pair.secret, found=verdict, stored=stored, done=done)
+    return HeldSecret(secret=pair.secret, found=verdict, stored=stored, done=done)
 
 
-def _authority_alone(stored: Stored) -> Stored:
-    return Stored(ca_pem=stored.ca_pem, ca_key_pem=stored.ca_key_pem)
+def _authority_alone(stored: StoredPem) -> StoredPem:
+    return StoredPem(ca_pem=stored.ca_pem, ca_key_pem=stored.ca_key_pem)
 
 
-def _pair_alone(stored: Stored, authority: Stored) -> Stored:
-    return Stored(cert_pem=stored.cert_pem, key_pem=stored.key_pem, ca_pem=authority.ca_pem)
+def _pair_alone(stored: StoredPem, authority: StoredPem) -> StoredPem:
+    return StoredPem(cert_pem=stored.cert_pem, key_pem=stored.key_pem, ca_pem=authority.ca_pem)
 
 
-def _changes_signer(run: _Run, found: Found, pair: Held, authority: Stored) -> bool:
+def _changes_signer(run: _Run, found: FoundSecret, pair: HeldSecret, authority: StoredPem) -> bool:
     """Return whether callers that trust only the old pair's issuer would reject the new pair."""
     is_served = pair.done is not Done.KEPT and bool(found.stored.cert_pem)
     return is_served and not is_issued_by_signer(found.stored, authority, run.now)
 
 
-def _callee(place: Place) -> Callee:
+def _callee(place: SecretsPlace) -> Callee:
     served = place.pairs[0].wanted
     return Callee(
         namespace=place.namespace,
         service=place.service,
         hosts=frozenset({*served.dns_names, *served.ip_addresses}),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callee:
+    """Identifies the webhook entries that call this webhook.
+
+    namespace, service: the Service that entries name; service is "" if they use only URLs. hosts: the hosts of such
+    URLs.
+    """
+
+    namespace: str
+    service: str
+    hosts: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trusted:
+    """The result of `trust`. patched: changed configurations by kind and name; problems: failures by configuration."""
+
+    patched: tuple[str, ...]
+    problems: dict[str, str]
+
+
+class _Service(msgspec.Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class _ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
+    service: _Service | None = None
+    url: str = ""
+    ca_bundle: str = ""
+
+
+class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
+    client_config: _ClientConfig
+
+
+class _Configuration(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: ObjectMeta
+    webhooks: tuple[_Webhook, ...] | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(_Configuration)
+
+
+async def trust(calls: ClusterCalls, names: tuple[str, ...], callee: Callee, ca_pem: bytes, now: datetime) -> Trusted:
+    """Add *ca_pem* to the bundles of all entries in *names* that call *callee*.
+
+    Raises:
+        ApiError: the API server refuses or does not answer.
+        UndecodableError: a configuration has an unexpected form.
+    """
+    patched: list[str] = []
+    problems: dict[str, str] = {}
+    for name in names:
+        found = [await _fetch(calls, f"{kind}/{quote(name, safe='')}") for kind in _KINDS]
+        entries = [webhook for one in found if one for webhook in one.webhooks or ()]
+        if not any(found):
+            problems[name] = f"webhook configuration {name}: there is none of that name; create it, then run this again"
+        elif not any(_calls(webhook, callee) for webhook in entries):
+            named = f"Service {callee.namespace}/{callee.service}" if callee.service else "a URL of ours"
+            problems[name] = f"webhook configuration {name}: no entry names {named}; correct --service or its entries"
+        for kind, configuration in zip(_KINDS, found, strict=True):
+            changes = _changes(configuration, callee, ca_pem, now) if configuration else []
+            if changes:
+                path = f"{_CONFIGURATIONS}/{kind}/{quote(name, safe='')}"
+                await calls.patch(path, msgspec.json.encode(changes), content_type=JSON_PATCH)
+                patched.append(f"{kind}/{name}")
+    return Trusted(patched=tuple(patched), problems=problems)
+
+
+async def _fetch(calls: ClusterCalls, name: str) -> _Configuration | None:
+    try:
+        answer = await calls.get_raw(f"{_CONFIGURATIONS}/{name}")
+    except ApiNotFoundError:
+        return None
+    try:
+        return _decoder.decode(answer)
+    except msgspec.MsgspecError as e:
+        raise UndecodableError(f"{name} cannot be read: {e}") from e
+
+
+def _changes(configuration: _Configuration, callee: Callee, ca_pem: bytes, now: datetime) -> list[dict[str, str]]:
+    changes: list[dict[str, str]] = []
+    for index, webhook in enumerate(configuration.webhooks or ()):
+        if not _calls(webhook, callee):
+            continue
+        try:
+            current = base64.b64decode(webhook.client_config.ca_bundle, validate=True)
+        except (binascii.Error, ValueError):
+            current = b""
+        bundle = merged_bundle(ca_pem, current, now)
+        if bundle != current:
+            path = f"/webhooks/{index}/clientConfig/caBundle"
+            changes.append({"op": "add", "path": path, "value": base64.b64encode(bundle).decode()})
+    if not changes:
+        return []
+    # The index is correct only in the version that was read.
+    version = configuration.metadata.resource_version or ""
+    return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *changes]
+
+
+def _calls(webhook: _Webhook, callee: Callee) -> bool:
+    config = webhook.client_config
+    if config.service is not None:
+        return (config.service.namespace, config.service.name) == (callee.namespace, callee.service)
+    try:
+        host = urlsplit(config.url).hostname or ""
+    except ValueError:
+        return False
+    return host in callee.hosts

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from certs.pair import PairVerdict, State, Stored, Wanted, authority_due, judge, renewed
+from certs.pair import PairVerdict, State, StoredPem, WantedPair, authority_due, judge, renewed
 
 CERT_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
@@ -38,10 +38,10 @@ class Ensured:
     new_authority: bool
 
 
-def read(directory: Path) -> Stored:
+def read(directory: Path) -> StoredPem:
     """Read the files in *directory*; a missing file is empty, an unreadable one is a complaint."""
     complaints: list[str] = []
-    return Stored(
+    return StoredPem(
         cert_pem=_read(directory / CERT_FILE, complaints),
         key_pem=_read(directory / KEY_FILE, complaints),
         ca_pem=_read(directory / CA_FILE, complaints),
@@ -51,7 +51,7 @@ def read(directory: Path) -> Stored:
     )
 
 
-def write(directory: Path, stored: Stored) -> None:
+def write(directory: Path, stored: StoredPem) -> None:
     """Replace the files atomically with mode 0600, synced to disk on return; an empty part leaves its file unchanged.
 
     The bundle is written first and the leaf last, so the bundle always trusts the leaf beside it. Key and certificate
@@ -71,7 +71,7 @@ def write(directory: Path, stored: Stored) -> None:
             _replace(directory / name, pem)
 
 
-def ensure(directory: Path, wanted: Wanted, now: datetime, *, rotate: bool = False) -> Ensured:
+def ensure(directory: Path, wanted: WantedPair, now: datetime, *, rotate: bool = False) -> Ensured:
     """Keep a good pair, or replace what is missing, broken or due. Idempotent and safe to run concurrently.
 
     With *rotate*, authority and pair are replaced in any case.
@@ -94,7 +94,7 @@ def ensure(directory: Path, wanted: Wanted, now: datetime, *, rotate: bool = Fal
         return Ensured(found=found, stands=stands, written=True, new_authority=fresh.ca_key_pem != stored.ca_key_pem)
 
 
-def publish(directory: Path, stored: Stored) -> bool:
+def publish(directory: Path, stored: StoredPem) -> bool:
     """Copy a pair and its bundle into *directory*; return whether anything differed.
 
     The authority's key is not copied, because servers do not sign.

@@ -31,7 +31,7 @@ _PUBLIC: Final = (serialization.Encoding.DER, serialization.PublicFormat.Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredPem:
     """Stored PEM content; empty parts are missing.
 
     Attributes:
@@ -50,7 +50,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedPair:
     """The specification of a serving certificate: its names, and its own and its authority's lifetime in days."""
 
     dns_names: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class PairVerdict:
 
 
 def judge(
-    stored: Stored, now: datetime, dns_names: tuple[str, ...] = (), ip_addresses: tuple[str, ...] = ()
+    stored: StoredPem, now: datetime, dns_names: tuple[str, ...] = (), ip_addresses: tuple[str, ...] = ()
 ) -> PairVerdict:
     """Judge *stored* at *now* for the given names; report the first problem, in the order of `State`."""
     if stored.complaints:
@@ -119,7 +119,7 @@ def renewal_time(cert: x509.Certificate) -> datetime:
     return cert.not_valid_before_utc + life * 2 / 3
 
 
-def renewed(stored: Stored, wanted: Wanted, now: datetime, *, new_signer: bool = False) -> Stored:
+def renewed(stored: StoredPem, wanted: WantedPair, now: datetime, *, new_signer: bool = False) -> StoredPem:
     """Return a replacement for *stored*: a new pair, signed by the stored authority if it is good, else by a new one.
 
     A new authority precedes its predecessor in the bundle, so clients trust leaves of both until all have changed.
@@ -137,7 +137,7 @@ def renewed(stored: Stored, wanted: Wanted, now: datetime, *, new_signer: bool =
     return replace(signed(known, wanted, now), ca_key_pem=known.ca_key_pem)
 
 
-def succeeded(ca_pems: Iterable[bytes], wanted: Wanted, now: datetime) -> Stored:
+def succeeded(ca_pems: Iterable[bytes], wanted: WantedPair, now: datetime) -> StoredPem:
     """Return a new authority with its key, followed by the first unexpired one of *ca_pems*, without a pair.
 
     Raises:
@@ -145,10 +145,10 @@ def succeeded(ca_pems: Iterable[bytes], wanted: Wanted, now: datetime) -> Stored
     """
     signer = new_authority(AUTHORITY_NAME, wanted.ca_days, now)
     ca_pem = signer.cert_pem + b"".join(_predecessors(ca_pems, now))
-    return Stored(ca_pem=ca_pem, ca_key_pem=signer.key_pem)
+    return StoredPem(ca_pem=ca_pem, ca_key_pem=signer.key_pem)
 
 
-def signed(known: Stored, wanted: Wanted, now: datetime) -> Stored:
+def signed(known: StoredPem, wanted: WantedPair, now: datetime) -> StoredPem:
     """Return a new pair signed by the authority of *known*, without the signing key.
 
     Raises:
@@ -158,10 +158,10 @@ def signed(known: Stored, wanted: Wanted, now: datetime) -> Stored:
     if signer is None:
         raise ValueError(f"no authority that can sign: {judge_authority(known, now).text}")
     leaf = issue(signer, wanted.dns_names, wanted.ip_addresses, wanted.days, now)
-    return Stored(cert_pem=leaf.cert_pem, key_pem=leaf.key_pem, ca_pem=known.ca_pem)
+    return StoredPem(cert_pem=leaf.cert_pem, key_pem=leaf.key_pem, ca_pem=known.ca_pem)
 
 
-def authority_due(stored: Stored, now: datetime) -> bool:
+def authority_due(stored: StoredPem, now: datetime) -> bool:
     """Return whether the issuer of the stored leaf has passed two thirds of its life."""
     try:
         leaf = _certificates("tls.crt", stored.cert_pem)[0]
@@ -171,7 +171,7 @@ def authority_due(stored: Stored, now: datetime) -> bool:
     return bool(issuers) and all(now >= renewal_time(cert) for cert in issuers)
 
 
-def signer_of(stored: Stored, now: datetime) -> Authority | None:
+def signer_of(stored: StoredPem, now: datetime) -> Authority | None:
     """Return the stored authority if it can still sign: it has its key, and two thirds of its life are not over."""
     try:
         public_key = _public_key("ca.key", stored.ca_key_pem)
@@ -187,7 +187,7 @@ def signer_of(stored: Stored, now: datetime) -> Authority | None:
     return None
 
 
-def judge_authority(stored: Stored, now: datetime) -> PairVerdict:
+def judge_authority(stored: StoredPem, now: datetime) -> PairVerdict:
     """Judge the stored authority at *now*; it is good while it can sign, for two thirds of its life."""
     if stored.complaints:
         return _verdict(State.UNREADABLE, "; ".join(stored.complaints))
@@ -204,7 +204,7 @@ def judge_authority(stored: Stored, now: datetime) -> PairVerdict:
     return _age("ca.crt", own[0], now)
 
 
-def is_issued_by_signer(pair: Stored, known: Stored, now: datetime) -> bool:
+def is_issued_by_signer(pair: StoredPem, known: StoredPem, now: datetime) -> bool:
     """Return whether the currently signing authority issued the stored pair."""
     signer = signer_of(known, now)
     if signer is None:

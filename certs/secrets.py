@@ -12,7 +12,8 @@ from urllib.parse import quote
 import msgspec
 
 from certs.files import CA_FILE, CA_KEY_FILE, CERT_FILE, KEY_FILE
-from certs.pair import Stored
+from certs.pair import StoredPem
+from core.wire.objects import ObjectMeta
 from kube.calls import MERGE_PATCH, Body
 from kube.errors import ApiNotFoundError, UndecodableError
 
@@ -36,27 +37,23 @@ class ClusterCalls(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundSecret:
     """A Secret as read: its name, content and resourceVersion."""
 
     name: str
-    stored: Stored
+    stored: StoredPem
     version: str
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-
-
 class _Secret(msgspec.Struct, frozen=True, rename="camel"):
-    metadata: _Metadata
+    metadata: ObjectMeta
     data: dict[str, str] | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(_Secret)
 
 
-async def fetch(calls: ClusterCalls, namespace: str, name: str) -> Found:
+async def fetch(calls: ClusterCalls, namespace: str, name: str) -> FoundSecret:
     """Return the Secret; create an empty one if it does not exist.
 
     It is created by an apply: then the right to create is limited to the Secret's name, and a Secret that another
@@ -80,17 +77,17 @@ async def fetch(calls: ClusterCalls, namespace: str, name: str) -> Found:
         raise UndecodableError(f"Secret {namespace}/{name} cannot be read: {e}") from None
     complaints: list[str] = []
     data = secret.data or {}
-    stored = Stored(
+    stored = StoredPem(
         cert_pem=_decoded(data, CERT_FILE, complaints),
         key_pem=_decoded(data, KEY_FILE, complaints),
         ca_pem=_decoded(data, CA_FILE, complaints),
         ca_key_pem=_decoded(data, CA_KEY_FILE, []),
         complaints=tuple(complaints),
     )
-    return Found(name=name, stored=stored, version=secret.metadata.resource_version)
+    return FoundSecret(name=name, stored=stored, version=secret.metadata.resource_version or "")
 
 
-async def store(calls: ClusterCalls, namespace: str, found: Found, wanted: Stored) -> None:
+async def store(calls: ClusterCalls, namespace: str, found: FoundSecret, wanted: StoredPem) -> None:
     """Write the parts of *wanted* and remove its missing parts, only in the version that was read.
 
     Two concurrent renewals must not each leave half of a pair.

@@ -16,7 +16,7 @@ from typing import Final
 from cryptography import x509
 
 from certs.files import CA_FILE, CERT_FILE, KEY_FILE, read
-from certs.pair import Stored, judge
+from certs.pair import StoredPem, judge
 from core.errors import ConfigError, InvariantError
 
 Signature = tuple[tuple[int, int, int] | None, ...]
@@ -26,11 +26,11 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 class Loaded:
     """A usable pair, with its expiry."""
 
-    stored: Stored
+    stored: StoredPem
     expires: datetime
 
 
-class Source:
+class PairFiles:
     """The pair in a directory whose files may change: `look` for another one, then `serve` it."""
 
     def __init__(self, directory: Path) -> None:
@@ -165,7 +165,7 @@ def load(directory: Path, now: datetime) -> Loaded:
     return Loaded(stored=stored, expires=leaf.not_valid_after_utc)
 
 
-def use(context: ssl.SSLContext, stored: Stored) -> None:
+def use(context: ssl.SSLContext, stored: StoredPem) -> None:
     """Make *context* serve the pair, from exactly the bytes that were judged.
 
     Raises:

@@ -8,33 +8,20 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
 
-from cli import (
-    cluster,
-    controller,
-    doctor,
-    shadow,
-    snapshot,
-    text,
-    text_fits,
-    text_plan,
-    text_queues,
-    text_simulate,
-    text_waiting,
-    text_why,
-    watching,
-)
+from cli import cluster, controller, doctor, snapshot, text, watching
 from cli.apply import StoppedError, UnusablePlanError, carry_out, plan_in
+from cli.cluster import Reads
 from cli.doctor_checks import Level
-from cli.fits import UnusableFileError, fetch_fits
+from cli.fits import UnusableFileError, fetch_fits, fits_table
 from cli.options import (
     TOLD_VERSION,
     Apply,
@@ -57,12 +44,10 @@ from cli.options import (
     Why,
     parse,
 )
-from cli.plan import NothingToPlanError, fetch_plan
-from cli.queues import fetch_queues
-from cli.reads import Reads
-from cli.simulate import UnreadError, change_of, fetch_simulated
-from cli.waiting import fetch_waiting
-from cli.why import fetch_why
+from cli.plan import NothingToPlanError, fetch_plan, plan_comments, plan_table
+from cli.simulate import UnreadError, change_of, fetch_simulated, simulated_table
+from cli.waiting import fetch_queues, fetch_waiting, queues_table, waiting_table
+from cli.why import fetch_why, story
 from core.errors import InvalidRequestError, escaped
 from core.view.cards import Cards, cards_of, with_removed
 from core.view.explained import Explained, ExplainedPods, explained
@@ -76,6 +61,7 @@ _OK, _NOT_TOLD, _WRONG, _AT_RISK, _FAULTY, _LOSING, _NO_HELP = 0, 1, 2, 3, 4, 5,
 # The exit status that a shell reports after SIGPIPE or SIGINT.
 _BROKEN_PIPE: Final = 128 + 13
 _INTERRUPTED: Final = 128 + 2
+_T = TypeVar("_T")
 _USER_AGENT: Final = "kubectl-cards"
 
 
@@ -101,21 +87,9 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
     try:
         source = choose_source(kubeconfig=kubeconfig, context=options.context, environ=environ)
         async with Transport(source, user_agent=_USER_AGENT) as transport:
-            match options:
-                case Get() if options.watch:
-                    return await _watch(transport, options)
-                case Web():
-                    return await _web(transport, options)
-                case Doctor():
-                    return await _diagnose(transport, options)
-                case Snapshot():
-                    return await _snapshot(transport, options)
-                case Why():
-                    return await _why(transport, options, options.namespace or transport.namespace or "default")
-                case Apply():
-                    return await _apply(transport, options)
-                case _:
-                    return await _answer(transport, options)
+            if isinstance(options, Get) and options.watch:
+                return await _watch(transport, options)
+            return await _COMMANDS[type(options)](transport, options)
     except (ApiError, CredentialsError, UndecodableError, InvalidRequestError) as e:
         return _failed(str(e), _NOT_TOLD)
 
@@ -123,33 +97,13 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
 async def _from_snapshot(options: Stored) -> int:
     """Answer from a file."""
     try:
-        reads = snapshot.Snapshot(await asyncio.to_thread(Path(options.snapshot).read_bytes))
+        reads = snapshot.SnapshotReads(await asyncio.to_thread(Path(options.snapshot).read_bytes))
         _note(f"this is the snapshot of {reads.taken}")
-        return await _answer(reads, options)
+        return await _COMMANDS[type(options)](reads, options)
     except (OSError, snapshot.UnusableSnapshotError) as e:
         return _failed(f"--snapshot {options.snapshot}: {getattr(e, 'strerror', None) or e}", _WRONG)
     except (ApiError, UndecodableError, InvalidRequestError) as e:
         return _failed(str(e), _NOT_TOLD)
-
-
-async def _answer(reads: Reads, options: Stored) -> int:
-    match options:
-        case Get():
-            return await _get(reads, options)
-        case Explain():
-            return await _explain(reads, options, options.namespace or reads.namespace or "default")
-        case Waits():
-            return await _waiting(reads, options)
-        case Queues():
-            return await _queues(reads, options)
-        case Fits():
-            return await _fits(reads, options)
-        case Simulate():
-            return await _simulate(reads, options)
-        case Plan():
-            return await _plan(reads, options)
-        case _:
-            assert_never(options)
 
 
 async def _snapshot(transport: Transport, options: Snapshot) -> int:
@@ -232,25 +186,25 @@ async def _web(transport: Transport, options: Web) -> int:
     return _OK
 
 
-async def _explain(transport: Reads, options: Explain, namespace: str) -> int:
-    if not options.kind and not options.all_namespaces:
-        names: Sequence[tuple[str, str]] = [(namespace, options.name)]
+async def _explain(transport: Reads, options: Explain) -> int:
+    kind, namespace, name = options.pod
+    namespace = namespace or options.namespace or transport.namespace or "default"
+    if not kind and not options.all_namespaces:
+        names: Sequence[tuple[str, str]] = [(namespace, name)]
     else:
-        names = await cluster.fetch_pods_of(
-            transport, "" if options.all_namespaces else namespace, options.kind, options.name
-        )
+        names = await cluster.fetch_pods_of(transport, "" if options.all_namespaces else namespace, kind, name)
     where = "any namespace" if options.all_namespaces else f"namespace {namespace}"
     if not names:
-        what = f"pod of {options.kind} {options.name}" if options.kind else f"pod {options.name}"
+        what = f"pod of {kind} {name}" if kind else f"pod {name}"
         return _failed(f"there is no {what} in {where}", _NOT_TOLD)
     found = [one for each in names if (one := await _explain_one(transport, options, *each)) is not None]
     if options.output is Output.TEXT:
         print("\n\n".join(map(str, found)), end="\n" if found else "")
     elif found:
-        alone = not options.kind and not options.all_namespaces
+        alone = not kind and not options.all_namespaces
         answer = found[0] if alone else ExplainedPods(pods=tuple(o for o in found if isinstance(o, Explained)))
         print(_for_scripts(answer, options.output))
-    return _OK if found else _failed(f"there is no pod {options.name} in {where}", _NOT_TOLD)
+    return _OK if found else _failed(f"there is no pod {name} in {where}", _NOT_TOLD)
 
 
 async def _explain_one(transport: Reads, options: Explain, namespace: str, name: str) -> Explained | str | None:
@@ -276,30 +230,28 @@ async def _explain_one(transport: Reads, options: Explain, namespace: str, name:
     return text.explanation(found) if options.output is Output.TEXT else found
 
 
-async def _why(transport: Reads, options: Why, namespace: str) -> int:
+async def _why(transport: Reads, options: Why) -> int:
+    _, namespace, name = options.pod
+    namespace = namespace or options.namespace or transport.namespace or "default"
     try:
-        found = await fetch_why(transport, options.controller, namespace, options.name)
+        found = await fetch_why(transport, options.controller, namespace, name)
     except ApiNotFoundError:
         asked = "" if options.controller is not None else "; a controller may remember it: give --controller"
-        return _failed(f"there is no pod {options.name} in namespace {namespace}{asked}", _NOT_TOLD)
-    print(text_why.story(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
+        return _failed(f"there is no pod {name} in namespace {namespace}{asked}", _NOT_TOLD)
+    _show(found, options.output, story)
     return _OK
 
 
 async def _waiting(transport: Reads, options: Waits) -> int:
     namespace = "" if options.all_namespaces else options.namespace or transport.namespace or "default"
     found = await fetch_waiting(transport, namespace)
-    print(
-        text_waiting.table(found, options.by, namespace)
-        if options.output is Output.TEXT
-        else _for_scripts(found, options.output)
-    )
+    _show(found, options.output, lambda one: waiting_table(one, options.by, namespace))
     return _OK
 
 
 async def _queues(transport: Reads, options: Queues) -> int:
     found = await fetch_queues(transport)
-    print(text_queues.table(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
+    _show(found, options.output, queues_table)
     return _OK
 
 
@@ -308,14 +260,12 @@ async def _fits(transport: Reads, options: Fits) -> int:
         found = await fetch_fits(transport, options, options.namespace or transport.namespace or "default")
     except UnusableFileError as e:
         return _failed(str(e), _WRONG)
-    print(
-        text_fits.table(found, options.wish) if options.output is Output.TEXT else _for_scripts(found, options.output)
-    )
+    _show(found, options.output, lambda one: fits_table(one, options.wish))
     return _OK
 
 
 async def _simulate(reads: Reads, options: Simulate) -> int:
-    taken_s = reads.taken_s if isinstance(reads, snapshot.Snapshot) else None
+    taken_s = reads.taken_s if isinstance(reads, snapshot.SnapshotReads) else None
     try:
         change = change_of(options, options.namespace or reads.namespace or "default")
         if options.controller is not None:
@@ -326,7 +276,7 @@ async def _simulate(reads: Reads, options: Simulate) -> int:
         return _failed(str(e), _WRONG)
     except (UnreadError, controller.NoAnswerError) as e:
         return _failed(str(e), _NOT_TOLD)
-    print(text_simulate.table(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
+    _show(found, options.output, simulated_table)
     return _LOSING if found.losing else _OK
 
 
@@ -335,13 +285,9 @@ async def _plan(reads: Reads, options: Plan) -> int:
         found = await fetch_plan(reads, options, reads.namespace or "default")
     except NothingToPlanError as e:
         return _failed(str(e), _NOT_TOLD)
-    match options.output:
-        case Output.TEXT:
-            print(text_plan.table(found))
-        case Output.YAML:
-            print(f"{text_plan.comments(found)}\n{_for_scripts(found, options.output)}")
-        case _:
-            print(_for_scripts(found, options.output))
+    if options.output is Output.YAML:
+        print(plan_comments(found))
+    _show(found, options.output, plan_table)
     return _OK if found.helps else _NO_HELP
 
 
@@ -382,18 +328,21 @@ async def _agreed(question: str) -> bool:
 
 async def _diagnose(transport: Transport, options: Doctor) -> int:
     report = await doctor.diagnose(transport, options, time.time())
-    print(text.report(report) if options.output is Output.TEXT else _for_scripts(report, options.output))
+    _show(report, options.output, text.report)
     if report.worst is None:
         return _OK
     return _FAULTY if report.worst is Level.PROBLEM else _AT_RISK
 
 
 async def _shadow(options: Shadow) -> int:
+    if options.controller is None:
+        named = "--controller: missing; name the https://host:port of the controller that runs with --shadow"
+        return _failed(named, _WRONG)
     try:
         found = await controller.ask_shadow(options.controller)
     except controller.NoAnswerError as e:
         return _failed(str(e), _NOT_TOLD)
-    print(shadow.told(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
+    _show(found, options.output, text.shadow_report)
     return _OK
 
 
@@ -408,6 +357,23 @@ async def _ask_controller(named: Controller | None, namespace: str, pod: str) ->
         return None
 
 
+# The function of each command. Options of type `Stored` read a cluster or a snapshot, the others only a cluster.
+_COMMANDS: Final[Mapping[type[Options], Callable[[Any, Any], Awaitable[int]]]] = {
+    Get: _get,
+    Explain: _explain,
+    Waits: _waiting,
+    Queues: _queues,
+    Fits: _fits,
+    Simulate: _simulate,
+    Plan: _plan,
+    Web: _web,
+    Doctor: _diagnose,
+    Snapshot: _snapshot,
+    Why: _why,
+    Apply: _apply,
+}
+
+
 def _shown(found: Cards, options: Get, *, more: bool = False) -> str:
     if options.output in (Output.JSON, Output.YAML):
         return _for_scripts(found, options.output)
@@ -418,6 +384,10 @@ def _shown(found: Cards, options: Get, *, more: bool = False) -> str:
         wide=options.output is Output.WIDE,
         headers=options.headers and not more,
     )
+
+
+def _show(found: _T, output: Output, as_text: Callable[[_T], str]) -> None:
+    print(as_text(found) if output is Output.TEXT else _for_scripts(found, output))
 
 
 def _for_scripts(found: object, output: Output) -> str:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from cli.reads import Reads
+from cli.cluster import Reads
 from kube.lease import Lease, LeaseLostError, Timing, quoted_identity
 
 # The same for all who may apply plans, whatever the namespace of cardshare.
@@ -26,9 +26,7 @@ class NotAloneError(Exception):
 
 
 @asynccontextmanager
-async def alone(
-    transport: Reads, say: Callable[[str], None], timing: Timing = TIMING
-) -> AsyncIterator[Callable[[], bool]]:
+async def alone(transport: Reads, say: Callable[[str], None]) -> AsyncIterator[Callable[[], bool]]:
     """Hold the Lease until the end of the block, which is cancelled if it is lost.
 
     The block gets a function that returns whether no other process can hold it now: after the machine has slept, or a
@@ -37,14 +35,13 @@ async def alone(
     Args:
         transport: connection to the API server.
         say: prints a line.
-        timing: of the Lease; the same for all.
 
     Raises:
         NotAloneError: another process holds it, it cannot be read or written, or it was lost.
     """
     identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:6]}"
-    lease = Lease(transport, namespace=NAMESPACE, name=NAME, identity=identity, timing=timing)
-    await _acquire(lease, say, timing)
+    lease = Lease(transport, namespace=NAMESPACE, name=NAME, identity=identity, timing=TIMING)
+    await _acquire(lease, say)
     body, lost = asyncio.current_task(), list[LeaseLostError]()
 
     async def keep() -> None:
@@ -68,12 +65,12 @@ async def alone(
         await lease.release(_RELEASE_S)
 
 
-async def _acquire(lease: Lease, say: Callable[[str], None], timing: Timing) -> None:
+async def _acquire(lease: Lease, say: Callable[[str], None]) -> None:
     acquiring = asyncio.create_task(lease.acquire())
     has_said = False
     try:
         # A holder that was killed counts for this long.
-        async with asyncio.timeout(timing.duration_s + timing.retry_s):
+        async with asyncio.timeout(TIMING.duration_s + TIMING.retry_s):
             while not acquiring.done():
                 await asyncio.wait([acquiring], timeout=_LOOK_S)
                 if lease.is_forbidden:

@@ -21,12 +21,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from cli.alone import TIMING, NotAloneError, alone
-from cli.cluster import fetch_cluster_uid
+from cli.alone import NotAloneError, alone
+from cli.cluster import NODES, Reads, fetch_cluster_uid, list_objects
 from cli.options import Apply as Options
-from cli.plan import Read, hindrance, read
-from cli.reads import Reads
-from cli.text_plan import summary
+from cli.plan import Read, hindrance, read, summary
 from core.errors import ConfigError, quoted
 from core.groups import group_of
 from core.model import NodeName, Pod, PodUid, Toleration
@@ -36,23 +34,21 @@ from core.placing.gang import Unit
 from core.port.cards import Wording
 from core.units import counted
 from core.view.cards import VERSION
-from core.view.plan import Plan, PlannedMove, has_room, still_helps, wished
+from core.view.plan import Plan, PlannedMove, nodes_with_room, still_helps, wished
 from core.waiting import Wait
 from core.wire import yaml_text
+from core.wire.objects import ObjectMeta
 from core.wire.pods import decode_pod
 from kube.calls import Calls, namespace_path, node_path, pod_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiThrottledError, ApiUnknownError
-from kube.lease import Timing
-from kube.listing import list_all
-from kube.objects import page_decoder
 
-_NODES: Final = "/api/v1/nodes"
 _EFFECT: Final = "NoSchedule"
 _TRIES: Final = 10
 # A call that may be repeated is made so often.
 _REPEATED: Final = 4
 _POLL_S: Final = 1.0
 _BUDGET_S: Final = 5.0
+_CLOSED: Final = "nodes may stay closed to others; apply the plan again to go on, or open them with --undo"
 
 _T = TypeVar("_T")
 
@@ -65,10 +61,6 @@ class StoppedError(Exception):
     """The plan was not carried out to its end; the text says why, in one line."""
 
 
-class _Named(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
 class _Taint(msgspec.Struct, frozen=True):
     key: str = ""
     value: str | None = ""
@@ -79,7 +71,7 @@ class _NodeSpec(msgspec.Struct, frozen=True):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    metadata: _Named = _Named()
+    metadata: ObjectMeta = ObjectMeta()
     spec: _NodeSpec = _NodeSpec()
 
 
@@ -146,7 +138,6 @@ async def carry_out(
     say: Callable[[str], None],
     ask: Callable[[str], Awaitable[bool]],
     poll_s: float = _POLL_S,
-    timing: Timing = TIMING,
 ) -> None:
     """Carry out what is left of *plan*.
 
@@ -157,11 +148,10 @@ async def carry_out(
         say: prints a line.
         ask: asks whether pods may be evicted.
         poll_s: how long to wait between two looks.
-        timing: of the Lease that keeps others from applying a plan meanwhile.
 
     Raises:
         ApiError: the API server does not answer or refuses.
-        StoppedError: not all of the plan was carried out.
+        StoppedError: not all of the plan was carried out; the text says so if nodes may stay closed.
         UnusablePlanError: the plan is of another cluster.
     """
     await _check_cluster(transport, plan)
@@ -172,11 +162,15 @@ async def carry_out(
         await _carry_out(one, plan, options, say, ask)
     else:
         try:
-            async with alone(transport, say, timing) as is_alone:
+            async with alone(transport, say) as is_alone:
                 one.is_alone = is_alone
                 await _carry_out(one, plan, options, say, ask)
         except NotAloneError as e:
-            raise StoppedError(str(e)) from e
+            raise StoppedError(f"{e}; {_CLOSED}" if one.may_be_closed else str(e)) from e
+        except asyncio.CancelledError:
+            if one.may_be_closed:
+                say(f"interrupted: {_CLOSED}")
+            raise
 
 
 async def _check_cluster(transport: Reads, plan: Plan) -> None:
@@ -226,16 +220,15 @@ async def _carry_out(
         return
     if state.left and not options.yes and not await ask(f"Evict {counted(len(state.left), 'pods')}?"):
         raise StoppedError("nothing was evicted; answer y, or give --yes")
-    try:
-        await one.make_room(state)
-        await one.open_nodes()
-    except asyncio.CancelledError:
-        say("interrupted: the nodes stay closed to others; apply the plan again to go on, or open them with --undo")
-        raise
+    await one.make_room(state)
+    await one.open_nodes()
 
 
 class _Applying:
-    """Carries out a plan. is_alone: returns whether nobody else can apply one now."""
+    """Carries out a plan.
+
+    is_alone: returns whether nobody else can apply one now. may_be_closed: whether nodes may have its taint.
+    """
 
     def __init__(
         self, transport: Reads, plan: Plan, options: Options, say: Callable[[str], None], poll_s: float
@@ -243,6 +236,7 @@ class _Applying:
         self._transport: Final = transport
         self._calls: Final = Calls(transport)
         self.is_alone: Callable[[], bool] = lambda: True
+        self.may_be_closed = False
         self._plan: Final = plan
         self._timeout_s: Final = options.timeout_s
         self._say: Final = say
@@ -312,7 +306,7 @@ class _Applying:
             absent = [name for name in self._targets if found.ledger.node(NodeName(name)) is None]
             if absent:
                 raise StoppedError(f"node {absent[0]}, on which room is made, does not exist; make a new plan")
-            if (room := has_room(ground, state.unit)) is not None:
+            if (room := nodes_with_room(ground, state.unit)) is not None:
                 return state._replace(room=room)
             why = hindrance(member.pod for member in state.unit.wanted()) if left else ""
             if why:
@@ -374,6 +368,7 @@ class _Applying:
         if any(place.uid for place in self._plan.places):
             for pod in (member.pod for member in state.unit.members):
                 await self._edit(pod_path(pod.namespace, pod.name), "tolerations", tolerating, uid=pod.uid)
+        self.may_be_closed = True
         for name in self._targets:
             await self._edit(node_path(name), "taints", closed)
 
@@ -384,8 +379,10 @@ class _Applying:
             StoppedError: the API server does not let it.
         """
         opened: list[str] = []
+        self.may_be_closed = True
         try:
             await self._open_nodes(opened)
+            self.may_be_closed = False
         except ApiError as e:
             raise StoppedError(f"nodes stay closed to others: {e}; open them with --undo") from e
         finally:
@@ -399,9 +396,8 @@ class _Applying:
             left = [one for one in taints if (one.get("key"), one.get("value")) != (MOVING, self._id)]
             return left if len(left) < len(taints) else None
 
-        decode = page_decoder(msgspec.json.Decoder(_Node).decode)
-        nodes = await self._repeated(lambda: list_all(self._transport, _NODES, decode))
-        for node in nodes.items:
+        decode = msgspec.json.Decoder(_Node).decode
+        for node in await self._repeated(lambda: list_objects(self._transport, NODES, decode)):
             if any((one.key, one.value) == (MOVING, self._id) for one in node.spec.taints or ()):
                 try:
                     await self._edit(node_path(node.metadata.name), "taints", opened)
@@ -551,7 +547,7 @@ class _Applying:
 
     async def _pods(self, namespace: str) -> Sequence[Pod]:
         path = f"{namespace_path(namespace)}/pods"
-        return (await self._repeated(lambda: list_all(self._transport, path, page_decoder(decode_pod)))).items
+        return await self._repeated(lambda: list_objects(self._transport, path, decode_pod))
 
 
 def _is_of(pod: Pod, namespace: str, owner: str) -> bool:

@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from cli.claims import read_claims
-from cli.configuration import fetch_parts
-from cli.reads import Reads
 from core.catalog import Catalog, standard_catalog
-from core.configuration import OWN_MAP, Configuration, merge
+from core.claims import ResourceClaim, ResourceSlice
+from core.configuration import (
+    OWN_MAP,
+    SCHEDULER_KEY,
+    SCHEDULER_MAP,
+    SETTINGS_KEY,
+    Configuration,
+    Decoded,
+    Source,
+    Text,
+    decode,
+    device_maps,
+    merge,
+)
+from core.constraints.resource_claims import Uses
 from core.errors import ConfigError
 from core.ledger import Ledger
 from core.model import NodeName, Pod
+from core.store import Store
 from core.view.explained import Event
 from core.wire.config_maps import decode_config_map
 from core.wire.nodes import decode_node
+from core.wire.objects import ObjectMeta, PartialObjectMetadata
 from core.wire.pods import decode_pod
-from kube.calls import Calls, namespace_path
+from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
+from kube.calls import Calls, Requester, namespace_path
 from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError
-from kube.listing import list_all
-from kube.objects import page_decoder
+from kube.objects import EventKind, page_decoder
+from kube.reflector import Reflector, list_all
+from kube.transport import Transport
 
 _T = TypeVar("_T")
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 BOUND: Final = {"fieldSelector": "spec.nodeName!="}
+CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
+SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+class Reads(Requester, Protocol):
+    """The part of `kube.transport.Transport` that the commands need."""
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the kubeconfig, or ""."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +106,6 @@ class _EventObject(msgspec.Struct, frozen=True, rename="camel"):
         return (self.series.count if self.series is not None else None) or self.count or 1
 
 
-class _Named(msgspec.Struct, frozen=True):
-    name: str = ""
-    uid: str = ""
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Named = _Named()
-
-
 class Events(NamedTuple):
     """Events, oldest first; unread: why they are unavailable, or ""."""
 
@@ -96,26 +113,30 @@ class Events(NamedTuple):
     unread: str = ""
 
 
-class _OwnerObject(msgspec.Struct, frozen=True):
-    kind: str = ""
-    name: str = ""
-    controller: bool | None = None
+_OBJECT: Final = msgspec.json.Decoder(PartialObjectMetadata).decode
+_EVENT: Final = msgspec.json.Decoder(_EventObject).decode
 
 
-class _OwnedMeta(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-    owner_references: tuple[_OwnerObject, ...] | None = None
+async def list_objects(
+    transport: Reads, path: str, decode: Callable[[bytes], _T], selectors: Mapping[str, str] | None = None
+) -> Sequence[_T]:
+    """Return all objects under *path*.
+
+    Raises:
+        ApiError: the list is unavailable.
+    """
+    return (await list_all(transport, path, page_decoder(decode), selectors=selectors)).items
 
 
-class _OwnedObject(msgspec.Struct, frozen=True):
-    metadata: _OwnedMeta = _OwnedMeta()
+def answered(error: ApiError) -> ApiError:
+    """Return *error* if a server answered; a command can go on then, and note it.
 
-
-_OWNED: Final = page_decoder(msgspec.json.Decoder(_OwnedObject).decode)
-_EVENTS: Final = page_decoder(msgspec.json.Decoder(_EventObject).decode)
-_NAMES: Final = page_decoder(msgspec.json.Decoder(_Object).decode)
+    Raises:
+        ApiError: no server answered, nor would it answer the next request.
+    """
+    if not error.status:
+        raise error
+    return error
 
 
 async def empty_holdings(transport: Reads, own_map: str = OWN_MAP) -> Holdings:
@@ -150,8 +171,7 @@ async def fetch_holdings(
     holdings = await empty_holdings(transport)
     ledger = holdings.ledger
     more = await prepare(transport, ledger) if prepare is not None else ()
-    nodes = await list_all(transport, NODES, page_decoder(decode_node), selectors=selecting(selector))
-    for node in nodes.items:
+    for node in await list_objects(transport, NODES, decode_node, selecting(selector)):
         ledger.set_node(node)
     listed = await list_all(transport, PODS, page_decoder(decode_pod), selectors=BOUND)
     pods = listed.items
@@ -208,10 +228,10 @@ async def fetch_events(transport: Reads, pod: Pod) -> Events:
     path = f"/api/v1/namespaces/{quote(pod.namespace)}/events"
     selector = f"involvedObject.kind=Pod,involvedObject.name={pod.name},involvedObject.uid={pod.uid}"
     try:
-        found = await list_all(transport, path, _EVENTS, selectors={"fieldSelector": selector})
+        found = await list_objects(transport, path, _EVENT, {"fieldSelector": selector})
     except ApiForbiddenError:
         return Events((), f"you may not list events in namespace {pod.namespace}")
-    return Events(tuple(sorted((one.event() for one in found.items), key=lambda event: event.time)))
+    return Events(tuple(sorted((one.event() for one in found), key=lambda event: event.time)))
 
 
 async def fetch_names(transport: Reads, path: str) -> tuple[str, ...]:
@@ -220,7 +240,7 @@ async def fetch_names(transport: Reads, path: str) -> tuple[str, ...]:
     Raises:
         ApiError: the list is unavailable.
     """
-    return tuple(one.metadata.name for one in (await list_all(transport, path, _NAMES)).items)
+    return tuple(one.metadata.name for one in await list_objects(transport, path, _OBJECT))
 
 
 async def fetch_cluster_uid(transport: Reads) -> str:
@@ -231,12 +251,11 @@ async def fetch_cluster_uid(transport: Reads) -> str:
     """
     try:
         selectors = {"fieldSelector": "metadata.name=kube-system"}
-        found = (await list_all(transport, "/api/v1/namespaces", _NAMES, selectors=selectors)).items
+        found = await list_objects(transport, "/api/v1/namespaces", _OBJECT, selectors)
     except ApiError as e:
-        if not e.status:
-            raise
+        answered(e)
         return ""
-    return next((one.metadata.uid for one in found if one.metadata.name == "kube-system"), "")
+    return next((one.metadata.uid or "" for one in found if one.metadata.name == "kube-system"), "")
 
 
 async def fetch_pods_of(transport: Reads, namespace: str, kind: str, name: str) -> tuple[tuple[str, str], ...]:
@@ -255,11 +274,11 @@ async def fetch_pods_of(transport: Reads, namespace: str, kind: str, name: str) 
     """
     path = f"{namespace_path(namespace)}/pods" if namespace else PODS
     selectors = {} if kind else {"fieldSelector": f"metadata.name={name}"}
-    found = (one.metadata for one in (await list_all(transport, path, _OWNED, selectors=selectors)).items)
-    return tuple(sorted((one.namespace, one.name) for one in found if not kind or _is_of(one, kind, name)))
+    found = (one.metadata for one in await list_objects(transport, path, _OBJECT, selectors))
+    return tuple(sorted((one.namespace or "", one.name) for one in found if not kind or _is_of(one, kind, name)))
 
 
-def _is_of(pod: _OwnedMeta, kind: str, name: str) -> bool:
+def _is_of(pod: ObjectMeta, kind: str, name: str) -> bool:
     owner = next((one for one in pod.owner_references or () if one.controller), None)
     if owner is None:
         return False
@@ -280,9 +299,7 @@ async def _fetch_configuration(calls: Calls, catalog: Catalog, own_map: str) -> 
         except ApiNotFoundError:
             return {}
         except (ApiError, ConfigError) as e:
-            if isinstance(e, ApiError) and not e.status:
-                raise  # the server does not answer, and the next request would wait as long again
-            unread[config_map] = e
+            unread[config_map] = answered(e) if isinstance(e, ApiError) else e
             return {}
 
     parts = await fetch_parts(texts, catalog, own_map)
@@ -291,3 +308,86 @@ async def _fetch_configuration(calls: Calls, catalog: Catalog, own_map: str) -> 
         why = next(iter(unread.values()))
         notes.append(f"ConfigMaps {', '.join(unread)} are not used ({why}); resource names and units are the defaults")
     return merge(parts, catalog), tuple(notes)
+
+
+async def fetch_parts(
+    texts: Callable[[str], Awaitable[Mapping[str, str]]], catalog: Catalog, own_map: str = OWN_MAP
+) -> Mapping[Source, Decoded]:
+    """Return the decoded texts of the configuration for `core.configuration.merge`; third-party texts are trusted.
+
+    Args:
+        texts: fetches the content of a ConfigMap (NAMESPACE/NAME) by key; empty if it does not exist.
+        catalog: the dialects.
+        own_map: the ConfigMap of cardshare's own settings.
+    """
+
+    def decoded(source: Source, config_map: str, content: str) -> Decoded:
+        return decode(Text(source=source, config_map=config_map, content=content), catalog)
+
+    own = await texts(own_map)
+    found = {
+        Source.OWN: decoded(Source.OWN, OWN_MAP, own.get(SETTINGS_KEY, "")),
+        Source.SCHEDULER_FILE: decoded(Source.SCHEDULER_FILE, OWN_MAP, own.get(SCHEDULER_KEY, "")),
+    }
+    found[Source.SCHEDULER_MAP] = decoded(
+        Source.SCHEDULER_MAP, SCHEDULER_MAP, (await texts(SCHEDULER_MAP)).get(Source.SCHEDULER_MAP.key, "")
+    )
+    for source, name in device_maps(merge(found, catalog).settings).items():
+        found[source] = decoded(source, name, (await texts(name)).get(source.key, "") if name else "")
+    return found
+
+
+class Keeping(Generic[_T]):
+    """A `kube.reflector.Sink` that stores objects of one kind; calls *changed* after each change."""
+
+    def __init__(self, store: Store[_T], changed: Callable[[], None]) -> None:
+        self._store: Final = store
+        self._changed: Final = changed
+
+    async def on_replace(self, objects: Sequence[_T], resource_version: str) -> None:
+        """Replace all objects."""
+        del resource_version
+        for _ in self._store.replaced(objects):
+            pass
+        self._changed()
+
+    async def on_event(self, kind: EventKind, value: _T) -> None:
+        """Put or drop one object."""
+        (self._store.drop if kind is EventKind.DELETED else self._store.put)(value)
+        self._changed()
+
+
+async def read_claims(transport: Reads, ledger: Ledger) -> tuple[str, ...]:
+    """Tell *ledger* what pods use through resource claims; notes on why that is not known, none where it is.
+
+    Raises:
+        ApiError: the server does not answer.
+    """
+    uses = Uses(ledger.set_uses)
+    try:
+        for one in await list_objects(transport, SLICES, decode_resource_slice):
+            uses.slices.put(one)
+        for claim in await list_objects(transport, CLAIMS, decode_resource_claim):
+            uses.claims.put(claim)
+    except ApiNotFoundError:
+        return ()  # a cluster without dynamic resource allocation
+    except ApiError as e:
+        return (claims_unread(str(answered(e))),)
+    return ()
+
+
+def claims_unread(why: str) -> str:
+    """Return the note that resource claims cannot be read."""
+    return f"resource claims are not read ({why}); cards that they close are shown as others"
+
+
+def following(
+    transport: Transport, ledger: Ledger, changed: Callable[[], None]
+) -> tuple[Reflector[ResourceClaim], Reflector[ResourceSlice]]:
+    """Return reflectors that keep the same data in *ledger* up to date; *changed* is called after each change."""
+    uses = Uses(ledger.set_uses)
+    claims, slices = Keeping(uses.claims, changed), Keeping(uses.slices, changed)
+    return (
+        Reflector(transport, CLAIMS, decode=decode_resource_claim, sink=claims, absent_is_empty=True),
+        Reflector(transport, SLICES, decode=decode_resource_slice, sink=slices, absent_is_empty=True),
+    )

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from cli.__main__ import fetch_names
-from cli.options import COMMON, FLAGS, OUTPUTS
+from cli.options import COMMON, FLAGS
 from kube.errors import ApiError, CredentialsError, UndecodableError
 
 # Cobra's directive NoFileComp: do not offer file names.
@@ -33,10 +33,10 @@ async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
     *before, begun = words or [""]
     flags, plain = _read(before)
     command = plain[0] if plain else ""
-    known = (*COMMON, *FLAGS.get(command, ()))
+    known = (COMMON | FLAGS.get(command, {})).values()
     valued = next((flag for flag in known if before and before[-1] in flag.names and flag.metavar), None)
     if valued is not None:
-        found: Sequence[str] = [str(one) for one in OUTPUTS[command]] if "--output" in valued.names else valued.choices
+        found: Sequence[str] = valued.kind.words
         if "--namespace" in valued.names:
             found = await fetch_names("namespaces", flags)
         elif valued.metavar == "NODE":
@@ -54,7 +54,7 @@ async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
 
 def _read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the flags' values by long name, and the words that are neither flag nor value."""
-    by_name = {name: flag for flag in (*COMMON, *(f for of in FLAGS.values() for f in of)) for name in flag.names}
+    by_name = {name: flag for of in (COMMON, *FLAGS.values()) for flag in of.values() for name in flag.names}
     values: dict[str, str] = {}
     plain: list[str] = []
     rest = iter(words)

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -17,8 +17,9 @@ from core.errors import escaped
 from core.view.history import Why
 from core.view.simulated import Simulated
 from core.wire.changes import Change, encode_change
-from kube.causes import cause_of
+from kube.exchange import cause_of
 
+_T = TypeVar("_T")
 _DEADLINE_S: Final = 5.0
 # An answer lists a few nodes and their cards.
 _MAX_BYTES: Final = 4 * 2**20
@@ -56,11 +57,7 @@ async def ask_why(controller: Controller, namespace: str, pod: str) -> Why:
         NoAnswerError: the controller gives no answer.
     """
     path = f"/v1/history/pods/{quote(namespace, safe='')}/{quote(pod, safe='')}"
-    answer = await _ask(controller, path, unknown="unknown")
-    try:
-        return msgspec.convert(answer, Why)
-    except msgspec.MsgspecError as e:
-        raise NoAnswerError(f"the controller at {controller.url} answers something else: {e}") from e
+    return _as(Why, await _ask(controller, path, unknown="unknown"), controller)
 
 
 async def ask_simulated(controller: Controller, change: Change) -> Simulated:
@@ -70,11 +67,7 @@ async def ask_simulated(controller: Controller, change: Change) -> Simulated:
         UnusableError: it cannot be made.
         NoAnswerError: the controller gives no answer.
     """
-    answer = await _ask(controller, "/v1/simulate", body=encode_change(change))
-    try:
-        return msgspec.convert(answer, Simulated)
-    except msgspec.MsgspecError as e:
-        raise NoAnswerError(f"the controller at {controller.url} answers something else: {e}") from e
+    return _as(Simulated, await _ask(controller, "/v1/simulate", body=encode_change(change)), controller)
 
 
 async def ask_shadow(controller: Controller) -> Mapping[str, Any]:
@@ -94,6 +87,13 @@ async def ask_held(controller: Controller) -> Sequence[Mapping[str, Any]]:
     """
     found = (await _ask(controller, "/v1/held")).get("held", ())
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else ()
+
+
+def _as(kind: type[_T], answer: Mapping[str, Any], controller: Controller) -> _T:
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.MsgspecError as e:
+        raise NoAnswerError(f"the controller at {controller.url} answers something else: {e}") from e
 
 
 async def _ask(controller: Controller, path: str, *, unknown: str = "", body: bytes | None = None) -> Mapping[str, Any]:

@@ -3,15 +3,14 @@
 import re
 import ssl
 from base64 import b64decode
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from cli.cluster import NODES, PODS
-from cli.configuration import fetch_parts
+from cli.cluster import NODES, PODS, fetch_parts, list_objects
 from cli.doctor_checks import (
     HAMI_PLUGIN,
     Facts,
@@ -33,17 +32,18 @@ from core.names import CONFIGURATION_ACCEPTED
 from core.settings import Settings
 from core.wire.config_maps import decode_config_map
 from core.wire.nodes import decode_node
+from core.wire.objects import ObjectMeta
 from core.wire.pods import decode_pod
 from kube.calls import Access, Calls, Identity
 from kube.errors import ApiForbiddenError, ApiNotFoundError
-from kube.listing import list_all
-from kube.objects import page_decoder
 from kube.transport import Transport
 
 _T = TypeVar("_T")
 _REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
 _CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
+# Source: Kubernetes documentation, "Device Plugins".
+_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
 _HAMI_MAP: Final = "hami-device-plugin"
 _HAMI_KEY: Final = "config.json"
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
@@ -53,58 +53,68 @@ _ACCOUNTS: Final = ("trustedAccounts", "pluginAccounts", "schedulerAccounts")
 _QUOTED: Final = re.compile(r"'([^']*)'")
 
 
-class _Meta(msgspec.Struct, frozen=True):
+class _Item(msgspec.Struct, frozen=True, rename="camel"):
+    """An element of a list: a container, condition, resource, variable, or requirement of labels."""
+
     name: str = ""
-    namespace: str | None = ""
-    labels: dict[str, str] | None = None
-
-
-class _Container(msgspec.Struct, frozen=True):
     image: str | None = ""
-
-
-class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    service_account_name: str | None = ""
-    node_name: str | None = ""
-    containers: tuple[_Container, ...] = ()
-
-
-class _Condition(msgspec.Struct, frozen=True):
     type: str = ""
     status: str = ""
-    message: str | None = ""
-
-
-class _Resource(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Waiting(msgspec.Struct, frozen=True):
     reason: str | None = ""
     message: str | None = ""
+    expression: str = ""
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
 
 
 class _ContainerState(msgspec.Struct, frozen=True):
-    waiting: _Waiting | None = None
+    waiting: _Item | None = None
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     state: _ContainerState | None = None
-    allocated_resources_status: tuple[_Resource, ...] | None = None
+    allocated_resources_status: tuple[_Item, ...] | None = None
 
 
-class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    phase: str | None = ""
-    conditions: tuple[_Condition, ...] | None = None
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    conditions: tuple[_Item, ...] | None = None
     container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
-class _RunningPod(msgspec.Struct, frozen=True):
-    """Source: Kubernetes API reference, core/v1 Pod."""
+class _HostPath(msgspec.Struct, frozen=True):
+    path: str = ""
 
-    metadata: _Meta = _Meta()
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
+
+class _Volume(msgspec.Struct, frozen=True, rename="camel"):
+    host_path: _HostPath | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    volumes: tuple[_Volume, ...] | None = None
+    service_account_name: str | None = ""
+    node_name: str | None = ""
+    containers: tuple[_Item, ...] = ()
+    variables: tuple[_Item, ...] | None = None
+    policy_name: str = ""
+    validation_actions: tuple[str, ...] = ()
+    holder_identity: str | None = ""
+    lease_duration_seconds: int | None = 0
+    renew_time: str | None = ""
+    extended_resource_name: str | None = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    """What doctor reads of objects of several kinds.
+
+    Source: Kubernetes API reference, core/v1 Pod and Namespace, admissionregistration.k8s.io/v1
+    ValidatingAdmissionPolicy and ValidatingAdmissionPolicyBinding, coordination.k8s.io/v1 Lease, resource.k8s.io/v1
+    DeviceClass (v1.34).
+    """
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
 
 
 class _Client(msgspec.Struct, frozen=True, rename="camel"):
@@ -112,31 +122,21 @@ class _Client(msgspec.Struct, frozen=True, rename="camel"):
     url: str | None = ""
 
 
-class _Expression(msgspec.Struct, frozen=True):
-    expression: str = ""
-
-
 class _Rule(msgspec.Struct, frozen=True):
     operations: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
 
 
-class _Match(msgspec.Struct, frozen=True):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] | None = None
-
-
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
     match_labels: dict[str, str] | None = None
-    match_expressions: tuple[_Match, ...] | None = None
+    match_expressions: tuple[_Item, ...] | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     failure_policy: str | None = "Fail"
     client_config: _Client = _Client()
-    match_conditions: tuple[_Expression, ...] | None = None
+    match_conditions: tuple[_Item, ...] | None = None
     namespace_selector: _Selector | None = None
     rules: tuple[_Rule, ...] | None = None
 
@@ -144,58 +144,8 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
 class _Registration(msgspec.Struct, frozen=True):
     """Source: Kubernetes API reference, admissionregistration.k8s.io/v1 MutatingWebhookConfiguration."""
 
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     webhooks: tuple[_Entry, ...] | None = None
-
-
-class _Variable(msgspec.Struct, frozen=True):
-    name: str = ""
-    expression: str = ""
-
-
-class _PolicySpec(msgspec.Struct, frozen=True):
-    variables: tuple[_Variable, ...] | None = None
-
-
-class _Policy(msgspec.Struct, frozen=True):
-    """Source: Kubernetes API reference, admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy."""
-
-    metadata: _Meta = _Meta()
-    spec: _PolicySpec = _PolicySpec()
-
-
-class _BindingSpec(msgspec.Struct, frozen=True, rename="camel"):
-    policy_name: str = ""
-    validation_actions: tuple[str, ...] = ()
-
-
-class _PolicyBinding(msgspec.Struct, frozen=True):
-    """Source: Kubernetes API reference, admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding."""
-
-    spec: _BindingSpec = _BindingSpec()
-
-
-class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
-    holder_identity: str | None = ""
-    lease_duration_seconds: int | None = 0
-    renew_time: str | None = ""
-
-
-class _Lease(msgspec.Struct, frozen=True):
-    """Source: Kubernetes API reference, coordination.k8s.io/v1 Lease."""
-
-    spec: _LeaseSpec = _LeaseSpec()
-
-
-class _ClassSpec(msgspec.Struct, frozen=True, rename="camel"):
-    extended_resource_name: str | None = ""
-
-
-class _DeviceClass(msgspec.Struct, frozen=True):
-    """Source: Kubernetes API reference, resource.k8s.io/v1 DeviceClass (v1.34)."""
-
-    metadata: _Meta = _Meta()
-    spec: _ClassSpec = _ClassSpec()
 
 
 class _HamiNode(msgspec.Struct, frozen=True):
@@ -210,8 +160,7 @@ class _HamiNodes(msgspec.Struct, frozen=True):
 
 
 _hami_decoder: Final = msgspec.json.Decoder(_HamiNodes)
-_running_decoder: Final = msgspec.json.Decoder(_RunningPod)
-_lease_decoder: Final = msgspec.json.Decoder(_Lease)
+_decoder: Final = msgspec.json.Decoder(_Object)
 
 
 async def diagnose(transport: Transport, options: Doctor, now_s: float) -> Report:
@@ -243,8 +192,8 @@ class _Reader:
     async def facts(self) -> Facts:
         """Read everything that the checks need."""
         name, namespace = self._options.name, self._options.namespace
-        nodes = (await list_all(self._transport, NODES, page_decoder(decode_node))).items
-        pods = (await list_all(self._transport, PODS, page_decoder(_pod_twice))).items
+        nodes = await list_objects(self._transport, NODES, decode_node)
+        pods = await list_objects(self._transport, PODS, _pod_twice)
         # Volcano's scheduler configuration applies if cardshare has its scheduler name, because it is trusted then.
         own_map = f"{namespace}/{name}-settings"
         parts = await fetch_parts(self._texts, self._catalog, own_map)
@@ -267,6 +216,7 @@ class _Reader:
             ledger=ledger,
             pods=tuple(pod for pod, _ in pods),
             plugins=tuple(pod for pod in running if is_plugin(pod.account, self._catalog)),
+            others=tuple(pod for pod in running if pod.is_plugin and not is_plugin(pod.account, self._catalog)),
             own=tuple(pod for pod in running if pod.component and pod.key.startswith(f"{namespace}/")),
             notes=merged.notes,
             refused=tuple(f"{one.text.subject}: {problem}" for one in parts.values() for problem in one.problems),
@@ -278,7 +228,7 @@ class _Reader:
             namespaces=await self._namespaces(),
             classes=await self._classes(),
             swapping=await self._swapping(running),
-            unlisting=_unlisting(pods, self._catalog.resources(merged.tables)),
+            unlisting=_unlisting(pods, self._catalog.words(merged.tables).resources),
             unbinding=unbinding,
             unasked=unasked,
             unread=tuple(self._unread),
@@ -309,7 +259,7 @@ class _Reader:
 
     async def _accounts(self) -> tuple[str, ...]:
         path = f"{_REGISTRATIONS}/validatingadmissionpolicies"
-        found = await self._list("validatingadmissionpolicies", path, _Policy) or ()
+        found = await self._list("validatingadmissionpolicies", path, _Object) or ()
         variables = (one for policy in found if policy.metadata.name == _POLICY for one in policy.spec.variables or ())
         named = (entry for one in variables if one.name in _ACCOUNTS for entry in _QUOTED.findall(one.expression))
         return tuple(entry.partition("=")[2] or entry for entry in named)
@@ -321,16 +271,17 @@ class _Reader:
 
     async def _policies(self) -> Mapping[str, bool] | None:
         path = f"{_REGISTRATIONS}/validatingadmissionpolicybindings"
-        found = await self._list("validatingadmissionpolicybindings", path, _PolicyBinding)
+        found = await self._list("validatingadmissionpolicybindings", path, _Object)
         return None if found is None else {one.spec.policy_name: "Deny" in one.spec.validation_actions for one in found}
 
     async def _leases(self) -> Mapping[str, LeaseHeld] | None:
         ours, before = f"{self._options.namespace}/{self._options.name}-controller", len(self._unread)
         leases: dict[str, LeaseHeld] = {}
         for key in (ours, _VOLCANO_LEASE):
-            text = await self._read(f"lease {key}", self._calls.get_raw(_LEASES.format(*map(_quoted, key.split("/")))))
+            path = _LEASES.format(*(quote(part, safe="") for part in key.split("/")))
+            text = await self._read(f"lease {key}", self._calls.get_raw(path))
             if text is not None:
-                spec = _lease_decoder.decode(text).spec
+                spec = _decoder.decode(text).spec
                 leases[key] = LeaseHeld(
                     holder=spec.holder_identity or "",
                     renewed_s=_seconds(spec.renew_time or ""),
@@ -339,11 +290,11 @@ class _Reader:
         return None if len(self._unread) > before else leases
 
     async def _namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
-        found = await self._list("namespaces", "/api/v1/namespaces", _RunningPod)
+        found = await self._list("namespaces", "/api/v1/namespaces", _Object)
         return None if found is None else {one.metadata.name: one.metadata.labels or {} for one in found}
 
     async def _classes(self) -> Mapping[str, str]:
-        found = await self._list("deviceclasses", _CLASSES, _DeviceClass) or ()
+        found = await self._list("deviceclasses", _CLASSES, _Object) or ()
         return {one.spec.extended_resource_name: one.metadata.name for one in found if one.spec.extended_resource_name}
 
     async def _swapping(self, running: Iterable[RunningPod]) -> Mapping[str, str]:
@@ -360,14 +311,12 @@ class _Reader:
             found |= {one.name: f"configmap {name}" for one in nodes if one.enablegetpreferredallocation}
         return found
 
-    async def _list(self, what: str, path: str, kind: type[_T]) -> tuple[_T, ...] | None:
+    async def _list(self, what: str, path: str, kind: type[_T]) -> Sequence[_T] | None:
         """Return every object of a kind; empty if the kind is not served, None if it may not be listed."""
         decoder = msgspec.json.Decoder(kind)
         before = len(self._unread)
-        found = await self._read(what, list_all(self._transport, path, page_decoder(decoder.decode)))
-        if found is None:
-            return None if len(self._unread) > before else ()
-        return found.items
+        found = await self._read(what, list_objects(self._transport, path, decoder.decode))
+        return found if found is not None or len(self._unread) > before else ()
 
     async def _read(self, what: str, call: Awaitable[_T]) -> _T | None:
         """Return the result of *call*; None if the object does not exist or may not be read; the latter is recorded."""
@@ -391,13 +340,13 @@ def _unlisting(pods: Iterable[tuple[Pod, RunningPod]], resources: frozenset[str]
 
 def _pod_twice(text: bytes) -> tuple[Pod, RunningPod]:
     """Return a pod as the allocation core reads it, and as the checks of running components read it."""
-    found = _running_decoder.decode(text)
+    found = _decoder.decode(text)
     meta, spec, status = found.metadata, found.spec, found.status
     conditions = {one.type: one for one in status.conditions or ()}
     labels = meta.labels or {}
     ready, accepted = conditions.get("Ready"), conditions.get(CONFIGURATION_ACCEPTED)
     return decode_pod(text), RunningPod(
-        key=f"{meta.namespace or ''}/{meta.name}",
+        key=meta.key,
         account=account_of(meta.namespace or "", spec.service_account_name or ""),
         node=spec.node_name or "",
         image=next((one.image or "" for one in spec.containers), ""),
@@ -406,6 +355,7 @@ def _pod_twice(text: bytes) -> tuple[Pod, RunningPod]:
         if labels.get("app.kubernetes.io/name") == "cardshare"
         else "",
         waits=next(filter(None, map(_why_waiting, status.container_statuses or ())), ""),
+        is_plugin=any(one.host_path and one.host_path.path.rstrip("/") == _PLUGINS for one in spec.volumes or ()),
         lists_devices=any(one.allocated_resources_status for one in status.container_statuses or ()),
         refused=(accepted.message or "refused") if accepted is not None and accepted.status == "False" else "",
     )
@@ -455,7 +405,3 @@ def _seconds(time: str) -> float:
         return datetime.fromisoformat(time).timestamp()
     except ValueError:
         return 0.0
-
-
-def _quoted(name: str) -> str:
-    return quote(name, safe="")

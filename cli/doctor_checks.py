@@ -4,6 +4,7 @@ docs/operators/doctor.md lists the codes. A code never changes its meaning. `cli
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,7 +17,7 @@ from core.inventory import Inventory, at_its_best
 from core.ledger import Ledger
 from core.model import Node, NodeName, Phase, Pod, Requirement
 from core.port.refusals import Violation
-from core.settings import DialectName, Settings
+from core.settings import DialectName, Settings, is_named, plugin_remedy
 from core.tables import Tables
 from core.units import counted
 
@@ -64,39 +65,13 @@ class Level(StrEnum):
     UNKNOWN = "unknown"
 
 
-CODES: Final[Mapping[str, Level]] = {
-    "CS601": Level.UNKNOWN,
-    "CS602": Level.PROBLEM,
-    "CS603": Level.NOTE,
-    "CS611": Level.PROBLEM,
-    "CS612": Level.PROBLEM,
-    "CS613": Level.PROBLEM,
-    "CS614": Level.RISK,
-    "CS615": Level.RISK,
-    "CS616": Level.RISK,
-    "CS617": Level.RISK,
-    "CS618": Level.RISK,
-    "CS619": Level.PROBLEM,
-    "CS620": Level.RISK,
-    "CS621": Level.PROBLEM,
-    "CS622": Level.PROBLEM,
-    "CS623": Level.RISK,
-    "CS624": Level.PROBLEM,
-    "CS625": Level.PROBLEM,
-    "CS626": Level.RISK,
-    "CS627": Level.RISK,
-    "CS628": Level.RISK,
-    "CS629": Level.RISK,
-    "CS631": Level.PROBLEM,
-    "CS632": Level.PROBLEM,
-    "CS633": Level.RISK,
-    "CS634": Level.RISK,
-    "CS635": Level.NOTE,
-    "CS636": Level.RISK,
-    "CS641": Level.RISK,
-    "CS642": Level.RISK,
-    "CS643": Level.PROBLEM,
+_CODES: Final[Mapping[Level, str]] = {
+    Level.UNKNOWN: "CS601",
+    Level.PROBLEM: "CS602 CS611 CS612 CS613 CS619 CS621 CS622 CS624 CS625 CS631 CS632 CS643",
+    Level.NOTE: "CS603 CS635",
+    Level.RISK: "CS614 CS615 CS616 CS617 CS618 CS620 CS623 CS626 CS627 CS628 CS629 CS633 CS634 CS636 CS637 CS641 CS642",
 }
+CODES: Final = dict(sorted((code, level) for level, codes in _CODES.items() for code in codes.split()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +146,7 @@ class RunningPod:
 
     component: cardshare's component, "" for others. refused: why its configuration is not in force, or "".
     waits: why kubelet has not started one of its containers, or "". lists_devices: whether its status lists devices.
+    is_plugin: whether it mounts the folder of kubelet in which device plugins register.
     """
 
     key: str
@@ -182,6 +158,7 @@ class RunningPod:
     refused: str = ""
     waits: str = ""
     lists_devices: bool = False
+    is_plugin: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +167,7 @@ class Facts:
 
     name: prefix of the names of cardshare's objects in *namespace*. refused: unusable texts of the configuration.
     mutating, validating, policies: by the configuration's name; policies: whether each denies.
+    plugins: pods of known device plugins; others: of other device plugins.
     accounts: user names that may write assignments. leases: by NAMESPACE/NAME. namespaces: with their labels.
     classes: DeviceClasses by the resource that each claims.
     swapping: nodes on which HAMi's plugin lets kubelet choose cards, with the ConfigMap that sets this.
@@ -207,6 +185,7 @@ class Facts:
     ledger: Ledger
     pods: tuple[Pod, ...] = ()
     plugins: tuple[RunningPod, ...] = ()
+    others: tuple[RunningPod, ...] = ()
     own: tuple[RunningPod, ...] = ()
     notes: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
@@ -256,8 +235,7 @@ def account_of(namespace: str, service_account: str) -> str:
 
 def is_plugin(account: str, catalog: Catalog) -> bool:
     """Return whether *account* is that of a device plugin."""
-    known = catalog.plugin_accounts
-    return any(account.startswith(one[:-1]) if one.endswith("*") else account == one for one in known)
+    return is_named(account, catalog.plugin_accounts)
 
 
 def _finding(code: str, subject: str, text: str, remedy: str) -> Finding:
@@ -368,7 +346,7 @@ def _hami(facts: Facts) -> Iterator[Finding]:
 
 def _device_lists(facts: Facts) -> Iterator[Finding]:
     """CS618, CS619: nodes and pods with more devices than kubelet can list in a pod's status."""
-    resources = facts.catalog.resources(facts.tables)
+    resources = facts.catalog.words(facts.tables).resources
     for node in facts.ledger.nodes():
         listed = listed_on(node, resources) if node.name not in facts.unlisting else frozenset[str]()
         for resource, units in _units_of_a_card(facts, node, listed):
@@ -456,10 +434,10 @@ def _renamed(facts: Facts) -> Iterator[Finding]:
     """Find resources that device-config.yaml renames and the conditions do not match."""
     if facts.mutating is None or facts.validating is None:
         return
-    usual = facts.catalog.resources(Tables())
+    usual = facts.catalog.words(Tables()).resources
     for kind, found in (("mutating", facts.mutating), ("validating", facts.validating)):
         entries = [one for one in found.get(facts.name, ()) if one.name == "create.pods.cardshare.io"]
-        for resource in sorted(facts.catalog.resources(facts.tables) - usual) if entries else ():
+        for resource in sorted(facts.catalog.words(facts.tables).resources - usual) if entries else ():
             if not any(f"'{resource}'" in entry.conditions for entry in entries):
                 text = f"pods that ask for {resource} (from device-config.yaml) are not reviewed"
                 remedy = "add the resource to the conditions of its entries, beside volcano.sh/vgpu-number"
@@ -531,6 +509,30 @@ def _accounts(facts: Facts) -> Iterator[Finding]:
             yield _finding("CS633", "validatingadmissionpolicy pods.cardshare.io", text, "take it out")
 
 
+def _unknown_plugins(facts: Facts) -> Iterator[Finding]:
+    """CS637: the plugin of a node's cards must mark the pods that it serves, and its account is not known."""
+    admission = facts.settings.admission
+    added = (*(admission.trusted_accounts or ()), *admission.plugin_accounts)
+    known, others = defaultdict[str, list[str]](list), defaultdict[str, list[RunningPod]](list)
+    for pod in facts.plugins:
+        known[pod.node].append(pod.account)
+    for pod in facts.others:
+        if not (is_named(pod.account, added) and is_named(pod.account, facts.accounts or added)):
+            others[pod.node].append(pod)
+    for name, state in facts.ledger.states.items():
+        for spec in facts.catalog.specs if name in others else ():
+            needs = spec.node_lock is not None or spec.plugin_accounts
+            has_known = any(is_named(one, spec.plugin_accounts) for one in known[name])
+            if not (needs and state.offers.get(spec.name)) or has_known:
+                continue
+            for pod in others[name]:
+                text = (
+                    f"it has cards of {spec.name} and no pod of a known plugin for them; {pod.key}, which runs as "
+                    f"{pod.account}, may be that plugin, and may not mark the pods that it serves"
+                )
+                yield _finding("CS637", f"node {name}", text, plugin_remedy(pod.account))
+
+
 def _waiting(facts: Facts) -> Iterator[Finding]:
     inventory = Inventory()
     for node in facts.ledger.nodes():
@@ -548,7 +550,7 @@ def _waiting(facts: Facts) -> Iterator[Finding]:
             yield from _unseen(pod, facts)
             continue
         dialect = facts.catalog.dialects[asked.dialect]
-        resource = min(_resources(pod) & facts.catalog.resources(facts.tables), default="")
+        resource = min(_resources(pod) & facts.catalog.words(facts.tables).resources, default="")
         never = stock.never_fits(dialect, asked.request, pod, facts.tables, resource)
         if never is not None:
             yield _finding(
@@ -574,7 +576,7 @@ def _resources(pod: Pod) -> frozenset[str]:
 
 
 def _classes(facts: Facts) -> Iterator[Finding]:
-    for resource in sorted(facts.classes.keys() & facts.catalog.resources(facts.tables)):
+    for resource in sorted(facts.classes.keys() & facts.catalog.words(facts.tables).resources):
         text = f"it claims {resource}: pods that ask for it get devices by DRA too, which cardshare does not count"
         yield _finding("CS643", f"deviceclass {facts.classes[resource]}", text, "take its extendedResourceName out")
 
@@ -591,6 +593,7 @@ _CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     _policies,
     _processes,
     _accounts,
+    _unknown_plugins,
     _waiting,
     _classes,
 )

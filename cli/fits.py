@@ -1,27 +1,27 @@
-"""Fetches the data for ``kubectl cards fits``, and reads the manifest."""
+"""``kubectl cards fits``: reads the manifest, counts how many pods fit, and formats the answer for a terminal."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from cli.cluster import fetch_holdings
+from cli.cluster import Reads, fetch_holdings, list_objects
 from cli.options import Fits as Options
-from cli.reads import Reads
-from core.admission.asked_in import pods_of
+from cli.text import NONE, aligned, noted
+from core.admission.manifests import pods_of
 from core.admission.rulebook import rulebook
-from core.errors import ConfigError, InvalidRequestError
+from core.errors import ConfigError, InvalidRequestError, escaped
 from core.ledger import Ledger
 from core.model import Pod
-from core.view.fits import Fits, Place, fits_pod, fits_wish
+from core.port.cards import CardWish
+from core.units import counted
+from core.view.fits import Fit, Fits, Place, fits_pod, fits_wish
 from core.wire.manifests import Unreadable, read_manifests
-from core.wire.quotas import ResourceQuota, decode_quota
+from core.wire.policies import ResourceQuota, decode_quota
 from kube.calls import namespace_path
 from kube.errors import ApiForbiddenError
-from kube.listing import list_all
-from kube.objects import page_decoder
 
 _STDIN: Final = "-"
 
@@ -50,13 +50,18 @@ async def fetch_fits(transport: Reads, options: Options, namespace: str) -> Fits
     if options.wish is not None:
         return fits_wish(place, options.wish, notes)
     try:
-        return fits_manifest(place, _read(options.file), notes)
+        return fits_manifest(place, text_in(options.file), notes)
     except UnusableFileError as e:
         where = f"{options.file}:{e.line}" if e.line else options.file
         raise UnusableFileError(f"{where}: {e.problem}") from e
 
 
-def _read(file: str) -> str:
+def text_in(file: str) -> str:
+    """Return the text of a file, or of standard input.
+
+    Raises:
+        UnusableFileError: it cannot be read.
+    """
     try:
         return sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
@@ -71,7 +76,7 @@ async def fetch_quotas(transport: Reads, namespace: str, notes: list[str]) -> Se
     """
     try:
         path = f"{namespace_path(namespace)}/resourcequotas"
-        return (await list_all(transport, path, page_decoder(decode_quota))).items
+        return await list_objects(transport, path, decode_quota)
     except ApiForbiddenError:
         notes.append(quotas_unread(namespace))
         return ()
@@ -109,3 +114,45 @@ def _asked_in(text: str, ledger: Ledger, namespace: str) -> list[Pod]:
     if not found:
         raise UnusableFileError("no pod in it asks for cards")
     return found
+
+
+_HEADER = ("PROTOCOL", "TYPE", "PODS", "NODES")
+_NO_WAY = "no node offers cards that a pod could ask for in this way; see kubectl cards get"
+
+
+def fits_table(found: Fits, wish: CardWish | None) -> str:
+    """Format one line per form of request and card type, then the largest fit and what blocks the next pod.
+
+    wish: the request; None for a manifest.
+    """
+    rows = [row for one in found.ways for row in _rows(one)]
+    lines = [*aligned([_HEADER, *rows])] if rows else [_NO_WAY]
+    lines += [escaped(line) for one in found.ways for line in _told(one, wish)]
+    return noted(lines, found.notes)
+
+
+def _rows(one: Fit) -> Iterator[Sequence[str]]:
+    for part in one.types:
+        yield one.protocol or NONE, part.type or NONE, str(part.pods), str(part.nodes)
+    if not one.types:
+        yield one.protocol or NONE, NONE, "0", "0"
+
+
+def _told(one: Fit, wish: CardWish | None) -> Iterator[str]:
+    name = one.protocol or "without cards"
+    many = counted(one.pods, "pods")
+    yield f"{name}: {'' if one.is_all else 'more than '}{many} {'fits' if one.pods == 1 else 'fit'}"
+    if wish is not None:
+        yield f"{name}: the largest pod that fits: {', or '.join(_largest(one, wish)) or 'none'}"
+    if one.stops:
+        yield f"{name}: the next pod does not fit: {' '.join(filter(None, (one.code, one.stops)))}"
+
+
+def _largest(one: Fit, wish: CardWish) -> Iterator[str]:
+    each = " on each" if wish.cards > 1 else ""
+    if one.largest_memory_mib:
+        yield f"{counted(wish.cards, 'cards')} with {one.largest_memory_mib} MiB{each}"
+    if one.largest_cards and (one.largest_cards > wish.cards or not one.largest_memory_mib):
+        each = " on each" if one.largest_cards > 1 else ""
+        memory = f" with {wish.memory_mib} MiB{each}" if wish.memory_mib is not None else ""
+        yield f"{counted(one.largest_cards, 'cards')}{memory}"

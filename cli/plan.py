@@ -1,17 +1,18 @@
-"""Fetches the data for ``kubectl cards plan``: who holds what, who may move, and what is to get in."""
+"""``kubectl cards plan``: fetches who holds cards, which pods may move and what needs room, and formats the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from cli.cluster import PODS, Holdings, fetch_cluster_uid, fetch_holdings
-from cli.options import Asked
+from cli.cluster import PODS, Holdings, Reads, answered, fetch_cluster_uid, fetch_holdings, list_objects
 from cli.options import Plan as Options
-from cli.reads import Reads
-from cli.storage import read_storage
-from cli.waiting import UNBOUND, fetch_lines, list_objects
+from cli.options import PlanTarget
+from cli.text import NONE, aligned
+from cli.waiting import UNBOUND, fetch_lines
+from core.claims import StorageKind
+from core.errors import escaped
 from core.groups import GroupKey, group_of
 from core.ledger import Ledger
 from core.model import Pod
@@ -19,13 +20,15 @@ from core.moving.search import Limits
 from core.moving.units import unit_of, unit_of_group
 from core.moving.who import Rights
 from core.placing.gang import Unit
-from core.placing.standing import standing_of
+from core.placing.queues import standing_of
+from core.units import counted
 from core.view.plan import Ground, Plan, plan_for_pods, plan_for_wish
 from core.view.waiting import Lines
 from core.waiting import Cause, Wait, cause_of, code_in
-from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
 from core.wire.pods import decode_pod
-from kube.errors import ApiError
+from core.wire.policies import DisruptionBudget, decode_disruption_budget, decode_namespace
+from kube.errors import ApiError, ApiNotFoundError
+from kube.kinds import STORAGE
 
 # Causes of a wait that no room removes.
 _NOT_ROOM: Final = frozenset(
@@ -92,9 +95,7 @@ async def read(reads: Reads) -> Read:
     try:
         budgets = await list_objects(reads, BUDGETS, decode_disruption_budget)
     except ApiError as e:
-        if not e.status:
-            raise
-        notes.append(f"PodDisruptionBudgets are not read ({e}); the API server checks them at each eviction")
+        notes.append(f"PodDisruptionBudgets are not read ({answered(e)}); the API server checks them at each eviction")
     strays = (note for note in holdings.notes if note not in holdings.unread)
     return Read(holdings, unbound, lines, budgets, (*notes, *strays), tuple(notes))
 
@@ -110,20 +111,20 @@ async def fetch_plan(reads: Reads, options: Options, namespace: str) -> Plan:
     limits = Limits(options.moves, options.per_namespace)
     if asked.wish is not None:
         ground = found.ground(priority=options.priority, own=None, jobs=options.jobs, limits=limits)
-        plan = plan_for_wish(ground, _text(asked), asked.wish, asked.pods, asked.namespace or namespace)
+        plan = plan_for_wish(ground, _text(asked, options.pods), asked.wish, options.pods, asked.namespace or namespace)
         return replace(plan, cluster=cluster)
     asked = asked._replace(namespace=asked.namespace or namespace)
     unit, priority, own = wanted(found, asked)
     if why := hindrance(member.pod for member in unit.wanted()):
         raise NothingToPlanError(why)
     ground = found.ground(priority=priority, own=own, jobs=options.jobs, limits=limits)
-    return replace(plan_for_pods(ground, _text(asked), unit), namespace=asked.namespace, cluster=cluster)
+    return replace(plan_for_pods(ground, _text(asked, 1), unit), namespace=asked.namespace, cluster=cluster)
 
 
-def _text(asked: Asked) -> str:
+def _text(asked: PlanTarget, pods: int) -> str:
     if asked.wish is None:
         return f"{asked.kind} {asked.namespace}/{asked.name}"
-    return f"{asked.pods} pods of {asked.text}" if asked.pods > 1 else asked.text
+    return f"{pods} pods of {asked.text}" if pods > 1 else asked.text
 
 
 def hindrance(pods: Iterable[Pod]) -> str:
@@ -136,7 +137,7 @@ def hindrance(pods: Iterable[Pod]) -> str:
     return ""
 
 
-def wanted(found: Read, asked: Asked) -> tuple[Unit, int, GroupKey | None]:
+def wanted(found: Read, asked: PlanTarget) -> tuple[Unit, int, GroupKey | None]:
     """Return the pod or the group that *asked* names as a unit, with its priority and its group.
 
     Raises:
@@ -178,3 +179,87 @@ def _judged(unit: Unit | Wait, where: str) -> Unit:
 
 def _key(key: GroupKey | None) -> str:
     return f"{key.namespace}/{key.name}" if key is not None else ""
+
+
+_NAMESPACES: Final = "/api/v1/namespaces"
+
+
+async def read_storage(reads: Reads, ledger: Ledger) -> tuple[str, ...]:
+    """Read all storage and namespaces into *ledger*, which counts no pods yet; notes on what may not be listed.
+
+    Raises:
+        ApiError: the server does not answer.
+    """
+    volumes, refused = ledger.volumes, list[str]()
+    storage = volumes.storage
+    sets: Mapping[StorageKind, Callable[[Any], object]] = {
+        StorageKind.CLAIMS: storage.set_claim,
+        StorageKind.VOLUMES: storage.set_volume,
+        StorageKind.CLASSES: storage.set_class,
+        StorageKind.NODES: volumes.set_limits,
+        StorageKind.DRIVERS: storage.set_driver,
+        StorageKind.CAPACITIES: storage.set_capacity,
+        StorageKind.ATTACHMENTS: volumes.set_attachment,
+    }
+    for kind, (path, decode) in STORAGE.items():
+        try:
+            for one in await list_objects(reads, path, decode):
+                sets[kind](one)
+        except ApiNotFoundError:
+            pass  # a cluster that does not serve it has none
+        except ApiError as e:
+            answered(e)
+            refused.append(str(kind))
+            continue
+        del storage.unread[kind]
+    try:
+        found = await list_objects(reads, _NAMESPACES, decode_namespace)
+        ledger.topology.set_namespaces({one.name: one.labels for one in found})
+    except ApiError as e:
+        answered(e)
+    return (f"you may not list {', '.join(refused)}; pods with volume claims are not judged",) if refused else ()
+
+
+_HEADER = ("MOVE", "POD", "OWNER", "PRIORITY", "BUDGET", "FROM", "TO")
+
+
+def summary(plan: Plan) -> Iterator[str]:
+    """Yield what *plan* does in plain English, line by line."""
+    yield f"for {plan.asked}: {plan.gain}"
+    if plan.moves:
+        namespaces = sorted({one.pod.partition("/")[0] for one in plan.moves})
+        fewest = "no plan with fewer moves was possible" if plan.is_fewest else "fewer moves may be possible"
+        yield f"pods are evicted in {', '.join(namespaces)}; their controllers replace them elsewhere; {fewest}"
+    if plan.why:
+        yield f"why it does not fit now: {plan.why}"
+    for one in plan.staying if not plan.helps else ():
+        yield f"{counted(one.pods, 'pods')} {'stays' if one.pods == 1 else 'stay'}: {one.reason}"
+    for note in plan.notes:
+        yield f"note: {note}"
+
+
+def plan_table(plan: Plan) -> str:
+    """Format one line per move after the summary."""
+    rows = [
+        (
+            str(at),
+            one.pod,
+            one.owner,
+            str(one.priority),
+            one.budget or NONE,
+            f"{one.from_node} {one.cards}".strip(),
+            f"{one.to_node} {one.to_cards}".strip(),
+        )
+        for at, one in enumerate(plan.moves, start=1)
+    ]
+    lines = [escaped(line) for line in summary(plan)]
+    lines += [escaped(f"place: {one.pod or 'a new pod'} on {one.node} {one.cards}".rstrip()) for one in plan.places]
+    return "\n".join([*lines, *(aligned([_HEADER, *rows]) if rows else ())])
+
+
+def plan_comments(plan: Plan) -> str:
+    """Format the summary as comments at the beginning of a file."""
+    lines = [escaped(line) for line in summary(plan)]
+    if plan.moves:
+        lines.append("Review the moves, then: kubectl cards apply FILE. Nothing is evicted before that.")
+    return "\n".join(f"# {line}" for line in lines)

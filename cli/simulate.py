@@ -1,22 +1,22 @@
-"""Fetches the data for ``kubectl cards simulate``: reads the cluster as the controller does, and simulates a change."""
+"""``kubectl cards simulate``: reads the cluster as the controller does, and formats what a change would do."""
 
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cli.cluster import empty_holdings
-from cli.fits import UnusableFileError
+from cli.cluster import Reads, empty_holdings
+from cli.fits import UnusableFileError, text_in
 from cli.options import Simulate
-from cli.reads import Reads
-from core.errors import quoted
-from core.view.simulated import Simulated
+from cli.text import NONE, aligned
+from core.errors import escaped, quoted
+from core.units import counted
+from core.view.simulated import Outcome, Simulated, SimulatedKind, SimulatedPod
+from core.waiting import cause_of
 from core.wire.changes import NO_FILE, Change
 
-_STDIN: Final = "-"
 _NO_SIMULATOR: Final = "this kubectl-cards contains no simulator; install the wheel with pip"
 
 
@@ -30,8 +30,12 @@ def change_of(options: Simulate, namespace: str) -> Change:
     Raises:
         UnusableFileError: the manifest is unreadable.
     """
+    try:
+        manifests = text_in(options.file) if options.file else ""
+    except UnusableFileError as e:
+        raise UnusableFileError(f"-f {quoted(options.file, 256)}: {e}") from e
     return Change(
-        manifests=_text(options.file) if options.file else "",
+        manifests=manifests,
         file=options.file or NO_FILE,
         namespace=namespace,
         requests=options.requests,
@@ -42,13 +46,6 @@ def change_of(options: Simulate, namespace: str) -> Change:
         repartition=options.repartition,
         policy=options.policy,
     )
-
-
-def _text(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise UnusableFileError(f"-f {quoted(file, 256)}: it cannot be read: {getattr(e, 'strerror', '') or e}") from e
 
 
 async def fetch_simulated(reads: Reads, change: Change, wall_s: float | None) -> Simulated:
@@ -88,3 +85,59 @@ async def fetch_simulated(reads: Reads, change: Change, wall_s: float | None) ->
         raise UnusableFileError(str(e)) from e
     finally:
         structlog.configure(**before)
+
+
+_PODS = ("POD", "BECAUSE", "BEFORE", "OUTCOME", "NODE", "CARDS OR REASON")
+_KINDS = ("PROTOCOL", "TYPE", "CARDS", "FREE", "STRANDED")
+_UNKNOWN = "unknown"
+
+
+def simulated_table(found: Simulated) -> str:
+    """Format one line per affected pod, one per type of cards, and who would lose."""
+    lines = [*aligned([_PODS, *map(_pod, found.pods)])] if found.pods else ["no pod would be placed or moved"]
+    if found.kinds:
+        lines += ["", *aligned([_KINDS, *map(_kind, found.kinds)])]
+    return "\n".join([*lines, *(escaped(line) for line in _told(found))])
+
+
+def _pod(one: SimulatedPod) -> Sequence[str]:
+    return one.pod, one.because, one.before or NONE, one.outcome, one.node or NONE, _why(one) or NONE
+
+
+def _why(one: SimulatedPod) -> str:
+    if one.outcome == Outcome.ENDED:
+        told = "nothing creates it again"
+    elif one.outcome == Outcome.WAITS:
+        cause = cause_of(one.code)
+        # The remedy for all waits of a cause names nothing; the text does.
+        is_own = bool(one.change) and (cause is None or one.change != cause.value.remedy)
+        told = " ".join(filter(None, (one.code, one.change if is_own else one.text)))
+    else:
+        told = ", ".join(f"{part.card} ({part.share})" for part in one.cards)
+    return f"evicted for {one.evicted_for}; {told}" if one.evicted_for else told
+
+
+def _kind(one: SimulatedKind) -> Sequence[str]:
+    return (
+        one.protocol,
+        one.type or NONE,
+        _both(one.cards_before, one.cards_after),
+        _both(one.free_before, one.free_after, one.unit),
+        _both(one.stranded_before, one.stranded_after, one.unit),
+    )
+
+
+def _both(before: int | None, after: int | None, unit: str = "") -> str:
+    was, now = (_UNKNOWN if one is None else str(one) for one in (before, after))
+    amount = was if was == now else f"{was} -> {now}"
+    return f"{amount} {unit}".rstrip() if amount != _UNKNOWN else amount
+
+
+def _told(found: Simulated) -> Iterator[str]:
+    if found.losing:
+        yield f"{counted(found.losing, 'pods')} that {'runs' if found.losing == 1 else 'run'} now would not run"
+    else:
+        yield "every pod that runs now would run"
+    if found.waiting:
+        yield f"{counted(found.waiting, 'other pods')} would still wait"
+    yield from (f"note: {note}" for note in found.notes)

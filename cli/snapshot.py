@@ -10,17 +10,17 @@ import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
-from cli.claims import CLAIMS, SLICES
-from cli.cluster import NODES, PODS
-from cli.configuration import fetch_parts
-from cli.reads import Reads
-from cli.waiting import CLASSES, list_objects
+import msgspec
+
+from cli.cluster import CLAIMS, NODES, PODS, SLICES, Reads, answered, fetch_parts, list_objects
+from cli.waiting import CLASSES
 from core import names
 from core.catalog import standard_catalog
 from core.errors import ConfigError
@@ -28,8 +28,7 @@ from core.wire.config_maps import decode_config_map
 from kube.calls import Calls
 from kube.errors import ApiError, from_event
 from kube.exchange import Response
-from kube.groups import APIS, HYPER_NODES_PATH, PODGROUPS, QUEUES_PATH
-from kube.storage import STORAGE
+from kube.kinds import APIS, HYPER_NODES_PATH, PODGROUPS, QUEUES_PATH, STORAGE
 
 Json = dict[str, Any]
 
@@ -88,7 +87,7 @@ async def _collection(reads: Reads, path: str) -> Json:
     try:
         return {"items": [*await list_objects(reads, path, _read)]}
     except ApiError as e:
-        return {"status": _answered(e), "items": []}
+        return {"status": answered(e).status, "items": []}
 
 
 async def _config_maps(reads: Reads) -> Json:
@@ -100,7 +99,7 @@ async def _config_maps(reads: Reads) -> Json:
         try:
             text = await calls.get_config_map(namespace, name)
         except ApiError as e:
-            refused[config_map] = _answered(e)
+            refused[config_map] = answered(e).status
             return {}
         found.append(_read(text))
         try:
@@ -110,17 +109,6 @@ async def _config_maps(reads: Reads) -> Json:
 
     await fetch_parts(texts, standard_catalog())
     return {"items": found, "refused": refused}
-
-
-def _answered(error: ApiError) -> int:
-    """Return the status of *error*.
-
-    Raises:
-        ApiError: the server does not answer.
-    """
-    if not error.status:
-        raise error
-    return error.status
 
 
 def _read(text: bytes) -> Any:
@@ -142,7 +130,23 @@ class UnusableSnapshotError(Exception):
     """The file is not a readable snapshot; the text is one line with the reason."""
 
 
-class Snapshot:
+class _Versioned(msgspec.Struct, frozen=True):
+    version: int
+
+
+class _Collection(msgspec.Struct, frozen=True):
+    items: list[Json] = []
+    status: int = 0
+    refused: dict[str, int] = {}
+
+
+class _File(msgspec.Struct, frozen=True):
+    taken: str
+    namespace: str
+    collections: dict[str, _Collection]
+
+
+class SnapshotReads:
     """A `Reads` that answers from a snapshot, as the API server would have when it was taken.
 
     Attributes:
@@ -156,13 +160,16 @@ class Snapshot:
             UnusableSnapshotError: they are not a snapshot, or one of another version.
         """
         try:
-            found = json.loads(gzip.decompress(text))
-            version, self._collections = int(found["version"]), dict(found["collections"])
-            self.taken, self._namespace = str(found["taken"]), str(found["namespace"])
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as e:
-            raise UnusableSnapshotError(f"it is not a snapshot of kubectl cards: {e}") from e
-        if version != VERSION:
-            raise UnusableSnapshotError(f"its version is {version}, and this command reads version {VERSION}")
+            content = gzip.decompress(text)
+            version = msgspec.json.decode(content, type=_Versioned).version
+            if version != VERSION:
+                raise UnusableSnapshotError(f"its version is {version}, and this command reads version {VERSION}")
+            found = msgspec.json.decode(content, type=_File)
+        except (OSError, EOFError, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+            raise UnusableSnapshotError(
+                f"it is not a snapshot, or it is damaged; take one with kubectl cards snapshot: {e}"
+            ) from e
+        self.taken, self._namespace, self._collections = found.taken, found.namespace, found.collections
 
     @property
     def taken_s(self) -> float:
@@ -197,12 +204,12 @@ class Snapshot:
         collection, namespace, name = _split(path)
         found = self._collections.get(collection)
         if found is None and collection.endswith("/events"):
-            found = {"items": []}
-        status = 404 if found is None else found.get("status") or found.get("refused", {}).get(f"{namespace}/{name}")
+            found = _Collection()
+        status = 404 if found is None else found.status or found.refused.get(f"{namespace}/{name}", 0)
         if found is None or status:
             raise from_event(verb, path, status, "", "the server gave this answer when the snapshot was taken")
         wanted = [*_wanted(params or {})]
-        items = [one for one in found["items"] if _is_at(one, namespace, name) and all(fits(one) for fits in wanted)]
+        items = [one for one in found.items if _is_at(one, namespace, name) and all(fits(one) for fits in wanted)]
         if not name:
             return _answer({"metadata": {"resourceVersion": "1"}, "items": items})
         if not items:
@@ -228,8 +235,8 @@ def _split(path: str) -> tuple[str, str, str]:
 
 
 def _is_at(one: Json, namespace: str, name: str) -> bool:
-    about = one["metadata"]
-    return (not namespace or about.get("namespace") == namespace) and (not name or about.get("name") == name)
+    wanted = {"namespace": namespace, "name": name}
+    return all(_has(("metadata", key), value, True, one) for key, value in wanted.items() if value)
 
 
 def _wanted(params: Mapping[str, str]) -> Iterator[Callable[[Json], bool]]:

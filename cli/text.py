@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cli.doctor_checks import Finding, Level, Report
@@ -58,7 +58,7 @@ def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: b
     if not lines and namespace:
         lines = [escaped(f"no pod of namespace {namespace} holds a card there")]
     lines = lines or [escaped(_no_cards(() if all_nodes else found.nodes, all_nodes=all_nodes))]
-    return "\n".join([*lines, *(escaped(f"note: {note}") for note in found.notes)])
+    return noted(lines, found.notes)
 
 
 def explanation(found: Explained) -> str:
@@ -93,6 +93,11 @@ def _no_cards(asked: Sequence[Node], *, all_nodes: bool) -> str:
         return "no node has these labels; see kubectl get nodes --show-labels"
     names = ", ".join(node.name for node in asked)
     return f"no cards on {names}; see whether the device plugin runs there and has registered"
+
+
+def noted(lines: Iterable[str], notes: Iterable[str]) -> str:
+    """Return *lines*, which are escaped, followed by *notes*."""
+    return "\n".join([*lines, *(escaped(f"note: {note}") for note in notes)])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -157,3 +162,50 @@ def _amount(one: Card | Total) -> str:
 def _event(event: Event) -> str:
     times = f" (x{event.count})" if event.count > 1 else ""
     return f"  {event.time or '-':<20}  {event.reason}: {event.message}{times}"
+
+
+def shadow_report(found: Mapping[str, Any]) -> str:
+    """Format the page /v1/shadow of a controller in shadow mode."""
+    lines = [*_shadow_head(found), *_pods(found), *_findings(found), *_bindings(found)]
+    return "\n".join(map(escaped, lines))
+
+
+def _shadow_head(found: Mapping[str, Any]) -> Iterator[str]:
+    names = ", ".join(found["schedulers"])
+    yield f"pods of {names}: {found['bound']} hold cards on {found['nodes']} nodes; looked {found['age_s']:g} s ago"
+
+
+def _pods(found: Mapping[str, Any]) -> Iterator[str]:
+    pods = found["pods"]
+    fitting = sum(one["fits"] for one in pods)
+    yield (
+        f"Waiting: {len(pods)}. Would be placed here: {fitting}, of these without need: {found['without_need']}. "
+        f"Would wait here too: {len(pods) - fitting}."
+    )
+    if found["not_judged"]:
+        yield f"  {found['not_judged']} more wait and were not judged"
+    for one in pods:
+        code = f"{one['code']} " if one.get("code") else ""
+        note = " (waits without need)" if one["without_need"] else ""
+        yield f"  {one['pod']}: {code}{one['text']}{note}"
+
+
+def _findings(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"Wrong on nodes: {found['findings_in_all']}"
+    for one in found["findings"]:
+        where = f"{one['node']}: " if one["node"] else ""
+        yield f"  {one['fault']}: {where}{one['text']}"
+
+
+def _bindings(found: Mapping[str, Any]) -> Iterator[str]:
+    seen = found["bindings"]
+    yield f"Bindings seen: {', '.join(f'{count} {outcome}' for outcome, count in seen.items())}"
+    for one in found["differences"]:
+        instead = one["instead"]
+        here = f"here {_place(instead)}" if "node" in instead else f"here not: {instead['text']}"
+        yield f"  {one['at']} {one['pod']}: {one['outcome']}: bound to {_place(one['bound'])}; {here}"
+
+
+def _place(told: Mapping[str, Any]) -> str:
+    cards = ", ".join(f"{one['card']} ({one['share']})" for one in told["cards"])
+    return f"{told['node']}: {cards}" if cards else str(told["node"])

@@ -1,28 +1,36 @@
-"""Fetches the data for ``kubectl cards waiting``: the waiting pods, and what determines their order."""
+"""``kubectl cards waiting`` and ``queues``: fetch waiting pods, what determines their order, and queues."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from cli.cluster import BOUND, PODS, empty_holdings
-from cli.reads import Reads
-from core.errors import InvalidRequestError
-from core.groups import GroupKey, GroupKind, GroupSpec, group_of
+from cli.cluster import BOUND, PODS, Reads, answered, empty_holdings, fetch_holdings, list_objects
+from cli.options import By
+from cli.text import NONE, UNKNOWN, aligned, noted
+from core.constraints.quota import shown
+from core.errors import InvalidRequestError, escaped
+from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import Pod
-from core.view.waiting import Lines, Waiting, has_place, waiting, waits
-from core.wire.podgroups import decode_coscheduling_group, decode_native_group, decode_volcano_group, salvage_group
+from core.view.queues import QueueAmount, Queues, QueueState, queues_of
+from core.view.waiting import Lines, Waiting, WaitingPod, WaitingQueue, WaitingReason, has_place, waiting, waits
+from core.wire.groups import (
+    decode_coscheduling_group,
+    decode_native_group,
+    decode_queue,
+    decode_volcano_group,
+    salvage_group,
+    salvage_queue,
+)
 from core.wire.pods import decode_pod
-from core.wire.priority_classes import PriorityClass, decode_priority_class
+from core.wire.policies import PriorityClass, decode_priority_class
 from kube.calls import namespace_path
 from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError
-from kube.groups import APIS, PODGROUPS
-from kube.listing import list_all
-from kube.objects import page_decoder
+from kube.kinds import APIS, PODGROUPS, QUEUES_PATH
 
 _T = TypeVar("_T")
 UNBOUND: Final = {"fieldSelector": "spec.nodeName="}
@@ -88,7 +96,7 @@ async def fetch_lines(
                 groups |= {one.key: one for one in await _fetch_groups(transport, kind, namespace)}
             except ApiError as e:
                 lines = replace(lines, unread={*lines.unread, kind}, is_complete=False)
-                notes.append(groups_unread(kind, str(_answered(e))))
+                notes.append(groups_unread(kind, str(answered(e))))
     lines = replace(lines, groups=groups)
     if not groups or not lines.is_complete:
         return lines
@@ -97,7 +105,7 @@ async def fetch_lines(
     try:
         classes = {one.name: one for one in await _fetch_classes(transport, groups.values())}
     except ApiError as e:
-        notes.append(classes_unread(str(_answered(e))))
+        notes.append(classes_unread(str(answered(e))))
         return replace(lines, is_complete=False)
     return replace(lines, members=members, classes=classes)
 
@@ -146,28 +154,117 @@ async def _fetch_classes(transport: Reads, groups: Iterable[GroupSpec]) -> Seque
     return await list_objects(transport, CLASSES, decode_priority_class)
 
 
-async def list_objects(
-    transport: Reads, path: str, decode: Callable[[bytes], _T], selectors: Mapping[str, str] | None = None
-) -> Sequence[_T]:
-    """Return all objects under *path*.
-
-    Raises:
-        ApiError: the list is unavailable.
-    """
-    return (await list_all(transport, path, page_decoder(decode), selectors=selectors)).items
-
-
 def members_of(bound: Iterable[Pod]) -> Mapping[GroupKey, int]:
     """Return, by group, how many of its pods count for its minimum."""
     return Counter(key for pod in bound if has_place(pod) and (key := group_of(pod)) is not None)
 
 
-def _answered(error: ApiError) -> ApiError:
-    """Return *error* if a server answered.
+_PODS = ("POD", "CODE", "REASON", "SINCE", "QUEUE", "PLACE", "NEAREST", "WHAT HELPS")
+_REASONS = ("CODE", "REASON", "PODS", "OLDEST", "FIRST", "WHAT HELPS")
+_QUEUES = ("QUEUE", "PODS", "OLDEST", "NEXT", "REASONS")
+
+
+def waiting_table(found: Waiting, by: By, namespace: str) -> str:
+    """Format *found* by pod, reason or queue, with headings; *namespace*: the listed namespace, "" for all."""
+    if not found.pods:
+        where = f"in namespace {namespace}" if namespace else "in any namespace"
+        lines = [escaped(f"no pod waits {where}")]
+    else:
+        lines = list(aligned([*_rows(found, by)]))
+    return noted(lines, found.notes)
+
+
+def _rows(found: Waiting, by: By) -> Iterator[Sequence[str]]:
+    match by:
+        case By.POD:
+            yield _PODS
+            yield from map(_pod, found.pods)
+        case By.REASON:
+            yield _REASONS
+            yield from map(_reason, found.reasons)
+        case By.QUEUE:
+            yield _QUEUES
+            yield from map(_queue, found.queues)
+
+
+def _pod(one: WaitingPod) -> Sequence[str]:
+    return (
+        one.pod,
+        one.code or NONE,
+        one.reason or NONE,
+        one.since or UNKNOWN,
+        one.queue or NONE,
+        NONE if one.place is None else f"{one.place}/{one.line}",
+        one.nearest or NONE,
+        one.change or NONE,
+    )
+
+
+def _reason(one: WaitingReason) -> Sequence[str]:
+    more = one.pods - len(one.first)
+    first = ", ".join(one.first) + (f" and {more} more" if more else "")
+    return one.code or NONE, one.reason or NONE, str(one.pods), one.oldest or UNKNOWN, first, one.change or NONE
+
+
+def _queue(one: WaitingQueue) -> Sequence[str]:
+    reasons = ", ".join(f"{count} {reason or 'not decided yet'}" for reason, count in one.reasons.items())
+    return one.queue or NONE, str(one.pods), one.oldest or UNKNOWN, one.next or NONE, reasons
+
+
+async def fetch_queues(transport: Reads) -> Queues:
+    """The queues, what their pods hold, and who waits.
 
     Raises:
-        ApiError: no server answered, nor would it answer the next request.
+        ApiError: queues, nodes or pods may not be listed, or the server does not answer.
     """
-    if not error.status:
-        raise error
-    return error
+    specs = await _fetch_specs(transport)
+    holdings = await fetch_holdings(transport)
+    notes = list(holdings.notes)
+    unbound = await list_objects(transport, PODS, decode_pod, UNBOUND)
+    pods = [pod for pod in unbound if waits(pod) and is_shown(pod, holdings.ledger)]
+    lines = await fetch_lines(transport, pods, "", notes, bound=holdings.pods)
+    found = waiting(pods, lines, is_ours=partial(is_ours, ledger=holdings.ledger))
+    return queues_of(specs, holdings.ledger, holdings.pods, lines=lines, waiting=found, notes=notes)
+
+
+async def _fetch_specs(transport: Reads) -> Sequence[QueueSpec]:
+    """Return all queues; none if Volcano's kinds are not installed."""
+    try:
+        return await list_objects(transport, QUEUES_PATH, queue_from)
+    except ApiNotFoundError:
+        return ()
+
+
+def queue_from(text: bytes) -> QueueSpec:
+    """Return a queue; of an unreadable one, what can be read."""
+    try:
+        return decode_queue(text)
+    except InvalidRequestError:
+        return salvage_queue(text)
+
+
+_QUEUE_HEADER = ("QUEUE", "STATE", "WAITING", "NEXT", "RESOURCE", "HOLDS", "GUARANTEE", "DESERVED", "CAPABILITY")
+_NO_QUEUE = "there are no queues, so no queue limits pods"
+
+
+def queues_table(found: Queues) -> str:
+    """Format one line per queue and resource."""
+    rows = [row for queue in found.queues for row in _queue_rows(queue)]
+    lines = [*aligned([_QUEUE_HEADER, *rows])] if rows else [_NO_QUEUE]
+    return noted(lines, found.notes)
+
+
+def _queue_rows(queue: QueueState) -> Iterator[Sequence[str]]:
+    waiting = UNKNOWN if queue.waiting is None else str(queue.waiting)
+    first = (queue.name, queue.state or NONE, waiting, queue.next or NONE)
+    for one in queue.amounts:
+        yield *first, one.resource, *_figures(one)
+        first = ("", "", "", "")
+    if not queue.amounts:
+        yield *first, *[NONE] * 5
+
+
+def _figures(one: QueueAmount) -> Iterator[str]:
+    yield UNKNOWN if one.holds is None else shown(one.resource, one.holds)
+    for amount in (one.guarantee, one.deserved, one.capability):
+        yield NONE if amount is None else shown(one.resource, amount)

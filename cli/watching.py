@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
-from cli.claims import following
-from cli.cluster import BOUND, NODES, PODS, selecting
+from cli.cluster import BOUND, NODES, PODS, Keeping, following, selecting
 from core.ledger import Ledger
-from core.model import Node, NodeName, Pod, PodUid
+from core.model import NodeName, Pod, PodUid
+from core.store import Store
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
-from kube.objects import EventKind
 from kube.reflector import Reflector
 from kube.transport import Transport
 
@@ -27,62 +26,6 @@ Telling = Callable[[PodUid, Pod | None], None]
 
 def _tell_nobody(uid: PodUid, pod: Pod | None) -> None:
     del uid, pod
-
-
-class _Nodes:
-    """`kube.reflector.Sink` of nodes."""
-
-    def __init__(self, ledger: Ledger, changed: asyncio.Event) -> None:
-        self._ledger, self._changed = ledger, changed
-
-    async def on_replace(self, objects: Sequence[Node], resource_version: str) -> None:
-        del resource_version
-        for name in self._ledger.states.keys() - {node.name for node in objects}:
-            self._ledger.remove_node(name)
-        for node in objects:
-            self._ledger.set_node(node)
-        self._changed.set()
-
-    async def on_event(self, kind: EventKind, value: Node) -> None:
-        if kind is EventKind.DELETED:
-            self._ledger.remove_node(value.name)
-        else:
-            self._ledger.set_node(value)
-        self._changed.set()
-
-
-class _Pods:
-    """`kube.reflector.Sink` of bound pods."""
-
-    def __init__(self, ledger: Ledger, changed: asyncio.Event, told: Telling) -> None:
-        self._ledger, self._changed, self._told = ledger, changed, told
-        self._known: set[PodUid] = set()
-
-    async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
-        del resource_version
-        for uid in self._known - {pod.uid for pod in objects}:
-            self._forget(uid)
-        for pod in objects:
-            self._count(pod)
-        self._known = {pod.uid for pod in objects}
-        self._changed.set()
-
-    async def on_event(self, kind: EventKind, value: Pod) -> None:
-        if kind is EventKind.DELETED:
-            self._forget(value.uid)
-            self._known.discard(value.uid)
-        else:
-            self._count(value)
-            self._known.add(value.uid)
-        self._changed.set()
-
-    def _count(self, pod: Pod) -> None:
-        self._ledger.count(pod)
-        self._told(pod.uid, pod)
-
-    def _forget(self, uid: PodUid) -> None:
-        self._ledger.release(uid)
-        self._told(uid, None)
 
 
 async def changes(
@@ -105,8 +48,25 @@ async def changes(
         told: is called with each pod on a node that is new or changed, also with ones that have ended.
     """
     changed = asyncio.Event()
-    nodes = Reflector(transport, NODES, decode=decode_node, sink=_Nodes(ledger, changed), selectors=selecting(selector))
-    pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed, told), selectors=BOUND)
+    known: dict[PodUid, Pod] = {}
+
+    def count(pod: Pod) -> None:
+        ledger.count(pod)
+        known[pod.uid] = pod
+        told(pod.uid, pod)
+
+    def forget(pod: Pod) -> None:
+        ledger.release(pod.uid)
+        known.pop(pod.uid, None)
+        told(pod.uid, None)
+
+    node_store = Store(
+        ledger.set_node, lambda node: ledger.remove_node(node.name), ledger.nodes, lambda node: node.name
+    )
+    pod_store = Store(count, forget, known.values, lambda pod: pod.uid)
+    node_sink, pod_sink = Keeping(node_store, changed.set), Keeping(pod_store, changed.set)
+    nodes = Reflector(transport, NODES, decode=decode_node, sink=node_sink, selectors=selecting(selector))
+    pods = Reflector(transport, PODS, decode=decode_pod, sink=pod_sink, selectors=BOUND)
     async with asyncio.TaskGroup() as tasks:
         # Resource claims may be unserved, or the user may lack the right to see them.
         uses = following(transport, ledger, changed.set)

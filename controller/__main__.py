@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from controller import audit_command
-from controller.config import parse
-from controller.failpoints import Reached, go_on
+from controller.config import Config, parse
 from controller.run import Controller
 from core.errors import ConfigError, InvariantError
 from kube.lease import LeaseLostError
@@ -16,8 +15,12 @@ from runtime.process import configure_log, fast_loop, first, problems
 _OK, _LEASE_LOST, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 1, 2, 3
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str], reached: Reached = go_on) -> int:
-    """Run until a signal ends it, or audit once; return the exit code. *reached*: called at fail points, for tests."""
+def main(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    make: Callable[[Config, Mapping[str, str]], Controller] = Controller,
+) -> int:
+    """Run until a signal ends it, or audit once; return the exit code. *make*: makes the controller."""
     if argv[:1] == ["audit"]:
         configure_log()
         answers: list[int] = []
@@ -27,7 +30,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], reached: Reached = go_
     def run() -> None:
         config = parse(argv, environ)
         configure_log(config.log_format)
-        controller = Controller(config, environ, reached)
+        controller = make(config, environ)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             runner.run(controller.run())
 

@@ -1,7 +1,13 @@
-"""The scheduler's requests to the outside, as values. `act` performs each and returns the outcome to the scheduler."""
+"""What goes between the scheduler's task and all others: actions to the outside, and through `Inbox` calls to it.
 
-from collections.abc import Mapping
+An action is a value. `act` performs each, and its outcome is a call again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from core.claims import Claim, Volume
 from core.model import NodeName, Pod, PodUid
@@ -84,7 +90,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Touch:
     """Change a waiting pod's *version* by writing its condition, so that no Binding for that version can take effect.
 
     wait: the condition's content; None: only the condition's time changes.
@@ -111,12 +117,14 @@ class Clear:
 class Preempt:
     """Nominate nodes for pods, then evict other pods: all of them, or none.
 
-    nomination: the pod for which capacity is freed. victims: each with its node.
+    nomination: the pod for which capacity is freed. victims: each with its node. guarded: the victims that a disruption
+    budget covers.
     """
 
     nomination: PodUid
     nominated: tuple[tuple[Target, NodeName], ...]
     victims: tuple[tuple[Target, NodeName], ...]
+    guarded: frozenset[PodUid] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +174,18 @@ class Announce:
 
 
 Action = (
-    Bind | Lock | ReadPod | ReadOwner | Fence | Move | Clear | Preempt | Unnominate | SelectNode | GiveVolume | Announce
+    Bind
+    | Lock
+    | ReadPod
+    | ReadOwner
+    | Fence
+    | Touch
+    | Clear
+    | Preempt
+    | Unnominate
+    | SelectNode
+    | GiveVolume
+    | Announce
 )
 
 
@@ -178,3 +197,77 @@ def target_of(pod: Pod) -> Target:
 def about_pod(pod: Pod | Target) -> Subject:
     """Return the subject of an event on *pod*."""
     return Subject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+
+
+# ---------------------------------------------------------------------- calls to the scheduler
+
+
+# One call of the scheduler. Long work is an iterator, whose steps run separately so that the loop is never blocked.
+Message = Callable[[], Iterator[None] | None]
+
+# Maximum number of waiting events. When it is reached, the watches wait, and the API server with them.
+_ROOM: Final = 4096
+
+
+class Inbox:
+    """The bounded queue of calls to the scheduler; the scheduler's own task runs them one at a time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.filled: Final = asyncio.Event()
+        self._clock: Final = clock
+        self._messages: Final[deque[Message]] = deque()
+        self._steps: Iterator[None] | None = None
+        self._room: Final = asyncio.Event()
+
+    def put(self, message: Message) -> None:
+        """Add a call that must not wait, such as the outcome of an action."""
+        self._messages.append(message)
+        self.filled.set()
+
+    async def put_in_time(self, message: Message) -> None:
+        """Add an event; wait while the queue is full."""
+        while len(self._messages) >= _ROOM:
+            self._room.clear()
+            await self._room.wait()
+        self.put(message)
+
+    async def put_and_wait(self, message: Message) -> None:
+        """Add *message* and wait until the scheduler has completed it."""
+        done = asyncio.Event()
+
+        def steps() -> Iterator[None]:
+            rest = message()
+            if rest is not None:
+                yield from rest
+            done.set()
+
+        await self.put_in_time(steps)
+        await done.wait()
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether a long call has begun and not ended, so that the scheduler's state is inconsistent."""
+        return self._steps is not None
+
+    async def settled(self) -> None:
+        """Wait until no long call is in progress."""
+        while self.is_halfway:
+            await self.put_and_wait(lambda: None)
+
+    def work(self, until_s: float) -> bool:
+        """Run waiting calls until *until_s* (monotonic); return True if some are left."""
+        while True:
+            if self._steps is not None:
+                try:
+                    next(self._steps)
+                except StopIteration:
+                    self._steps = None
+            elif self._messages:
+                self._steps = self._messages.popleft()()
+            else:
+                self._room.set()
+                return False
+            if self._clock() >= until_s:
+                if len(self._messages) < _ROOM:
+                    self._room.set()
+                return True

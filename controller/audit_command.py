@@ -25,8 +25,8 @@ from kube.calls import namespace_path
 from kube.configuration import text_of
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError, CredentialsError, UndecodableError
-from kube.listing import list_all
 from kube.objects import page_decoder
+from kube.reflector import list_all
 from kube.transport import Transport
 from runtime.configuration import ActiveConfiguration
 
@@ -64,7 +64,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], out: TextIO = sys.stdou
 
 async def _findings(
     config: Config, active: ActiveConfiguration, environ: Mapping[str, str]
-) -> tuple[tuple[audit.Finding, ...], int, int]:
+) -> tuple[tuple[audit.AuditFinding, ...], int, int]:
     credentials = choose_source(kubeconfig=config.kubeconfig, environ=environ)
     async with Transport(credentials, user_agent="cardshare-audit") as transport:
         found = await _config_map(transport, config, SCHEDULER_MAP)

@@ -11,7 +11,7 @@ import structlog
 from core.catalog import Catalog
 from core.errors import InvalidRequestError
 from core.model import NodeName
-from core.port.spec import NodeDocuments, Place
+from core.port.spec import ConfigMapPlace, NodeDocuments
 from core.wire.config_maps import ConfigMap
 
 _log: Final = structlog.get_logger()
@@ -19,7 +19,7 @@ _log: Final = structlog.get_logger()
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-def places(catalog: Catalog) -> tuple[Place, ...]:
+def places(catalog: Catalog) -> tuple[ConfigMapPlace, ...]:
     """Return the places of ConfigMaps about nodes."""
     return tuple(place for one in catalog.documents for place in one.places)
 
@@ -30,7 +30,7 @@ class Documents:
     def __init__(self, catalog: Catalog) -> None:
         self._sources: Final = {place: one for one in catalog.documents for place in one.places}
         # Place -> ConfigMap -> node -> document -> text.
-        self._said: dict[Place, dict[str, dict[NodeName, dict[str, str]]]] = {}
+        self._said: dict[ConfigMapPlace, dict[str, dict[NodeName, dict[str, str]]]] = {}
 
     def of(self, node: NodeName) -> Mapping[str, str]:
         """Return the documents of *node* by name; if one exists twice, the first one read counts."""
@@ -40,7 +40,7 @@ class Documents:
                 found = {**nodes.get(node, _NOTHING), **found}
         return found
 
-    def replace(self, place: Place, maps: Iterable[ConfigMap]) -> set[NodeName]:
+    def replace(self, place: ConfigMapPlace, maps: Iterable[ConfigMap]) -> set[NodeName]:
         """Replace all ConfigMaps at *place*; return the nodes whose documents changed."""
         before = self._said.get(place, {})
         now = {one.name: said for one in maps if (said := _said(self._sources[place], one))}
@@ -50,7 +50,7 @@ class Documents:
             changed |= _differ(before.get(name, {}), now.get(name, {}))
         return changed
 
-    def change(self, place: Place, found: ConfigMap, *, gone: bool) -> set[NodeName]:
+    def change(self, place: ConfigMapPlace, found: ConfigMap, *, gone: bool) -> set[NodeName]:
         """Add, change or (*gone*) remove one ConfigMap at *place*; return the nodes whose documents changed."""
         maps = self._said.setdefault(place, {})
         before = maps.pop(found.name, {})

@@ -6,15 +6,15 @@ again right before the first byte, because a process that was stopped for a whil
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, Unpack
 
 import structlog
 
-from kube.calls import BIND_DEADLINE_S, BIND_SERVER_TIMEOUT, JSON
+from kube.calls import BIND_DEADLINE_S, BIND_SERVER_TIMEOUT, Requester, Sending
 from kube.errors import ApiThrottledError
-from kube.exchange import NOT_PERMITTED, Purpose, Response
+from kube.exchange import NOT_PERMITTED, Response
 from kube.lease import How, Lease
 
 _log: Final = structlog.get_logger()
@@ -23,27 +23,7 @@ _log: Final = structlog.get_logger()
 WRITE_ENDS_S: Final = BIND_DEADLINE_S
 
 
-class Requester(Protocol):
-    """The part of `kube.transport.Transport` that the gate needs."""
-
-    async def request(
-        self,
-        verb: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        deadline_s: float | None = None,
-        purpose: Purpose = Purpose.CALLS,
-        wait_out_pause: bool = True,
-        permit: Callable[[], bool] | None = None,
-    ) -> Response:
-        """See `Transport.request`."""
-        ...
-
-
-class Phase(StrEnum):
+class LeaderPhase(StrEnum):
     """The phase of a process; also a word in logs.
 
     STANDBY: another process may lead. SETTLING: this one leads, but does not yet know all earlier writes.
@@ -81,7 +61,7 @@ class Leading:
                 which Bindings of the previous leader may still take effect.
             changed: called after a change of the phase.
         """
-        self.phase = Phase.STANDBY
+        self.phase = LeaderPhase.STANDBY
         self.began: Final = asyncio.Event()
         self._lease: Final = lease
         self._is_current: Final = is_current
@@ -105,13 +85,13 @@ class Leading:
         raise AssertionError  # a holder ends by losing the lease or by cancellation
 
     async def _settle(self, how: How) -> None:
-        self._enter(Phase.SETTLING)
+        self._enter(LeaderPhase.SETTLING)
         await self._take_over(how)
-        self._enter(Phase.LEADING)
+        self._enter(LeaderPhase.LEADING)
         self.began.set()
 
-    def _enter(self, phase: Phase) -> None:
-        if self.phase is Phase.STOPPING:
+    def _enter(self, phase: LeaderPhase) -> None:
+        if self.phase is LeaderPhase.STOPPING:
             return
         self.phase = phase
         _log.info("phase", phase=phase.value)
@@ -119,11 +99,11 @@ class Leading:
 
     def may_decide(self) -> bool:
         """Return whether a pod may be placed now."""
-        return self.phase is Phase.LEADING and self._has_time() and self._is_current()
+        return self.phase is LeaderPhase.LEADING and self._has_time() and self._is_current()
 
     def may_write(self) -> bool:
         """Return whether a write is allowed now: it would end before another process can lead."""
-        return self.phase in (Phase.LEADING, Phase.STOPPING) and not self._closed and self._has_time()
+        return self.phase in (LeaderPhase.LEADING, LeaderPhase.STOPPING) and not self._closed and self._has_time()
 
     def _has_time(self) -> bool:
         return self._lease is None or self._lease.left_s() >= WRITE_ENDS_S
@@ -135,9 +115,9 @@ class Leading:
 
     def stop(self) -> None:
         """Stop deciding; writes in progress may end."""
-        if self.phase is not Phase.LEADING:
+        if self.phase is not LeaderPhase.LEADING:
             self._closed = True
-        self._enter(Phase.STOPPING)
+        self._enter(LeaderPhase.STOPPING)
 
     def close(self) -> None:
         """Also stop writing."""
@@ -164,18 +144,7 @@ class Gated:
         self._idle: Final = asyncio.Event()
         self._idle.set()
 
-    async def request(
-        self,
-        verb: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        deadline_s: float | None = None,
-        purpose: Purpose = Purpose.CALLS,
-        wait_out_pause: bool = True,
-    ) -> Response:
+    async def request(self, verb: str, path: str, **sending: Unpack[Sending]) -> Response:
         """See `kube.transport.Transport.request`; a write has the time limit of a Binding.
 
         Raises:
@@ -183,25 +152,15 @@ class Gated:
             ApiError: as in `Transport.request`.
         """
         if verb == "GET":
-            return await self._requester.request(
-                verb, path, params=params, deadline_s=deadline_s, purpose=purpose, wait_out_pause=wait_out_pause
-            )
+            return await self._requester.request(verb, path, **sending)
         if not self._permit():
             raise ApiThrottledError(verb=verb, path=path, message=NOT_PERMITTED, retry_after_s=1.0)
         self._under_way += 1
         self._idle.clear()
         try:
-            return await self._requester.request(
-                verb,
-                path,
-                params={"timeout": BIND_SERVER_TIMEOUT, **(params or {})},
-                body=body,
-                content_type=content_type,
-                deadline_s=min(deadline_s or WRITE_ENDS_S, WRITE_ENDS_S),
-                purpose=purpose,
-                wait_out_pause=wait_out_pause,
-                permit=self._permit,
-            )
+            sending["params"] = {"timeout": BIND_SERVER_TIMEOUT, **(sending.get("params") or {})}
+            sending["deadline_s"] = min(sending.get("deadline_s") or WRITE_ENDS_S, WRITE_ENDS_S)
+            return await self._requester.request(verb, path, **(sending | {"permit": self._permit}))
         finally:
             self._under_way -= 1
             if not self._under_way:

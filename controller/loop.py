@@ -2,16 +2,17 @@
 
 import asyncio
 import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NoReturn
 
 import structlog
 
 from controller.acting.act import Actor
-from controller.deciding.lifecycle import UndefinedEventError
+from controller.actions import Action, Announce, Clear, Inbox, Lock, ReadOwner, ReadPod
+from controller.deciding.lifecycle import Told, UndefinedEventError
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
-from controller.leading import Leading, Phase
-from controller.takeover import Kept
+from controller.leading import LeaderPhase, Leading
 from kube.transport import Transport
 
 _log: Final = structlog.get_logger()
@@ -22,6 +23,69 @@ _SLICE_S: Final = 0.01
 _KEEP_UP_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 0.1
 _NEVER: Final = float("inf")
+# The number of pods after which other tasks run.
+_SLICE: Final = 256
+_KEPT_MAX: Final = 4096
+
+
+class StandbyActions:
+    """Actions that the leader performs, remembered by a standby in case the leader stops before they are done.
+
+    A standby sees all that its leader sees and writes nothing. If an event was not written, the state that called for
+    it still shows it. So no change is lost, and nothing outdated is kept.
+
+    The actions are idempotent: a lock is repaired only if it is wrong, and cleared annotations stay cleared.
+    """
+
+    def __init__(self, given_up: Callable[[Clear], None]) -> None:
+        """Begin with none; *given_up*: called for a clearing without space, so that it is requested again."""
+        self._given_up: Final = given_up
+        self._actions: Final[OrderedDict[object, Action]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._actions)
+
+    def keep(self, action: Action) -> Action | None:
+        """Remember *action*, or drop it if the state shows the need for it; return it if it only reads."""
+        match action:
+            case ReadPod() | ReadOwner():
+                return action
+            case Lock():
+                self._actions[action.node, action.dialect] = action
+            case Clear():
+                self._actions[action.pod.uid] = action
+            case _:
+                return None
+        if len(self._actions) > _KEPT_MAX:
+            self._drop_oldest_clearing()
+        return None
+
+    def take(self) -> list[Action]:
+        """Return and remove all remembered actions, oldest first."""
+        actions = list(self._actions.values())
+        self._actions.clear()
+        return actions
+
+    def _drop_oldest_clearing(self) -> None:
+        for key, action in self._actions.items():
+            if isinstance(action, Clear):
+                del self._actions[key]
+                self._given_up(action)
+                return
+
+
+def derive(scheduler: Scheduler, announcements: Iterable[Announce], now_s: float) -> Iterator[None]:
+    """Start all writes that the mirror shows to be due. Yields so that other tasks can run."""
+    scheduler.cluster.actions.extend(announcements)
+    for at, entry in enumerate(list(scheduler.cluster.queue)):
+        # The previous leader's message is in the pod; it is as old as this process's first sight of it.
+        if entry.pod.scheduled_message:
+            before = entry.told
+            if before is None or before.text != entry.pod.scheduled_message:
+                scheduler.cluster.queue.tell(entry, Told(text=entry.pod.scheduled_message, at_s=now_s))
+        if at % _SLICE == 0:
+            yield
+    yield from scheduler.announce_anew()
 
 
 class Loop:
@@ -38,17 +102,7 @@ class Loop:
         pods_wait: asyncio.Event,
         groups_wait: asyncio.Event,
     ) -> None:
-        """Prepare.
-
-        Args:
-            scheduler: called only by this task.
-            inbox: the calls for the scheduler.
-            leading: whether the scheduler may decide.
-            actor: performs the scheduler's actions.
-            transport: connection to the API server, which may ask for a pause.
-            pods_wait: set when there is news to report on pods.
-            groups_wait: set when there is news to report on groups.
-        """
+        """Prepare; *pods_wait* and *groups_wait* are set when there is news to report on pods and groups."""
         self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._leading: Final = leading
@@ -56,7 +110,7 @@ class Loop:
         self._transport: Final = transport
         self._pods_wait: Final = pods_wait
         self._groups_wait: Final = groups_wait
-        self._kept: Final = Kept(lambda clear: scheduler.cleared(clear.pod.uid, done=False))
+        self._kept: Final = StandbyActions(lambda clear: scheduler.cleared(clear.pod.uid, done=False))
         self._kept_up_s = 0.0
 
     async def run(self, tasks: asyncio.TaskGroup) -> NoReturn:
@@ -65,7 +119,7 @@ class Loop:
         while True:
             inbox.filled.clear()
             more, due_s = self._work()
-            if self._leading.phase in (Phase.STANDBY, Phase.SETTLING):
+            if self._leading.phase in (LeaderPhase.STANDBY, LeaderPhase.SETTLING):
                 due_s = self._stand_by(tasks)
             else:
                 self._act(tasks)
@@ -93,7 +147,7 @@ class Loop:
 
     def _may_plan_s(self) -> float:
         """Return the time from which decisions are allowed, monotonic; infinite while another event must come first."""
-        if self._leading.phase is not Phase.LEADING:
+        if self._leading.phase is not LeaderPhase.LEADING:
             return _NEVER
         if not self._leading.may_decide():
             return time.monotonic() + _LOOK_AGAIN_S

@@ -5,25 +5,24 @@ import gc
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from controller.acting.act import Actor
-from controller.actions import Announce
+from controller.actions import Announce, Inbox
 from controller.config import Config
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
-from controller.leading import Leading, Phase
+from controller.leading import LeaderPhase, Leading
 from controller.metrics import Metrics
 from controller.reporting.audit import Audit
-from controller.reporting.callers import Callers
-from controller.reporting.condition import refusal
+from controller.reporting.configuration import refusal
 from controller.reporting.history import History
-from controller.reporting.onlooker import Onlooker
-from controller.reporting.shadow import Shadow
+from controller.reporting.serve import Callers
+from controller.reporting.shadow import Onlooker, Shadow
 from controller.reporting.share_seconds import ShareSeconds
 from controller.reporting.status import StatusWriter
 from controller.scheduler_names import RIVALS, Rival, SchedulerName, SchedulerNames
-from controller.watching.watches import Watches
+from controller.watches import Watches
 from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.model import PodUid
@@ -81,7 +80,7 @@ class Process:
         )
         self.active.tell_refusals(lambda name, why: self._announce(refusal(name, why)))
         self.configuration: Final = Follower(
-            self.active, config.files, trusted=config.trusted, changed=self._take_configuration
+            self.active, config.files, trusted=config.trusted, changed=partial(self.inbox.put_and_wait, self._configure)
         )
         self.watches: Final = Watches(self.scheduler, self.inbox, self.configuration, config.trusted, self.names)
         self.connection = "connection: not made yet"
@@ -92,14 +91,14 @@ class Process:
         self.audit: Audit | None = None
         self.shadow: Shadow | None = None
         self.share_seconds: Final = ShareSeconds(lambda: self.scheduler.cluster.ledger, self.scheduler.cluster.lines.of)
-        self.history: Final = History(self.scheduler, self.inbox, self.share_seconds, config.history_in)
+        self.history: Final = History(self.scheduler, self.inbox, self.share_seconds, config.keep_history)
         self.synced: Final = asyncio.Event()
         self.is_stopping = False
 
     @property
     def leads(self) -> bool:
         """Whether this process decides."""
-        return self.leading is not None and self.leading.phase is Phase.LEADING
+        return self.leading is not None and self.leading.phase is LeaderPhase.LEADING
 
     @property
     def given_up(self) -> dict[str, str]:
@@ -142,10 +141,6 @@ class Process:
     def _is_sent(self, uid: PodUid) -> bool:
         entry = self.scheduler.cluster.queue.get(uid)
         return entry is not None and entry.attempt > 0
-
-    async def _take_configuration(self) -> None:
-        """Apply a changed configuration; return once the scheduler has taken it."""
-        await self.inbox.put_and_wait(self._configure)
 
     def _configure(self) -> Iterator[None]:
         gc.disable()

@@ -5,7 +5,6 @@ Order of a start: the device plugins' configuration, nodes, pods; then the lease
 
 import asyncio
 import gc
-import signal
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -18,23 +17,19 @@ import structlog
 from controller.acting.act import Actor
 from controller.acting.group_writes import GroupWrites
 from controller.config import Config
-from controller.failpoints import Reached, go_on
 from controller.garbage import Garbage
 from controller.kueue.checks import AdmissionChecks
-from controller.last_good import LastGood
-from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
-from controller.loop import Loop
+from controller.leading import WRITE_ENDS_S, Gated, LeaderPhase, Leading
+from controller.loop import Loop, derive
 from controller.process import Process, keep_all
 from controller.reporting.audit import Audit
-from controller.reporting.callers import Callers
-from controller.reporting.condition import refusal, verdict
+from controller.reporting.configuration import keep_last_good, refusal, verdict
 from controller.reporting.events import Recorder
-from controller.reporting.onlooker import Onlooker
-from controller.reporting.shadow import Shadow
+from controller.reporting.serve import Callers
+from controller.reporting.shadow import Onlooker, Shadow
 from controller.reporting.status import StatusWriter
 from controller.serving import Serving
-from controller.takeover import derive
-from controller.watching.mirror import pods_on
+from controller.watches import pods_on
 from core.names import CONFIGURATION_ACCEPTED
 from kube.calls import Calls
 from kube.condition import OwnCondition
@@ -43,6 +38,7 @@ from kube.errors import CredentialsError
 from kube.lease import How, Lease
 from kube.transport import Transport
 from runtime.backoff import Backoff
+from runtime.process import stop_event
 
 _log: Final = structlog.get_logger()
 
@@ -61,8 +57,8 @@ _GC_THRESHOLDS: Final = (20_000, 10, 1000)
 class Controller:
     """One controller process, from start to end."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str], reached: Reached = go_on) -> None:
-        """Read all files. *reached*: called at fail points, for tests.
+    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+        """Read all files.
 
         Raises:
             ConfigError: lists every problem of every file.
@@ -70,7 +66,6 @@ class Controller:
         self._started_s: Final = time.monotonic()
         self._config: Final = config
         self._environ: Final = environ
-        self._reached: Final = reached
         self._process: Final = Process(config, environ)
         self._serving: Final = Serving(self._process)
         self._gated: Gated | None = None
@@ -84,10 +79,7 @@ class Controller:
             ConfigError: the address is unavailable.
             ExceptionGroup: an `InvariantError`, or another error that ended a task.
         """
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        stop = stop_event()
         gc.disable()
         _log.info(
             "controller serving",
@@ -133,7 +125,7 @@ class Controller:
         leading, actor, gated = self._process.leading, self._process.actor, self._gated
         if leading is None or actor is None or gated is None:
             return
-        has_led = leading.phase is Phase.LEADING
+        has_led = leading.phase is LeaderPhase.LEADING
         leading.stop()
         try:
             async with asyncio.timeout(DRAIN_S):
@@ -189,9 +181,12 @@ class Controller:
             self._gated = Gated(transport, leading.may_write)
             calls = Calls(self._gated)
             recorder = Recorder(
-                calls, metrics, instance=config.identity, is_binding=lambda: scheduler.cluster.queue.in_flight > 0
+                calls,
+                metrics,
+                instance=config.identity,
+                is_binding=lambda: scheduler.cluster.queue.in_flight > 0 or scheduler.preempting.asking > 0,
             )
-            actor = process.actor = Actor(calls, scheduler, inbox, recorder, metrics, reached=self._reached)
+            actor = process.actor = Actor(calls, scheduler, inbox, recorder, metrics)
             status_writer = process.status_writer = StatusWriter(scheduler, calls, inbox, recorder, metrics)
             budgets, jobs = scheduler.cluster.budgets, scheduler.jobs
             group_writes = GroupWrites(
@@ -244,9 +239,9 @@ class Controller:
                         failed=metrics.api_errors.labels("write configuration condition").inc,
                     )
                     tasks.create_task(told.run(), name="condition")
-                if config.keep_in is not None:
-                    keeping = LastGood(calls, config.keep_in, process.active.good)
-                    tasks.create_task(keeping.run(), name="last good")
+                if config.keep_last_good is not None:
+                    keeping = keep_last_good(calls, config.keep_last_good, process.active.good)
+                    tasks.create_task(keeping, name="last good")
 
     async def _answer_kueue(self, transport: Transport, calls: Calls, status_writer: StatusWriter) -> NoReturn:
         """Answer Kueue's admission checks until cancelled."""

@@ -15,10 +15,10 @@ from typing import Final, NoReturn
 import structlog
 
 from controller.actions import Announce, Subject
-from controller.config import LeaseName
 from core.configuration import OWN_MAP
 from core.model import Pod, PodUid
 from kube.lease import Lease, LeaseLostError, quoted_identity
+from runtime.flags import ObjectName
 
 _log: Final = structlog.get_logger()
 
@@ -34,14 +34,14 @@ class Rival:
     name: str
     label: tuple[str, str]
     namespace: str
-    lease: LeaseName | None = None
+    lease: ObjectName | None = None
 
 
 VOLCANO: Final = Rival(
     name="volcano",
     label=("app", "volcano-scheduler"),
     namespace="volcano-system",
-    lease=LeaseName("volcano-system", "volcano"),
+    lease=ObjectName("volcano-system", "volcano"),
 )
 HAMI: Final = Rival(
     name="hami-scheduler",
@@ -186,11 +186,18 @@ class SchedulerName:
 
 
 class SchedulerNames:
-    """All shared scheduler names."""
+    """All shared scheduler names.
+
+    Attributes:
+        shared: the names.
+        labels: the labels of the other schedulers' own pods.
+    """
 
     def __init__(self, names: Iterable[SchedulerName]) -> None:
         """Combine *names*."""
         self.names: Final = tuple(names)
+        self.shared: Final = frozenset([one.rival.name for one in self.names])
+        self.labels: Final = frozenset([one.rival.label for one in self.names])
 
     def replaced(self, pods: Sequence[Pod]) -> None:
         """Replace all known pods."""

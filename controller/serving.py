@@ -12,25 +12,21 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from certs import serving
-from controller.cards import card_series
-from controller.gauges import fill
-from controller.leading import Phase
+from controller.leading import LeaderPhase
+from controller.metrics import card_series, show
 from controller.process import Process
-from controller.reporting import packing
-from controller.reporting.answers import answer
+from controller.reporting.answers import answer, held, learned, preview, show_packing
 from controller.reporting.extender import BODY_MAX, Extender
-from controller.reporting.held import held
-from controller.reporting.preview import preview
-from controller.reporting.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
+from controller.reporting.serve import BODY_S, MAX_POD_BYTES, TrustedCalls, exposition
 from controller.reporting.share_seconds import now_ms
 from controller.simulating.simulator import Simulator
+from controller.watches import age_s
 from core.errors import ConfigError
 from core.waiting import Cause, Wait
-from runtime.calls import Call, Plain, Reply
-from runtime.figures import ServingFigures
+from runtime.calls import Call, Reply
 from runtime.listening import Address
 from runtime.process import connections_of, raise_file_limit
-from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
+from runtime.serving import HttpListener, ServingFigures, plain_port
 
 _log: Final = structlog.get_logger()
 
@@ -62,16 +58,14 @@ class Serving:
             ConfigError: the authorities of the extender's clients cannot be read.
         """
         self._process: Final = process
-        self._plain: Final = HttpListener(
-            "plain", Plain(self.reasons, self._exposition, self.notes).answer, max_connections=MAX_PLAIN_CONNECTIONS
-        )
+        self._plain: Final = plain_port(self.reasons, self._exposition, self.notes)
         self._simulator: Final = Simulator(
             process.scheduler, process.inbox, process.config, lambda: process.active.parts
         )
         context = serving.server_context()
         trusted = HttpListener(
             "trusted",
-            Trusted(
+            TrustedCalls(
                 lambda: process.callers,
                 preview=self._preview,
                 explain=self._explain,
@@ -116,7 +110,7 @@ class Serving:
                 tasks.create_task(self._serve(port), name=port.flag)
 
     async def _serve(self, port: _TlsPort) -> None:
-        source, is_served = serving.Source(Path(self._process.config.cert_dir)), False
+        source, is_served = serving.PairFiles(Path(self._process.config.cert_dir)), False
         try:
             while True:
                 try:
@@ -182,7 +176,7 @@ class Serving:
 
     def _exposition(self) -> AsyncIterator[bytes]:
         process = self._process
-        fill(process)
+        _fill(process)
         per_pod = process.scheduler.cluster.settings.metrics_per_pod
         cards = card_series(process.scheduler.cluster.ledger, per_pod=per_pod)
         return exposition(process.metrics, chain(cards, process.share_seconds.series(now_ms())))
@@ -219,9 +213,9 @@ class Serving:
             return Wait(
                 Cause.NOT_LEADING, "waits for its scheduler; this process only observes (--shadow), see /v1/shadow"
             )
-        if leading is not None and leading.phase is Phase.LEADING and leading.may_decide():
+        if leading is not None and leading.phase is LeaderPhase.LEADING and leading.may_decide():
             return None
-        if leading is not None and leading.phase is Phase.STANDBY:
+        if leading is not None and leading.phase is LeaderPhase.STANDBY:
             lease = "/".join(config.lease) if config.lease is not None else ""
             text = f"waits for the leader, which is another process: see the holder of Lease {lease}"
             return Wait(Cause.NOT_LEADING, text)
@@ -230,7 +224,7 @@ class Serving:
 
     def _packing(self) -> dict[str, Any] | None:
         process = self._process
-        return packing.answer(process.scheduler.cluster.search.learning) if process.synced.is_set() else None
+        return learned(process.scheduler.cluster.search.learning) if process.synced.is_set() else None
 
     def _held(self) -> dict[str, Any] | None:
         process = self._process
@@ -246,3 +240,70 @@ def _is_starting(reasons: list[str]) -> bool:
     return bool(reasons) and all(
         reason.endswith(("not listed yet", "being listed", "not made yet")) for reason in reasons
     )
+
+
+def _fill(process: Process) -> None:
+    """Set all gauges to the current state, at each scrape."""
+    metrics, cluster = process.metrics, process.scheduler.cluster
+    for stage, count in cluster.queue.counts().items():
+        metrics.pods.labels(stage.value).set(count)
+    metrics.in_flight.set(cluster.handoff.in_flight)
+    metrics.ghosts.set(len(cluster.handoff.unserved_pods))
+    metrics.nodes.set(len(cluster.ledger.states))
+    metrics.stray_pods.set(len(cluster.ledger.stray_pods()))
+    metrics.tasks.set(len(asyncio.all_tasks()))
+    remembered = cluster.search.candidates.remembered
+    metrics.vector_bytes.set(remembered.size_bytes)
+    metrics.shapes.set(remembered.shapes)
+    show_packing(metrics, cluster.search.learning)
+    metrics.leading.set(process.leads)
+    metrics.name_given_up.set(bool(process.given_up))
+    _fill_nodes(process)
+    _fill_configuration(process)
+    _fill_watches(process)
+    if process.audit is not None:
+        process.audit.fill()
+    if process.shadow is not None:
+        process.shadow.fill()
+
+
+def _fill_nodes(process: Process) -> None:
+    """Set the gauges of nodes that take no new pods, or only some."""
+    metrics, scheduler, cluster = process.metrics, process.scheduler, process.scheduler.cluster
+    dialects, rests = cluster.ledger.catalog.dialects, cluster.handoff.cooldown
+    aside = dict.fromkeys(dialects, 0)
+    complained = {(name, one.dialect) for name, some in scheduler.nodes.complaints.items() for one in some}
+    contradicted = {(name, dialect) for name in cluster.ledger.aside for dialect in cluster.ledger.states[name].offers}
+    for _, dialect in complained | contradicted:
+        aside[dialect] += 1
+    for dialect, count in aside.items():
+        metrics.nodes_set_aside.labels(dialect).set(count)
+    kept = scheduler.reservations.keeping_free.kept
+    metrics.nodes_kept_free.set(len(kept.nodes) if kept is not None else 0)
+    metrics.nodes_claimed.set(len(frozenset().union(*(one.nodes for one in scheduler.reservations.nominations))))
+    metrics.nodes_silent.set(len(cluster.handoff.closed_nodes(time.monotonic())))
+    for dialect in dialects:
+        metrics.nodes_resting.labels(dialect).set(len(rests.resting(dialect)))
+    for dialect, count in scheduler.nodes.flaps.counts(dialects).items():
+        metrics.cards_unsteady.labels(dialect).set(count)
+    for dialect, count in cluster.ledger.claimed_cards().items():
+        metrics.cards_claimed.labels(dialect).set(count)
+    metrics.nodes_avoided.set(sum(1 for _ in rests.avoidances()))
+
+
+def _fill_configuration(process: Process) -> None:
+    metrics, active = process.metrics, process.active
+    metrics.configuration_refused.set(bool(active.refused))
+    metrics.settings_from_before.set(active.from_before)
+    metrics.configuration_notes.set(len(active.notes))
+    metrics.documents_forbidden.set(process.watches.forbidden)
+
+
+def _fill_watches(process: Process) -> None:
+    metrics, watches = process.metrics, process.watches
+    for name, reflector in process.reflectors.items():
+        show(metrics.watch_restarts.labels(name), reflector.counters.watch_restarts)
+        show(metrics.lists.labels(name), reflector.counters.lists)
+        metrics.watch_age_s.labels(name).set(age_s(reflector))
+    for kind, read in (("nodes", watches.nodes_read), ("pods", watches.pods_read)):
+        show(metrics.unreadable.labels(kind), read.salvaged)

@@ -14,12 +14,12 @@ from typing import Any, Final
 from core.catalog import Catalog
 from core.constraints.every import NOTHING_HELD
 from core.constraints.resource_claims import closed_by_claims
-from core.holding import Holding
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
-from core.node_state import NodeState
+from core.node_state import Holding, NodeState
 from core.settings import DialectName, Settings
 from core.tables import Tables
+from core.units import listed
 
 _NAMED_MAX: Final = 5
 _NAMED_WHERE: Final = "named in the controller's /v1/audit and log"
@@ -38,7 +38,7 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class AuditFinding:
     """One fault on *node*; text says what is wrong, where and what to do, for the operator.
 
     event: the same without names of pods, for an event of the node, which is in a namespace that tenants may read;
@@ -62,17 +62,17 @@ def rebuilt(catalog: Catalog, tables: Tables, settings: Settings, nodes: Iterabl
     return ledger
 
 
-def faults(ledger: Ledger, foreign: Collection[PodUid] = ()) -> tuple[Finding, ...]:
+def faults(ledger: Ledger, foreign: Collection[PodUid] = ()) -> tuple[AuditFinding, ...]:
     """Return all faults, by node; *foreign* are the pods that another scheduler bound."""
     found = [one for name in ledger.states for one in faults_on(ledger, name, foreign)]
     return (*found, *faults_between(ledger))
 
 
-def faults_between(ledger: Ledger) -> tuple[Finding, ...]:
+def faults_between(ledger: Ledger) -> tuple[AuditFinding, ...]:
     """Return the faults that concern several nodes: one card on two nodes, pods on missing nodes."""
     found = list(_duplicates(ledger))
     found += [
-        Finding(
+        AuditFinding(
             fault=Fault.MISSING_NODE,
             node=node,
             text=f"pod {key} is bound to node {node}, which does not exist; its cards are not counted; "
@@ -83,7 +83,7 @@ def faults_between(ledger: Ledger) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) -> Iterator[Finding]:
+def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) -> Iterator[AuditFinding]:
     """Yield the faults of one existing node."""
     state, holders = ledger.states[name], ledger.holders(name)
     for which, cards in state.offers.items():
@@ -93,7 +93,7 @@ def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) 
             keys = strangers or [one.key for one in theirs.values()]
             fault = Fault.FOREIGN_OVERCOMMIT if strangers else Fault.OVERCOMMITTED
             whose = "pods bound by another scheduler are among its holders" if strangers else "its holders"
-            yield Finding(
+            yield AuditFinding(
                 fault=fault,
                 node=name,
                 text=f"{text}; {whose}: {_listed(keys)}; delete one of them",
@@ -103,10 +103,10 @@ def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) 
     yield from _claimed_too(ledger, state, holders)
     for one in holders.values():
         if one.reason:
-            yield Finding(fault=Fault.UNREADABLE_HOLDER, node=name, text=one.reason)
+            yield AuditFinding(fault=Fault.UNREADABLE_HOLDER, node=name, text=one.reason)
 
 
-def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding], catalog: Catalog) -> Iterator[Finding]:
+def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding], catalog: Catalog) -> Iterator[AuditFinding]:
     keys: dict[DialectName, list[str]] = defaultdict(list)
     for one in holders.values():
         for which in dict.fromkeys(part.dialect for part in one.parts):
@@ -122,10 +122,10 @@ def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding], catalog: Cata
                     f"the same cards are held as {which} by {_counted(keys[which])} and as {rival} by "
                     f"{_counted(keys[rival])}; delete the pods of one of them, {_NAMED_WHERE}"
                 )
-                yield Finding(fault=Fault.SOLD_TWICE, node=name, text=text, event=event)
+                yield AuditFinding(fault=Fault.SOLD_TWICE, node=name, text=text, event=event)
 
 
-def _claimed_too(ledger: Ledger, state: NodeState, holders: Mapping[PodUid, Holding]) -> Iterator[Finding]:
+def _claimed_too(ledger: Ledger, state: NodeState, holders: Mapping[PodUid, Holding]) -> Iterator[AuditFinding]:
     """Yield cards of a node that pods hold and others use through resource claims."""
     uses = ledger.uses(state.facts.name)
     closed = closed_by_claims(uses, state.offers, ledger.catalog).cards if uses else {}
@@ -142,10 +142,12 @@ def _claimed_too(ledger: Ledger, state: NodeState, holders: Mapping[PodUid, Hold
             if keys:
                 text = f"card {card} is held as {which} by %s, and {why}; delete either"
                 event = f"{text}, {_NAMED_WHERE}" % _counted(keys)
-                yield Finding(fault=Fault.SOLD_TWICE, node=state.facts.name, text=text % _listed(keys), event=event)
+                yield AuditFinding(
+                    fault=Fault.SOLD_TWICE, node=state.facts.name, text=text % _listed(keys), event=event
+                )
 
 
-def _duplicates(ledger: Ledger) -> Iterator[Finding]:
+def _duplicates(ledger: Ledger) -> Iterator[AuditFinding]:
     """Yield cards that two nodes register under the same globally unique id."""
     nodes: dict[str, list[NodeName]] = defaultdict(list)
     for name, state in ledger.states.items():
@@ -158,7 +160,7 @@ def _duplicates(ledger: Ledger) -> Iterator[Finding]:
             text = (
                 f"card {card} is registered by {_listed(names)}; one card is in one node: see the device plugins there"
             )
-            yield Finding(fault=Fault.DUPLICATE_CARD, node=names[0], text=text, event=text)
+            yield AuditFinding(fault=Fault.DUPLICATE_CARD, node=names[0], text=text, event=text)
 
 
 def differences(
@@ -233,6 +235,4 @@ def _counted(names: Collection[str]) -> str:
 
 
 def _listed(names: Collection[str]) -> str:
-    shown = sorted(names)
-    rest = f" and {len(shown) - _NAMED_MAX} more" if len(shown) > _NAMED_MAX else ""
-    return ", ".join(shown[:_NAMED_MAX]) + rest
+    return listed(sorted(names), _NAMED_MAX)

@@ -25,7 +25,7 @@ _NEEDED: Final = (names.CPU, names.MEMORY, names.PODS)
 _KEPT_MS: Final = 3_600_000
 
 
-class Part(StrEnum):
+class CardTimePart(StrEnum):
     """The use of a part of a card."""
 
     HELD = "held"
@@ -40,7 +40,7 @@ class Payee(NamedTuple):
     """
 
     dialect: DialectName
-    part: Part
+    part: CardTimePart
     namespace: str = ""
     owner: str = ""
     type: str = ""
@@ -114,7 +114,7 @@ def shares_of(
         wishes = _wishes(ledger, name, dialect, tallies, by_owner=by_owner, queue_of=queue_of)
         for card, tally in tallies.items():
             size = CARD * (tally.total if tally.mode == "whole" else 1)
-            rest = Part.STRANDED if closed or is_sold(tally) else Part.IDLE
+            rest = CardTimePart.STRANDED if closed or is_sold(tally) else CardTimePart.IDLE
             of_card = wishes.get(card, {})
             charged = fitted([min(one, size) for one in of_card.values()], size)
             for payee, part in zip(of_card, charged, strict=True):
@@ -176,7 +176,7 @@ def _wishes(
         owner = pod.owner if pod is not None and by_owner else ""
         queue = queue_of(pod) if pod is not None else ""
         for card, both in held.items():
-            payee = Payee(dialect, Part.HELD, namespace, owner, tallies[card].label, queue)
+            payee = Payee(dialect, CardTimePart.HELD, namespace, owner, tallies[card].label, queue)
             found.setdefault(card, Counter())[payee] += max(both)
     return found
 

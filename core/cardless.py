@@ -37,7 +37,7 @@ class NodeCard(NamedTuple):
     bare: bool
 
 
-class Request(NamedTuple):
+class CardlessRequest(NamedTuple):
     """A pod's cpu, in thousandths, and memory, in bytes."""
 
     cpu: int
@@ -63,10 +63,10 @@ def card_of(
     return NodeCard(cpu, memory, free_cpu, free_memory, accepting, not any(offers.values()))
 
 
-def request_of(amounts: Amounts) -> Request:
+def request_of(amounts: Amounts) -> CardlessRequest:
     """Return the part of *amounts* that affects the score."""
     taken = dict(amounts)
-    return Request(taken.get(names.CPU, 0), taken.get(names.MEMORY, 0))
+    return CardlessRequest(taken.get(names.CPU, 0), taken.get(names.MEMORY, 0))
 
 
 class Cardless:

@@ -3,9 +3,9 @@
 Only this module knows which dialects exist; add a new one to `_ALL`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from core.cardless import Cardless
 from core.dialects.ascend_hami.dialect import DIALECT as ASCEND_HAMI
@@ -15,7 +15,7 @@ from core.dialects.hami_vendors.dialect import DIALECTS as HAMI_VENDORS
 from core.dialects.mindcluster.dialect import DIALECT as MINDCLUSTER
 from core.dialects.vgpu.dialect import DIALECT as VGPU
 from core.dialects.whole_gpu.dialect import DIALECT as WHOLE_GPU
-from core.errors import InvalidRequestError
+from core.errors import InvalidRequestError, quoted
 from core.inventory import node_of
 from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
@@ -25,9 +25,10 @@ from core.port.names import Names
 from core.port.refusals import Complaint, Violation
 from core.port.spec import AnySpec, NodeDocuments
 from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.tables import Section, Tables
 from core.units import MAX_AMOUNT, parse_count
-from core.wire.vocabulary import Vocabulary
+from core.wire.checked import Checks
+from core.wire.vocabulary import DeviceSection, Vocabulary
 
 # In the order in which they are asked.
 _ALL: Final[tuple[AnySpec, ...]] = (
@@ -50,6 +51,26 @@ class Asked:
     request: Any
 
 
+class Words(NamedTuple):
+    """The names of all dialects under *tables*, and the resources by which containers request cards.
+
+    sellers: by resource, the dialects that sell by it, in the order in which they are asked. known: resources under
+    these or the default tables. uncounted: those of shares, which are never compared with a node's allocatable.
+    budgeted: those that a namespace's quota can limit in HAMi's spelling. concerned: by annotation or resource, the
+    dialects that a pod with it concerns; begun: by how it begins.
+    """
+
+    tables: Tables
+    names: Mapping[DialectName, Names]
+    sellers: dict[str, tuple[DialectName, ...]]
+    resources: frozenset[str]
+    known: frozenset[str]
+    uncounted: frozenset[str]
+    budgeted: frozenset[str]
+    concerned: Mapping[str, tuple[DialectName, ...]]
+    begun: Mapping[str, tuple[DialectName, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """The dialects in the order in which they are asked; specs: the complete descriptions."""
@@ -59,7 +80,7 @@ class Catalog:
     cardless: Cardless = field(init=False, compare=False)
     rivals: Mapping[DialectName, frozenset[DialectName]] = field(init=False, compare=False)
     stands_in: Mapping[DialectName, DialectName] = field(init=False, compare=False)
-    _names: dict[DialectName, tuple[Tables, Names]] = field(init=False, compare=False, default_factory=dict)
+    _words: list[Words] = field(init=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dialects", {one.name: one.port for one in self.specs})
@@ -100,20 +121,55 @@ class Catalog:
         """Return the judge of dialect *name*; None: the judge for pods without cards."""
         return self.cardless if name is None else self.dialects[name]
 
+    def words(self, tables: Tables) -> Words:
+        """Return the names under *tables*; kept until these change, because they are needed for each pod."""
+        if not self._words or self._words[0].tables is not tables:
+            names = {name: dialect.names(tables) for name, dialect in self.dialects.items()}
+            sellers = _by_word((name, one.resources) for name, one in names.items())
+            concerned = _by_word((name, one.resources | one.assignment_keys) for name, one in names.items())
+            begun = _by_word((name, one.beginnings) for name, one in names.items())
+            resources = frozenset(sellers)
+            usual = _union(dialect.names(Tables()).resources for dialect in self.dialects.values())
+            uncounted = _union(one.uncounted for one in names.values())
+            budgeted = frozenset(name for one in names.values() for name in one.budgeted)
+            known = resources | usual
+            self._words[:] = [Words(tables, names, sellers, resources, known, uncounted, budgeted, concerned, begun)]
+        return self._words[0]
+
     def names(self, name: DialectName, tables: Tables) -> Names:
-        """Return the names of dialect *name*; kept until the tables change, because they are needed for each pod."""
-        known = self._names.get(name)
-        if known is None or known[0] is not tables:
-            self._names[name] = known = (tables, self.dialects[name].names(tables))
-        return known[1]
+        """Return the names of dialect *name*."""
+        return self.words(tables).names[name]
 
-    def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Return resources of shares that are never compared with a node's allocatable."""
-        return _union(self.names(name, tables).uncounted for name in self.dialects)
+    def dialects_of(self, pod: AnyPod, tables: Tables) -> Sequence[DialectName]:
+        """Return the dialects with a resource that *pod* names; no other dialect has a request of it."""
+        sellers = self.words(tables).sellers
+        found: tuple[DialectName, ...] = ()
+        for one in (*pod.containers, *pod.init_containers):
+            for amounts in (one.limits, one.requests):
+                for resource in amounts:
+                    selling = sellers.get(resource)
+                    if selling is not None and selling is not found and selling != found:
+                        both = (*found, *selling)
+                        found = tuple([name for name in self.dialects if name in both]) if found else selling
+        return found
 
-    def resources(self, tables: Tables) -> frozenset[str]:
-        """Return every resource by which a container can request cards."""
-        return _union(self.names(name, tables).resources for name in self.dialects)
+    def concerned(self, pod: Pod, tables: Tables) -> list[DialectName]:
+        """Return the dialects that *pod* concerns by its annotations and resources.
+
+        In all others it holds nothing once it is bound, and their plugins never serve it.
+        """
+        words = self.words(tables)
+        begun = tuple(words.begun)
+        found: set[DialectName] = set()
+        for named in _named_by(pod):
+            # Users write any number of annotations.
+            for word in words.concerned.keys() & named.keys():
+                found.update(words.concerned[word])
+            if some := [word for word in named if word.startswith(begun)]:
+                for start, names in words.begun.items():
+                    if any(word.startswith(start) for word in some):
+                        found.update(names)
+        return [name for name in self.dialects if name in found] if len(found) > 1 else list(found)
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Return pod annotations that only schedulers and device plugins write."""
@@ -123,18 +179,15 @@ class Catalog:
         """Return pod annotations of device plugins that do not describe what a pod holds."""
         return _union(one.marks for one in self.specs)
 
-    def request_of(
-        self, pod: AnyPod, tables: Tables, settings: Settings, among: Iterable[DialectName] | None = None
-    ) -> Asked | tuple[Violation, ...] | None:
+    def request_of(self, pod: AnyPod, tables: Tables, settings: Settings) -> Asked | tuple[Violation, ...] | None:
         """Return the card request of *pod*; None if there is none; violations if it is invalid.
 
-        A pod uses one dialect; a disabled dialect rejects its pods by name. *among*: the dialects with a resource that
-        the pod names, if the caller knows them; no other has a request.
+        A pod uses one dialect; a disabled dialect rejects its pods by name.
         """
         found: list[tuple[DialectName, Any]] = []
         if is_crowded(pod):
             return self._crowded(pod, tables)
-        for name in self.dialects if among is None else among:
+        for name in self.dialects_of(pod, tables):
             request = self.dialects[name].request(pod, tables)
             if request is not None:
                 found.append((name, request))
@@ -235,6 +288,32 @@ class Catalog:
                 complaints.append(_sold_in_shares(name, other, node))
         return offers, tuple(complaints)
 
+    def clashes(self, sections: Collection[Section]) -> Mapping[DeviceSection, str]:
+        """Return the unusable sections of device-config.yaml, with problems: their resources also mean other cards.
+
+        If one of two sections uses its default name, the other one is unusable; otherwise both are.
+        """
+        now = Tables(sections=tuple(sections))
+        names = {one.name: one.port.names(now).resources for one in self.specs}
+        found: dict[DeviceSection, str] = {}
+        for spec in self.specs:
+            for one in spec.sections if names[spec.name] else ():
+                if not one.alone:
+                    continue
+                usual = spec.port.names(Tables(sections=(one.read(Checks(), None),))).resources
+                for resource in sorted(names[spec.name]):
+                    others = [
+                        other.name
+                        for other in self.specs
+                        if other != spec
+                        and resource in names[other.name]
+                        and (resource not in usual or not any(each.alone for each in other.sections))
+                    ]
+                    if others:
+                        remedy = f"write another name, because pods request cards of {' and '.join(others)} by this one"
+                        found[one] = f"{one.key}: found {quoted(resource)}; {remedy}"
+        return found
+
     def problems_of_kinds(self, tables: Tables, settings: Settings) -> tuple[str, ...]:
         """Return why the kinds of nodes in *settings* cannot be read as nodes with cards."""
         found: list[str] = []
@@ -250,6 +329,23 @@ class Catalog:
 def _sold_in_shares(name: DialectName, other: DialectName, node: Node) -> Complaint:
     problem = f"its cards are sold in shares by {name}, which is switched off, and none of them whole; switch {name} on"
     return Complaint(dialect=other, field=f"node {node.name}", problem=problem)
+
+
+def _named_by(pod: Pod) -> Iterator[Mapping[str, str]]:
+    """Yield the annotations of *pod*, and the resources of each container."""
+    yield pod.annotations
+    for one in (*pod.containers, *pod.init_containers):
+        yield one.limits
+        if one.requests is not one.limits:
+            yield one.requests
+
+
+def _by_word(words: Iterable[tuple[DialectName, Iterable[str]]]) -> dict[str, tuple[DialectName, ...]]:
+    found: dict[str, tuple[DialectName, ...]] = {}
+    for name, some in words:
+        for word in some:
+            found[word] = (*found.get(word, ()), name)
+    return found
 
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:

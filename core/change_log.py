@@ -1,9 +1,11 @@
-"""A log of changed names in order, for readers with positions of their own."""
+"""A log of changed names in order, and a set of nodes with one, for readers with positions of their own."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from core.model import NodeName
+
+_LOG_MAX: Final = 1 << 10
 
 
 class ChangeLog:
@@ -49,3 +51,36 @@ class ChangeLog:
     def _drop(self, count: int) -> None:
         del self._names[:count]
         self._cut += count
+
+
+class NodeSet:
+    """A set of nodes with many readers; log: the added and removed ones, from the first on."""
+
+    __slots__ = ("_names", "log")
+
+    def __init__(self, names: Iterable[NodeName] = ()) -> None:
+        self._names: Final[set[NodeName]] = set()
+        self.log: Final = ChangeLog(_LOG_MAX)
+        for name in names:
+            self.add(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[NodeName]:
+        return iter(self._names)
+
+    def add(self, name: NodeName) -> None:
+        """Add *name*."""
+        if name not in self._names:
+            self._names.add(name)
+            self.log.add(name)
+
+    def discard(self, name: NodeName) -> None:
+        """Remove *name*."""
+        if name in self._names:
+            self._names.remove(name)
+            self.log.add(name)

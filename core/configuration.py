@@ -7,19 +7,20 @@ Both processes merge the same texts by the same precedence:
   section by section: ``nvidia`` in the form of Volcano's vGPU plugin, and the chips. HAMi's own ``nvidia`` section is
   taken from HAMi's ConfigMap first, and never replaces Volcano's.
 
-Each text is accepted or refused as a whole, and no text blocks another.
+Each text is accepted or refused as a whole, and no text blocks another. Only a section of device-config.yaml that
+concerns one dialect alone does not block the others: if it is wrong, the one that was read before stays in force.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from core.catalog import Catalog
 from core.errors import ConfigError
 from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.tables import Section, Tables
 from core.wire.configuration import OwnSettings, decode_own_settings
 from core.wire.device_config import DeviceConfig, decode_device_config
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
@@ -121,20 +122,38 @@ class _Part(Generic[_P]):
     part: _P
 
 
+class ReadSection(NamedTuple):
+    """A section of device-config.yaml that is in force, and the text that has it now."""
+
+    source: Source
+    section: Section
+
+
+ReadSections: TypeAlias = Mapping[DeviceSection, ReadSection]
+_NONE_READ: Final[ReadSections] = {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """The configuration in force, from all texts.
 
+    sections: of device-config.yaml. kept: the texts with a wrong section that leaves an earlier one in force.
     notes: unknown or ineffective parts of the texts, each with its location.
     """
 
     settings: Settings
     tables: Tables
+    sections: ReadSections = field(default_factory=dict, compare=False)
+    kept: frozenset[Source] = field(default=frozenset(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 
 def merge(
-    parts: Mapping[Source, Decoded], catalog: Catalog, scheduler_names: tuple[str, ...] = (), hami_config: str = ""
+    parts: Mapping[Source, Decoded],
+    catalog: Catalog,
+    scheduler_names: tuple[str, ...] = (),
+    hami_config: str = "",
+    before: ReadSections | None = None,
 ) -> Configuration:
     """Merge *parts* into a configuration.
 
@@ -143,6 +162,7 @@ def merge(
         catalog: the dialects.
         scheduler_names: if not empty, they override those of all texts.
         hami_config: HAMi's ConfigMap as NAMESPACE/NAME; it overrides the one that the texts name, unless it is "".
+        before: the sections that were in force before, None if that is not known; they replace wrong ones.
     """
     own, conf = _own(parts), _scheduler(parts)
     said = own.part if own is not None else OwnSettings()
@@ -153,14 +173,46 @@ def merge(
     if hami_config:
         namespace, _, name = hami_config.partition("/")
         settings = replace(settings, hami_config_namespace=namespace, hami_config_name=name)
-    in_force = _in_force(parts, catalog.vocabulary.sections)
-    devices = [found.part.sections[one] for one, found in in_force.items()]
+    is_known, before = before is not None, before or _NONE_READ
+    in_force = _in_force(parts, catalog.vocabulary.sections, before)
+    read = {one: found.part.sections.get(one) for one, found in in_force.items()}
+    devices = {one: section or before[one].section for one, section in read.items()}
+    clashing, outdone = _without_clashes(devices, spoken.sections, catalog, before)
+    notes = [*_notes(conf, spoken.notes), *_device_notes(parts, in_force, is_known=is_known)]
+    for one, problem in clashing.items():
+        notes += _notes(in_force[one], (one.unused(problem, is_kept=one in devices if is_known else None),))
+    sections = {one: ReadSection(in_force[one].text.source, section) for one, section in devices.items()}
+    kept = [found.source for one, found in sections.items() if found.section is not read[one]]
+    kept += [in_force[one].text.source for one in outdone]
     # Without those that say what holds anyway, equal configurations are equal.
-    tables = Tables(sections=tuple([one for one in (*devices, *spoken.sections) if one != type(one)()]))
-    notes = [*_notes(conf, spoken.notes), *_device_notes(parts, in_force)]
+    tables = Tables(sections=tuple([one for one in (*devices.values(), *spoken.sections) if one != type(one)()]))
     # Whether a kind of nodes is readable depends on all texts, so it is not an error of the text that describes it.
     notes += _notes(own, catalog.problems_of_kinds(tables, settings))
-    return Configuration(settings=settings, tables=tables, notes=tuple(notes))
+    return Configuration(settings=settings, tables=tables, sections=sections, kept=frozenset(kept), notes=tuple(notes))
+
+
+def _without_clashes(
+    devices: dict[DeviceSection, Section], others: Iterable[Section], catalog: Catalog, before: ReadSections
+) -> tuple[Mapping[DeviceSection, str], Set[DeviceSection]]:
+    """Replace *devices* that clash by those *before*, and remove what then still clashes: new ones first.
+
+    Returns the problems, and the new sections that were removed because those of other dialects were there before.
+    """
+    problems: dict[DeviceSection, str] = {}
+    outdone: set[DeviceSection] = set()
+    while clashes := catalog.clashes((*devices.values(), *others)):
+        known = [one for one in clashes if one in before and one not in problems]
+        edited = {one: before[one].section for one in known if before[one].section != devices[one]}
+        new = [one for one in clashes if one not in before]
+        for one in edited or new or clashes:
+            problems.setdefault(one, clashes[one])
+            if edited:
+                devices[one] = edited[one]
+            else:
+                del devices[one]
+        if not edited and len(new) < len(clashes):
+            outdone.update(new)
+    return problems, outdone
 
 
 def believes(namespace: str, trusted: frozenset[str]) -> bool:
@@ -211,16 +263,16 @@ def _scheduler(parts: Mapping[Source, Decoded]) -> _Part[SchedulerConf] | None:
 
 
 def _in_force(
-    parts: Mapping[Source, Decoded], sections: Iterable[DeviceSection]
+    parts: Mapping[Source, Decoded], sections: Iterable[DeviceSection], before: ReadSections
 ) -> Mapping[DeviceSection, _Part[DeviceConfig]]:
-    """Return the text in force for each of *sections* that some text has."""
+    """Return the text in force for each of *sections* that some text has; a wrong one needs one *before*."""
     mounted = _device_texts(parts, Source.DEVICE_FILE)
     maps = _device_texts(parts, Source.DEVICE_MAP, Source.CHIPS_MAP)
     found: dict[DeviceSection, _Part[DeviceConfig]] = {}
     for section in sections:
         # A mounted file replaces Volcano's ConfigMap and the chips as a whole.
         for one in (*mounted, *reversed(maps)) if section.is_hamis else mounted or maps:
-            if section in one.part.sections:
+            if section in one.part.sections or (section in before and section in dict(one.part.wrong)):
                 found.setdefault(section, one)
     return found
 
@@ -244,13 +296,16 @@ def _where(text: Text) -> str:
 
 
 def _device_notes(
-    parts: Mapping[Source, Decoded], in_force: Mapping[DeviceSection, _Part[DeviceConfig]]
+    parts: Mapping[Source, Decoded], in_force: Mapping[DeviceSection, _Part[DeviceConfig]], *, is_known: bool
 ) -> Iterator[str]:
     """Yield the notes of every text once; a section that another text overrides is not an error."""
     for found in _device_texts(parts, Source.DEVICE_FILE, Source.DEVICE_MAP, Source.CHIPS_MAP):
         overridden = [one.key for one in found.part.sections if one not in in_force or in_force[one].text != found.text]
         silent = tuple([f"{key}{mark}" for key in overridden for mark in ".["])
         yield from _notes(found, [note for note in found.part.notes if not note.startswith(silent)])
+        for one, problems in found.part.wrong:
+            is_kept = one in in_force and in_force[one].text == found.text if is_known else None
+            yield from _notes(found, [one.unused(problem, is_kept=is_kept) for problem in problems])
 
 
 def _notes(found: _Part[Any] | None, notes: Iterable[str]) -> tuple[str, ...]:

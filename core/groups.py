@@ -1,4 +1,4 @@
-"""Groups of pods and queues as values, from the objects of Volcano, Kubernetes and Coscheduling.
+"""Groups of pods, queues and network domains as values, from the objects of Volcano, Kubernetes and Coscheduling.
 
 Three API groups have a kind PodGroup. API group, namespace and name identify a group. Quantities are integers as in
 `nodefit`: cpu in thousandths, the rest in whole units.
@@ -209,6 +209,30 @@ def group_of(pod: Pod) -> GroupKey | None:
     return GroupKey(GroupKind.NATIVE, pod.namespace, pod.scheduling_group) if pod.scheduling_group else None
 
 
+class Standing(NamedTuple):
+    """How important a pod is: its priority, and whether others of a lower one may be evicted for it.
+
+    raised_by: the PriorityClass of its group that raised it above its own priority, `PRIORITY_FIELD` of
+    `core.placing.queues` if the group names none, "" if it was not raised. surplus: its group has its minimum without
+    it; groups of the same priority that lack members come first (Volcano, plugins/gang).
+    """
+
+    priority: int
+    preempts: bool
+    raised_by: str = ""
+    surplus: bool = False
+
+
+def order(standing: Standing, pod: Pod) -> tuple[int, bool, int]:
+    """Return where *pod* stands in its line, the smallest first: priority, then groups that lack members, then age."""
+    return (-standing.priority, standing.surplus, pod.created_s)
+
+
+def line_of(group: GroupSpec | None) -> str:
+    """Return the queue in whose line pods of *group* stand; those without a group stand in that of `default`."""
+    return group.queue if group is not None and group.queue else DEFAULT_QUEUE
+
+
 def task_of(pod: Pod) -> str:
     """Return the task of a Volcano Job to which *pod* belongs, or ""."""
     return pod.annotations.get(TASK, "")
@@ -230,3 +254,30 @@ def unsupported_in(pod: Pod) -> str:
 def is_leaving(pod: Pod) -> bool:
     """Return whether *pod* is or will be deleted: it keeps what it holds, but is no longer a member."""
     return pod.deleting or pod.annotations.get(OUT_OF_SYNC) == "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """Members of a HyperNode: the node *name*, or with is_inner the HyperNode *name*; or the matching nodes.
+
+    pattern: a regular expression that matches node names. labels: requirements on node labels.
+    """
+
+    name: str = ""
+    is_inner: bool = False
+    pattern: str = ""
+    labels: tuple[Requirement, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HyperNode:
+    """One domain of the network: nodes of a switch, a rack or a block.
+
+    tier: a smaller tier means that its nodes are closer together. Source: Volcano, topology/v1alpha1
+    hypernode_types.go (groups 4.11).
+    """
+
+    name: str
+    tier: int = 0
+    tier_name: str = ""
+    members: tuple[Members, ...] = ()

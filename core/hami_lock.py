@@ -6,11 +6,12 @@ Source: protocol reference, ascend 1.10, 2.1 step 5, 2.2, 5.5, D-1, D-3; hami 3.
 """
 
 from collections.abc import Hashable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from core.model import Node, Phase, Pod
-from core.port.handoff import InFlight, LockMark, LockStep, LockWait, Progress
+from core.port.handoff import InFlight, LockMark, LockQuestion, LockStep, LockWait, Progress
+from core.units import time_text
 
 LOCK: Final = "hami.io/mutex.lock"
 # Pod annotations of both plugins.
@@ -18,6 +19,7 @@ NODE: Final = "hami.io/vgpu-node"
 TIME: Final = "hami.io/vgpu-time"
 BIND_TIME: Final = "hami.io/bind-time"
 BIND_PHASE: Final = "hami.io/bind-phase"
+KEYS: Final[frozenset[str]] = frozenset({NODE, TIME, BIND_TIME, BIND_PHASE})
 # The label of pods that HAMi's webhook skips.
 IGNORED: Final = ("hami.io/webhook", "ignore")
 ALLOCATING: Final = "allocating"
@@ -42,22 +44,6 @@ class _Lock(NamedTuple):
 
     owner: str
     taken_s: int
-
-
-class Now(NamedTuple):
-    """The current time in Unix seconds, and since when the lock is unchanged, by the same clock; None: unknown."""
-
-    now_s: int
-    seen_s: int | None = None
-
-    def holds(self, lock: _Lock) -> bool:
-        """Return whether *lock* has not expired."""
-        return self.now_s < self.until_s(lock)
-
-    def until_s(self, lock: _Lock) -> int:
-        """Return when *lock* expires; a lock with a future time counts from when it was first seen."""
-        taken_s = lock.taken_s if self.seen_s is None else min(lock.taken_s, self.seen_s)
-        return taken_s + EXPIRES_S
 
 
 # An unreadable lock makes every call of the plugin fail until it is removed (ascend 2.2 step 1).
@@ -101,14 +87,12 @@ def owner(node: Node) -> str:
     return lock.owner if lock is not None else ""
 
 
-def step(
-    node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None, releasing: Sequence[Pod] = ()
-) -> LockStep | LockWait | None:
+def step(node: Node, asked: LockQuestion) -> LockStep | LockWait | None:
     """Return what to do with the lock of *node*; see `core.port.handoff.NodeLock`."""
-    lock = _read(node)
-    if lock is not None and lock.owner and any(pod.key == lock.owner for pod in releasing):
+    lock, wanted = _read(node), asked.wanted
+    if lock is not None and lock.owner and any(pod.key == lock.owner for pod in asked.releasing):
         return RELEASING if wanted is not None else None
-    return _tend(lock, pods, now.now_s) if wanted is None else _take(lock, pods, now, wanted)
+    return _tend(lock, asked.pods, asked.now_s) if wanted is None else _take(lock, asked, wanted)
 
 
 # Why a pod is not bound: a plugin has served another pod and has not released the lock.
@@ -134,20 +118,21 @@ def misleads(node: Node, pods: Sequence[Pod], wanted: Pod) -> bool:
     )
 
 
-def _take(lock: _Lock | None, pods: Sequence[Pod], now: Now, wanted: Pod) -> LockStep | LockWait | None:
-    busy = next((pod for pod in pods if pod.uid != wanted.uid and _waits(pod)), None)
+def _take(lock: _Lock | None, asked: LockQuestion, wanted: Pod) -> LockStep | LockWait | None:
+    busy = next((pod for pod in asked.pods if pod.uid != wanted.uid and _waits(pod)), None)
     if busy is not None:
         return LockWait(reason="the device plugin is serving another pod")
     if lock is None:
-        return _step(wanted, now.now_s)
-    fresh = now.holds(lock)
+        return _step(wanted, asked.now_s)
+    until_s = asked.since_s(lock.taken_s) + EXPIRES_S
+    fresh = asked.now_s < until_s
     if lock.owner == wanted.key:
-        return None if fresh else _step(wanted, now.now_s)
-    if fresh and (not lock.owner or _holds(lock.owner, pods)):
+        return None if fresh else _step(wanted, asked.now_s)
+    if fresh and (not lock.owner or _holds(lock.owner, asked.pods)):
         # The message must not name the pod, which may be in another namespace.
         holder = "another pod" if lock.owner else "a scheduler that does not say for which pod"
-        return LockWait(reason=f"annotation {LOCK} of the node is held for {holder}", until_s=now.until_s(lock))
-    return _step(wanted, now.now_s)
+        return LockWait(reason=f"annotation {LOCK} of the node is held for {holder}", until_s=until_s)
+    return _step(wanted, asked.now_s)
 
 
 def _tend(lock: _Lock | None, pods: Sequence[Pod], now_s: int) -> LockStep | None:
@@ -176,7 +161,7 @@ def _waits(pod: Pod) -> bool:
 
 
 def _step(pod: Pod, now_s: int) -> LockStep:
-    time = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = time_text(now_s)
     return LockStep(key=LOCK, value=f"{time},{pod.namespace},{pod.name}")
 
 

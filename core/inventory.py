@@ -19,7 +19,7 @@ from core.port.dialect import AnyDialect
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.settings import CARD_POLICIES, DialectName, NodeKind, Policy
 from core.tables import Tables
-from core.units import counted, parse_amount
+from core.units import counted, listed, parse_amount
 
 _MAX_SHOWN: Final = 6
 # The cost limit of one review: containers placed on kinds of nodes, some microseconds each. Beyond it there is no
@@ -354,10 +354,12 @@ def _too_many(asked: _Asked) -> Violation | None:
     if width <= most or _counted_in_pools(asked.sold):
         return None
     what = f"no node has {counted(width, 'cards')}; the largest has {most}"
+    short = [asked.dialect.shortfalls(cards, asked.request) for cards in asked.sold.layouts]
+    if any(one.per_card > 1 for some in short for one in some):
+        return _too_few(asked, short)
     eases = _eases(asked, Reason.CARD_COUNT, most)
     # Some protocols count the requests of several containers together.
-    short = (one for cards in asked.sold.layouts for one in asked.dialect.shortfalls(cards, asked.request))
-    together = " in all" if any(one.unit.endswith(" in all") for one in short) else ""
+    together = " in all" if any(one.unit.endswith(" in all") for some in short for one in some) else ""
     return _no("CS404", what, f"ask for {most} or fewer{together}" if eases else _way_out(asked))
 
 
@@ -408,8 +410,7 @@ def _impossible(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violatio
         alike = one._replace(card="", free=0)
         most[alike] = max(most.get(alike, one), one, key=lambda lack: lack.free)
     told = list(dict.fromkeys(map(_reason, most.values())))
-    listed = ", ".join(told[:_MAX_SHOWN]) + (f" and {len(told) - _MAX_SHOWN} more" if len(told) > _MAX_SHOWN else "")
-    return _no("CS405", f"no node could take it, not even an empty one ({listed})", _way_out(asked))
+    return _no("CS405", f"no node could take it, not even an empty one ({_listed(told)})", _way_out(asked))
 
 
 def _way_out(asked: _Asked) -> str:
@@ -476,11 +477,13 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
     most = f"{total} {unit}" if best.free == total else f"{best.free} of {total} {unit}"
     which = "no card that it accepts has" if max(others, default=0) >= best.wanted else "no card has"
     what = f"{which} {best.wanted} {unit}; the largest is {label} with {most} {where}"
-    helps = best.free and _eases(asked, Reason.MEMORY, best.free)
+    # A fraction of a unit cannot be requested.
+    least = best.free - best.free % best.mib_per_unit
+    helps = least and _eases(asked, Reason.MEMORY, least)
     # Some protocols count the requests of several containers together.
-    amount = f"{best.free} {best.unit}"
+    amount = f"{least} {best.unit}"
     if best.mib_per_unit > 1:
-        amount = f"{counted(best.free // best.mib_per_unit, 'units')} ({best.free} {unit})"
+        amount = f"{counted(least // best.mib_per_unit, 'units')} ({least} {unit})"
     return _no("CS401", what, f"ask for {amount} or less" if helps else _way_out(asked))
 
 
@@ -498,9 +501,13 @@ def _counted_in_pools(sold: Sold) -> bool:
 
 
 def _reason(one: Shortfall) -> str:
-    if one.wanted and not (one.reason is Reason.TEMPLATE and one.detail):
-        return f"{one.reason.value}: {one.free} of {counted(one.wanted, one.unit)}"
-    return f"{one.reason.value}: {one.detail}" if one.reason is Reason.TEMPLATE and one.detail else one.reason.value
+    if one.detail and one.reason in _TOLD_BY_DETAIL:
+        return f"{one.reason.value}: {one.detail}"
+    return f"{one.reason.value}: {one.free} of {counted(one.wanted, one.unit)}" if one.wanted else one.reason.value
+
+
+# Their figures, if they have any, do not say what is wrong.
+_TOLD_BY_DETAIL: Final = (Reason.TEMPLATE, Reason.RULE, Reason.LINKS)
 
 
 def _no(code: str, what: str, remedy: str) -> Violation:
@@ -528,5 +535,4 @@ _EMPTY_WORDS: Final = frozenset({"NVIDIA", "TESLA", "GEFORCE"})
 
 
 def _listed(labels: Sequence[str]) -> str:
-    shown = ", ".join(labels[:_MAX_SHOWN])
-    return f"{shown} and {len(labels) - _MAX_SHOWN} more" if len(labels) > _MAX_SHOWN else shown
+    return listed(labels, _MAX_SHOWN)

@@ -7,11 +7,12 @@ Questions (what if, preview) use a `fork`, which shares all states and costs a c
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from core import nodefit
-from core.catalog import Catalog
+from core.catalog import Catalog, Words
 from core.change_log import ChangeLog
+from core.claims import Use
 from core.constraints.constraint import Constraint, Signatures
 from core.constraints.every import Constraints, every
 from core.constraints.images import Images
@@ -19,13 +20,23 @@ from core.constraints.resource_claims import closed_by_claims
 from core.constraints.topology.counting import Topology
 from core.constraints.volumes import Volumes
 from core.errors import InvariantError, NodeInvariantError
-from core.holding import Holding, Reader, asked_resources, asks_the_same
-from core.model import Node, NodeName, Pod, PodUid
-from core.node_state import Closed, NodeState, Offers, state_of, state_with, state_without
+from core.model import Node, NodeName, Pod, PodUid, container_names
+from core.node_state import (
+    Closed,
+    Holding,
+    NodeState,
+    Offers,
+    Reader,
+    asked_resources,
+    asks_the_same,
+    offers_alike,
+    state_of,
+    state_with,
+    state_without,
+)
 from core.nodefit import Amounts, NodeFacts
 from core.port.handoff import Stamp
-from core.port.refusals import DESERTED, UNSTEADY, Complaint, Fault, Reason
-from core.resource_claims import Use
+from core.port.refusals import DESERTED, UNSTEADY, CardFault, Complaint, Reason
 from core.settings import DialectName, Settings
 from core.tables import Tables
 
@@ -37,8 +48,7 @@ _SLICE: Final = 8
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(NamedTuple):
     """A promise to one pod: its node, the dialect's assignment, and its use of the node as kubelet counts it.
 
     score is the raw device score (before rounding and weight). asked_by: the pod as judged; without it the promise is
@@ -53,7 +63,10 @@ class Placement:
     amounts: Amounts
     score: float = 0.0
     uses: Signatures = ()
-    asked_by: Pod | None = field(default=None, compare=False, repr=False)
+    asked_by: Pod | None = None
+
+
+_Read = tuple[Offers, tuple[Complaint, ...]]
 
 
 @dataclass(slots=True)
@@ -61,11 +74,13 @@ class _Entry:
     """The source of a node's state: the node as last seen, its unused cards, and what its pods hold.
 
     There are many pods, so *holders* changes in place, unlike a state; only the ledger *owner* may change it.
-    scales: meaning of figures on its cards. aside: why nothing new is placed on it in any dialect, or "".
+    read: what the dialects read of the node, its cards and complaints; empty: the same cards, of which some may be
+    closed. scales: meaning of figures on its cards. aside: why nothing new is placed on it in any dialect, or "".
     shut: the same by dialect, because of resource claims, or because its device plugin has left the node.
     """
 
     node: Node
+    read: _Read
     empty: Offers
     complaints: tuple[Complaint, ...]
     holders: dict[PodUid, Holding]
@@ -161,28 +176,13 @@ class Ledger:
     # ------------------------------------------------------------------ reading
 
     @property
-    def uncounted(self) -> frozenset[str]:
-        """Resources of shares that are never compared with a node's allocatable."""
-        return self._reader.uncounted
-
-    @property
-    def budgeted(self) -> frozenset[str]:
-        """The resources that a namespace's quota can limit in HAMi's spelling."""
-        return self._reader.budgeted
-
-    @property
-    def card_resources(self) -> frozenset[str]:
-        """Every resource that requests cards, under this or the default configuration."""
-        return self._reader.card_resources
-
-    @property
-    def resources(self) -> frozenset[str]:
-        """Every resource that requests cards under this configuration."""
-        return self._reader.resources
+    def words(self) -> Words:
+        """The names of dialects, and the resources that request cards, under this configuration."""
+        return self.catalog.words(self.tables)
 
     def resources_of(self, dialect: DialectName | None) -> frozenset[str]:
         """Return the resources that request cards of *dialect*; none for None."""
-        return self._reader.resources_of[dialect] if dialect else frozenset()
+        return self.words.names[dialect].resources if dialect else frozenset()
 
     @property
     def cursor(self) -> int:
@@ -481,6 +481,21 @@ class Ledger:
             return {}
         return scaling.told(placement.assignment, holding.scale)
 
+    def metered(self, dialect: DialectName | None, assignment: object) -> Mapping[str, int]:
+        """Return what *assignment* takes of queue and namespace, besides the resources of its node."""
+        if dialect is None or assignment is None:
+            return {}
+        return self.catalog.dialects[dialect].metered(assignment, self.tables)
+
+    def described(self, placement: Placement) -> str:
+        """Return where a pod went, card by card: ``gpu-3: GPU-0 (4096 MiB, 25 % cores)``; without cards the node."""
+        state = self.states.get(placement.node)
+        if placement.dialect is None:
+            return placement.node
+        cards = state.cards(placement.dialect) if state is not None else ()
+        shares = self.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
+        return f"{placement.node}: " + ", ".join(f"{one.card} ({one.text})" for one in shares)
+
     # ------------------------------------------------------------------ the cluster
 
     def set_node(self, node: Node) -> bool:
@@ -488,18 +503,23 @@ class Ledger:
         self._certain()
         if self._keeps_images:
             self.images.set_node(node.name, node.images)
-        empty, complaints, shut = self._offers(node)
-        facts = nodefit.facts_of(node, has_cards=any(empty.values()))
         old = self.states.get(node.name)
+        known = self._entries[node.name] if old is not None else None
+        # Most writes to a node change nothing that a dialect reads, and reading a register is slow.
+        is_read = known is not None and offers_alike(known.node, node)
+        read = known.read if known is not None and is_read else self._read(node)
+        empty, complaints, shut = self._offers(node, read)
+        facts = nodefit.facts_of(node, has_cards=any(empty.values()))
         if old is None:
             holders = self._stray.pop(node.name, {})
             scales = self._reader.scales(node, empty)
-            entry = self._entries[node.name] = _Entry(node, empty, complaints, holders, self._owner, scales, shut=shut)
+            entry = _Entry(node, read, empty, complaints, holders, self._owner, scales, shut=shut)
+            self._entries[node.name] = entry
         else:
             entry = self._own(node.name)
-            if entry.empty != empty or entry.node.annotations != node.annotations:
+            if entry.empty != empty or not is_read:
                 entry.scales = self._reader.scales(node, empty)
-            entry.node = node
+            entry.node, entry.read = node, read
             same = entry.empty == empty and entry.complaints == complaints and entry.shut == shut
             if old.facts == facts and same:
                 return False
@@ -543,9 +563,12 @@ class Ledger:
                 found[name] += count
         return found
 
-    def _offers(self, node: Node) -> tuple[Offers, tuple[Complaint, ...], Closed]:
+    def _read(self, node: Node) -> _Read:
+        return self.catalog.offers(node, self.tables, self.settings)
+
+    def _offers(self, node: Node, read: _Read) -> tuple[Offers, tuple[Complaint, ...], Closed]:
         """Return the unused cards of *node*, its problems, and what is closed as a whole."""
-        offers, complaints = self.catalog.offers(node, self.tables, self.settings)
+        offers, complaints = read
         shut: Closed = {}
         if node.unserved:
             left = [
@@ -558,6 +581,7 @@ class Ledger:
         self._claimed.pop(node.name, None)
         if not (unsteady or uses):
             return offers, complaints, shut
+        offers = dict(offers)
         closed = closed_by_claims(uses or (), offers, self.catalog)
         if uses:
             self._claimed[node.name] = {
@@ -565,8 +589,8 @@ class Ledger:
                 for name, cards in offers.items()
             }
         for which, cards in offers.items():
-            faults = {name: Fault(Reason.UNSTEADY, UNSTEADY) for name in (unsteady or {}).get(which, ())}
-            faults |= {card: Fault(Reason.CLAIMED, why) for card, why in closed.cards.get(which, {}).items()}
+            faults = {name: CardFault(Reason.UNSTEADY, UNSTEADY) for name in (unsteady or {}).get(which, ())}
+            faults |= {card: CardFault(Reason.CLAIMED, why) for card, why in closed.cards.get(which, {}).items()}
             if faults:
                 offers[which] = self.catalog.dialects[which].kept_out(cards, faults)
         return offers, complaints, {**closed.dialects, **shut}
@@ -599,7 +623,8 @@ class Ledger:
         self._reader = Reader(self.catalog, tables, self.constraints)
         for at, name in enumerate(self._entries, start=1):
             entry = self._own(name)
-            entry.empty, entry.complaints, entry.shut = self._offers(entry.node)
+            entry.read = self._read(entry.node)
+            entry.empty, entry.complaints, entry.shut = self._offers(entry.node, entry.read)
             entry.scales, entry.aside = self._reader.scales(entry.node, entry.empty), ""
             self._put(name, self._rebuilt(self.states[name].facts, entry))
             if at % _SLICE == 0:
@@ -686,7 +711,8 @@ class Ledger:
         placement = self._promised.get(uid)
         if placement is None or placement.asked_by is None or placement.dialect is None:
             return old
-        pod, stamp = placement.asked_by, Stamp(node=placement.node, now_s=0, order=0)
+        pod = placement.asked_by
+        stamp = Stamp(node=placement.node, now_s=0, order=0, containers=container_names(pod))
         said = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.tables)
         pod = pod._replace(annotations={**pod.annotations, **said})
         found = self._reader.counted(pod, entry, self._reader.amounts(pod), old)

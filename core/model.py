@@ -256,6 +256,12 @@ class Pod(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     @property
+    def host_ports(self) -> tuple[HostPort, ...]:
+        """The host ports that the pod uses while it runs: those of its containers and sidecars."""
+        running = (*(one for one in self.init_containers if one.sidecar), *self.containers)
+        return tuple([port for one in running for port in one.host_ports])
+
+    @property
     def finished(self) -> bool:
         """Whether the pod holds nothing any more: Succeeded or Failed (a terminating pod still holds; nvidia 4.2)."""
         return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
@@ -298,6 +304,11 @@ class ReviewedPod(NamedTuple):
 
 # Dialects read requests from both in the same way.
 AnyPod = Pod | ReviewedPod
+
+
+def container_names(pod: AnyPod) -> tuple[str, ...]:
+    """Return the names of the containers of *pod*, init containers first."""
+    return tuple([one.name for one in (*pod.init_containers, *pod.containers)])
 
 
 def most_at_once(pod: AnyPod, amount: Callable[[Container], int]) -> int:

@@ -80,7 +80,7 @@ class AdmissionSettings:
 
     trusted_accounts: user names that may write assignment keys; a trailing ``*`` marks a prefix.
     None: the controller's and those of every dialect's device plugin.
-    plugin_accounts: those of them that are device plugins, by name or prefix. None: those of every dialect's plugin.
+    plugin_accounts: device plugins besides those of the dialects, which may write them too, by name or prefix.
     other_schedulers: accounts of other schedulers that assign cards, by the scheduler name of their pods.
     plugins_on_other_nodes: the reaction if such an account writes a pod that is not on the node of its token.
     default_mode: vgpu-mode by namespace for pods that name none; absent = the controller chooses.
@@ -95,7 +95,7 @@ class AdmissionSettings:
     """
 
     trusted_accounts: tuple[str, ...] | None = None
-    plugin_accounts: tuple[str, ...] | None = None
+    plugin_accounts: tuple[str, ...] = ()
     other_schedulers: Mapping[str, str] = field(default_factory=dict)
     plugins_on_other_nodes: OnOtherNodes = OnOtherNodes.WARN
     default_mode: Mapping[str, str] = field(default_factory=dict)
@@ -138,6 +138,19 @@ class AdmissionSettings:
 def is_named(name: str, patterns: tuple[str, ...]) -> bool:
     """Return whether *name* matches one of *patterns*; a trailing ``*`` marks a prefix."""
     return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in patterns)
+
+
+SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+
+
+def plugin_remedy(account: str) -> str:
+    """Return how an operator lets the service account *account* write as a device plugin, for people."""
+    return (
+        f'if {account} is a device plugin, write accounts.plugins: {{"{account}": []}} into the values of the chart, '
+        "with the keys of its Node in [] if pluginNodeWrites is Deny; "
+        f'without Helm, write plugin_accounts: ["{account}"] under admission in cardshare.yaml, and the account into '
+        "pluginAccounts of the policies"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

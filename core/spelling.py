@@ -8,8 +8,8 @@ from typing import Final
 # Minimum similarity, and maximum length of a compared key; no real key with its prefix is longer.
 _ALIKE: Final = 0.8
 _MAX_KEY: Final = 128
-# Another chip model is not a misspelling, and digits are rarely mistyped.
-_CHIP: Final = re.compile(r"Ascend[0-9A-Za-z]*")
+# Another model, of Ascend's or Iluvatar's, is not a misspelling, and digits are rarely mistyped.
+_CHIP: Final = re.compile(r"Ascend[0-9A-Za-z]*|(?i:MR|BI)-[Vv][0-9]+")
 
 
 def meant(key: str, known: frozenset[str]) -> str:
@@ -21,17 +21,21 @@ def meant(key: str, known: frozenset[str]) -> str:
 @lru_cache(maxsize=1024)
 def _compared(key: str, known: frozenset[str]) -> str:
     prefix, slash, name = key.partition("/")
-    chip, digits = _CHIP.search(name), _digits(name)
+    model, digits = _model(name), _digits(name)
     alike = {
         one.partition("/")[2].casefold(): one
         for one in sorted(known)
         if one.startswith(prefix + slash) and _digits(one) == digits
     }
-    if chip is not None:
-        model = chip[0].casefold()
-        alike = {other: one for other, one in alike.items() if model in other.split("-")}
+    if model:
+        alike = {other: one for other, one in alike.items() if _model(one) == model}
     close = get_close_matches(name.casefold(), alike, n=1, cutoff=_ALIKE)
     return alike[close[0]] if close else ""
+
+
+def _model(key: str) -> str:
+    found = _CHIP.search(key)
+    return found[0].casefold() if found is not None else ""
 
 
 def elsewhere(key: str, known: frozenset[str], prefixes: frozenset[str]) -> str:

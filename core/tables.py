@@ -14,9 +14,9 @@ class Section:
     __slots__ = ()
 
     @property
-    def claimed(self) -> frozenset[str]:
+    def claimed(self) -> tuple[str, ...]:
         """Resources by which its plugin sells shares of cards, so that they have no other meaning."""
-        return frozenset()
+        return ()
 
 
 _S = TypeVar("_S", bound=Section)

@@ -4,6 +4,7 @@ Source: Kubernetes API reference, "Quantity" (apimachinery/pkg/api/resource).
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -143,6 +144,11 @@ def is_text(text: str) -> bool:
 def counted(count: int, plural: str) -> str:
     """Format a count: ``3 cards``, ``1 card``."""
     return f"{count} {plural.removesuffix('s') if count == 1 else plural}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """List at most *most* of *names*: ``a, b and 3 more``."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def with_article(noun: str) -> str:

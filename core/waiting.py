@@ -5,7 +5,9 @@ wait; the text in a `Wait` describes this pod. Only one cause has the reason `Un
 node for every pod that has it, so it is used only if a new node would help.
 """
 
+import re
 from enum import Enum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 
@@ -269,6 +271,13 @@ class Cause(Enum):
 
 _CODES: Final = {cause.code: cause for cause in Cause}
 _REASONS: Final = frozenset(cause.reason for cause in Cause)
+# The parts of a message that `core.explaining` wrote.
+_AVAILABLE: Final = re.compile(r"\b0/\d+ nodes are available: ")
+# A sentence starts with a capital or a figure; a shortened one ends with an ellipsis.
+_ENDS: Final = re.compile(r"\. (?=[A-Z0-9])|\.$|(?<=…) ")
+_NEAREST: Final = "Nearest: "
+_HOPELESS: Final = "Not even an empty node "
+_BUYS: Final = re.compile(r"(?:A|\d+) new nodes? ")
 
 
 class Wait(NamedTuple):
@@ -297,3 +306,33 @@ def code_in(message: str) -> str:
 def cause_of(code: str) -> Cause | None:
     """Return the cause of *code*; None if it is unknown."""
     return _CODES.get(code)
+
+
+class Said(NamedTuple):
+    """The parts of a message after its code: the nearest node or card, and the smallest change that lets the pod in.
+
+    Each is "" if the message does not have it. The message is the only part of the decision for readers who may only
+    read pods.
+    """
+
+    nearest: str = ""
+    change: str = ""
+
+
+# Pods with equal requests wait with the same message.
+@lru_cache(maxsize=1024)
+def said_in(message: str) -> Said:
+    """Return the parts of *message*; if no node refuses the pod, *change* is the remedy for its cause."""
+    cause = cause_of(code_in(message))
+    if cause is None:
+        return Said()
+    found = _AVAILABLE.search(message)
+    if found is None:
+        return Said(change=cause.value.remedy)
+    nearest, changes = "", list[str]()
+    for sentence in _ENDS.split(message[found.end() :])[1:]:
+        if sentence.startswith(_NEAREST):
+            nearest = sentence.removeprefix(_NEAREST)
+        elif sentence and not sentence.startswith(_HOPELESS) and not _BUYS.match(sentence):
+            changes.append(sentence if not changes else sentence[:1].lower() + sentence[1:])
+    return Said(nearest, "; ".join(changes) or cause.value.remedy)

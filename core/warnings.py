@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from core.errors import quoted
-from core.model import Container
+from core.model import Container, ReviewedPod
 
 
 class AdmissionWarning(NamedTuple):
@@ -53,3 +53,11 @@ def little_memory(container: Container, resource: str, mib_per_unit: int = 1) ->
 def limit_of(container: Container, resource: str) -> str:
     """Return the location of *resource* for messages."""
     return f'container "{container.name}": limit {resource}'
+
+
+def with_runtime_class(pod: ReviewedPod, name: str, why: str) -> tuple[ReviewedPod, tuple[AdmissionWarning, ...]]:
+    """CS117: *pod* with the runtime class *name*, unless that is "" or it has one; and *why*."""
+    if not name or pod.runtime_class:
+        return pod, ()
+    told = AdmissionWarning("CS117", f"spec.runtimeClassName: {name} was added, {why}")
+    return pod._replace(runtime_class=name), (told,)

@@ -4,10 +4,10 @@ Calls return objects as the received bytes; callers that know the kind decode th
 process, a call raises `kube.errors.ApiError` and nothing else; the subclass says whether something was written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -40,22 +40,23 @@ Body: TypeAlias = bytes | Mapping[str, Any]
 _T = TypeVar("_T")
 
 
-class Requester(Protocol):
-    """The part of `kube.transport.Transport` that calls need."""
+class Sending(TypedDict, total=False):
+    """How a request is sent; see `kube.transport.Transport.request`."""
 
-    async def request(
-        self,
-        verb: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        deadline_s: float | None = None,
-        purpose: Purpose = Purpose.CALLS,
-        wait_out_pause: bool = True,
-    ) -> Response:
-        """See `Transport.request`."""
+    params: Mapping[str, str] | None
+    body: bytes | None
+    content_type: str
+    deadline_s: float | None
+    purpose: Purpose
+    wait_out_pause: bool
+    permit: Callable[[], bool] | None
+
+
+class Requester(Protocol):
+    """Who sends requests to the API server: `kube.transport.Transport`, or one that answers in its place."""
+
+    async def request(self, verb: str, path: str, **sending: Unpack[Sending]) -> Response:
+        """See `kube.transport.Transport.request`."""
         ...
 
 

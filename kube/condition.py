@@ -6,40 +6,34 @@ A ConfigMap has no status, and an event expires after an hour; a pod's condition
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, NoReturn, TypeVar
 
 import msgspec
 import structlog
 
+from core.wire.objects import ObjectMeta
 from kube.calls import Calls, Condition
 from kube.errors import ApiError, UndecodableError, printable
 from runtime.backoff import Backoff
 
 _log: Final = structlog.get_logger()
 
+_T = TypeVar("_T")
+
 # The limit keeps the output of kubectl readable; the log has the full text.
 _MESSAGE_MAX: Final = 8192
 _LOOK_S: Final = 1.0
 
 
-class Verdict(Protocol):
-    """The state to publish: true or false, a one-word reason, and a message."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The state to publish: whether the condition is True, a one-word reason, and a message for people."""
 
-    @property
-    def accepted(self) -> bool:
-        """Whether the condition is True."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """One word."""
-        ...
-
-    @property
-    def message(self) -> str:
-        """The text for people."""
-        ...
+    accepted: bool
+    reason: str
+    message: str
 
 
 class _Found(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,14 +46,10 @@ class _Status(msgspec.Struct, frozen=True):
     conditions: tuple[_Found, ...] | None = ()
 
 
-class _Meta(msgspec.Struct, frozen=True):
-    uid: str = ""
-
-
 class _Pod(msgspec.Struct, frozen=True):
     """Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
 
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     status: _Status = _Status()
 
 
@@ -101,27 +91,14 @@ class OwnCondition:
         self._uid = ""
         self._before: _Found | None = None
 
-    async def run(self) -> None:
+    async def run(self) -> NoReturn:
         """Write the condition whenever it changes, until cancelled."""
-        backoff = Backoff(first_s=1.0, cap_s=60.0, jitter=lambda: 0.0)
-        written: Verdict | None = None
-        told = ""
-        while True:
-            verdict = self._verdict()
-            if verdict == written:
-                await self._sleep(_LOOK_S)
-                continue
-            try:
-                await self._write(verdict)
-            except (ApiError, UndecodableError) as e:
-                self._failed()
-                if str(e) != told:
-                    told = str(e)
-                    _log.warning("the condition of this pod cannot be written", pod="/".join(self._pod), error=told)
-                await self._sleep(backoff.next_s())
-                continue
-            written, told = verdict, ""
-            backoff.reset()
+        await keep_written(self._verdict, self._write, self._complain, sleep=self._sleep)
+
+    def _complain(self, error: str, is_news: bool) -> None:
+        self._failed()
+        if is_news:
+            _log.warning("the condition of this pod cannot be written", pod="/".join(self._pod), error=error)
 
     async def _write(self, verdict: Verdict) -> None:
         if not self._uid:
@@ -146,6 +123,36 @@ class OwnCondition:
             found = _decoder.decode(await self._calls.get_pod(*self._pod))
         except msgspec.MsgspecError as e:
             raise UndecodableError(f"pod {'/'.join(self._pod)}: {e}") from e
-        self._uid = found.metadata.uid
+        self._uid = found.metadata.uid or ""
         conditions = found.status.conditions or ()
         self._before = next((one for one in conditions if one.type == self._kind), None)
+
+
+async def keep_written(
+    wanted: Callable[[], _T],
+    write: Callable[[_T], Awaitable[None]],
+    complain: Callable[[str, bool], None],
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> NoReturn:
+    """Write what *wanted* returns whenever that changes, and again after a failure, until cancelled.
+
+    *complain* is called with each error, and whether it is another one than before.
+    """
+    backoff = Backoff(first_s=1.0, cap_s=60.0, jitter=lambda: 0.0)
+    written: _T | None = None
+    told = ""
+    while True:
+        now = wanted()
+        if now == written:
+            await sleep(_LOOK_S)
+            continue
+        try:
+            await write(now)
+        except (ApiError, UndecodableError) as e:
+            complain(str(e), str(e) != told)
+            told = str(e)
+            await sleep(backoff.next_s())
+            continue
+        written, told = now, ""
+        backoff.reset()

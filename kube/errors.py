@@ -221,9 +221,11 @@ def conflict_kind(reason: str, message: str) -> ConflictKind:
         ("schedulingGates", ConflictKind.GATED),
         ("is being deleted", ConflictKind.DELETING),
         ("UID in precondition", ConflictKind.OTHER_UID),
+        ("UID in the precondition", ConflictKind.OTHER_UID),  # of a deletion or an eviction
         ("uid mismatch", ConflictKind.OTHER_UID),
         ("object has been modified", ConflictKind.CHANGED),
         ("ResourceVersion in precondition", ConflictKind.CHANGED),
+        ("ResourceVersion in the precondition", ConflictKind.CHANGED),
     ):
         if words in message:
             return kind

@@ -1,5 +1,10 @@
-"""One request and its answer. How much was sent determines what a failure means for a write."""
+"""One request and its answer, whole or line by line. How much was sent determines what a failure means for a write."""
 
+import asyncio
+import os
+import re
+import ssl
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +13,6 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from kube.causes import cause_of
 from kube.errors import (
     ApiError,
     ApiThrottledError,
@@ -18,8 +22,13 @@ from kube.errors import (
     from_answer,
 )
 
+# An object's representation in a library's text: useless to readers, and different in every run.
+_OBJECT: Final = re.compile(r"\s*(?:ssl:)?<[^<>]* at 0x[0-9a-fA-F]+>")
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 # A page of 500 pods with managedFields has 5 MB [facts 2.2]; no expected answer is several times that size.
 MAX_BODY_BYTES: Final = 64 * 2**20
+# etcd stores objects of up to 1.5 MiB and the API server sends up to 3 MiB; an event holds one object.
+MAX_LINE_BYTES: Final = 16 * 2**20
 MAX_ERROR_BYTES: Final = 2**20
 NOT_PERMITTED: Final = "held back: this process may not write now"
 
@@ -130,3 +139,101 @@ async def _read(answer: aiohttp.ClientResponse, max_bytes: int) -> tuple[bytes, 
         if size > max_bytes:
             return b"".join(parts)[:max_bytes], False
     return b"".join(parts), True
+
+
+class Lines:
+    """The lines of a body, in linear time even for a line of many chunks. A slow reader slows the server down."""
+
+    def __init__(self, answer: aiohttp.ClientResponse, exchange: Exchange, silence_s: float, max_bytes: int) -> None:
+        self._answer = answer
+        self._exchange = exchange
+        self._silence_s = silence_s
+        self._max_bytes = max_bytes
+        self._ready: deque[bytes] = deque()
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def __aiter__(self) -> "Lines":
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ready:
+            chunk = await self._chunk()
+            if not chunk:
+                if self._size:
+                    raise self._unreadable(f"the last line was cut off after {self._size} bytes")
+                raise StopAsyncIteration
+            self._take(chunk)
+        return self._ready.popleft()
+
+    async def _chunk(self) -> bytes:
+        try:
+            async with asyncio.timeout(self._silence_s):
+                return await self._answer.content.readany()
+        except TimeoutError as e:
+            raise self._exchange.lost(f"silent for {self._silence_s:g} s") from e
+        except (aiohttp.ClientError, OSError) as e:
+            raise self._exchange.lost(cause_of(e)) from e
+
+    def _take(self, chunk: bytes) -> None:
+        first, *others = chunk.split(b"\n")
+        self._parts.append(first)
+        self._size += len(first)
+        if self._size > self._max_bytes:
+            raise self._unreadable(f"a line is longer than {self._max_bytes} bytes")
+        if not others:
+            return
+        lines = (b"".join(self._parts), *others[:-1])
+        self._ready.extend(line for line in lines if line.strip())
+        self._parts = [others[-1]]
+        self._size = len(others[-1])
+
+    def _unreadable(self, text: str) -> ApiUnreadableError:
+        return ApiUnreadableError(
+            verb=self._exchange.verb, path=self._exchange.path, status=self._answer.status, message=text
+        )
+
+
+def cause_of(error: Exception) -> str:
+    """Return what failed, in plain words, with host and port if the error has them.
+
+    The library's own messages name objects and their addresses.
+    """
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return (
+                f"{_place(error.host, error.port)}: its certificate is not trusted: {_plain(error.certificate_error)}"
+            )
+        case aiohttp.ClientConnectorDNSError():
+            return f"{_place(error.host, error.port)}: there is no such host"
+        case aiohttp.ClientConnectorSSLError():
+            return f"{_place(error.host, error.port)}: no TLS session: {_plain(error.os_error)}"
+        case aiohttp.ClientProxyConnectionError():
+            return f"proxy {_place(error.host, error.port)}: {_plain(error.os_error)}"
+        case aiohttp.ClientConnectorError():
+            return f"{_place(error.host, error.port)}: {_plain(error.os_error)}"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy answers {error.status} {error.message}".rstrip()
+        case aiohttp.InvalidURL():
+            return f"'{error.url}' is no URL that can be called"
+        case _:
+            return _plain(error)
+
+
+def _place(host: str, port: int | None) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _plain(error: BaseException) -> str:
+    """Return the operating system's message, or the error's own without internals."""
+    text = str(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message.rstrip(".")
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "it failed").lower().replace("_", " ")
+    # If several addresses were tried, the first error represents them.
+    found = _ERRNO.search(text)
+    number = getattr(error, "errno", None) or (int(found[1]) if found else None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number).lower()
+    return _OBJECT.sub("", text).strip() or type(error).__name__

@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from kube.calls import JSON, MERGE_PATCH
+from core.wire.objects import ObjectMeta
+from kube.calls import JSON, MERGE_PATCH, Requester
 from kube.errors import (
     ApiConflictError,
     ApiError,
@@ -25,7 +26,7 @@ from kube.errors import (
     ApiUnknownError,
     printable,
 )
-from kube.exchange import Purpose, Response
+from kube.exchange import Purpose
 
 _GROUP: Final = "/apis/coordination.k8s.io/v1"
 # A longer duration in a Lease is a mistake and would exclude all candidates for that time.
@@ -85,24 +86,6 @@ class LeaseLostError(Exception):
     """This process must stop acting as the holder; the text is one line with the reason."""
 
 
-class Requester(Protocol):
-    """The part of `kube.transport.Transport` that a Lease needs."""
-
-    async def request(
-        self,
-        verb: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        deadline_s: float | None = None,
-        purpose: Purpose = Purpose.CALLS,
-        wait_out_pause: bool = True,
-    ) -> Response:
-        """See `Transport.request`."""
-        ...
-
-
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     """Source: Kubernetes API reference, coordination.k8s.io/v1 LeaseSpec."""
 
@@ -113,12 +96,8 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     lease_transitions: int | None = 0
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-
-
 class _Lease(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec | None = None
 
 
@@ -380,7 +359,7 @@ class Lease:
         if spec != self._seen and not (self._seen is None and _is_unheld(spec)):
             self._seen, self._seen_at = spec, self._clocks()
         self.is_known = self.is_there = True
-        self._version = found.metadata.resource_version
+        self._version = found.metadata.resource_version or ""
         self.holder = spec.holder_identity or ""
         return spec
 

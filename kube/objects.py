@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -77,12 +78,13 @@ class _List(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    # Read of every event of every watch, in less than half the time of `ObjectMeta`.
     resource_version: str = ""
 
 
 class _Head(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
+    metadata: _Version = _Version()
     # Only in a Status:
     code: int | None = 0
     reason: str | None = ""
@@ -115,16 +117,7 @@ def page_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], ListPage[_T
     Args:
         decode: converts one object's JSON to a value; may raise `ValueError` or msgspec's errors.
     """
-
-    def page(text: bytes) -> ListPage[_T]:
-        found = _list_decoder.decode(text)
-        return ListPage(
-            items=tuple([decode(bytes(raw)) for raw in found.items or ()]),
-            resource_version=found.metadata.resource_version,
-            continue_token=found.metadata.continue_ or "",
-        )
-
-    return lambda text: _read("a list", text, page)
+    return partial(_read, "a list", read=partial(_decode_page, decode=decode))
 
 
 def event_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], WatchEvent[_T]]:
@@ -133,11 +126,7 @@ def event_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], WatchEvent
     Args:
         decode: converts one object's JSON to a value; may raise `ValueError` or msgspec's errors.
     """
-
-    def event(text: bytes) -> WatchEvent[_T]:
-        return _decode_event(text, decode)
-
-    return lambda line: _read("a watch event", line, event)
+    return partial(_read, "a watch event", read=partial(_decode_event, decode=decode))
 
 
 def read_version(text: bytes) -> str:
@@ -186,6 +175,15 @@ def _shallow(text: bytes) -> bytes:
     return b"".join([*kept, text[begin:]]) if kept and level < _LEVELS_MAX else text
 
 
+def _decode_page(text: bytes, decode: Callable[[bytes], _T]) -> ListPage[_T]:
+    found = _list_decoder.decode(text)
+    return ListPage(
+        items=tuple([decode(bytes(raw)) for raw in found.items or ()]),
+        resource_version=found.metadata.resource_version,
+        continue_token=found.metadata.continue_ or "",
+    )
+
+
 def _decode_event(line: bytes, decode: Callable[[bytes], _T]) -> WatchEvent[_T]:
     event = _event_decoder.decode(line)
     head = _head_decoder.decode(event.object)
@@ -197,3 +195,19 @@ def _decode_event(line: bytes, decode: Callable[[bytes], _T]) -> WatchEvent[_T]:
     if event.type == "ERROR":
         return WatchFailed(code=head.code or 0, reason=head.reason or "", message=head.message or "")
     raise ValueError(f"event type {event.type!r}")
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Return whether *version* of an object is certainly later than *than*; False if that is unknown.
+
+    Source: Kubernetes documentation, API concepts, resource versions: since 1.35 they are increasing decimal numbers
+    that may be compared for order. Earlier API servers on etcd behave the same without the promise. A version that is
+    not such a number has no order here, and callers must do without one.
+    """
+    if version == than or not (_is_number(version) and _is_number(than)):
+        return False
+    return (len(version), version) > (len(than), than)
+
+
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdigit() and (version[0] != "0" or version == "0")

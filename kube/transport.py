@@ -1,29 +1,29 @@
 """The HTTP client of the API server: connections, deadlines, throttling, and one retry with fresh credentials.
 
-It knows no kinds of objects; `calls.py` and `reflector.py` do. Only this module, `exchange.py` and `lines.py` use the
-aiohttp client.
+It knows no kinds of objects; `calls.py` and `reflector.py` do. Only this module and `exchange.py` use the aiohttp
+client.
 """
 
 import asyncio
 import contextlib
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
 
-from kube.causes import cause_of
-from kube.credentials import CredentialSource
-from kube.errors import ApiError, ApiForbiddenError, ApiThrottledError, ApiUnreachableError
-from kube.exchange import MAX_BODY_BYTES, Exchange, Purpose, Response
-from kube.lines import MAX_LINE_BYTES, Lines
-from kube.login import Login, Logins
+from kube.credentials import Credentials, CredentialSource, Tls
+from kube.errors import ApiError, ApiForbiddenError, ApiThrottledError, ApiUnreachableError, CredentialsError
+from kube.exchange import MAX_BODY_BYTES, MAX_LINE_BYTES, Exchange, Lines, Purpose, Response, cause_of
 
+CREDENTIALS_AGE_S: Final = 60.0
 # A longer `Retry-After` is a mistake or an attack; one request a minute is harmless.
 MAX_PAUSE_S: Final = 60.0
 _READ_BUFFER_BYTES: Final = 2**18
@@ -39,15 +39,93 @@ _USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
 _DELIVERY_MS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 1000, Purpose.WATCHES: 15_000, Purpose.LEASE: 5000}
 _KEEPALIVE_S: Final = 5
 
-_CONNECTIONS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 72, Purpose.WATCHES: 32, Purpose.LEASE: 2}
-
+_CONNECTIONS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 88, Purpose.WATCHES: 32, Purpose.LEASE: 2}
 
 # The exchange of the running task.
 _exchange: Final[ContextVar[Exchange]] = ContextVar("exchange")
 
-
 # The connections on which delivery is bounded; to set the limit for each call would cost 25 us.
 _bounded: Final[WeakSet[asyncio.BaseProtocol]] = WeakSet()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """Credentials, and the TLS context made from them."""
+
+    credentials: Credentials
+    context: ssl.SSLContext
+    read_at_s: float
+
+
+class Logins:
+    """Holds the current login, read once for all callers and again when it is old or the server rejects it."""
+
+    def __init__(self, source: CredentialSource, clock: Callable[[], float]) -> None:
+        self._source = source
+        self._clock = clock
+        self._login: Login | None = None
+        # Single flight: if a hundred calls get 401 at once, the token is read once.
+        self._reading = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Read the credentials for the first time.
+
+        Raises:
+            CredentialsError: there are no usable credentials.
+        """
+        self._login = await self._read(None, rejected=False)
+
+    @property
+    def known(self) -> Login:
+        """The login from the last read, however old."""
+        if self._login is None:
+            raise RuntimeError("the transport is used outside its `async with`")
+        return self._login
+
+    async def current(self) -> Login:
+        """Return the login; read it again if it is more than a minute old."""
+        login = self.known
+        if self._clock() - login.read_at_s < CREDENTIALS_AGE_S:
+            return login
+        return await self.renewed(login, rejected=False) or self.known
+
+    async def renewed(self, old: Login, *, rejected: bool) -> Login | None:
+        """Return a replacement for *old*, or `None` if it cannot be read now; the old login then stays."""
+        async with self._reading:
+            if self.known is not old:
+                return self.known  # another task read it in the meantime
+            try:
+                self._login = await self._read(old, rejected=rejected)
+            except CredentialsError:
+                # Files are replaced one at a time; the next call after a minute, or the next 401, tries again.
+                self._login = replace(old, read_at_s=self._clock())
+                return None
+            return self._login
+
+    async def _read(self, old: Login | None, *, rejected: bool) -> Login:
+        credentials = await self._source.read(rejected=rejected)
+        if old is not None and old.credentials.tls == credentials.tls:
+            context = old.context
+        else:
+            context = await asyncio.to_thread(_make_context, credentials.tls)
+        return Login(credentials=credentials, context=context, read_at_s=self._clock())
+
+
+def _make_context(tls: Tls) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cadata=tls.ca_pem or None)
+        if tls.cert_file:
+            context.load_cert_chain(tls.cert_file, tls.key_file or None)
+    except (ssl.SSLError, OSError, ValueError) as e:
+        what = f"client certificate {tls.cert_file}, or the certificate authority" if tls.cert_file else "ca.crt"
+        raise CredentialsError(f"{what}: cannot be used ({e}); check that it is PEM") from e
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Strict checks, the default since Python 3.13, reject authorities that clusters have used for years.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 class _CountedRequest(aiohttp.ClientRequest):

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import exists
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -14,31 +15,37 @@ from core.configuration import Configuration
 from core.errors import ConfigError, quoted
 from core.units import counted
 from core.wire.manifests import Unreadable, read_manifests
+from runtime import flags
 from runtime.files import Files, read_once
+from runtime.flags import flag, several
 
 _OK, _DENIED, _UNUSABLE = 0, 1, 2
 _STDIN: Final = "-"
 EXIT_STATUS: Final = "0 all is admitted, 1 something is denied, 2 files or flags cannot be used"
-# The flag, its environment variable, and its value.
-SETTINGS: Final = (
-    "--settings",
-    "CARDSHARE_SETTINGS",
-    "cardshare.yaml, or a directory with it and volcano-scheduler.conf",
-)
-DEVICES: Final = ("--device-config", "CARDSHARE_DEVICE_CONFIG", "device-config.yaml of the device plugins")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Judge *files* by the two configuration files; "" stands for the defaults.
+    """Check manifests against the admission rules, without a cluster."""
 
-    namespace: used for objects that name none.
-    """
-
-    files: tuple[str, ...]
-    namespace: str = "default"
-    settings: str = ""
-    device_config: str = ""
+    files: tuple[str, ...] = several(
+        flags.FILE,
+        "YAML or JSON files, - for stdin; repeatable",
+        name="-f --file",
+        missing="name the files to judge, - is stdin",
+    )
+    namespace: str = flag(
+        flags.judged(bool, "write a namespace", "NAMESPACE"),
+        "namespace of objects without one",
+        "default",
+        name="-n --namespace",
+    )
+    settings: str = flag(
+        flags.FILE, "cardshare.yaml, or a directory with it and volcano-scheduler.conf", variable="CARDSHARE_SETTINGS"
+    )
+    device_config: str = flag(
+        flags.FILE, "device-config.yaml of the device plugins", variable="CARDSHARE_DEVICE_CONFIG"
+    )
 
 
 def check(options: Check, stdin: TextIO) -> int:
@@ -99,15 +106,15 @@ def _why_unread(error: OSError | UnicodeDecodeError) -> str:
 
 
 def _configuration(options: Check) -> Configuration:
-    named = ((*SETTINGS[:2], options.settings), (*DEVICES[:2], options.device_config))
+    named = flags.declared(Check, in_process=False)
     missing = [
-        f"{flag} ({variable}): found {quoted(path, 256)}; there is no such file"
-        for flag, variable, path in named
-        if path and not Path(path).exists()
+        f"{named[field]}: found {quoted(path, 256)}; there is no such file"
+        for field in ("settings", "device_config")
+        if (path := getattr(options, field)) and not exists(path)
     ]
     if missing:
         raise ConfigError(missing)
-    settings, devices = (Path(path) if path else None for _, _, path in named)
+    settings, devices = (Path(path) if path else None for path in (options.settings, options.device_config))
     return read_once(Files(settings=settings, devices=devices), standard_catalog())
 
 
@@ -124,23 +131,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], prog: str) -> Check:
         epilog=f"Exit status: {EXIT_STATUS}.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        *("-f", "--file"),
-        action="extend",
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="YAML or JSON files, - for stdin; repeatable",
-    )
-    parser.add_argument(
-        "-n", "--namespace", default="default", help="namespace of objects without one (default 'default')"
-    )
-    for flag, variable, told in (SETTINGS, DEVICES):
-        parser.add_argument(flag, default=environ.get(variable) or "", help=told)
-    found = parser.parse_args(argv)
-    return Check(
-        files=tuple(found.file),
-        namespace=found.namespace,
-        settings=found.settings,
-        device_config=found.device_config,
-    )
+    declared, problems = flags.declared(Check, in_process=False), list[str]()
+    flags.add(parser, declared)
+    found = flags.read(Check, declared, parser.parse_args(argv), environ, problems)
+    for problem in problems:
+        parser.error(problem)
+    return found

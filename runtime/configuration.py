@@ -1,7 +1,8 @@
 """The configuration in force: the last usable version of every text, and why a newer one is refused.
 
-An unusable text is refused as a whole. Its last usable version stays in force, also after a restart. Each refusal is
-logged once and reported to the registered callback. Parts of a text that have no effect are logged once.
+An unusable text is refused as a whole. Its last usable version stays in force, also after a restart; so does that of an
+unusable section of a vendor. Each refusal is logged once and reported to the registered callback. Parts of a text that
+have no effect are logged once.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from core.catalog import Catalog
 from core.configuration import (
     Configuration,
     Decoded,
+    ReadSections,
     Source,
     Text,
     decode,
@@ -71,6 +73,8 @@ class ActiveConfiguration:
         self.version = 0
         self._noted: frozenset[str] = frozenset()
         self._kept: Final = files.kept(catalog)
+        # What replaces wrong sections of texts; at first those that were saved.
+        self._sections = merge(self._kept, catalog, scheduler_names, hami_config).sections
         self.current: Configuration = merge({}, catalog, scheduler_names, hami_config)
         found = [self.decode(text) for text in files.read()]
         problems = [problem for one in found if one.text.source not in self._kept for problem in one.problems]
@@ -98,6 +102,11 @@ class ActiveConfiguration:
         return dict(self._parts)
 
     @property
+    def sections(self) -> ReadSections:
+        """The sections of device-config.yaml in force, which replace wrong ones."""
+        return self._sections
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Unknown or ineffective parts of the configuration in force, each with its location."""
         return self.current.notes
@@ -121,7 +130,6 @@ class ActiveConfiguration:
         if not found.problems:
             self._problems.pop(source, None)
             self._from_before.discard(source)
-            self.good[source] = found.text.content
         else:
             self._problems[source] = (found.text.subject, found.problems)
             kept = self._kept.get(source) if is_new else None
@@ -129,7 +137,6 @@ class ActiveConfiguration:
                 self._tell_refused()
                 return False
             self._from_before.add(source)
-            self.good[source] = kept.text.content
             _log.error(
                 "SETTINGS REFUSED; this process uses the saved last good ones",
                 source=found.text.subject,
@@ -139,10 +146,19 @@ class ActiveConfiguration:
             found = kept._replace(text=replace(kept.text, config_map=found.text.config_map, path=found.text.path))
         self._parts[source] = found
         self._tell_refused()
-        return self._merge()
+        has_changed = self._merge()
+        if source not in self.current.kept:
+            self.good[source] = found.text.content
+        elif source in self._kept:
+            self.good.setdefault(source, self._kept[source].text.content)
+        return has_changed
 
     def _merge(self) -> bool:
-        before, self.current = self.current, merge(self._parts, self._catalog, self._names, self._hami_config)
+        before = self.current
+        self.current = merge(self._parts, self._catalog, self._names, self._hami_config, self._sections)
+        # Until a text is known, its saved sections may be needed.
+        unknown = {one: read for one, read in self._sections.items() if read.source not in self._parts}
+        self._sections = {**unknown, **self.current.sections}
         self._note()
         if self.current == before:
             return False

@@ -1,6 +1,7 @@
 """The files of the configuration, and a one-time read of them."""
 
 from dataclasses import dataclass
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Final
 
@@ -40,14 +41,14 @@ class Files:
         """Read every text that exists; a text that cannot be read carries its problems."""
         found: list[Text] = []
         own = self.settings
-        if own is not None and own.is_dir():
+        if own is not None and isdir(own):
             found.append(_text(Source.OWN, own / SETTINGS_KEY, OWN_MAP, optional=True))
             found.append(_text(Source.SCHEDULER_FILE, own / SCHEDULER_KEY, OWN_MAP, optional=True))
         elif own is not None:
             found.append(_text(Source.OWN, own))
         devices = self.devices
         if devices is not None:
-            mounted = devices.is_dir()
+            mounted = isdir(devices)
             found.append(_text(Source.DEVICE_FILE, devices / DEVICE_KEY if mounted else devices, optional=mounted))
         return tuple(found)
 
@@ -55,14 +56,14 @@ class Files:
         """Return the saved version of each source, if it exists and is still usable."""
         folder = self.last_good
         paths = {source: folder / source for source in Source} if folder is not None else {}
-        found = [decode(_text(source, path), catalog) for source, path in paths.items() if path.exists()]
+        found = [decode(_text(source, path), catalog) for source, path in paths.items() if exists(path)]
         return {one.text.source: one for one in found if not one.problems}
 
     @property
     def lacks_settings(self) -> bool:
         """Whether the settings are a directory without cardshare.yaml."""
         own = self.settings
-        return own is not None and own.is_dir() and not (own / SETTINGS_KEY).exists()
+        return own is not None and isdir(own) and not exists(own / SETTINGS_KEY)
 
 
 def read_once(files: Files, catalog: Catalog) -> Configuration:

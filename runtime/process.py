@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import resource
+import signal
 import sys
 from collections.abc import Callable, MutableMapping
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 import structlog
 
 from core.errors import ConfigError
-from runtime.options import LogFormat
+from runtime.flags import LogFormat
 
 # More than any port may hold. Some systems allow a billion files, and the kernel would make a table of that size.
 _MAX_FILES: Final = 65_536
@@ -83,6 +84,14 @@ class _ToLog(logging.Handler):
         structlog.get_logger().log(
             record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info or None
         )
+
+
+def stop_event() -> asyncio.Event:
+    """Return an event of the running loop that SIGTERM and SIGINT set."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
 
 
 def raise_file_limit() -> int:

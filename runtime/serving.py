@@ -1,4 +1,4 @@
-"""A port: accepts, counts and limits connections. uvicorn and the guard handle what is sent over them.
+"""A port: accepts, counts and limits connections, and has metrics. `connection` handles what is sent over them.
 
 The port accepts connections itself, so that their number is limited from the first packet on. A flood of silent
 connections, which never send a call, closes only the oldest of them.
@@ -9,17 +9,18 @@ import contextlib
 import socket
 import ssl
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from email.utils import formatdate
+from functools import partial
 from typing import Any, Final
 
 import structlog
-from uvicorn.config import Config
-from uvicorn.server import ServerState
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from core.errors import ConfigError
-from runtime.calls import Answer, App, Reply, head_of
-from runtime.guard import Guarded
+from runtime.calls import Answer, Plain, Reply, head_of
+from runtime.connection import Connection, LargeBodies
 from runtime.listening import Address, bound, cannot_listen
 
 _log: Final = structlog.get_logger()
@@ -30,7 +31,7 @@ MAX_BODY_BYTES: Final = 7 * 2**20
 KEEPALIVE_S: Final = 120.0
 BODY_S: Final = 5.0
 # A plain port serves probes and scrapes.
-MAX_PLAIN_CONNECTIONS: Final = 64
+_MAX_PLAIN_CONNECTIONS: Final = 64
 _HANDSHAKE_S: Final = 10.0
 _LINGER_S: Final = 5.0
 _SWEEP_S: Final = 1.0
@@ -81,7 +82,7 @@ class HttpListener:
                 429.
         """
         self.name = name
-        self.connections: OrderedDict[Guarded, None] = OrderedDict()
+        self.connections: OrderedDict[Connection, None] = OrderedDict()
         self.dropped_connections = 0
         self.failed_handshakes = 0
         self.refused: Counter[int] = Counter()
@@ -90,24 +91,10 @@ class HttpListener:
         self.max_body_bytes = max_body_bytes
         self.deadline_s = deadline_s
         self.why_not = why_not
-        self.state = ServerState()
-        self.app = App(answer, self.refused)
+        self.answer = answer
+        self.large = LargeBodies()
+        self._date = b""
         self._heads: dict[tuple[int, str, str, int], bytes] = {}
-        self.config = Config(
-            self.app,
-            http=Guarded,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            # The port answers, counts or logs these events itself.
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=round(keepalive_s),
-        )
-        self.config.load()
         self._keepalive_s = keepalive_s
         self._context = context
         self._max_connections = max_connections
@@ -183,9 +170,10 @@ class HttpListener:
                 loop.call_later(_PAUSE_S, self._listen)
                 return
             self._make_room(self._max_connections - 1)
-            one = Guarded(self)
+            one = Connection(self)
             self.connections[one] = None
             one.task = loop.create_task(self._serve(one, found), name="connection")
+            one.task.add_done_callback(partial(self._served, one, found))
 
     def _make_room(self, most: int) -> None:
         """Close connections until *most* are left: idle ones first, the longest idle first."""
@@ -195,7 +183,7 @@ class HttpListener:
             self.lost(one)
             one.give_way()
 
-    async def _serve(self, one: Guarded, found: socket.socket) -> None:
+    async def _serve(self, one: Connection, found: socket.socket) -> None:
         try:
             found.setblocking(False)
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -211,12 +199,12 @@ class HttpListener:
             self.failed_handshakes += 1
             found.close()
             self.lost(one)
-            return
-        except asyncio.CancelledError:
+
+    def _served(self, one: Connection, found: socket.socket, task: asyncio.Task[None]) -> None:
+        """Free what a cancelled task leaves; if it had not begun, it could not do that itself."""
+        if task.cancelled():
             found.close()
             self.lost(one)
-            raise
-        await one.work()
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -228,29 +216,87 @@ class HttpListener:
                 one.look(now_s, self._keepalive_s)
 
     def _tell_date(self) -> None:
-        self.state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._date = formatdate(usegmt=True).encode()
         self._heads.clear()
 
-    # ------------------------------------------------------------------ what a connection says, see `guard.Place`
+    # ------------------------------------------------------------------ what a connection says, see `ConnectionPort`
 
     def head(self, reply: Reply) -> bytes:
-        """See `Place`. Within one second, replies that differ only in length share a head."""
+        """See `ConnectionPort`. Within one second, replies that differ only in length share a head."""
         key = reply.status, reply.content_type, reply.allow, reply.retry_after_s
         found = self._heads.get(key)
         if found is None:
-            found = self._heads[key] = head_of(reply, self.state.default_headers)
+            found = self._heads[key] = head_of(reply, self._date)
         return found
 
-    def ended(self, one: Guarded) -> None:
-        """See `Place`."""
+    def ended(self, one: Connection) -> None:
+        """See `ConnectionPort`."""
         if one in self.connections:
             self.connections.move_to_end(one)
 
-    def lost(self, one: Guarded) -> None:
-        """See `Place`."""
+    def lost(self, one: Connection) -> None:
+        """See `ConnectionPort`."""
         self.connections.pop(one, None)
         self._emptied.set()
 
     def refuse(self, status: int) -> None:
-        """See `Place`."""
+        """See `ConnectionPort`."""
         self.refused[status] += 1
+
+
+def plain_port(
+    reasons: Callable[[], list[str]],
+    exposition: Callable[[], bytes | AsyncIterator[bytes]],
+    notes: Callable[[], list[str]] = list,
+) -> HttpListener:
+    """Return the port of a process for probes and scrapes; `runtime.calls.Plain` describes the arguments."""
+    return HttpListener("plain", Plain(reasons, exposition, notes).answer, max_connections=_MAX_PLAIN_CONNECTIONS)
+
+
+_Family = type[CounterMetricFamily | GaugeMetricFamily]
+
+
+def family(
+    kind: _Family,
+    name: str,
+    text: str,
+    labels: Sequence[str],
+    values: Iterable[tuple[Sequence[str], float]],
+) -> Metric:
+    """Return a family of metrics with *values* by label."""
+    found = kind(name, text, labels=labels)
+    for key, value in values:
+        found.add_metric(key, value)
+    return found
+
+
+class ServingFigures(Collector):
+    """The metrics of some ports, the same in every process; a port that has not started has none."""
+
+    def __init__(self, ports: Sequence[HttpListener]) -> None:
+        self._ports = ports
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families; the registry calls this."""
+        figures: Sequence[tuple[_Family, str, str, Callable[[HttpListener], int]]] = (
+            (GaugeMetricFamily, "connections", "Open and arriving connections.", lambda one: len(one.connections)),
+            (GaugeMetricFamily, "in_flight", "Calls in progress.", lambda one: one.busy),
+            (
+                CounterMetricFamily,
+                "dropped_connections",
+                "Connections closed for new ones, the longest idle first.",
+                lambda one: one.dropped_connections,
+            ),
+            (
+                CounterMetricFamily,
+                "failed_handshakes",
+                "Connections that ended before the handshake.",
+                lambda one: one.failed_handshakes,
+            ),
+        )
+        for kind, name, text, value in figures:
+            values = [((one.name,), value(one)) for one in self._ports]
+            yield family(kind, f"cardshare_serving_{name}", text, ("port",), values)
+        refused = [((one.name, str(at)), count) for one in self._ports for at, count in sorted(one.refused.items())]
+        name, text = "cardshare_serving_refused_calls", "Invalid calls, by HTTP status."
+        yield family(CounterMetricFamily, name, text, ("port", "status"), refused)

@@ -6,103 +6,91 @@ import argparse
 import asyncio
 import functools
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import aiohttp
 import structlog
 
-from core.errors import quoted
-from kube.causes import cause_of
-from runtime.listening import cannot_listen
+from core.errors import ConfigError
+from kube.exchange import cause_of
+from runtime import flags
+from runtime.flags import flag
+from runtime.listening import Address, cannot_listen
+from runtime.process import stop_event
 from sandbox.client import ApiStatusError
-from sandbox.cluster import ClusterSettings, running_cluster
-from sandbox.join import KubeconfigError, WrittenRecords, client_of, joined
+from sandbox.cluster import (
+    ClusterSettings,
+    KubeconfigError,
+    WrittenRecords,
+    client_of,
+    joined,
+    running_cluster,
+    write_private,
+)
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from sandbox.nodes.nodefile import NodeFileError, NodeSpec, read_text
-from sandbox.nodes.records import Records
-from sandbox.players.hardware import OptionsError
+from sandbox.nodes.plugin_port import Records
+from sandbox.players.player import OptionsError
 from sandbox.players.registry import KINDS
 
-_KINDS_TOLD: Final = ", ".join(sorted(KINDS))
-_SEED_DIGITS: Final = 18
-_DELAY_MAX_S: Final = 3600.0
+
+def _are_players(text: str) -> bool:
+    return text in {"all", "none"} or {kind.strip() for kind in text.split(",")} <= KINDS
 
 
-def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The flags."""
+
+    nodes: str = flag(flags.FILE, "file that lists the nodes (YAML); without it the cluster has none")
+    kubeconfig_out: str = flag(flags.FILE, "where to write a kubeconfig of an administrator")
+    join: str = flag(flags.FILE, "kubeconfig of an administrator of another cluster: play the nodes there")
+    records_out: str = flag(flags.FILE, "with --join: keeps what containers received from device plugins (JSON)")
+    listen: Address = flag(flags.ADDRESS, "address and port to listen on; port 0 takes a free one", "127.0.0.1:0")
+    players: str = flag(
+        flags.judged(_are_players, f"write all, none, or some of {', '.join(sorted(KINDS))}", "KINDS"),
+        "device plugins to play: all, none, or kinds separated by commas",
+        "all",
+    )
+    admission_order: AdmissionOrder = flag(
+        flags.one_of(AdmissionOrder), "order in which kubelets admit waiting pods", "created"
+    )
+    admission_delay: float = flag(flags.seconds(0, 3600), "how long a kubelet waits before it admits a pod", "0")
+    seed: int = flag(flags.whole(0, 10**18), "seed of the shuffled order", "0")
+    authorization: str = flag(
+        flags.one_of(("record", "rbac")), "record: note who asked for what; rbac: refuse it too", "record"
+    )
+
+    @property
+    def settings(self) -> ClusterSettings:
+        players = frozenset(kind.strip() for kind in self.players.split(","))
+        return ClusterSettings(
+            host=self.listen.host or "127.0.0.1",
+            port=self.listen.port,
+            enforces_rbac=self.authorization == "rbac",
+            players={"all": None, "none": frozenset[str]()}.get(self.players, players),
+            kubelet=KubeletSettings(order=self.admission_order, seed=self.seed, admission_delay_s=self.admission_delay),
+        )
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
+    """Read the command line and the environment; see `runtime.flags.parse`."""
     parser = argparse.ArgumentParser(
         prog="python -m sandbox",
         description="Runs a Kubernetes cluster in one process: an API server that kubectl can talk to, kubelets, and "
-        "device plugins. Every flag can be given as CARDSHARE_<FLAG> in the environment; a flag wins.",
+        "device plugins.",
     )
-
-    def flag(name: str, default: str, text: str, **more: Sequence[str]) -> None:
-        variable = "CARDSHARE_" + name.strip("-").replace("-", "_").upper()
-        found = environment.get(variable, default)
-        parser.add_argument(name, default=found, help=text, **more)  # type: ignore[arg-type]  # only choices is passed
-
-    flag("--nodes", "", "file that lists the nodes (YAML); without it the cluster has none")
-    flag("--kubeconfig-out", "", "where to write a kubeconfig of an administrator")
-    flag("--join", "", "kubeconfig of an administrator of another cluster: play the nodes there instead of here")
-    flag("--records-out", "", "with --join: file to keep what containers received from device plugins (JSON)")
-    flag("--listen", "127.0.0.1:0", "address and port to listen on; port 0 takes a free one")
-    flag("--players", "all", "device plugins to play: all, none, or kinds separated by commas")
-    flag("--admission-order", "created", "order in which kubelets admit waiting pods", choices=list(AdmissionOrder))
-    flag("--admission-delay", "0", "seconds that a kubelet waits before it admits a pod")
-    flag("--seed", "0", "seed of the shuffled order")
-    flag(
-        "--authorization", "record", "record: note who asked for what; rbac: refuse it too", choices=["record", "rbac"]
-    )
-    return parser
-
-
-def _settings(arguments: argparse.Namespace) -> ClusterSettings:
-    host, colon, port = arguments.listen.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"--listen: found {quoted(arguments.listen)}; write an address such as '127.0.0.1:6443'")
-    kinds = {kind.strip() for kind in arguments.players.split(",")}
-    if arguments.players not in {"all", "none"} and not kinds <= KINDS:
-        raise ValueError(f"--players: found {quoted(arguments.players)}; write all, none, or some of {_KINDS_TOLD}")
-    players = {"all": None, "none": frozenset[str]()}.get(arguments.players, frozenset(kinds))
-    return ClusterSettings(
-        host=host.strip("[]") or "127.0.0.1",
-        port=int(port),
-        enforces_rbac=arguments.authorization == "rbac",
-        players=players,
-        kubelet=KubeletSettings(
-            order=AdmissionOrder(arguments.admission_order),
-            seed=_seed(arguments.seed),
-            admission_delay_s=_delay(arguments.admission_delay),
-        ),
-    )
-
-
-def _seed(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > _SEED_DIGITS:
-        raise ValueError(f"--seed: found {quoted(text)}; write a whole number such as '0'")
-    return int(text)
-
-
-def _delay(text: str) -> float:
-    try:
-        delay_s = float(text)
-    except ValueError:
-        delay_s = -1.0
-    if not 0.0 <= delay_s <= _DELAY_MAX_S:
-        raise ValueError(f"--admission-delay: found {quoted(text)}; write seconds from 0 to {_DELAY_MAX_S:g}")
-    return delay_s
+    return flags.parse(parser, Options, argv, environ)
 
 
 async def _run(nodes: tuple[NodeSpec, ...], settings: ClusterSettings, kubeconfig_path: str) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
     async with running_cluster(nodes, settings) as cluster:
         if kubeconfig_path:
-            await asyncio.to_thread(_write_private, Path(kubeconfig_path), cluster.kubeconfig().encode())
+            await asyncio.to_thread(write_private, Path(kubeconfig_path), cluster.kubeconfig().encode())
         print(f"sandbox ready: {cluster.url}, {len(nodes)} nodes", flush=True)
         await stop.wait()
 
@@ -110,10 +98,8 @@ async def _run(nodes: tuple[NodeSpec, ...], settings: ClusterSettings, kubeconfi
 async def _play(
     nodes: tuple[NodeSpec, ...], settings: ClusterSettings, kubeconfig_path: str, records_path: str
 ) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    write = functools.partial(_write_private, Path(records_path))
+    stop = stop_event()
+    write = functools.partial(write_private, Path(records_path))
     records = await asyncio.to_thread(WrittenRecords, write) if records_path else Records()
     async with (
         client_of(Path(kubeconfig_path)) as admin,
@@ -126,67 +112,48 @@ async def _play(
         playing.cancel()
 
 
-def _write_private(path: Path, text: bytes) -> None:
-    """Write *text* atomically and only readable for the owner, because it holds a token."""
-    beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)
-    beside.touch(mode=0o600)
-    beside.write_bytes(text)
-    beside.replace(path)
-
-
 def main() -> int:
-    """Run until SIGTERM or SIGINT; return 2 for an unusable configuration."""
+    """Run until SIGTERM or SIGINT; return 2 for an unusable configuration, 1 if the server to join does not answer."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    arguments = _parser(os.environ).parse_args()
+    try:
+        arguments = parse(sys.argv[1:], os.environ)
+    except ConfigError as e:
+        return _failed("\nsandbox: ".join(e.problems))
     try:
         nodes = read_text(Path(arguments.nodes).read_text()) if arguments.nodes else ()
-        settings = _settings(arguments)
     except OSError as e:
-        print(f"sandbox: --nodes: {_plain(e)}", file=sys.stderr)
-        return 2
+        return _failed(f"--nodes: {_plain(e)}")
     except ValueError as e:
         kind = f"{arguments.nodes}: " if isinstance(e, NodeFileError | UnicodeDecodeError) else ""
-        print(f"sandbox: {kind}{e}", file=sys.stderr)
-        return 2
-    if arguments.join:
-        return _join(nodes, settings, arguments)
+        return _failed(f"{kind}{e}")
     try:
-        asyncio.run(_run(nodes, settings, arguments.kubeconfig_out))
+        if arguments.join:
+            asyncio.run(_play(nodes, arguments.settings, arguments.join, arguments.records_out))
+        else:
+            asyncio.run(_run(nodes, arguments.settings, arguments.kubeconfig_out))
     except OptionsError as e:
-        print(f"sandbox: {arguments.nodes}: {e}", file=sys.stderr)
-        return 2
+        return _failed(f"{arguments.nodes}: {e}")
+    except KubeconfigError as e:
+        return _failed(f"--join: {e}")
+    except aiohttp.ClientError as e:
+        return _failed(f"--join {arguments.join}: {cause_of(e)}; see whether that server runs", 1)
+    except ApiStatusError as e:
+        return _failed(f"--join {arguments.join}: the API server refuses: {e}", 1)
     except OSError as e:
-        told = f"{e.filename}: {e.strerror}" if e.filename else cannot_listen("--listen", arguments.listen, e)
-        print(f"sandbox: {told}", file=sys.stderr)
-        return 2
+        if arguments.join:
+            return _failed(f"--join: {_plain(e)}")
+        return _failed(f"{e.filename}: {e.strerror}" if e.filename else cannot_listen("--listen", arguments.listen, e))
     return 0
+
+
+def _failed(why: str, code: int = 2) -> int:
+    print(f"sandbox: {why}", file=sys.stderr)
+    return code
 
 
 def _plain(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{(error.strerror or str(error)).lower()}"
-
-
-def _join(nodes: tuple[NodeSpec, ...], settings: ClusterSettings, arguments: argparse.Namespace) -> int:
-    try:
-        asyncio.run(_play(nodes, settings, arguments.join, arguments.records_out))
-    except OptionsError as e:
-        print(f"sandbox: {arguments.nodes}: {e}", file=sys.stderr)
-        return 2
-    except KubeconfigError as e:
-        print(f"sandbox: --join: {e}", file=sys.stderr)
-        return 2
-    except aiohttp.ClientError as e:
-        print(f"sandbox: --join {arguments.join}: {cause_of(e)}; see whether that server runs", file=sys.stderr)
-        return 1
-    except OSError as e:
-        print(f"sandbox: --join: {_plain(e)}", file=sys.stderr)
-        return 2
-    except ApiStatusError as e:
-        print(f"sandbox: --join {arguments.join}: the API server refuses: {e}", file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""The embedded cluster: API server, kubelets and device plugins in one process; the others are clients of the first."""
+"""The embedded cluster: API server, kubelets and device plugins in one process; the others are clients of the first.
+
+`joined` plays kubelets and device plugins on an existing API server instead.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import binascii
 import contextlib
 import ssl
-import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,21 +18,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from certs.authority import Authority, Leaf, issue, new_authority
-from sandbox.api.incoming import Target
-from sandbox.api.registry import Call
+from certs.pair import StoredPem
+from certs.serving import use
+from sandbox.api.registry import WriteCall
+from sandbox.api.requests import Target
 from sandbox.api.server import ApiServer
-from sandbox.api.users import ADMINS, KUBELET, User, service_account
-from sandbox.client import ApiClient
-from sandbox.nodes.devices import DeviceLists
-from sandbox.nodes.kubelet import Kubelet, KubeletSettings, PlayedNode
+from sandbox.api.users import ADMINS, KUBELET, NODES, User, service_account
+from sandbox.client import ApiClient, collection_of
+from sandbox.nodes.kubelet import Kubelet, KubeletSettings
 from sandbox.nodes.nodefile import NodeSpec
-from sandbox.nodes.records import Records
-from sandbox.players import accounts, registry
-from sandbox.players.accounts import PLUGIN_ACCOUNTS
-from sandbox.players.paced import pacing
+from sandbox.nodes.plugin_port import Records
+from sandbox.players import registry
+from sandbox.players.registry import equipped
 
 Json = dict[str, Any]
 
@@ -95,7 +99,6 @@ class Cluster:
         return ApiClient(server=self.url, token=self.api.tokens.issue(user), ca_pem=self.ca_pem, timeout_s=timeout_s)
 
     def kubeconfig(self, user: User = ADMIN) -> str:
-        """Return a kubeconfig for *user* with its own token."""
         token = self.api.tokens.issue(user)
         return kubeconfig_text(server=self.url, ca_pem=self.ca_pem, token=token, user=user.name)
 
@@ -124,7 +127,7 @@ async def running_cluster(
     """Start a cluster with *nodes*, registered and with running plugins, and stop it at the end.
 
     Raises:
-        sandbox.players.hardware.OptionsError: a node's plugin cannot be built.
+        sandbox.players.player.OptionsError: a node's plugin cannot be built.
         OSError: the port is in use.
     """
     settings = settings or ClusterSettings()
@@ -158,7 +161,8 @@ async def _start_api(settings: ClusterSettings, clock: Callable[[], datetime]) -
     )
     authority, context = await asyncio.to_thread(_serving_certificate, settings.host, clock())
     client = issue(authority, (API_SERVER,), (), _CERTIFICATE_DAYS, clock(), for_client=True)
-    api.caller.show_client = partial(_load, client)
+    shown = StoredPem(cert_pem=client.cert_pem, key_pem=client.key_pem)
+    api.caller.show_client = partial(use, stored=shown)
     port = await api.start(settings.host, settings.port, context)
     shown_host = "127.0.0.1" if settings.host in ("", "0.0.0.0") else settings.host  # noqa: S104  (compares, binds not)
     return Cluster(api, f"https://{shown_host}:{port}", authority.cert_pem, clock)
@@ -178,18 +182,8 @@ def _is_address(host: str) -> bool:
 
 def _context(leaf: Leaf) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _load(leaf, context)
+    use(context, StoredPem(cert_pem=leaf.cert_pem, key_pem=leaf.key_pem))
     return context
-
-
-def _load(leaf: Leaf, context: ssl.SSLContext) -> None:
-    # The ssl module reads certificates only from files.
-    with tempfile.TemporaryDirectory(prefix="sandbox-tls-") as folder:
-        cert, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        cert.write_bytes(leaf.cert_pem)
-        key.touch(mode=0o600)
-        key.write_bytes(leaf.key_pem)
-        context.load_cert_chain(cert, key)
 
 
 async def _seed(api: ApiServer) -> None:
@@ -197,7 +191,7 @@ async def _seed(api: ApiServer) -> None:
     for name in _NAMESPACES:
         await _create(api, "", "namespaces", {"metadata": {"name": name}})
         await _create(api, "", "serviceaccounts", {"metadata": {"name": "default"}}, name)
-    for document in accounts.documents():
+    for document in registry.documents():
         group, _, _ = document["apiVersion"].rpartition("/")
         namespace = document["metadata"].get("namespace", "")
         await _create(api, group, f"{document['kind'].lower()}s", document, namespace)
@@ -207,7 +201,7 @@ async def _create(api: ApiServer, group: str, plural: str, obj: Json, namespace:
     kind = api.catalogue.find(group, "v1", plural)
     if kind is None:
         raise LookupError(f"{plural} are not served")
-    await api.registry.create(Target(kind=kind, namespace=namespace), obj, Call(user=ADMIN))
+    await api.registry.create(Target(kind=kind, namespace=namespace), obj, WriteCall(user=ADMIN))
 
 
 async def _kubelet(
@@ -217,19 +211,103 @@ async def _kubelet(
     clock: Callable[[], datetime],
     stack: AsyncExitStack,
 ) -> Kubelet:
-    clients: dict[str, ApiClient] = {}
-    paced = pacing(settings.kubelet or KubeletSettings())
-    played = []
-    for node in nodes:
-        plugins, devices = [], DeviceLists()
-        for spec in node.plugins:
-            if settings.players is not None and spec.kind not in settings.players:
-                continue
-            account = PLUGIN_ACCOUNTS.get(spec.kind, spec.kind)
-            if account not in clients:
-                user = service_account("kube-system", account)
-                clients[account] = await stack.enter_async_context(cluster.client(user))
-            plugins.append(registry.build(spec.kind, node.name, spec.options, paced(clients[account], devices)))
-        played.append(PlayedNode(spec=node, plugins=tuple(plugins), devices=devices))
+    async def client_of(account: str) -> ApiClient:
+        return await stack.enter_async_context(cluster.client(service_account("kube-system", account)))
+
+    played = await equipped(nodes, settings.players, settings.kubelet or KubeletSettings(), client_of)
     client = await stack.enter_async_context(cluster.client(KUBELET))
-    return Kubelet(client, tuple(played), cluster.records, clock, settings.kubelet)
+    return Kubelet(client, played, cluster.records, clock, settings.kubelet)
+
+
+_TOKEN_S: Final = 24 * 3600
+
+
+class KubeconfigError(ValueError):
+    """An unusable kubeconfig; the text says what is missing."""
+
+
+def client_of(kubeconfig: Path) -> ApiClient:
+    """Return a client for the current context of *kubeconfig*, which must contain a token and the authority.
+
+    Raises:
+        KubeconfigError: it does not, or it is not a kubeconfig.
+        OSError: it cannot be read.
+    """
+    try:
+        config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        context = _named(config["contexts"], config["current-context"])["context"]
+        cluster = _named(config["clusters"], context["cluster"])["cluster"]
+        user = _named(config["users"], context["user"])["user"]
+        ca_pem = base64.b64decode(cluster["certificate-authority-data"], validate=True)
+        return ApiClient(server=cluster["server"], token=user["token"], ca_pem=ca_pem)
+    except (yaml.YAMLError, KeyError, TypeError, StopIteration, binascii.Error) as e:
+        why = "it needs a current context with server, certificate-authority-data and a token"
+        raise KubeconfigError(f"{kubeconfig}: cannot be used: {why} ({e!r} is missing or wrong)") from e
+
+
+def _named(entries: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    return next(entry for entry in entries if entry["name"] == name)
+
+
+class WrittenRecords(Records):
+    """Passes what containers received to *write* before their pods are reported as running."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._write = write
+        write(b"{}")
+
+    def put(self, pod: str, uid: str, container: str, env: Mapping[str, str]) -> None:
+        super().put(pod, uid, container, env)
+        self._write(msgspec.json.encode(self.document()))
+
+
+@asynccontextmanager
+async def joined(
+    admin: ApiClient,
+    nodes: Sequence[NodeSpec],
+    settings: KubeletSettings,
+    players: frozenset[str] | None,
+    records: Records,
+) -> AsyncIterator[Kubelet]:
+    """Yield the kubelets of *nodes*, registered, with running plugins under their own accounts; `Kubelet.run` plays.
+
+    Args:
+        admin: may create accounts and rights, and impersonates the kubelets.
+        nodes: the nodes to play.
+        settings: settings of the kubelets.
+        players: kinds of device plugins to play; None = all that the nodes name.
+        records: receives what containers get.
+
+    Raises:
+        ApiStatusError: the server refuses.
+        sandbox.players.player.OptionsError: a node's plugin cannot be built.
+    """
+    for document in registry.documents():
+        await admin.ensure(collection_of(document), document)
+    async with AsyncExitStack() as stack:
+
+        async def client_of(account: str) -> ApiClient:
+            return await stack.enter_async_context(await _client(admin, account))
+
+        played = await equipped(nodes, players, settings, client_of)
+        # The user of a write determines its rights, so kubelets do not write as administrators.
+        kubelets = await stack.enter_async_context(admin.impersonating(KUBELET.name, NODES))
+        kubelet = Kubelet(kubelets, played, records, lambda: datetime.now(UTC), settings)
+        await kubelet.register()
+        yield kubelet
+
+
+async def _client(admin: ApiClient, account: str) -> ApiClient:
+    path = f"/api/v1/namespaces/{registry.NAMESPACE}/serviceaccounts/{account}/token"
+    answer = await admin.create(path, {"spec": {"expirationSeconds": _TOKEN_S}})
+    return admin.as_user(answer["status"]["token"])
+
+
+def write_private(path: Path, text: bytes) -> None:
+    """Write *text* atomically and only readable for the owner, because it may hold a token."""
+    beside = path.with_name(path.name + ".new")
+    beside.unlink(missing_ok=True)
+    beside.touch(mode=0o600)
+    beside.write_bytes(text)
+    beside.replace(path)

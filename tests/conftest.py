@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Final
@@ -19,6 +21,10 @@ from tests.support.worlds.cases import PLAYED
 from tests.support.worlds.cores import which_core
 
 TESTS: Final = Path(__file__).parent
+# Plays scenarios on a server with the manifests applied.
+SCENARIOS: Final = "tests/e2e/test_scenarios.py"
+# In this order where nothing else counts: what may take a minute is not begun last, while other processes have ended.
+_LONGEST_FIRST: Final = ("node", "e2e", "browser", "integration", "property", "unit")
 ROOMS: Final = ("core", "runtime", "kube", "webhook", "controller", "certs", "cli", "sandbox")
 
 # Up to Python 3.13, whoever asks for the current loop where none was ever set is given a new one, and nobody closes
@@ -39,19 +45,42 @@ settings.load_profile("cardshare")
 
 
 class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells no types
-    """Hands tests to processes one by one; those that share a server, which are a room or a file of node/, to one.
+    """Hands tests to processes one by one; those that share a server or what a fixture of their file makes, to one.
 
-    The scenarios of e2e/ are two halves, each with a server of its own: as one they would outlast everything else.
+    The scenarios of e2e/ are two halves, each with a server of its own: as one they would outlast everything else, as
+    e2e/ would if its files that start servers of their own were not apart.
 
     pytest-xdist's own groups are by a mark that is lost on the way from pytest 9.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith("tests/node/"):
-            return nodeid.partition("::")[0]
-        if nodeid.startswith("tests/e2e/test_scenarios.py"):
-            return f"scenarios {crc32(nodeid.encode()) % 2}"
-        return next((room for room in ("e2e", "browser") if nodeid.startswith(f"tests/{room}/")), nodeid)
+        return scope_of(nodeid)
+
+
+def scope_of(nodeid: str) -> str:
+    """What the test *nodeid* is handed out by: what it shares with others, or itself."""
+    file = nodeid.partition("::")[0]
+    if file == SCENARIOS:
+        return f"scenarios {crc32(nodeid.encode()) % 2}"
+    return _shared(file) or nodeid
+
+
+def rank_of(nodeid: str) -> int:
+    """The place of the test *nodeid* among the others, which stay in the order of chance."""
+    room = nodeid.split("/")[1] if nodeid.startswith("tests/") else ""
+    return _LONGEST_FIRST.index(room) if room in _LONGEST_FIRST else len(_LONGEST_FIRST)
+
+
+@cache
+def _shared(file: str) -> str:
+    """What the tests of *file* share that other processes would make again, or ""."""
+    _, room, *_ = file.split("/")
+    text = (TESTS.parent / file).read_text(encoding="utf-8")
+    if room == "node" or "RealApi(" in text:
+        return file
+    if room in {"e2e", "browser"}:
+        return room
+    return file if 'scope="module"' in text else ""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,9 +96,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneByOn
     return OneByOne(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what plays a case, so that `-m "case(number=22)"` finds it; skip what leans on core being interpreted."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what plays a case, so that `-m "case(number=22)"` finds it; skip what leans on core being interpreted.
+
+    After a run on a compiled core, only what leans on core being interpreted is left of what that run has shown
+    (`scripts/test --uncompiled`).
+    """
     compiled = which_core() == "compiled"
+    shown = tuple(os.environ.get("CARDSHARE_SHOWN_COMPILED", "").split())
+    again = {item for item in items if item.nodeid.startswith(shown) and not item.get_closest_marker("interpreted")}
+    if again:
+        config.hook.pytest_deselected(items=[*again])
+        items[:] = [item for item in items if item not in again]
     for item in items:
         leaning = item.get_closest_marker("interpreted")
         if leaning and compiled:
@@ -79,6 +117,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             name = f"{file}::{item.originalname.removeprefix('test_')}"
             for number in (number for number, tests in PLAYED.items() if name in tests):
                 item.add_marker(pytest.mark.case(number=number))
+    items.sort(key=lambda item: rank_of(item.nodeid))
 
 
 def pytest_collection_finish() -> None:

@@ -7,19 +7,18 @@ to write events, only the metric and the log line report the denial.
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
 import structlog
 
 from core.admission.verdict import Verdict
+from core.settings import SERVICE_ACCOUNT, plugin_remedy
 from core.wire.reviews import Review
 from kube.calls import Calls
-from kube.credentials import choose_source
 from kube.errors import ApiError, CredentialsError
 from kube.events import About, EventBody, event, event_name
-from kube.transport import Transport
 from webhook.metrics import Metrics
 
 _log: Final = structlog.get_logger()
@@ -27,9 +26,10 @@ _log: Final = structlog.get_logger()
 REASON: Final = "AssignmentWriteDenied"
 # Accounts that must not write assignments, and a device plugin that writes to pods of other nodes.
 _CODES: Final = frozenset({"CS301", "CS315"})
-_ACCOUNTS: Final = "system:serviceaccount:"
 # Minimum interval between events about the same account.
 _SAME_S: Final = 300.0
+# Longer accounts are shortened: an event has 1,024 characters.
+_ACCOUNT_MAX: Final = 128
 _WAITING_MAX: Final = 64
 _KNOWN_MAX: Final = 1024
 _PER_S: Final = 1.0
@@ -61,7 +61,7 @@ class Denials:
         # A Binding may carry the uid of its pod.
         found = review.object if review.is_binding else review.old_object
         denied = [one for one in verdict.violations if one.code in _CODES]
-        if found is None or not denied or review.dry_run or not review.user_name.startswith(_ACCOUNTS):
+        if found is None or not denied or review.dry_run or not review.user_name.startswith(SERVICE_ACCOUNT):
             return
         pod = About("Pod", found.metadata.name, found.metadata.uid or "", review.namespace)
         key, now_s = (pod, review.user_name), self._clock()
@@ -72,11 +72,13 @@ class Denials:
             return
         self._remember(key, now_s)
         fields = ", ".join([one.field for one in denied])
-        text = (
-            f"{denied[0].code} {review.user_name[:128]} tried to write {fields}; only schedulers and device plugins may"
-        )
+        account = review.user_name[:_ACCOUNT_MAX]
+        text = f"{denied[0].code} {account} tried to write {fields}; only schedulers and device plugins may"
+        # A shortened account would be of no use in the settings.
+        if not review.is_binding and account == review.user_name:
+            text += f"; {plugin_remedy(account)}"
         if denied[0].code == "CS315":
-            text = f"CS315 {review.user_name[:128]} tried to write a pod of another node than its own"
+            text = f"CS315 {account} tried to write a pod of another node than its own"
         self._waiting.append(_Denial(pod, text, self._wall()))
         self._filled.set()
 
@@ -122,13 +124,3 @@ class Denials:
             self._failing = True
             _log.warning("an event cannot be written", reason=REASON, error=str(error) or type(error).__name__)
         await asyncio.sleep(1.0 / _PER_S)
-
-
-async def connect(stack: AsyncExitStack, kubeconfig: str, environ: Mapping[str, str]) -> Calls:
-    """Connect to the API server that *kubeconfig* or *environ* names; closing *stack* closes the connection.
-
-    Raises:
-        CredentialsError: no API server is named, or its credentials cannot be read.
-    """
-    source = choose_source(kubeconfig=kubeconfig, environ=environ)
-    return Calls(await stack.enter_async_context(Transport(source, user_agent="cardshare-webhook")))

@@ -7,7 +7,7 @@ labelled counter of the client library. One event loop owns the counts.
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,9 +19,42 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from runtime.serving import family
+
 # From a tenth of the usual duration to the longest timeout of the API server.
 _LATENCIES_S: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0)
 _SIZES: Final = (128.0, 256.0, 512.0, 1024.0, 4096.0, 65536.0)
+# Attribute, name, text and labels.
+_COUNTERS: Final = (
+    ("reviews", "reviews", "Reviews answered, by path, operation and verdict.", "path", "operation", "verdict"),
+    ("codes", "findings", "Findings of rules in reviews, by code; denied or warned.", "code"),
+    ("failures", "failures", "Reviews that failed because of a bug."),
+    ("reloads", "reloads", "Changed files that were applied, by kind.", "what"),
+    (
+        "reload_failures",
+        "reload_failures",
+        "Changed files that were rejected; the last good ones stay in use.",
+        "what",
+    ),
+    ("previews", "previews", "Dry runs with a preview, by outcome.", "outcome"),
+    ("events", "events", "Events on pods with a denied write of their assignment, by outcome.", "outcome"),
+)
+# Name, also of the attribute, and text.
+_GAUGES: Final = (
+    (
+        "configuration_refused",
+        "1 while an edit of the configuration is rejected and the last good one is in force.",
+    ),
+    (
+        "settings_from_before",
+        "1 while this process uses settings of an earlier one, because an edit of the configuration is rejected.",
+    ),
+    ("configuration_notes", "Parts of the configuration in force that are unknown or have no effect here."),
+    (
+        "inventory_known",
+        "1 while the cards of the cluster are known, 0 while pods that never fit are not reported.",
+    ),
+)
 
 
 class Histogram:
@@ -76,65 +109,15 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families; the registry calls this."""
-        yield _counter(
-            "cardshare_webhook_reviews",
-            "Reviews answered, by path, operation and verdict.",
-            ("path", "operation", "verdict"),
-            self.reviews.items(),
-        )
-        yield _counter(
-            "cardshare_webhook_findings",
-            "Findings of rules in reviews, by code; denied or warned.",
-            ("code",),
-            (((code,), count) for code, count in self.codes.items()),
-        )
-        yield _counter("cardshare_webhook_failures", "Reviews that failed because of a bug.", (), [((), self.failures)])
-        yield _counter(
-            "cardshare_webhook_reloads",
-            "Changed files that were applied, by kind.",
-            ("what",),
-            (((what,), count) for what, count in self.reloads.items()),
-        )
-        yield _counter(
-            "cardshare_webhook_reload_failures",
-            "Changed files that were rejected; the last good ones stay in use.",
-            ("what",),
-            (((what,), count) for what, count in self.reload_failures.items()),
-        )
-        yield GaugeMetricFamily(
-            "cardshare_webhook_configuration_refused",
-            "1 while an edit of the configuration is rejected and the last good one is in force.",
-            value=self.configuration_refused,
-        )
-        yield GaugeMetricFamily(
-            "cardshare_webhook_settings_from_before",
-            "1 while this process uses settings of an earlier one, because an edit of the configuration is rejected.",
-            value=self.settings_from_before,
-        )
-        yield GaugeMetricFamily(
-            "cardshare_webhook_configuration_notes",
-            "Parts of the configuration in force that are unknown or have no effect here.",
-            value=self.configuration_notes,
-        )
-        yield GaugeMetricFamily(
-            "cardshare_webhook_inventory_known",
-            "1 while the cards of the cluster are known, 0 while pods that never fit are not reported.",
-            value=self.inventory_known,
-        )
+        for attribute, name, text, *labels in _COUNTERS:
+            values = getattr(self, attribute)
+            counted = values.items() if labels else [((), values)]
+            keyed = [(key if isinstance(key, tuple) else (key,), count) for key, count in counted]
+            yield family(CounterMetricFamily, f"cardshare_webhook_{name}", text, labels, keyed)
+        for name, text in _GAUGES:
+            yield GaugeMetricFamily(f"cardshare_webhook_{name}", text, value=getattr(self, name))
         yield _histogram("cardshare_webhook_review_seconds", "Time to judge one review.", self.seconds)
         yield _histogram("cardshare_webhook_patch_bytes", "Size of the patches answered.", self.patch_bytes)
-        yield _counter(
-            "cardshare_webhook_previews",
-            "Dry runs with a preview, by outcome.",
-            ("outcome",),
-            (((outcome,), count) for outcome, count in self.previews.items()),
-        )
-        yield _counter(
-            "cardshare_webhook_events",
-            "Events on pods with a denied write of their assignment, by outcome.",
-            ("outcome",),
-            (((outcome,), count) for outcome, count in self.events.items()),
-        )
         yield GaugeMetricFamily(
             "cardshare_webhook_certificate_days_left",
             "Days until the served certificate expires; below 0 nothing is served.",
@@ -145,15 +128,6 @@ class Metrics(Collector):
             "Expiry of the served certificate, in Unix seconds.",
             value=self.certificate_expires_s,
         )
-
-
-def _counter(
-    name: str, text: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], int]]
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for found, count in values:
-        family.add_metric(found, count)
-    return family
 
 
 def _histogram(name: str, text: str, found: Histogram) -> HistogramMetricFamily:

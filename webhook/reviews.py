@@ -17,9 +17,9 @@ from core.admission.verdict import NOTHING, Verdict
 from core.errors import InvalidRequestError
 from core.inventory import Stock
 from core.warnings import AdmissionWarning
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import ResourceQuota
 from core.wire.reviewed_pods import PodObject, is_made, maker_of, pod_of
-from core.wire.reviews import Reply, Review, UnreadableObjectError, admit, decode_review, deny, encode_answer
+from core.wire.reviews import Review, ReviewReply, UnreadableObjectError, admit, decode_review, deny, encode_answer
 from core.wire.templates import decode_workload
 from webhook.metrics import Metrics
 
@@ -46,7 +46,7 @@ class _Outcome(NamedTuple):
     word: str
     verdict: Verdict
     patch_bytes: int
-    reply: Reply
+    reply: ReviewReply
 
 
 class Reviewer:
@@ -210,18 +210,9 @@ class Reviewer:
         return _outcome(verdict, patch)
 
     def _tell(self, review: Review, verdict: Verdict) -> None:
-        self.metrics.codes.update(verdict.codes)
-        if not verdict.allowed:
-            _log.info(
-                "review denied",
-                pod=f"{review.namespace}/{review.name}",
-                user=review.user_name[:128],
-                operation=review.operation.value,
-                codes=",".join(verdict.codes),
-                review_uid=review.uid,
-            )
-            if self._denied is not None:
-                self._denied(review, verdict)
+        tell(review, verdict, self.metrics, "pod")
+        if not verdict.allowed and self._denied is not None:
+            self._denied(review, verdict)
 
     def _failed(self) -> _Outcome:
         if self._book.settings.admission.admit_on_failure:
@@ -234,6 +225,20 @@ class Reviewer:
                 reason="InternalError",
             )
         return _Outcome("failed", NOTHING, 0, reply)
+
+
+def tell(review: Review, verdict: Verdict, metrics: Metrics, key: str) -> None:
+    """Count the codes of *verdict*, and log a denial; *key*: what the log calls the reviewed object."""
+    metrics.codes.update(verdict.codes)
+    if not verdict.allowed:
+        _log.info(
+            "review denied",
+            **{key: f"{review.namespace}/{review.name}"},
+            user=review.user_name[:128],
+            operation=review.operation.value,
+            codes=",".join(verdict.codes),
+            review_uid=review.uid,
+        )
 
 
 def _told_more(outcome: _Outcome, warnings: tuple[AdmissionWarning, ...]) -> _Outcome:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import signal
 import time
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -16,19 +15,14 @@ from core.errors import ConfigError
 from kube.calls import Calls
 from kube.configuration import Follower
 from kube.credentials import mistake_in
-from runtime.calls import Plain
+from kube.transport import Transport
 from runtime.configuration import ActiveConfiguration
-from runtime.figures import ServingFigures
-from runtime.process import connections_of, raise_file_limit
-from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
-from webhook.budgets import Budgets
-from webhook.calls import ReviewCalls, body_deadline_s
-from webhook.clients import Clients
-from webhook.denials import Denials, connect
-from webhook.edits import Edits
-from webhook.following import follow_once
-from webhook.identity import Identity
-from webhook.inventory import InventoryWatch
+from runtime.process import connections_of, raise_file_limit, stop_event
+from runtime.serving import HttpListener, ServingFigures, plain_port
+from webhook.calls import Edits, ReviewCalls, body_deadline_s
+from webhook.denials import Denials
+from webhook.identity import Clients, TlsIdentity
+from webhook.inventory import Budgets, Cluster, InventoryWatch
 from webhook.metrics import Metrics
 from webhook.options import Options
 from webhook.preview import ControllerSource, Previewer
@@ -69,7 +63,8 @@ class Webhook:
         self._is_told = options.inventory and options.knows_callers
         heard = self._denials.note if self._is_told else None
         # Unknown callers must not learn the remaining quota of a namespace, nor see previews.
-        self._budgets = Budgets(kubeconfig=options.kubeconfig, environ=options.cluster) if self._is_told else None
+        self._cluster = Cluster(kubeconfig=options.kubeconfig, environ=options.cluster)
+        self._budgets = Budgets() if self._is_told else None
         quotas_of = self._budgets.of if self._budgets is not None else None
         self._reviewer = Reviewer(self._rulebook(), self._metrics, heard, quotas_of)
         self._previewer = _previewer(options, self._metrics) if options.knows_callers else None
@@ -78,9 +73,7 @@ class Webhook:
                 "callers are not known; no previews, no budgets, and no events on denied accounts",
                 wanted="--client-name",
             )
-        self._plain = HttpListener(
-            "plain", Plain(self._reasons, self._exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS
-        )
+        self._plain = plain_port(self._reasons, self._exposition)
         edits = Edits(self._active, self._catalog, options.trusted, self._metrics)
         names = Clients(options.client_names, time.monotonic)
         self._reviews = HttpListener(
@@ -100,10 +93,7 @@ class Webhook:
         Raises:
             ConfigError: an address is unavailable.
         """
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        stop = stop_event()
         try:
             listen = await self._reviews.start(self._options.listen, "--listen")
             metrics_listen = await self._plain.start(self._options.metrics_listen, "--metrics-listen")
@@ -123,18 +113,15 @@ class Webhook:
                 tasks.create_task(self._watch(), name="watch"),
                 tasks.create_task(self._configuration.follow_files(), name="settings"),
             ]
+            follow = self._cluster.follow
             if self._options.inventory:
-                watching.append(tasks.create_task(self._follow_config_maps(), name="configuration"))
-            if self._options.inventory:
-                inventory = InventoryWatch(
-                    kubeconfig=self._options.kubeconfig,
-                    environ=self._options.cluster,
-                    book=lambda: self._reviewer.book,
-                    tell=self._reviewer.know,
-                )
-                watching.append(tasks.create_task(inventory.run(), name="inventory"))
+                config_maps = follow("ConfigMaps", self._follow_config_maps)
+                watching.append(tasks.create_task(config_maps, name="configuration"))
+                inventory = InventoryWatch(book=lambda: self._reviewer.book, tell=self._reviewer.know)
+                watching.append(tasks.create_task(follow("nodes", inventory.follow), name="inventory"))
             if self._budgets is not None:
-                watching.append(tasks.create_task(self._budgets.run(), name="budgets"))
+                quotas = follow("ResourceQuotas", self._budgets.follow)
+                watching.append(tasks.create_task(quotas, name="budgets"))
             if self._is_told:
                 watching.append(tasks.create_task(self._denials.run(self._calls), name="denials"))
             await stop.wait()
@@ -147,9 +134,9 @@ class Webhook:
                 task.cancel()
 
     async def _calls(self, stack: AsyncExitStack) -> Calls:
-        return await connect(stack, self._options.kubeconfig, self._options.cluster)
+        return Calls(await self._cluster.connect(stack))
 
-    def _load(self) -> tuple[ActiveConfiguration, Identity]:
+    def _load(self) -> tuple[ActiveConfiguration, TlsIdentity]:
         problems: list[str] = []
         active, identity = None, None
         try:
@@ -157,7 +144,7 @@ class Webhook:
         except ConfigError as e:
             problems += e.problems
         try:
-            identity = Identity(self._options.cert_dir, self._options.client_ca, self._metrics)
+            identity = TlsIdentity(self._options.cert_dir, self._options.client_ca, self._metrics)
         except ConfigError as e:
             problems += e.problems
         if self._options.inventory and self._options.names_a_kubeconfig:
@@ -182,18 +169,11 @@ class Webhook:
 
     # ------------------------------------------------------------------ configuration
 
-    async def _follow_config_maps(self) -> None:
-        """Follow the ConfigMaps of trusted namespaces, and retry after every failure."""
-        options, configuration = self._options, self._configuration
-        while True:
-            while not configuration.wants_config_maps:  # noqa: ASYNC110 (there is no event to wait for)
-                await asyncio.sleep(_WATCH_S)
-            await follow_once(
-                "ConfigMaps",
-                configuration.follow_config_maps,
-                kubeconfig=options.kubeconfig,
-                environ=options.cluster,
-            )
+    async def _follow_config_maps(self, api: Transport) -> None:
+        """Follow the ConfigMaps of trusted namespaces."""
+        while not self._configuration.wants_config_maps:  # noqa: ASYNC110 (there is no event to wait for)
+            await asyncio.sleep(_WATCH_S)
+        await self._configuration.follow_config_maps(api)
 
     async def _take_configuration(self) -> None:
         self._metrics.reloads[_CONFIGURATION] += 1

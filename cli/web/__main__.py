@@ -5,8 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from cli.web.options import parse
-from cli.web.run import run
+from cli.web.run import parse, run
 from core.errors import ConfigError
 from kube.credentials import mistake_in
 from kube.errors import CredentialsError

@@ -12,21 +12,17 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from cli import watching
-from cli.claims import Keeping, unread
-from cli.cluster import NODES, PODS, Holdings
+from cli.cluster import NODES, PODS, Holdings, Keeping, claims_unread
 from cli.waiting import UNBOUND, is_ours, is_shown
-from cli.web.findings import Examining, Findings
-from cli.web.groups import Groups
-from cli.web.history import Remembering
+from cli.web.followed import Examining, Findings, Groups, Remembering
 from core.constraints.images import Images
 from core.groups import group_of
 from core.ledger import Ledger
 from core.model import NodeName, Pod, PodUid
 from core.store import Store
 from core.view.card_log import CardHistory, CardLog
-from core.view.cards import VERSION, Node, Total, cards_of, node_for, totals_of
+from core.view.cards import VERSION, Kind, Node, Total, cards_of, kinds_of, node_for, totals_of
 from core.view.fits import Place
-from core.view.kinds import Kind, kinds_of
 from core.view.mine import Mine, mine_of
 from core.view.queues import Queues, queues_for, queues_of
 from core.view.trend import Trend, trend_for
@@ -103,15 +99,14 @@ class _Home(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Reader:
-    """What one reader may see, and the changes that it has not received; a slow reader misses nothing."""
+    """What one reader may see, and the changes that it has not received; a slow reader misses nothing.
+
+    news: the parts of an `Update` that changed.
+    """
 
     sees: Sees
     nodes: set[NodeName]
-    has_waiting: bool = True
-    has_queues: bool = True
-    has_mine: bool = True
-    has_findings: bool = True
-    has_trend: bool = True
+    news: set[str] = field(default_factory=lambda: {"waiting", "queues", "mine", "findings", "trend"})
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -171,9 +166,9 @@ class Feed:
                 tasks.create_task(self._follow_waiting(), name="waiting pods")
                 tasks.create_task(self._groups.run(), name="groups")
                 if self.sees.nodes:
-                    examining = self._examining.run(self.ledger, self._pods.values, partial(self._tell, findings=True))
+                    examining = self._examining.run(self.ledger, self._pods.values, partial(self._tell, "findings"))
                     tasks.create_task(examining, name="findings")
-                    tasks.create_task(self.history.run(partial(self._tell, trend=True)), name="history")
+                    tasks.create_task(self.history.run(partial(self._tell, "trend")), name="history")
                     await self._follow_nodes()
         finally:
             self._is_over = True
@@ -196,8 +191,7 @@ class Feed:
                 names = sorted(reader.nodes)[:_NODES_MAX]
                 reader.nodes.difference_update(names)
                 update = self._update(reader, names)
-                reader.has_waiting = reader.has_queues = reader.has_mine = False
-                reader.has_findings = reader.has_trend = False
+                reader.news.clear()
                 yield update
                 if reader.nodes:
                     reader.changed.set()
@@ -240,7 +234,7 @@ class Feed:
             self._readers.remove(reader)
 
     def _update(self, reader: _Reader, names: Sequence[NodeName]) -> Update:
-        sees = reader.sees
+        sees, news = reader.sees, reader.news
         is_narrowed = sees.namespace != self.sees.namespace
         nodes = [self._nodes[name] for name in names if name in self._nodes]
         totals, kinds = self._summed() if sees.nodes else ((), ())
@@ -254,11 +248,11 @@ class Feed:
             gone=tuple(name for name in names if name not in self._nodes),
             totals=totals,
             kinds=kinds,
-            waiting=self._waiting_of(sees) if reader.has_waiting else None,
-            queues=self._queues_of(sees) if reader.has_queues else None,
-            mine=self._mine_of(reader.home) if reader.has_mine and sees.home and self._waiting is not None else None,
-            findings=self._examining.found if reader.has_findings and sees.nodes and not is_narrowed else None,
-            trend=self._trend_of(sees) if reader.has_trend else None,
+            waiting=self._waiting_of(sees) if "waiting" in news else None,
+            queues=self._queues_of(sees) if "queues" in news else None,
+            mine=self._mine_of(reader.home) if "mine" in news and sees.home and self._waiting is not None else None,
+            findings=self._examining.found if "findings" in news and sees.nodes and not is_narrowed else None,
+            trend=self._trend_of(sees) if "trend" in news else None,
             # Notes and reasons could name objects of other namespaces.
             notes=(*(_NARROWED if is_narrowed else notes), *unseen),
             stale=_STALE if is_narrowed and stale else stale,
@@ -292,22 +286,11 @@ class Feed:
         notes = (_NO_HISTORY,) if is_narrowed and found.notes else found.notes
         return trend_for(found, queues=sees.queues, notes=notes)
 
-    def _tell(
-        self,
-        nodes: Sequence[NodeName] = (),
-        *,
-        waiting: bool = False,
-        queues: bool = False,
-        findings: bool = False,
-        trend: bool = False,
-    ) -> None:
+    def _tell(self, *news: str, nodes: Sequence[NodeName] = ()) -> None:
         for reader in self._readers:
             if reader.sees.nodes:
                 reader.nodes.update(nodes)
-            reader.has_waiting |= waiting
-            reader.has_queues |= queues
-            reader.has_findings |= findings
-            reader.has_trend |= trend
+            reader.news.update(news)
             reader.changed.set()
 
     def _complain(self, of: str, state: str) -> None:
@@ -315,7 +298,7 @@ class Feed:
         self._tell()
 
     def _note_claims(self, state: str) -> None:
-        self._claims = (unread(state),) if state else ()
+        self._claims = (claims_unread(state),) if state else ()
         self._tell()
 
     async def _follow_nodes(self) -> None:
@@ -332,7 +315,7 @@ class Feed:
             if there:
                 changed.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
             self._put_nodes(changed)
-            self._tell([*there, *gone])
+            self._tell(nodes=[*there, *gone])
             self._has_nodes.set()
             self._pods_changed.set()  # pods that hold cards count in queues
 
@@ -418,7 +401,8 @@ class Feed:
         self._waiting_in.clear()
         self._look_at_mine()
         if before != (found, queues):
-            self._tell(waiting=before[0] != found, queues=before[1] != queues)
+            now = {"waiting": found, "queues": queues}
+            self._tell(*(part for part, was in zip(now, before, strict=True) if was != now[part]))
 
     def _look_at_queues(self, shown: Sequence[Pod], found: Waiting) -> Queues | None:
         specs, kept = self._groups.queues, self._kept.values()
@@ -434,7 +418,7 @@ class Feed:
         self._mine.clear()
         for reader in self._readers:
             if reader.sees.home and self._mine_of(reader.home) != before.get(reader.home):
-                reader.has_mine = True
+                reader.news.add("mine")
                 reader.changed.set()
 
     def _mine_of(self, home: _Home) -> Mine:

@@ -18,9 +18,8 @@ from aiohttp import web
 
 from cli.cluster import empty_holdings
 from cli.options import Web
-from cli.web.callers import RefusedError
 from cli.web.feed import Feed, Sees, what_is_seen
-from cli.web.server import Page
+from cli.web.server import Page, RefusedError
 from kube.calls import Access
 from kube.reviews import bearer
 from kube.transport import Transport
@@ -81,7 +80,7 @@ def _file_to(address: str) -> Iterator[str | None]:
 
 @dataclass(slots=True)
 class WithKey:
-    """`cli.web.callers.Callers` who know the key; the API server judges them by the user's kubeconfig.
+    """`cli.web.server.Callers` who know the key; the API server judges them by the user's kubeconfig.
 
     Attributes:
         key: part of the address; the page sends it with each call.
@@ -95,7 +94,6 @@ class WithKey:
     port: int = 0
 
     async def admit(self, request: web.Request) -> None:
-        """See `Callers`."""
         if request.host not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
             raise RefusedError(421, "this page is served on 127.0.0.1 alone")
         if request.headers.get("Origin", origin := f"http://{request.host}") != origin:
@@ -106,25 +104,20 @@ class WithKey:
                 raise RefusedError(401, "open the address that kubectl cards web printed")
 
     async def sees(self, request: web.Request) -> Sees:
-        """See `Callers`."""
         del request
         return self.seen
 
     async def may(self, request: web.Request, access: Access) -> bool:
-        """See `Callers`."""
         del request, access
         return True
 
     def streaming(self, request: web.Request) -> AbstractAsyncContextManager[None]:
-        """See `Callers`."""
         del request
         return nullcontext()
 
     async def while_seen(self, request: web.Request, sees: Sees, sending: Coroutine[Any, Any, None]) -> None:
-        """See `Callers`."""
         del request, sees
         await sending
 
     def trouble(self, error: Exception) -> str:
-        """See `Callers`."""
         return str(error)

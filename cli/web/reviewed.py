@@ -13,12 +13,12 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
-from cli.web.buckets import Buckets
-from cli.web.callers import RefusedError
 from cli.web.feed import Sees
+from cli.web.server import RefusedError
 from kube.calls import Access
 from kube.errors import ApiError
 from kube.reviews import NO_S, YES_S, Reviews, bearer
+from runtime.calls import Buckets
 
 _log: Final = structlog.get_logger()
 
@@ -42,7 +42,7 @@ _AGAIN_S: Final = NO_S
 
 
 class Reviewed:
-    """`cli.web.callers.Callers` with a token. A call may name the namespace to show if its caller may see no more.
+    """`cli.web.server.Callers` with a token. A call may name the namespace to show if its caller may see no more.
 
     Attributes:
         streams: open streams, by owner.
@@ -55,14 +55,12 @@ class Reviewed:
         *,
         clock: Callable[[], float] = time.monotonic,
         again_s: float = _AGAIN_S,
-        streams_max: int = _STREAMS_MAX,
     ) -> None:
         """Prepare; *again_s*: how often the rights of an open stream are looked up."""
         self._reviews: Final = reviews
         self._clock: Final = clock
         self._buckets: Final = Buckets(_BUCKET, _PER_S, addresses_max=_ADDRESSES_MAX, clock=clock)
         self._again_s: Final = again_s
-        self._streams_max: Final = streams_max
         self.streams: Final[Counter[str]] = Counter()
         self.limited = 0
 
@@ -81,7 +79,6 @@ class Reviewed:
             raise RefusedError(401, "log in with a token that the API server accepts", is_login=True)
 
     async def sees(self, request: web.Request) -> Sees:
-        """See `Callers`."""
         is_everywhere = await self.may(request, _pods(""))
         nodes = await self.may(request, _NODES)
         queues = await self.may(request, _QUEUES)
@@ -100,14 +97,12 @@ class Reviewed:
         return Sees(nodes=nodes, namespace=namespace, home=namespace, queues=queues, quotas=quotas)
 
     async def may(self, request: web.Request, access: Access) -> bool:
-        """See `Callers`."""
         return await self._reviews.allows(_token(request), access)
 
     @asynccontextmanager
     async def streaming(self, request: web.Request) -> AsyncIterator[None]:
-        """See `Callers`."""
         owner = _owner_of((await self._reviews.identity(_token(request))).username)
-        if self.streams[owner] >= _STREAMS_OF_OWNER or self.streams.total() >= self._streams_max:
+        if self.streams[owner] >= _STREAMS_OF_OWNER or self.streams.total() >= _STREAMS_MAX:
             raise RefusedError(429, "too many pages are open; close some")
         self.streams[owner] += 1
         try:

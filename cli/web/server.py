@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, aclosing
+from functools import partial
 from importlib.resources import files
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
 
 from cli.cluster import Events, fetch_events, fetch_holding, fetch_pod
-from cli.web.asking import MANIFEST_MAX, Asking
-from cli.web.callers import Callers, RefusedError
-from cli.web.feed import Feed, Update
+from cli.fits import UnusableFileError, fetch_quotas, fits_manifest, quotas_unread
+from cli.web.feed import Feed, Sees, Update
 from core.configuration import OWN_MAP
 from core.errors import InvalidRequestError
+from core.port.cards import CardWish
 from core.view.explained import explained
+from core.view.fits import Fits, Place, fits_wish
 from kube.calls import Access, Calls
 from kube.errors import ApiError, ApiNotFoundError, UndecodableError
 from kube.transport import Transport
@@ -40,8 +43,70 @@ _LOGIN: Final = {"WWW-Authenticate": "Bearer"}
 _PIECE_BYTES: Final = 2**16
 _PIECE_S: Final = 30.0
 _END_S: Final = 5.0
+# Bytes.
+MANIFEST_MAX: Final = 256 * 2**10
+# Who may ask was decided before the manifest arrives, so a later one is not waited for.
+_ARRIVES_S: Final = 10.0
+_WHOLE: Final = re.compile(r"[1-9][0-9]{0,7}", re.ASCII)
 _encode: Final = msgspec.json.Encoder().encode
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class RefusedError(Exception):
+    """The call is answered with *status* and a line of text; *is_login*: the page asks for a token then."""
+
+    def __init__(self, status: int, text: str, *, is_login: bool = False) -> None:
+        super().__init__(text)
+        self.status = status
+        self.is_login = is_login
+
+
+class Callers(Protocol):
+    """Knows who calls, and who may see what; each method raises `RefusedError` for who may not.
+
+    Two servers share the page: `cli.web.local` asks for a key and shows what the user's kubeconfig may read;
+    `cli.web.reviewed` asks the API server about each caller's token.
+    """
+
+    async def admit(self, request: web.Request) -> None:
+        """Refuse a call before it is looked at.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        ...
+
+    async def sees(self, request: web.Request) -> Sees:
+        """Return what the caller may see.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        ...
+
+    async def may(self, request: web.Request, access: Access) -> bool:
+        """Return whether the caller has one right, as far as this is known before the data is read.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        ...
+
+    def streaming(self, request: web.Request) -> AbstractAsyncContextManager[None]:
+        """Count a stream of the caller while it is open.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        ...
+
+    async def while_seen(self, request: web.Request, sees: Sees, sending: Coroutine[Any, Any, None]) -> None:
+        """Run *sending* until it ends, or until the caller may not see *sees* any more."""
+        ...
+
+    def trouble(self, error: Exception) -> str:
+        """Return what to answer if the cluster could not be read because of *error*."""
+        ...
 
 
 class Page:
@@ -66,7 +131,7 @@ class Page:
         self._transport: Final = transport
         self._callers: Final = callers
         self._own_map: Final = own_map
-        self._asking: Final = Asking(transport)
+        self._counting: asyncio.Future[Fits] | None = None
 
     def app(self) -> web.Application:
         """Return the routes."""
@@ -125,15 +190,41 @@ class Page:
             return  # the reader is gone
 
     async def _fits(self, request: web.Request) -> web.Response:
-        """Send how many pods fit; see `Asking.fits`."""
+        """Send how many pods fit into what the feed has seen: pods of the manifest in the body, or of the query.
+
+        The query has memory (MiB) and cards. The answer has the form of ``kubectl cards fits -o json``. One question is
+        answered at a time, on a copy of the ledger in another thread, so that the page stays live.
+        """
         sees, feed = await self._callers.sees(request), self._fed()
         if not sees.nodes or sees.namespace:
             raise RefusedError(403, "the cards are not known, because you may not list nodes and all pods")
         namespace = request.query.get("namespace") or sees.home
-        sees_quotas = await self._callers.may(
-            request, Access(verb="list", resource="resourcequotas", namespace=namespace)
+        access = Access(verb="list", resource="resourcequotas", namespace=namespace)
+        sees_quotas = await self._callers.may(request, access)
+        text, wish = await _asked(request)
+        notes = [*feed.notes]
+        if sees_quotas:
+            quotas = await fetch_quotas(self._transport, namespace, notes)
+        else:
+            quotas = ()
+            notes.append(quotas_unread(namespace))
+        if self._counting is not None and not self._counting.done():
+            raise RefusedError(503, "another question is being answered; try again in some seconds")
+        ledger = feed.ledger()
+        if ledger is None:
+            raise RefusedError(
+                403, "the cards are not known, because you may not list nodes or the page is not live yet"
+            )
+        place = Place(ledger, namespace, quotas, feed.bound(namespace))
+        count = (
+            partial(fits_wish, place, wish, notes) if wish is not None else partial(fits_manifest, place, text, notes)
         )
-        return await self._asking.fits(request, feed, namespace, sees_quotas=sees_quotas)
+        self._counting = asyncio.get_running_loop().run_in_executor(None, count)
+        try:
+            # The thread goes on if the browser hangs up; until it ends, no other question is taken.
+            return _json(await asyncio.shield(self._counting))
+        except UnusableFileError as e:
+            raise RefusedError(400, str(e)) from e
 
     def _fed(self) -> Feed:
         if self.feed is None:
@@ -181,6 +272,31 @@ class Page:
             return _json(explained(pod, events.items, holding.ledger, node_is_read=not holding.node_unread))
         except ApiNotFoundError:
             return web.Response(status=404, text=f"there is no pod {namespace}/{name}\n")
+
+
+async def _asked(request: web.Request) -> tuple[str, CardWish | None]:
+    """Return the manifest in the body of *request*, and the request for cards in its query, None if it has none.
+
+    Raises:
+        RefusedError: one of them is wrong.
+    """
+    query = request.query
+    given = {name: query[name] for name in ("memory", "cards") if query.get(name)}
+    for name, figure in given.items():
+        if not _WHOLE.fullmatch(figure):
+            raise RefusedError(400, f"{name}: write a whole number from 1 to 99999999")
+    try:
+        async with asyncio.timeout(_ARRIVES_S):
+            text = (await request.read()).decode()
+    except TimeoutError:
+        raise RefusedError(408, f"the manifest did not arrive within {_ARRIVES_S:g} s; send it again") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise RefusedError(413, f"the manifest is too long; send at most {MANIFEST_MAX // 2**10} KiB") from None
+    except UnicodeDecodeError:
+        raise RefusedError(400, "the manifest is not text in UTF-8") from None
+    if not given:
+        return text, None
+    return text, CardWish(int(given.get("cards", 1)), int(given["memory"]) if "memory" in given else None)
 
 
 async def _write(answer: web.StreamResponse, text: bytes) -> None:

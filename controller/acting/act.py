@@ -7,7 +7,6 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, assert_never
 from weakref import WeakValueDictionary
@@ -22,28 +21,28 @@ from controller.actions import (
     Clear,
     Fence,
     GiveVolume,
+    Inbox,
     Lock,
-    Move,
     Preempt,
     ReadOwner,
     ReadPod,
     SelectNode,
+    Touch,
     Unnominate,
     about_pod,
 )
 from controller.deciding.scheduler import Scheduler
-from controller.failpoints import Point, Reached, go_on
-from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core import names
 from core.errors import InvalidRequestError, escaped
 from core.model import NodeName, Pod
 from core.port.handoff import LockStep, LockWait
+from core.units import time_text
 from core.waiting import Cause, Wait
 from core.wire.nodes import decode_node
-from core.wire.owners import decode_min_member
 from core.wire.pods import decode_pod
+from core.wire.policies import decode_min_member
 from kube.calls import MERGE_PATCH, STRATEGIC_PATCH, Calls, claim_path, owner_path, pod_path, volume_path
 from kube.errors import (
     ApiConflictError,
@@ -59,6 +58,8 @@ _log = structlog.get_logger()
 
 # Limit of concurrent reads and clean-ups: they are rare, and must not use up the connections of Bindings.
 _OTHERS_AT_ONCE: Final = 8
+# The same of evictions and nominations, which must not hold up reads.
+_EVICTIONS_AT_ONCE: Final = 16
 _READ_AGAIN_S: Final = 1.0
 _READ_AGAIN_MAX_S: Final = 15.0
 _LOCK_TRIES: Final = 8
@@ -87,10 +88,8 @@ class Actor:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        reached: Reached = go_on,
     ) -> None:
         self.state = ""
-        self._reached = reached
         self._calls = calls
         self._scheduler = scheduler
         self._inbox = inbox
@@ -103,7 +102,12 @@ class Actor:
         self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
         self._binding: set[asyncio.Task[None]] = set()
         self._evicting: Final = Evicting(
-            calls, scheduler.preempting, inbox, recorder, metrics, at_once=self._others, reached=reached
+            calls,
+            scheduler.preempting,
+            inbox,
+            recorder,
+            metrics,
+            at_once=asyncio.Semaphore(_EVICTIONS_AT_ONCE),
         )
         self._turns: WeakValueDictionary[NodeName, asyncio.Lock] = WeakValueDictionary()
 
@@ -125,7 +129,7 @@ class Actor:
                 tasks.create_task(self._read_owner(action), name=f"read {action.owner}")
             case Fence():
                 tasks.create_task(self._fence(action), name=f"fence {action.pod.key}")
-            case Move():
+            case Touch():
                 tasks.create_task(self._move(action), name=f"move {action.pod.key}")
             case Clear():
                 tasks.create_task(self._clear(action), name=f"clear {action.pod.key}")
@@ -150,7 +154,6 @@ class Actor:
     async def _bind(self, action: Bind) -> None:
         pod = action.pod
         started_s = self._clock()
-        self._reached(Point.BEFORE_BIND)
         try:
             await self._calls.bind(
                 pod.namespace,
@@ -160,7 +163,6 @@ class Actor:
                 node=action.node,
                 annotations=action.annotations,
             )
-            self._reached(Point.AFTER_BIND)
         except ApiError as e:
             self._not_bound(action, e)
             return
@@ -254,10 +256,8 @@ class Actor:
 
     async def _write_lock(self, action: Lock, step: LockStep, version: str) -> None:
         locks = self._scheduler.locks
-        self._reached(Point.BEFORE_LOCK)
         try:
             await self._calls.patch_node_annotations(action.node, {step.key: step.value}, resource_version=version)
-            self._reached(Point.AFTER_LOCK)
         except ApiRefusedError:
             self._inbox.put(partial(locks.refused, action))
             raise
@@ -290,9 +290,7 @@ class Actor:
         """Write what binds a claim. The mirror shows the result; a failed write is reported."""
         try:
             async with self._others:
-                self._reached(Point.BEFORE_VOLUME)
                 await self._calls.patch(*_volume_write(action))
-                self._reached(Point.AFTER_VOLUME)
         except ApiError as e:
             self._metrics.api_errors.labels("bind claim").inc()
             _log.warning("a volume claim cannot be written", claim=action.claim.key, pod=action.pod.key, error=str(e))
@@ -352,13 +350,11 @@ class Actor:
         pod = action.pod
         try:
             async with self._others:
-                self._reached(Point.BEFORE_FENCE)
                 answer = await self._calls.patch(
                     pod_path(pod.namespace, pod.name) + "/status",
                     _fence(action, self._wall()),
                     content_type=STRATEGIC_PATCH,
                 )
-            self._reached(Point.AFTER_FENCE)
             found = decode_pod(answer)
         except (ApiError, InvalidRequestError) as e:
             self._metrics.api_errors.labels("write condition").inc()
@@ -370,7 +366,7 @@ class Actor:
         message = escaped(action.wait.message)
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=message))
 
-    async def _move(self, action: Move) -> None:
+    async def _move(self, action: Touch) -> None:
         """Change the version of a waiting pod."""
         pod = action.pod
         try:
@@ -387,7 +383,7 @@ class Actor:
             return
         self._inbox.put(partial(self._scheduler.moved, pod.uid, action.version, found))
 
-    async def _moved(self, action: Move) -> bytes:
+    async def _moved(self, action: Touch) -> bytes:
         """Return the pod after a write of its condition, or if that is forbidden, of an annotation; both change it."""
         path, now_s = pod_path(action.pod.namespace, action.pod.name), self._wall()
         try:
@@ -408,23 +404,23 @@ class Actor:
         while True:
             try:
                 async with self._others:
-                    self._reached(Point.BEFORE_CLEAR)
                     await self._calls.patch_pod_annotations(
                         pod.namespace, pod.name, action.annotations, uid=pod.uid, resource_version=action.version
                     )
-                    self._reached(Point.AFTER_CLEAR)
-            except (ApiNotFoundError, ApiConflictError) as e:
+            except ApiError as e:
                 if action.version and isinstance(e, ApiConflictError):
                     # It has changed; the mirror's next event shows what must be cleared now.
                     self._inbox.put(partial(self._scheduler.cleared, pod.uid, done=False))
                     return
-                # A deleted pod needs no clearing; the mirror will report it.
-            except ApiError as e:
-                self._metrics.api_errors.labels("clear annotations").inc()
-                _log.warning("an unused assignment cannot be cleared", pod=pod.key, error=str(e))
-                await asyncio.sleep(again_s)
-                again_s = min(2.0 * again_s, _READ_AGAIN_MAX_S)
-                continue
+                # A deleted pod needs no clearing; the mirror reports it. If another pod has its name, the API server
+                # answers 409, or 422 because the uid cannot change; any other 409 asks for another try.
+                if not isinstance(e, ApiNotFoundError):
+                    self._metrics.api_errors.labels("clear annotations").inc()
+                    _log.warning("an unused assignment cannot be cleared", pod=pod.key, error=str(e))
+                    await asyncio.sleep(again_s)
+                    again_s = min(2.0 * again_s, _READ_AGAIN_MAX_S)
+                    if self._scheduler.knows(pod.uid):
+                        continue
             _log.info("an unused assignment was cleared", pod=pod.key)
             self._inbox.put(partial(self._scheduler.cleared, pod.uid, done=True))
             return
@@ -453,13 +449,13 @@ def _fence(action: Fence, now_s: float) -> dict[str, Any]:
     return _probed(action, action.wait, now_s, first=action.first)
 
 
-def _moving(action: Move, now_s: float) -> dict[str, Any]:
+def _moving(action: Touch, now_s: float) -> dict[str, Any]:
     """Return the pod's condition, or its first, with a new time."""
     return _probed(action, action.wait, now_s, first=action.wait is not None)
 
 
-def _probed(action: Fence | Move, wait: Wait | None, now_s: float, *, first: bool) -> dict[str, Any]:
-    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _probed(action: Fence | Touch, wait: Wait | None, now_s: float, *, first: bool) -> dict[str, Any]:
+    now = time_text(now_s)
     condition = {"type": "PodScheduled", "lastProbeTime": now}
     if wait is not None:
         condition |= {"status": "False", "reason": wait.cause.reason, "message": escaped(wait.message)}

@@ -14,25 +14,23 @@ from urllib.parse import quote
 
 import structlog
 
-from controller.actions import Announce, Subject
+from controller.actions import Announce, Inbox, Subject
 from controller.grouping import group_status
 from controller.grouping.admitting import queue_problem
 from controller.grouping.budgets import Budgets
-from controller.grouping.group_status import GroupVerdict, Tally
+from controller.grouping.enqueue import Jobs
+from controller.grouping.group_status import GroupVerdict, MemberCounts
 from controller.grouping.groups import Groups
-from controller.grouping.jobs import Jobs
-from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.constraints.quota import shown
 from core.errors import InvalidRequestError
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.units import time_text
-from core.wire.podgroups import DECODERS
-from core.wire.queues import decode_queue
+from core.wire.groups import DECODERS, decode_queue
 from kube.calls import Calls
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
-from kube.groups import JOBS_VERSION, PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
+from kube.kinds import JOBS_VERSION, PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
 
 _log: Final = structlog.get_logger()
 
@@ -118,7 +116,7 @@ class GroupWrites:
                     if judged is not None:
                         tasks.create_task(self._write_group(*judged), name=f"write {key}")
 
-    async def _write_group(self, spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> None:
+    async def _write_group(self, spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict) -> None:
         due_s = verdict.since_s + _MISSING_S if verdict.since_s is not None else 0.0
         if due_s <= self._clock():
             await self._write_status(spec, tally, verdict)
@@ -126,7 +124,7 @@ class GroupWrites:
         await self._write_status(spec, tally, replace(verdict, why=""))
         self._due[spec.key] = min(self._due.get(spec.key, due_s), due_s)
 
-    async def _write_status(self, spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> None:
+    async def _write_status(self, spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict) -> None:
         api = self._groups.apis[spec.key.kind]
         status = _wanted(spec, tally, verdict, api)
         if status is None or status == spec.status:
@@ -223,7 +221,7 @@ class GroupWrites:
         self._queues_s = self._clock()
         groups.queues_unreported = False
         for name, amounts in self._budgets.allocated().items():
-            queue = groups.queue(name)
+            queue = groups.queues.get(name)
             said = {one: shown(one, amount) for one, amount in amounts.items()}
             if queue is not None and said != queue.allocated:
                 await self._write_queue(queue, said)
@@ -258,7 +256,7 @@ def _path(api: str, key: GroupKey) -> str:
     return path if key.kind is GroupKind.VOLCANO else f"{path}/status"
 
 
-def _wanted(spec: GroupSpec, tally: Tally, verdict: GroupVerdict, api: str) -> GroupStatus | None:
+def _wanted(spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict, api: str) -> GroupStatus | None:
     """Return the status of *spec*; None if there is nothing to write."""
     if spec.key.kind is GroupKind.VOLCANO:
         return group_status.status_of(spec, tally, verdict)

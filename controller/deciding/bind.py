@@ -1,12 +1,11 @@
-"""Bind: the locks of nodes around a Binding, and what became of the Bindings that were sent.
+"""Bind: the locks of nodes around a Binding, and the outcomes of Bindings that were sent.
 
-Some device plugins want a lock of the node: it is taken before a Binding, and put right when nobody needs it. What is
-to be written to it is the dialect's to say (`Locks`); `act` writes it, and its outcome comes back here. What was sent
-and not answered may be written now or later: the rules by which that is settled are `lifecycle.ATTEMPTS`.
+Some device plugins need a lock of the node. It is taken before a Binding, and removed once no pod needs it.
+`controller.handing_over.locks` has what to write to it, `act` writes it, and the outcome comes back here. A write
+without an answer may take effect now or later; `lifecycle.ATTEMPTS` has the rules that settle it.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
@@ -16,40 +15,36 @@ from controller.deciding.lifecycle import Attempts, AttemptState, ClusterEvent, 
 from controller.deciding.pending import FIRST_REST_S, Pending
 from controller.deciding.reserve import Reservations
 from controller.handing_over.collision import CollisionKey
-from controller.handing_over.handoff import HandOff
-from core.catalog import Catalog
+from controller.handing_over.locks import Locks
 from core.errors import quoted
-from core.explaining import explain
-from core.hami_lock import RELEASING
 from core.history.pods import What
 from core.ledger import Placement
-from core.model import Node, NodeName, Pod, PodUid
-from core.port.handoff import LockStep, LockWait, NodeLock, Stamp
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.model import Node, NodeName, Pod, PodUid, container_names
+from core.port.handoff import LockQuestion, LockStep, LockWait, Stamp
+from core.settings import DialectName
 from core.waiting import Cause, Wait
-from kube.versions import is_newer
+from kube.objects import is_newer
 
 # All annotations of an object, keys and values. Source: facts 2.3, measured on kube-apiserver v1.36.
 _ANNOTATIONS_MAX_BYTES: Final = 262_144
 
 
-# Left for what device plugins write to a pod later: marks that are longer than those of the assignment, and times.
+# Reserved for what device plugins write to the pod later: longer marks, and times.
 _LATER_BYTES: Final = 1024
 
 
 def annotations_bytes(annotations: Mapping[str, str]) -> int:
-    """What the API server counts of *annotations*: keys and values, in UTF-8."""
+    """Return the size of *annotations* as the API server counts it: keys and values, in UTF-8."""
     return sum(len(key.encode()) + len(value.encode("utf-8", "replace")) for key, value in annotations.items())
 
 
 def room_wait(annotations: Mapping[str, str], had: int, comes_to: int) -> Wait | None:
-    """Why a pod has no room for its assignment; None if it has.
+    """Return that the annotations of a pod are too long for its assignment; None if they are not.
 
     Args:
         annotations: the pod's.
-        had: what they come to, in bytes.
-        comes_to: what they come to with the assignment.
+        had: their size in bytes.
+        comes_to: their size with the assignment.
     """
     if comes_to <= _ANNOTATIONS_MAX_BYTES - _LATER_BYTES:
         return None
@@ -62,115 +57,8 @@ def room_wait(annotations: Mapping[str, str], had: int, comes_to: int) -> Wait |
     return Wait(Cause.TOO_LONG, text)
 
 
-# Annotations that come to less than this leave room for any assignment.
+# Smaller annotations leave enough space for any assignment.
 _LONG_BYTES: Final = 128 * 1024
-
-
-_EXPIRES_S: Final = 300
-
-
-class TimeLock:
-    """The lock of Volcano's scheduler: a node annotation that holds the time it was taken, and no owner.
-
-    Which one is ours is known by what was written; after a restart it is another's until it expires.
-    """
-
-    def __init__(self, key: str) -> None:
-        self._key: Final = key
-        self._written: dict[NodeName, str] = {}
-
-    def written(self, node: NodeName, step: LockStep) -> None:
-        """*step* was written to *node*."""
-        if step.value is None:
-            self._written.pop(node, None)
-        else:
-            self._written[node] = step.value
-
-    def lock_owner(self, node: Node) -> str:
-        """It names nobody."""
-        del node
-        return ""
-
-    @property
-    def lock_key(self) -> str:
-        """See `core.port.handoff.NodeLock`."""
-        return self._key
-
-    def lock(
-        self,
-        node: Node,
-        pods: Sequence[Pod],
-        now_s: int,
-        tables: Tables,
-        wanted: Pod | None = None,
-        *,
-        seen_s: int | None = None,
-        served: Sequence[Pod] = (),
-        releasing: Sequence[Pod] = (),
-    ) -> LockStep | LockWait | None:
-        """See `core.port.handoff.NodeLock`; one pod of ours at a time is in flight on a node."""
-        del tables, served
-        value = node.annotations.get(self._key)
-        ours = value is not None and value == self._written.get(node.name)
-        other = next((pod for pod in pods if wanted is None or pod.uid != wanted.uid), None)
-        is_leaving = ours and bool(releasing)
-        if wanted is None:
-            return LockStep(key=self._key, value=None) if ours and other is None and not is_leaving else None
-        if other is not None:
-            return LockWait(reason="the device plugin is serving another pod")
-        if is_leaving:
-            return RELEASING
-        # A time that is ahead of ours locks the node for no longer than from when it was first seen.
-        taken_s = 0 if value is None or ours else min(_taken_s(value), now_s if seen_s is None else seen_s)
-        if now_s - taken_s < _EXPIRES_S:
-            reason = f"annotation {self._key} of the node is held by another scheduler"
-            return LockWait(reason=reason, until_s=taken_s + _EXPIRES_S)
-        time = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return LockStep(key=self._key, value=time)
-
-
-class Locks:
-    """The locks that are in use under these settings."""
-
-    def __init__(self, catalog: Catalog, settings: Settings, handoff: HandOff) -> None:
-        self._catalog: Final = catalog
-        self._handoff: Final = handoff
-        self._timed: Final = {one.name: TimeLock(one.time_lock) for one in catalog.specs if one.time_lock}
-        self._used: dict[DialectName, NodeLock] = {}
-        self.configure(settings)
-
-    def configure(self, settings: Settings) -> None:
-        """Use those of *settings* from now on."""
-        used: dict[DialectName, NodeLock] = {
-            one.name: one.node_lock for one in self._catalog.specs if one.node_lock is not None
-        }
-        if settings.node_lock:
-            used |= self._timed
-        self._used = used
-        self._handoff.lock_for(frozenset(used))
-
-    def of(self, name: DialectName) -> NodeLock | None:
-        """The lock that pods of one dialect need, if any."""
-        return self._used.get(name)
-
-    def among(self, offered: Mapping[DialectName, object]) -> dict[DialectName, NodeLock]:
-        """The dialects with a lock of those that a node offers."""
-        return {name: lock for name, lock in self._used.items() if name in offered}
-
-    def written(self, name: DialectName, node: NodeName, step: LockStep) -> None:
-        """*step* was written to *node*."""
-        timed = self._timed.get(name)
-        if timed is not None:
-            timed.written(node, step)
-
-
-def _taken_s(text: str) -> int:
-    """When the lock was taken, Unix seconds; 0 for what is no time, so that it has expired."""
-    try:
-        time = datetime.fromisoformat(text)
-        return int(time.timestamp()) if time.tzinfo is not None else 0
-    except (ValueError, OverflowError):
-        return 0
 
 
 class Binder:
@@ -186,7 +74,7 @@ class Binder:
         self._reservations: Final = reservations
 
     def send(self, entry: Entry, placement: Placement, keys: CollisionKey) -> None:
-        """Have a reserved pod's node locked, if that is needed, and its Binding sent."""
+        """Request the lock of a reserved pod's node, if its dialect needs one, or else its Binding."""
         pod, cluster = entry.pod, self._cluster
         too_long = self._too_long(pod, placement)
         if too_long is not None:
@@ -197,7 +85,7 @@ class Binder:
             cluster.handoff.leave(pod.uid)
         else:
             cluster.handoff.begin(pod.uid, placement.node, keys, cluster.clock())
-        if placement.dialect is None or self.locks.of(placement.dialect) is None:
+        if placement.dialect is None or placement.dialect not in self.locks.used:
             self.bind(entry, placement)
             return
         cluster.queue.lock(entry)
@@ -215,13 +103,13 @@ class Binder:
         )
 
     def bind(self, entry: Entry, placement: Placement) -> None:
-        """Have the Binding of a pod sent that is in flight already, with the next stamp of its node."""
+        """Request the Binding of a pod that already counts as in flight, with the next stamp of its node."""
         cluster = self._cluster
         if entry.turn_s is not None:
             cluster.metrics.turn_wait_s.observe(cluster.clock() - entry.turn_s)
         cluster.queue.bind(entry)
         cluster.sent.send(entry.pod.uid, entry.version)
-        where = explain.placed(cluster.ledger, placement)
+        where = cluster.ledger.described(placement)
         cluster.recording.note(entry.pod, What.SENT, where)
         cluster.actions.append(
             Bind(
@@ -235,18 +123,19 @@ class Binder:
         )
 
     def _assigned(self, placement: Placement, *, in_line: bool = False) -> Mapping[str, str]:
-        """What the Binding says of cards; *in_line*: with the next stamp of its node, which is taken."""
+        """Return the annotations that assign cards; *in_line*: with the next stamp of the node, which is used up."""
         if placement.dialect is None:
             return {}
         cluster, unix_s = self._cluster, int(self._cluster.wall())
         order = cluster.handoff.order(placement.node, placement.dialect, unix_s) if in_line else 0
-        stamp = Stamp(node=placement.node, now_s=unix_s, order=order)
+        names = container_names(placement.asked_by) if placement.asked_by is not None else ()
+        stamp = Stamp(node=placement.node, now_s=unix_s, order=order, containers=names)
         return cluster.ledger.catalog.dialects[placement.dialect].annotations(
             placement.assignment, stamp, cluster.ledger.tables
         )
 
     def _too_long(self, pod: Pod, placement: Placement) -> Wait | None:
-        """Why *pod* has no room for its assignment, or None; the API server does not look at that in a Binding."""
+        """Return that *pod*'s annotations are too long, or None; the API server does not check that in a Binding."""
         had = annotations_bytes(pod.annotations)
         if had < _LONG_BYTES:
             return None
@@ -256,15 +145,15 @@ class Binder:
 
 _Key = tuple[NodeName, DialectName]
 
-# A lock that goes is told by its node; this is for what nobody tells.
+# The watch of nodes shows when a lock is removed; pods are tried again after this in case it does not.
 _LOCK_REST_S: Final = 30.0
-# Who waits no longer than this need not be told.
+# Shorter waits are not reported to users.
 _SHORT_S: Final = 2.0
 _SAID_SPARE: Final = 64
 
 
 class NodeLocks:
-    """Which nodes are being locked or unlocked, and which pods wait for that."""
+    """The locks of nodes that are being taken or repaired, and the pods that wait for a lock."""
 
     def __init__(
         self,
@@ -278,18 +167,18 @@ class NodeLocks:
         self._reservations: Final = reservations
         self._pending: Final = pending
         self._binder: Final = binder
-        # Nodes whose lock is being put right, and whether to look again after that.
+        # Locks that are being repaired, and whether to check again after that.
         self._tending: Final[dict[_Key, bool]] = {}
-        # What each lock says, and since when we have seen it say so, monotonic.
+        # The value of each lock, and when this process first saw it, monotonic.
         self._said: Final[dict[_Key, tuple[str, float]]] = {}
-        # What was sent and may be written, by lock; all of it names the version of the node that the attempt names.
+        # Writes with an unknown outcome, by lock; all of them name the node version of the attempt.
         self._sent: Final[Attempts[_Key]] = Attempts()
         self._steps: Final[dict[_Key, list[LockStep]]] = {}
 
     def step(self, action: Lock, node: Node, named: Pod | None) -> LockStep | LockWait | None:
-        """What is to be written to the lock of *node*, read just now; *named*: the pod that it names, if it exists.
+        """Return what to write to the lock of *node*, which was just read; *named*: the pod that the lock names.
 
-        A step counts as sent; what became of it is told by `written`, `refused` or `lost`.
+        A returned step counts as sent; `written`, `refused` or `lost` must report its outcome.
         """
         entry = self._locking(action)
         if action.pod is not None and entry is None:
@@ -310,10 +199,10 @@ class NodeLocks:
         self._steps.setdefault(key, []).append(step)
 
     def _settle(self, key: _Key, node: Node) -> None:
-        """*node* is in another version than what was sent to its lock names: one of that was written, or nothing."""
+        """Settle the writes to a lock, now that *node* has another version than they name: at most one took effect."""
         if self._sent.state(key) is not AttemptState.UNKNOWN:
             return
-        lock, steps = self._binder.locks.of(key[1]), self._steps.pop(key)
+        lock, steps = self._binder.locks.used.get(key[1]), self._steps.pop(key)
         says = node.annotations.get(lock.lock_key) if lock is not None else None
         ours = next((step for step in steps if step.value == says), None)
         self._sent.hear(key, News.FOUND if ours is not None else News.PASSED)
@@ -321,19 +210,19 @@ class NodeLocks:
             self._binder.locks.written(key[1], node.name, ours)
 
     def owner_of(self, action: Lock, node: Node) -> str:
-        """namespace/name of the pod that the lock of *node* names, or ""."""
-        lock = self._binder.locks.of(action.dialect)
+        """Return namespace/name of the pod that the lock of *node* names, or ""."""
+        lock = self._binder.locks.used.get(action.dialect)
         return lock.lock_owner(node) if lock is not None else ""
 
     def written(self, action: Lock, step: LockStep) -> None:
-        """*step* was written to the node, and nothing that was sent before it can be any more."""
+        """Record that *step* was written to the node, so that no earlier step can be written any more."""
         key = action.node, action.dialect
         self._sent.hear(key, News.ACCEPTED if self._sent.state(key) is AttemptState.SENT else News.PASSED)
         self._steps.pop(key, None)
         self._binder.locks.written(action.dialect, action.node, step)
 
     def refused(self, action: Lock) -> None:
-        """The step that was sent last was certainly not written."""
+        """Record that the last step was certainly not written."""
         key = action.node, action.dialect
         self._steps[key].pop()
         if (
@@ -343,7 +232,7 @@ class NodeLocks:
             del self._steps[key]
 
     def lost(self, action: Lock) -> None:
-        """The step that was sent last was perhaps written."""
+        """Record that the last step may have been written."""
         self._sent.hear((action.node, action.dialect), News.LOST)
         # The node may have been seen to change before the answer was lost.
         self.tend(action.node)
@@ -355,7 +244,7 @@ class NodeLocks:
             del self._steps[key]
 
     def locked(self, action: Lock) -> None:
-        """The node is locked for the pod, or its lock is as it should be."""
+        """Send the pod's Binding, now that its node is locked; or end the repair of a lock."""
         if action.pod is None:
             if self._tending.pop((action.node, action.dialect), False):
                 self.tend(action.node)
@@ -364,7 +253,7 @@ class NodeLocks:
         if entry is None or entry.placement is None:
             self.tend(action.node)
         elif entry.newest is not None or not self._pending.is_ours(entry.pod) or not self._stands(entry, action):
-            # A Binding would name a version that is past, or cards that have changed, or is not ours to send any more.
+            # The pod or its cards have changed, or another scheduler places it now.
             self.withdraw(entry)
             self._reservations.take_back(entry)
             self._pending.settled(entry)
@@ -372,9 +261,9 @@ class NodeLocks:
             self._binder.bind(entry, entry.placement)
 
     def _stands(self, entry: Entry, action: Lock) -> bool:
-        """Whether the node, which may have changed while it was locked, takes the pod still.
+        """Return whether the node, which may have changed while it was being locked, still takes the pod.
 
-        What others were promised there meanwhile is no reason to choose other cards, again and again.
+        Promises to other pods in the meantime do not count, or the pod might change its cards endlessly.
         """
         ledger, placement, shape = self._cluster.ledger, entry.placement, entry.shape
         state = ledger.states.get(action.node)
@@ -386,7 +275,7 @@ class NodeLocks:
         return self._cluster.search.still_fits(shape, placement)
 
     def not_locked(self, action: Lock, reason: str, rest_s: float = _LOCK_REST_S) -> None:
-        """The node is locked for another, or cannot be locked: the pod is judged again when that changes."""
+        """Let the pod wait until its node's lock changes, because the node cannot be locked now."""
         if action.pod is None:
             self._tending.pop((action.node, action.dialect), None)
             return
@@ -411,7 +300,7 @@ class NodeLocks:
         return entry
 
     def _step(self, name: DialectName, node: Node, wanted: Pod | None, named: Pod | None) -> LockStep | LockWait | None:
-        lock = self._binder.locks.of(name)
+        lock = self._binder.locks.used.get(name)
         if lock is None:
             return None
         pods: dict[PodUid, Pod] = {}
@@ -430,12 +319,11 @@ class NodeLocks:
         now_s, tables = int(self._cluster.wall()), self._cluster.ledger.tables
         seen_s = now_s - self._seen_for_s(name, node.name, node.annotations.get(lock.lock_key))
         releasing = self._cluster.handoff.releases.pods(node.name)
-        return lock.lock(
-            node, list(pods.values()), now_s, tables, wanted, seen_s=seen_s, served=served, releasing=releasing
-        )
+        asked = LockQuestion(list(pods.values()), now_s, tables, wanted, seen_s, served, releasing)
+        return lock.lock(node, asked)
 
     def _seen_for_s(self, name: DialectName, node: NodeName, text: str | None) -> int:
-        """For how long, by our own clock, the lock of *node* was seen to say *text*."""
+        """Return for how long this process has seen the lock of *node* with value *text*, in seconds."""
         key = (node, name)
         if text is None:
             self._said.pop(key, None)
@@ -450,7 +338,7 @@ class NodeLocks:
         return int(self._cluster.clock() - since_s)
 
     def tend(self, name: NodeName) -> None:
-        """Have the locks of a node put right, if anything is wrong with them."""
+        """Request the repair of a node's locks, if any is wrong."""
         state, node = self._cluster.ledger.states.get(name), self._cluster.ledger.node(name)
         if state is None or node is None:
             return
@@ -466,17 +354,17 @@ class NodeLocks:
                 self._cluster.actions.append(Lock(node=name, dialect=dialect))
 
     def next_s(self) -> float:
-        """When the next plugin must have given up dropping its lock, monotonic."""
+        """Return when the next plugin must have given up removing its lock, monotonic."""
         return self._cluster.handoff.releases.next_s()
 
     def look(self, now_s: float) -> None:
-        """Drop what locks plugins have left behind."""
+        """Remove locks that plugins have left behind."""
         for node in self._cluster.handoff.gave_up(now_s):
             self.tend(node)
             self.let_in(node)
 
     def let_in(self, name: NodeName) -> None:
-        """A node's lock may have changed: whoever waits for it is judged again."""
+        """Queue the pods that wait for a lock of the node, which may have changed."""
         waiting = self._cluster.requeue.happened(ClusterEvent(EventResource.LOCK, name))
         if not waiting:
             return
@@ -487,7 +375,7 @@ class NodeLocks:
                 self._cluster.queue.ready(entry)
 
     def withdraw(self, entry: Entry) -> None:
-        """The pod's Binding was certainly not written: neither its plugin nor a lock is to wait for it."""
+        """Take the pod out of flight, because its Binding was certainly not written, and repair its node's lock."""
         node = entry.placement.node if entry.placement is not None else None
         self._cluster.handoff.withdraw(entry.pod.uid, self._cluster.clock())
         if node is not None:
@@ -498,15 +386,13 @@ _NOT_SAID: Final = "the API server neither binds this pod nor gives a reason; th
 
 
 class Outcomes:
-    """Settles Bindings."""
+    """Takes the outcomes of Bindings, and settles those that are unknown."""
 
     def __init__(self, cluster: ClusterState, reservations: Reservations, pending: Pending, locks: NodeLocks) -> None:
         self._cluster: Final = cluster
         self._reservations: Final = reservations
         self._pending: Final = pending
         self._locks: Final = locks
-        self._queue: Final = cluster.queue
-        self._sent: Final = cluster.sent
 
     # ------------------------------------------------------------------ answers
 
@@ -514,49 +400,49 @@ class Outcomes:
         """The Binding was written."""
         entry = self._waiting_for(uid, attempt, AttemptState.SENT)
         if entry is not None:
-            self._sent.hear(uid, News.ACCEPTED)
-            self._queue.written(entry)
+            self._cluster.sent.hear(uid, News.ACCEPTED)
+            self._cluster.queue.written(entry)
 
     def refused(self, uid: PodUid, attempt: int, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
-        """The Binding was certainly not written, and nothing else is wrong with the pod.
+        """Release the pod and queue it again, because its Binding was certainly not written.
 
         Args:
             uid: the pod.
-            attempt: which of its Bindings.
-            rest_s: for how long to leave it alone, at least.
-            wait: what to tell the user, if trying again will not help.
+            attempt: the number of the Binding.
+            rest_s: the minimum back-off.
+            wait: what to report to the user, if a retry will not help.
         """
         entry = self._waiting_for(uid, attempt, AttemptState.SENT)
         if entry is not None:
-            self._queue.failed(entry)
-            self._sent.hear(uid, News.REFUSED)
+            self._cluster.queue.failed(entry)
+            self._cluster.sent.hear(uid, News.REFUSED)
             self._release(entry, rest_s=rest_s, wait=wait)
         self._let_vanish(uid)
 
     def contradicted(self, uid: PodUid, attempt: int) -> None:
-        """The API server says that the pod is not as it was thought to be: perhaps a Binding of ours is why."""
+        """Read the pod, because a 404 or 409 shows that it has changed, perhaps by an earlier Binding of its own."""
         entry = self._waiting_for(uid, attempt, AttemptState.SENT)
         if entry is not None:
             self._doubt(entry, None, delay_s=0.0)
         self._let_vanish(uid)
 
     def _let_vanish(self, uid: PodUid) -> None:
-        """The Binding was not written, and the pod may have gone meanwhile: then kubelet never heard of it."""
-        if self._queue.get(uid) is None:
+        """Take the pod out of flight if it is gone: without a Binding, kubelet never heard of it."""
+        if self._cluster.queue.get(uid) is None:
             self._cluster.handoff.withdraw(uid, self._cluster.clock())
 
     def lost(self, uid: PodUid, attempt: int, error: str) -> None:
-        """The Binding was perhaps written: everything stays reserved until that is known."""
+        """Keep everything reserved, because the Binding may have been written, and read the pod."""
         entry = self._waiting_for(uid, attempt, AttemptState.SENT)
         if entry is not None and entry.placement is not None:
             text = f"it is not known whether the API server has bound this pod to {entry.placement.node}: {error}"
             self._doubt(entry, Wait(Cause.SCHEDULER_ERROR, text), delay_s=FIRST_REST_S)
 
     def _doubt(self, entry: Entry, wait: Wait | None, *, delay_s: float) -> None:
-        self._queue.failed(entry)
-        self._sent.hear(entry.pod.uid, News.LOST)
-        self._queue.doubt(entry, wait)
-        if entry.newest is None or not self._has_passed(entry, entry.newest):
+        self._cluster.queue.failed(entry)
+        self._cluster.sent.hear(entry.pod.uid, News.LOST)
+        self._cluster.queue.doubt(entry, wait)
+        if entry.newest is None or not self._release_if_passed(entry, entry.newest):
             self._read(entry, delay_s)
 
     def _read(self, entry: Entry, delay_s: float) -> None:
@@ -564,57 +450,57 @@ class Outcomes:
         self._cluster.actions.append(ReadPod(pod=target_of(entry.pod), attempt=entry.attempt, delay_s=delay_s))
 
     def mistrust(self, entry: Entry) -> None:
-        """We are wrong about a pod: it is read, and what was sent for it is over when that is settled."""
-        self._queue.mistrust(entry)
-        if self._sent.state(entry.pod.uid) is AttemptState.SENT:
-            self._sent.hear(entry.pod.uid, News.LOST)
+        """Read a pod whose recorded state is wrong; a Binding that was sent for it counts as unknown."""
+        self._cluster.queue.mistrust(entry)
+        if self._cluster.sent.state(entry.pod.uid) is AttemptState.SENT:
+            self._cluster.sent.hear(entry.pod.uid, News.LOST)
         self._read(entry, FIRST_REST_S)
 
     def _waiting_for(self, uid: PodUid, attempt: int, *states: AttemptState) -> Entry | None:
-        """The entry that waits for this answer; None if it was settled otherwise, or the pod is gone."""
-        entry = self._queue.get(uid)
-        if entry is None or entry.attempt != attempt or self._sent.state(uid) not in states:
+        """Return the entry that waits for this answer; None if it is settled already, or the pod is gone."""
+        entry = self._cluster.queue.get(uid)
+        if entry is None or entry.attempt != attempt or self._cluster.sent.state(uid) not in states:
             return None
         return entry
 
-    # ------------------------------------------------------------------ what the pod is
+    # ------------------------------------------------------------------ what watches and reads show
 
     def seen(self, entry: Entry, pod: Pod) -> None:
-        """The mirror shows, on no node, a pod of which something was sent: that counts once the outcome is known."""
-        self._queue.note(entry, pod)
+        """Note a pod without a node whose Binding is unsettled; it counts once the outcome is known."""
+        self._cluster.queue.note(entry, pod)
         if entry.stage is Stage.SETTLING:
-            self._has_passed(entry, pod)
+            self._release_if_passed(entry, pod)
 
-    def _has_passed(self, entry: Entry, pod: Pod) -> bool:
-        """Whether *pod*, on no node, shows that what was sent is over; then it is released."""
+    def _release_if_passed(self, entry: Entry, pod: Pod) -> bool:
+        """Release the pod if *pod*, on no node, shows that its Binding can no longer be written; return whether."""
         uid = pod.uid
-        if self._sent.state(uid) is None or not is_newer(pod.resource_version, self._sent.version(uid)):
+        if self._cluster.sent.state(uid) is None or not is_newer(pod.resource_version, self._cluster.sent.version(uid)):
             return False
-        self._sent.hear(uid, News.PASSED)
+        self._cluster.sent.hear(uid, News.PASSED)
         self._release(entry)
         return True
 
     def read(self, uid: PodUid, attempt: int, pod: Pod) -> None:
-        """What the pod is now, on no node, read from the API server itself after the answer was lost."""
-        entry = self._queue.get(uid)
+        """Settle an attempt by *pod*, without a node, as the API server returned it after the answer was lost."""
+        entry = self._cluster.queue.get(uid)
         if entry is None or entry.stage is not Stage.SETTLING or entry.attempt != attempt:
             return  # the mirror has settled it meanwhile
-        state = self._sent.state(uid)
-        self._queue.note(entry, pod)
+        state = self._cluster.sent.state(uid)
+        self._cluster.queue.note(entry, pod)
         if state is None:
             self._release(entry)
-        elif pod.resource_version != self._sent.version(uid):
-            self._sent.hear(uid, News.PASSED)
+        elif pod.resource_version != self._cluster.sent.version(uid):
+            self._cluster.sent.hear(uid, News.PASSED)
             self._release(entry)
         elif state is AttemptState.UNKNOWN:
-            self._sent.hear(uid, News.READ_OPEN)
+            self._cluster.sent.hear(uid, News.READ_OPEN)
             self._fence(entry, pod)
         else:
             self._unfenced(entry)  # the fence changed nothing
 
     def read_again(self, uid: PodUid, attempt: int) -> None:
-        """What was read is older than what is known."""
-        entry = self._queue.get(uid)
+        """Read the pod again, because the last read was older than what is known."""
+        entry = self._cluster.queue.get(uid)
         if entry is not None and entry.stage is Stage.SETTLING and entry.attempt == attempt:
             self._read(entry, FIRST_REST_S)
 
@@ -631,25 +517,25 @@ class Outcomes:
         )
 
     def fenced(self, uid: PodUid, attempt: int, pod: Pod) -> None:
-        """The pod's condition was written; this is the pod since then."""
+        """Settle an attempt by *pod*, as it is since its condition was written."""
         entry = self._waiting_for(uid, attempt, AttemptState.FENCING)
         if entry is not None:
             self._cluster.tell(entry, Told(text=pod.scheduled_message, at_s=self._cluster.clock()))
             self.read(uid, attempt, pod)
 
     def not_fenced(self, uid: PodUid, attempt: int) -> None:
-        """The condition was not written, or perhaps not: the pod is read again."""
+        """Read the pod again, because its condition may not have been written."""
         entry = self._waiting_for(uid, attempt, AttemptState.FENCING)
         if entry is not None:
             self._unfenced(entry)
 
     def _unfenced(self, entry: Entry) -> None:
-        self._queue.failed(entry)
-        self._sent.hear(entry.pod.uid, News.LOST)
+        self._cluster.queue.failed(entry)
+        self._cluster.sent.hear(entry.pod.uid, News.LOST)
         self._read(entry, FIRST_REST_S)
 
     def _release(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
-        """Free what was promised for an attempt that is dead, and go on with the pod as it is now."""
+        """Release what a dead attempt had reserved, and continue with the pod as it is now."""
         self._locks.withdraw(entry)
         self._reservations.take_back(entry)
         self._pending.settled(entry, rest_s=rest_s, wait=wait)

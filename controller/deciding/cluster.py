@@ -1,4 +1,4 @@
-"""What all that decides works on: who holds what, who waits, what is in flight, and what is to be done outside."""
+"""The cluster state that all parts of `controller/deciding` share: ledger, queue, hand-off, and pending actions."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -6,9 +6,9 @@ from typing import Final
 
 from controller.actions import Action, Announce, Subject, Target, about_pod
 from controller.deciding.gang import Gangs
-from controller.deciding.lifecycle import Attempts, Entry, Fencing, Told
+from controller.deciding.lifecycle import Attempts, Capped, Entry, Fencing, Told
 from controller.deciding.queue import Requeue, SchedulingQueue
-from controller.deciding.score import Search
+from controller.deciding.score import NodeSearch
 from controller.grouping.budgets import Budgets, spender_of
 from controller.grouping.groups import Groups
 from controller.handing_over.collision import NO_COLLISION, CollisionKey
@@ -18,30 +18,29 @@ from core import nodefit
 from core.catalog import Catalog
 from core.constraints.quota import Over, taken
 from core.errors import InvalidRequestError
-from core.groups import GroupKey, group_of
+from core.groups import DEFAULT_QUEUE, GroupKey, Standing, group_of, line_of
 from core.history.pods import Life, PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeName, Pod, PodUid
 from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
+from core.placing.queues import Deserved, deserved
 from core.placing.shape import Shape
-from core.placing.shares import Deserved, deserved
-from core.placing.standing import line_of
 from core.settings import Settings
 from core.tables import Tables
 from core.units import parse_amount
 from core.waiting import Wait, code_in
-from core.wire.disruptions import DisruptionBudget
+from core.wire.policies import DisruptionBudget
 
 _AGAIN_S: Final = 1.0
-# Adding up takes no more than a twentieth of the time.
+# Adding up takes at most a twentieth of the time.
 _REST_PER_WORK: Final = 19.0
 _NEVER: Final = float("inf")
 
-# One step for every queue from the top of the tree down: priority, the highest first, share, age and name.
+# The sort key of a line: for each queue from the top of the tree down, its negated priority, share, age and name.
 Rank = tuple[tuple[int, float, int, str], ...]
 
 
-class Lines:
+class QueueOrder:
     """The order of queues; a chore of the cycle.
 
     Attributes:
@@ -61,38 +60,38 @@ class Lines:
         self._next_s = 0.0
 
     def of(self, pod: Pod) -> str:
-        """The queue that *pod* stands in line with."""
+        """Return the line of *pod*: the name of its queue."""
         key = group_of(pod)
-        return line_of(self.groups.spec(key) if key is not None else None)
+        return line_of(self.groups.spec(key)) if key is not None else DEFAULT_QUEUE
 
     def rank(self, line: str) -> Rank:
-        """Whose turn is before whose: the lower one's."""
+        """Return the sort key of *line*; the lowest has its turn first."""
         return tuple(self._step(name) for name in self.groups.tree.path(line) or [line])
 
     def _step(self, name: str) -> tuple[int, float, int, str]:
-        queue = self.groups.queue(name)
+        queue = self.groups.queues.get(name)
         share = self._deserved.share(name, self._budgets.held(name))
         return (0, share, 0, name) if queue is None else (-queue.priority, share, queue.created_s, name)
 
     def deserved(self, name: str) -> Mapping[str, float]:
-        """How much queue *name* deserved when that was last added up; nothing of resources that it does not want."""
+        """Return how much queue *name* deserved at the last update; resources that it does not request are left out."""
         return self._deserved.amounts.get(name, {})
 
     # ------------------------------------------------------------------ in time
 
     def bring_up_to_date(self, now_s: float) -> None:
-        """Add up what queues deserve unless that was done lately, though pods of one alone wait."""
+        """Update what queues deserve, unless that was done recently, even if pods of only one queue wait."""
         if now_s >= self._next_s or self._version != self.groups.version:
             self.look(now_s)
 
     def next_s(self) -> float:
-        """When to add up what queues deserve, monotonic."""
+        """Return when to update what queues deserve, monotonic; never while at most one queue has pods."""
         if len(self._queue.lines) < 2:
             return _NEVER
         return self._next_s if self._version == self.groups.version else 0.0
 
     def look(self, now_s: float) -> None:
-        """Add up what queues deserve now."""
+        """Update what queues deserve."""
         started_s = self._clock()
         self._version = self.groups.version
         total = self._budgets.totals.amounts()
@@ -103,7 +102,7 @@ class Lines:
         self._next_s = now_s + max(_AGAIN_S, _REST_PER_WORK * (self._clock() - started_s))
 
     def _waiting(self) -> dict[tuple[str, Shape], tuple[Entry, int]]:
-        """One of the pods that hold nothing yet and ask the same, and how many they are."""
+        """Return one waiting pod for each line and shape, and the number of such pods."""
         found: dict[tuple[str, Shape], tuple[Entry, int]] = {}
         for entry in self._queue:
             if entry.shape is not None and entry.placement is None:
@@ -119,28 +118,28 @@ class Lines:
         for resource, amount in amounts.items():
             asked[resource] = asked.get(resource, 0) + count * amount
         if shape.dialect is not None:
-            # What it comes to is known of a placement alone: it is as much as can be had.
-            for resource in self._ledger.resources_of(shape.dialect) & self._ledger.uncounted:
+            # The amount is only known once a pod is placed, so all of the resource counts as requested.
+            for resource in self._ledger.resources_of(shape.dialect) & self._ledger.words.uncounted:
                 asked[resource] = self._budgets.totals.amounts().get(resource, 0)
 
 
-# ---------------------------------------------------------------------- who is on nodes
+# ---------------------------------------------------------------------- pods on nodes
 
 
-# Its pods keep the cluster going, whatever their priority.
+# Pods of this namespace run the cluster, so they are never evicted for others.
 _SYSTEM: Final = "kube-system"
-# Whether other queues may take back what it holds. Source: Volcano, scheduling/v1beta1 (groups 4.9).
+# Says "false" if other queues must not reclaim what a pod holds. Source: Volcano, scheduling/v1beta1 (groups 4.9).
 _PREEMPTABLE: Final = "volcano.sh/preemptable"
 _PREEMPTABLE_NO: Final = "false"
-# The API server's object of a pod that a kubelet has from a file: to delete it ends nothing.
+# Marks a mirror pod, the API server's copy of a static pod; its deletion does not end the pod.
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 class Occupants:
-    """Who is on a node.
+    """The pods on nodes, as far as they matter for preemption.
 
     Attributes:
-        disruption_budgets: by namespace and name; None while they are not known.
+        disruption_budgets: by namespace and name; None while they are unknown.
     """
 
     def __init__(self, groups: Groups, clock: Callable[[], float]) -> None:
@@ -148,58 +147,60 @@ class Occupants:
         self._groups: Final = groups
         self._clock: Final = clock
         self._who: Final[dict[PodUid, Occupant]] = {}
-        # Who does not leave although asked to, and whom the API server does not let go before a time (monotonic).
+        # Pods that were evicted long ago and are still there; and pods that may not be evicted yet, each with the time
+        # (monotonic) until which no preemption chooses it.
         self._stuck: Final[set[PodUid]] = set()
         self._spared: dict[PodUid, float] = {}
 
     def put(self, pod: Pod) -> None:
-        """*pod* is on a node; a finished one is not any more."""
+        """Note that *pod* is on a node; a finished one is dropped."""
         if pod.finished:
             self.drop(pod.uid)
             return
-        priority = self._groups.standing(pod).priority
+        group = group_of(pod)
+        priority = self._groups.standing(pod).priority if group is not None else pod.priority
         self._who[pod.uid] = Occupant(
             priority=priority,
             start_s=pod.start_s or pod.created_s,
-            block=group_of(pod),
+            block=group,
             leaving=pod.deleting,
             kept=_PREEMPTABLE_NO in (pod.annotations.get(_PREEMPTABLE), pod.labels.get(_PREEMPTABLE)),
             stays=priority >= SYSTEM_CRITICAL or pod.namespace == _SYSTEM or _MIRROR in pod.annotations,
         )
 
     def group_changed(self, key: GroupKey) -> None:
-        """Something else is known of a group: its members on nodes may have another priority."""
+        """Update the priorities of a changed group's members on nodes."""
         for pod in self._groups.members(key).values():
             if pod.uid in self._who:
                 self.put(pod)
 
     def drop(self, uid: PodUid) -> None:
-        """A pod is on no node."""
+        """Note that a pod is on no node."""
         self._who.pop(uid, None)
         self._stuck.discard(uid)
         self._spared.pop(uid, None)
 
     def get(self, uid: PodUid) -> Occupant | None:
-        """A pod that is on a node."""
+        """Return what is known of a pod, if it is on a node."""
         return self._who.get(uid)
 
     def is_leaving(self, uid: PodUid) -> bool:
-        """Whether a pod is on a node and is expected to leave it."""
+        """Return whether a pod is expected to leave its node."""
         found = self._who.get(uid)
         return found is not None and found.leaving and uid not in self._stuck
 
     def does_not_leave(self, uid: PodUid) -> None:
-        """A pod was asked to leave long ago: do not count on it."""
+        """Note that a pod was evicted long ago and is still there, so that nothing relies on its end."""
         if uid in self._who:
             self._stuck.add(uid)
 
     def spare(self, uid: PodUid, until_s: float) -> None:
-        """Do not choose a pod before *until_s* (monotonic): it may not leave now."""
+        """Do not choose a pod as a victim before *until_s*, monotonic."""
         if uid in self._who:
             self._spared[uid] = until_s
 
     def crowd(self) -> Crowd:
-        """All of them as they are now, of a gang together."""
+        """Return all pods on nodes as they are now, for a search for victims."""
         now_s = self._clock()
         self._spared = {uid: until_s for uid, until_s in self._spared.items() if until_s > now_s}
         who = dict(self._who)
@@ -209,11 +210,11 @@ class Occupants:
         return Crowd(who, self._gangs(), self._all_budgets())
 
     def _gangs(self) -> dict[Hashable, Collection[PodUid]]:
-        """The members of every group that is disrupted together."""
+        """Return the members of every group that is disrupted together."""
         return {key: tuple(self._groups.members(key)) for key in self._groups.named() if self.disrupted_together(key)}
 
     def disrupted_together(self, key: GroupKey) -> bool:
-        """Whether members of group *key* leave together: by its disruption mode, or as they are placed."""
+        """Return whether members of group *key* leave together: by its disruption mode, else if it is a gang."""
         spec = self._groups.spec(key)
         if spec is None:
             return False
@@ -225,11 +226,11 @@ class Occupants:
     # ------------------------------------------------------------------ disruption budgets
 
     def budgets_replaced(self, budgets: Sequence[DisruptionBudget]) -> None:
-        """These disruption budgets, and no others, exist."""
+        """Replace all disruption budgets."""
         self.disruption_budgets = {(one.namespace, one.name): one for one in budgets}
 
     def forget_budgets(self) -> None:
-        """It is not known any more which disruption budgets there are."""
+        """Forget all disruption budgets; they are unknown from now on."""
         self.disruption_budgets = None
 
     def budget_changed(self, budget: DisruptionBudget) -> None:
@@ -243,15 +244,15 @@ class Occupants:
             self.disruption_budgets.pop((budget.namespace, budget.name), None)
 
 
-# ---------------------------------------------------------------------- what people ask later
+# ---------------------------------------------------------------------- record of events
 
 
 class Recording:
-    """The record of pods' events, while this process leads: what a standby sees, its leader writes down.
+    """The record of pods' events, which only a leader keeps.
 
     Attributes:
         pods: the record.
-        is_on: whether anything is written down.
+        is_on: whether events are recorded.
     """
 
     def __init__(self, ledger: Ledger, wall: Callable[[], float]) -> None:
@@ -262,12 +263,12 @@ class Recording:
         self._wall: Final = wall
 
     def begin(self, lives: Iterable[Life] = ()) -> None:
-        """Write down what happens from now on; *lives*: what the leader before remembered, oldest first."""
+        """Begin to record; *lives*: the record of the last leader, oldest first."""
         self.pods.restore(lives)
         self.is_on = True
 
     def note(self, pod: Pod, what: What, text: str = "", code: str = "") -> None:
-        """Something happened to a pod of ours."""
+        """Record an event of a pod that this controller decides."""
         if not self.is_on:
             return
         key = pod.key
@@ -279,29 +280,29 @@ class Recording:
         self.pods.note(pod.uid, key, self._event(what, text, code))
 
     def known(self, uid: PodUid, what: What, text: str = "") -> None:
-        """Something happened to a pod, which is of no interest if nothing was written down of it."""
+        """Record an event of a pod, if the record has earlier events of it."""
         key = self.pods.pod(uid) if self.is_on else None
         if key is not None:
             self.pods.note(uid, key, self._event(what, text))
 
     def evicted(self, victim: Target) -> None:
-        """A pod was asked to leave for another."""
+        """Record that a pod was evicted for another."""
         if self.is_on:
             event = self._event(What.EVICTED, "its cards are needed for a pod that comes first")
             self.pods.note(victim.uid, victim.key, event)
 
     def ended(self, pod: Pod) -> None:
-        """A pod holds nothing any more."""
+        """Record that a pod has ended and holds nothing any more."""
         if self.pods.what(pod.uid) is not What.ENDED:
             said = ": ".join(filter(None, (pod.phase, pod.status_reason, pod.status_message)))
             self.known(pod.uid, What.ENDED, said)
 
     def served(self, uid: PodUid) -> None:
-        """The device plugin has answered for a pod."""
+        """Record that the device plugin has served a pod."""
         self.known(uid, What.SERVED)
 
     def gone(self, uid: PodUid) -> None:
-        """A pod's object does not exist any more."""
+        """Record that a pod no longer exists."""
         self.known(uid, What.GONE)
 
     def _event(self, what: What, text: str, code: str = "") -> PodEvent:
@@ -313,7 +314,7 @@ class Recording:
         return " + ".join(filter(None, map(self._wanted, (*pod.containers, *pod.init_containers))))
 
     def _wanted(self, container: Container) -> str:
-        of_cards = self._ledger.resources
+        of_cards = self._ledger.words.resources
         return ", ".join(
             f"{name}: {_whole(text)}" for name, text in sorted(container.limits.items()) if name in of_cards
         )
@@ -327,30 +328,30 @@ def _whole(text: str) -> str:
         return text
 
 
-# ---------------------------------------------------------------------- all of it
+# ---------------------------------------------------------------------- shared state
 
 
 class ClusterState:
-    """Shared by all that decides, and the scheduler's alone to change.
+    """The state that all parts of the scheduler share; only the scheduler's task changes it.
 
     Attributes:
         groups: PodGroups, queues and their members.
-        ledger: who holds what; it knows the dialects, and the configuration in force.
+        ledger: the nodes, and what pods hold on them; it has the catalog, and the configuration in force.
         budgets: what pods hold of their queues and namespaces.
         lines: the order of queues.
         queue: the pending pods.
-        handoff: what is in flight, and who waits in which line.
-        search: which node is the best.
-        gangs: whose pods are placed together, and why they are refused.
-        occupants: the pods on nodes, as far as it decides whether they leave for others.
-        carded: bound pods with cards, as they were last seen.
-        sent: the Bindings of which the outcome is not known.
-        fencing: pods that an earlier leader may have bound; nobody gets room before they are moved.
-        actions: what is to be done outside, oldest first; the reader takes them out.
-        requeue: who waits for what.
-        unreported: pods that wait for a reason of their own which the user may not know.
-        recording: what happened to pods.
-        metrics: where to count.
+        handoff: pods in flight, and the lines of placed pods that wait their turn, by node.
+        search: finds the best node.
+        gangs: pods that are placed together, and why units are refused.
+        occupants: the pods on nodes, as far as they matter for preemption.
+        carded: bound pods with cards, as last seen.
+        sent: Bindings with an unknown outcome.
+        fencing: pods that an earlier leader may still bind; no Binding is sent before their versions are changed.
+        actions: actions that were not performed yet, oldest first; the loop removes them.
+        requeue: which event wakes which refused pods.
+        unreported: pods with a reason of their own that their conditions may not have yet.
+        recording: the record of pods' events.
+        metrics: counters and histograms.
         clock: monotonic seconds.
         wall: Unix seconds.
     """
@@ -370,12 +371,12 @@ class ClusterState:
         self.groups: Final = groups
         self.ledger: Final = Ledger(catalog, tables, settings)
         self.budgets: Final = Budgets(groups, self.ledger)
-        self.queue: Final = SchedulingQueue(self._line_of, self._rank, groups.standing)
-        self.lines: Final = Lines(self.queue, groups, self.budgets, self.ledger, clock)
+        self.queue: Final = SchedulingQueue(self._line_of, self._rank, self._standing_of)
+        self.lines: Final = QueueOrder(self.queue, groups, self.budgets, self.ledger, clock)
         self.recording: Final = Recording(self.ledger, wall)
         self.handoff: Final = HandOff(catalog, tables, settings, self.recording.served)
         self.actions: Final[deque[Action]] = deque()
-        self.search: Final = Search(self.ledger, self.actions, metrics)
+        self.search: Final = NodeSearch(self.ledger, self.announce_node, metrics)
         self.gangs: Final = Gangs(groups, self.queue, self.budgets, self.search.room_on)
         self.occupants: Final = Occupants(groups, clock)
         self.carded: Final[dict[PodUid, Pod]] = {}
@@ -389,16 +390,16 @@ class ClusterState:
 
     @property
     def settings(self) -> Settings:
-        """The operator's, as they are in force."""
+        """The settings in force."""
         return self.ledger.settings
 
     @property
-    def has_room(self) -> bool:
-        """Whether another Binding may be sent now."""
+    def may_bind(self) -> bool:
+        """Whether another Binding may be sent now: `bind_in_flight_max` is not reached, and no fence is in progress."""
         return self.queue.in_flight < self.settings.bind_in_flight_max and not self.fencing.is_under_way
 
     def collision_key(self, shape: Shape) -> CollisionKey:
-        """What a device plugin could mistake a pod of *shape* by."""
+        """Return the marks by which a device plugin could mistake another pod for one of *shape*."""
         if shape.dialect is None:
             return NO_COLLISION
         return CollisionKey(shape.dialect, self.ledger.catalog.dialects[shape.dialect].confusable(shape.request))
@@ -409,35 +410,43 @@ class ClusterState:
     def _rank(self, line: str) -> Rank:
         return self.lines.rank(line)
 
+    def _standing_of(self, pod: Pod) -> Standing:
+        return Standing(pod.priority, pod.preempts) if group_of(pod) is None else self.groups.standing(pod)
+
     def announce(self, pod: Pod, reason: str, message: str, *, warning: bool = True) -> None:
-        """Tell of a pod, by an event."""
+        """Write an event on a pod."""
         self.actions.append(Announce(about=about_pod(pod), reason=reason, message=message, warning=warning))
 
     def announce_node(self, name: NodeName, reason: str, message: str) -> None:
-        """Tell of a node, by an event."""
+        """Write an event on a node."""
         node = self.ledger.node(name)
         about = Subject(kind="Node", name=name, uid=node.uid if node is not None else "")
         self.actions.append(Announce(about=about, reason=reason, message=message))
 
     def hold(self, entry: Entry, wait: Wait) -> None:
-        """Let a pod wait for a reason of its own."""
+        """Hold a pod, and report *wait* to its user."""
         self.queue.hold(entry)
         self.hold_up(entry, wait)
 
     def hold_up(self, entry: Entry, wait: Wait | None) -> None:
-        """Why a pod is not bound yet, which its user is told."""
+        """Set why a pod is not bound yet, and report it to its user."""
         self.queue.hold_up(entry, wait)
         self.unreported[entry.pod.uid] = None
 
     def tell(self, entry: Entry, told: Told) -> None:
-        """The pod's condition says *told*."""
+        """Record the condition that was written for a pod, and count a new code as a refusal."""
         code = code_in(told.text)
         if code and (entry.told is None or code_in(entry.told.text) != code):
             self.metrics.refusals.labels(code).inc()
         self.recording.note(entry.pod, What.WAITS, told.text, code)
         self.queue.tell(entry, told)
 
+    def cap(self, entry: Entry) -> Capped | None:
+        """Return the ask by which a pod waits if its queue or namespace is full; None if nothing limits it."""
+        limits = self.budgets.limits(spender_of(entry.pod))
+        return Capped(limits, entry.shape) if limits and entry.shape is not None else None
+
     def over(self, pod: Pod, placement: Placement) -> tuple[Over, ...]:
-        """Of what the queue or namespace of *pod* has too little left for *placement*."""
+        """Return the resources of which the queue or namespace of *pod* has too little left for *placement*."""
         left = self.budgets.budget(spender_of(pod))
         return () if left is None else left.lacks(taken(self.ledger, pod, placement.dialect, placement.assignment))

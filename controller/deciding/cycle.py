@@ -1,9 +1,9 @@
-"""Decides which pods go where now: takes them from the queue one by one, and whoever was refused once that could help.
+"""The scheduling cycle: takes pods from the queue one by one, chooses their nodes, and tries refused pods again.
 
-The steps of kube-scheduler: pop, filter and score (`score`), reserve (`reserve`); then pre-bind (`prebind`), permit
-(`permit`) and bind (`bind`). Pre-bind comes first, so that nobody stands in a node's line while volumes are made.
-Synchronous, and the scheduler's alone to call: nothing here waits between a decision and its reservation. A gang takes
-the same path with all its members at once (`gang`).
+It has the steps of kube-scheduler: pop, filter and score (`score`), reserve (`reserve`), pre-bind (`prebind`), permit
+(`permit`), bind (`bind`). Pre-bind comes before permit, so that no pod stands in a node's line while its volumes are
+created. All of it is synchronous, in the scheduler's task: nothing can change between a decision and its reservation.
+A gang takes the same path with all its members at once (`gang`).
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -17,23 +17,26 @@ from controller.deciding.pending import Pending
 from controller.deciding.permit import PluginGate
 from controller.deciding.prebind import PreBind
 from controller.deciding.reserve import Reservations
-from controller.deciding.score import Nowhere, next_step
+from controller.deciding.score import Nowhere, select_node
 from controller.handing_over.collision import CollisionKey
 from core.constraints.every import is_among
 from core.errors import NodeInvariantError
+from core.groups import group_of
 from core.ledger import Placement
-from core.model import NodeName
+from core.model import NO_VOLUMES, NodeName
 from core.placing import gang
 from core.placing.gang import Together
 from core.placing.shape import Shape
+from core.waiting import Cause, Wait
 
-# What pods take opens nothing, so that nobody is asked for it; that their room is gone is told so often.
+# A new placement opens no node, so no refused pod is tried because of it. At this interval, the conditions of refused
+# pods are updated with what was taken meanwhile.
 _TELL_S: Final = 30.0
 _COUNTED_AT_ONCE: Final = 64
 
 
-class Asking:
-    """Wakes those that were refused, one by one."""
+class Retrying:
+    """Tries refused pods again, one ask at a time, when something could have opened for them."""
 
     def __init__(self, cluster: ClusterState, reservations: Reservations) -> None:
         """Begin with nobody."""
@@ -45,12 +48,14 @@ class Asking:
         self._to_count: list[Capped] = []
 
     def next(self, now_s: float) -> bool:
-        """Ask for one of those that are refused whether it fits now; False if there is nothing to ask."""
+        """Check whether one refused ask fits now, and wake its first pod if so; return False if none is left."""
         queue, requeue = self._cluster.queue, self._cluster.requeue
         self.hear()
         queue.wake_next()
-        for freed in self._cluster.gangs.freed():
+        self._cluster.budgets.hear()
+        for freed in self._cluster.gangs.freed() if self._cluster.budgets.freed and queue.is_refusing else ():
             queue.wake(freed)
+        self._cluster.budgets.freed.clear()
         if requeue.is_due(now_s):
             requeue.begin((one for one in queue.refused_asks() if not isinstance(one, Capped)), now_s)
         ask = requeue.next(self._cluster.clock())
@@ -66,7 +71,7 @@ class Asking:
         return True
 
     def retry(self, now_s: float) -> None:
-        """After a while, ask for all of them, whatever was missed; and have them told what has been taken meanwhile."""
+        """At intervals, try every ask again, in case an event was missed, and update the conditions of refused pods."""
         cursor = self._cluster.ledger.cursor
         if now_s >= self._told_s + _TELL_S and cursor != self._told_cursor:
             self._told_s, self._told_cursor = now_s, cursor
@@ -79,7 +84,7 @@ class Asking:
             self._cluster.budgets.free_all()
 
     def _count_some(self) -> None:
-        """Have some of those whose queue or namespace has too little left told how much that is now."""
+        """Update the figures of some pods whose queue or namespace has too little left."""
         for _ in range(min(_COUNTED_AT_ONCE, len(self._to_count))):
             ask = self._to_count.pop()
             wait = self._cluster.gangs.counted_anew(ask)
@@ -89,7 +94,7 @@ class Asking:
                 self._cluster.hold_up(entry, wait)
 
     def retry_due_s(self) -> float:
-        """When to do that, monotonic."""
+        """Return when `retry` is next due, monotonic."""
         if not self._cluster.queue.is_refusing:
             return inf
         if self._to_count:
@@ -98,7 +103,7 @@ class Asking:
         return due_s if self._told_cursor == self._cluster.ledger.cursor else min(due_s, self._told_s + _TELL_S)
 
     def hear(self) -> None:
-        """Take in which nodes opened."""
+        """Pass on to `Requeue` which nodes opened."""
         ledger = self._cluster.ledger
         for opened in (ledger.opened, self._cluster.handoff.opened):
             if opened:
@@ -115,14 +120,14 @@ class Asking:
             self._cluster.requeue.forget(asks)
             self._cluster.gangs.forget(asks)
         elif self._asks_otherwise(asks) or self._cluster.gangs.may_fit(
-            asks, _less(self._cluster.requeue.opened_for(asks), self._reservations.to_first(asks))
+            asks, _less(self._cluster.requeue.opened_for(asks), self._reservations.barred_to_first(asks))
         ):
             self._cluster.queue.wake(asks)
         else:
             self._cluster.requeue.still_refused(asks)
 
     def _prepare_to_ask(self, shape: Shape) -> Iterator[None]:
-        """Order the cluster for refused pods of which too much has changed; it is asked whatever has changed since."""
+        """Order the cluster for a refused shape, in slices, and then check whether it fits."""
         yield from self._cluster.search.candidates.prepare(shape)
         self._ask(shape)
 
@@ -130,7 +135,7 @@ class Asking:
         if not self._cluster.queue.refuses(shape):
             self._cluster.requeue.forget(shape)
             return
-        barred = self._reservations.to_first(shape)
+        barred = self._reservations.barred_to_first(shape)
         opened = _less(self._cluster.requeue.opened_for(shape), barred)
         if self._asks_otherwise(shape):
             fits = True
@@ -144,8 +149,8 @@ class Asking:
             self._cluster.requeue.still_refused(shape)
 
     def _asks_otherwise(self, ask: Ask) -> bool:
-        """Whether other pods have changed what the first of those refused for *ask* asks: it is woken and read anew."""
-        # Who minded no others then can only mind some now.
+        """Return whether other pods have changed what the first refused pod asks; it is then woken and read again."""
+        # A pod without constraints on other pods can only have gained some, and is read again before its decision.
         if not any(shape.asked.pods for shape in shapes_of(ask)):
             return False
         first = self._cluster.queue.first_refused(ask)
@@ -163,10 +168,10 @@ _REST_PER_WORK: Final = 4.0
 
 
 class Chore(Protocol):
-    """What time alone brings about."""
+    """Work that falls due by time alone."""
 
     def next_s(self) -> float:
-        """When it may do so next, monotonic."""
+        """Return when `look` is next due, monotonic."""
         ...
 
     def look(self, now_s: float) -> None:
@@ -187,23 +192,24 @@ class Cycle:
         prebind: PreBind,
         chores: Sequence[Chore],
     ) -> None:
-        """Begin; *chores*: what time brings about, in this order, before anybody is decided."""
+        """Prepare; *chores*: work that falls due by time, run in this order before any decision."""
         self._cluster: Final = cluster
         self._reservations: Final = reservations
         self._pending: Final = pending
         self._gate: Final = gate
         self._prebind: Final = prebind
         self._chores: Final = chores
-        self._asking: Final = Asking(cluster, reservations)
+        self._asking: Final = Retrying(cluster, reservations)
 
     def plan(self, until_s: float) -> bool:
-        """Decide what can be decided before *until_s* (monotonic); True if there is more to do at once."""
+        """Decide pods until *until_s* (monotonic); return whether more can be decided at once."""
         now_s = self._cluster.clock()
-        self._look_around(now_s)
-        self._gate.give(now_s)
-        while self._cluster.has_room:
+        self._run_chores(now_s)
+        self._gate.allow_waiting(now_s)
+        while self._cluster.may_bind:
             if not (self._cluster.search.go_on() or self._asking.next(now_s)):
-                entry = self._cluster.gangs.begun() or self._cluster.queue.pop(now_s)
+                begun = self._cluster.gangs.begun() if self._cluster.groups.key_of else None
+                entry = begun or self._cluster.queue.pop(now_s)
                 if entry is None:
                     return False
                 try:
@@ -215,7 +221,7 @@ class Cycle:
                 return True
         return False
 
-    def _look_around(self, now_s: float) -> None:
+    def _run_chores(self, now_s: float) -> None:
         for took_s in self._cluster.handoff.seconds:
             self._cluster.metrics.handoff_s.observe(took_s)
         self._cluster.handoff.seconds.clear()
@@ -226,10 +232,10 @@ class Cycle:
         self._asking.retry(now_s)
 
     def next_due_s(self) -> float:
-        """When `plan` has something to do again although nothing happens, monotonic."""
+        """Return when `plan` is due if no event comes before, monotonic."""
         due_s = [self._gate.due_s(), self._asking.retry_due_s()]
         self._asking.hear()
-        if self._cluster.has_room:
+        if self._cluster.may_bind:
             resting_s = self._cluster.queue.next_due_s()
             due_s += [inf if resting_s is None else resting_s, self._cluster.requeue.due_s(self._cluster.clock())]
         return min((*due_s, *(chore.next_s() for chore in self._chores)))
@@ -241,8 +247,8 @@ class Cycle:
         if shape is None:
             self._pending.read(entry)
             return
-        found = self._cluster.gangs.gang(entry)
-        if self._reads_anew(entry, found) or self._is_refused_already(entry, shape, found):
+        found = self._cluster.gangs.gang(entry) if group_of(entry.pod) is not None else None
+        if self._reread_stale(entry, found) or self._refuse_like_others(entry, shape, found):
             return
         shapes = (shape,) if found is None else found.asks.shapes
         unprepared = self._cluster.search.unprepared(shapes)
@@ -257,8 +263,8 @@ class Cycle:
             return
         self._decide_pod(entry, shape, now_s)
 
-    def _reads_anew(self, entry: Entry, found: Gang | None) -> bool:
-        """Whether other pods have come, or gone, that keep this one off, or one of its gang: then it is read again."""
+    def _reread_stale(self, entry: Entry, found: Gang | None) -> bool:
+        """Read the pod and its gang again if other pods changed what their constraints ask; return whether any did."""
         constraints = self._cluster.ledger.constraints
         stale = [
             one
@@ -271,10 +277,13 @@ class Cycle:
             self._cluster.queue.ready(entry)
         return bool(stale)
 
-    def _is_refused_already(self, entry: Entry, shape: Shape, found: Gang | None) -> bool:
-        """Whether others are refused for the same, and nothing has opened or one before it is woken for that."""
-        if self._reservations.rooms() and not self._reservations.to(entry):
-            return False  # it may go where those before it may not
+    def _refuse_like_others(self, entry: Entry, shape: Shape, found: Gang | None) -> bool:
+        """Refuse the pod without a search if equal pods are refused and it was not woken; return whether it is refused.
+
+        A pod that comes before the woken one in the order is decided, too.
+        """
+        if self._reservations.reserved() and not self._reservations.barred_to(entry):
+            return False  # nodes that are kept for others may be open to it
         if found is not None:
             if (
                 not found.is_complete
@@ -287,7 +296,7 @@ class Cycle:
         if self._cluster.queue.refuses(shape) and not self._cluster.queue.is_tried(entry, shape):
             self._refuse(entry, shape)
             return True
-        cap = self._cluster.gangs.cap(entry)
+        cap = self._cluster.cap(entry)
         if cap is not None and self._cluster.queue.refuses(cap) and not self._cluster.queue.is_tried(entry, cap):
             self._refuse_over(entry, cap)
             return True
@@ -295,28 +304,34 @@ class Cycle:
 
     def _decide_pod(self, entry: Entry, shape: Shape, now_s: float) -> None:
         keys = self._cluster.collision_key(shape)
-        step = next_step(
+        found = select_node(
             self._gate.wish(entry, shape, keys), self._cluster.search.candidates, self._cluster.handoff, now_s
         )
-        if isinstance(step, Nowhere):
+        if isinstance(found, Nowhere):
             self._refuse(entry, shape)
-            self._cluster.requeue.refused(shape, step.silent)
+            self._cluster.requeue.refused(shape, found.silent)
             return
-        cap = self._cluster.gangs.cap(entry)
-        over = self._cluster.over(entry.pod, step) if cap is not None else ()
+        cap = self._cluster.cap(entry)
+        over = self._cluster.over(entry.pod, found) if cap is not None else ()
         if over and cap is not None:
             self._cluster.gangs.capped(cap, entry.pod, over)
             self._refuse_over(entry, cap)
             return
-        self._prebind.place(entry, step, keys, now_s)
+        self._place(entry, found, keys, now_s)
+
+    def _place(self, entry: Entry, placement: Placement, keys: CollisionKey, now_s: float) -> None:
+        """Reserve *placement* for a pod, then permit the pod once its claims are bound."""
+        self._reservations.reserve(entry, placement)
+        if entry.pod.volumes == NO_VOLUMES or not self._prebind.begin(entry, placement):
+            self._gate.permit(entry, placement, keys, now_s)
 
     def _refuse(self, entry: Entry, shape: Shape) -> None:
-        """Let a pod wait that no node takes."""
-        self._cluster.queue.refuse(entry, shape, self._cluster.clock())
+        """Let a pod wait because no node takes it."""
+        self._cluster.queue.refuse(entry, shape, self._cluster.clock(), _still(entry, None))
         self._cluster.unreported[entry.pod.uid] = None
 
     def _refuse_over(self, entry: Entry, cap: Capped) -> None:
-        """Let a pod wait of which its queue or namespace has too little left."""
+        """Let a pod wait because its queue or namespace has too little left."""
         refusal = self._cluster.gangs.refusal(cap)
         self._cluster.queue.refuse(entry, cap, self._cluster.clock(), refusal.wait if refusal is not None else None)
         self._cluster.unreported[entry.pod.uid] = None
@@ -353,7 +368,7 @@ class Cycle:
             cluster.queue.ready(entry)
             placement = placements.get(entry.pod.uid)
             if placement is not None and entry.shape is not None:
-                self._prebind.place(entry, placement, cluster.collision_key(entry.shape), now_s)
+                self._place(entry, placement, cluster.collision_key(entry.shape), now_s)
         if cluster.settings.policy.packs:
             for entry in found.waiting:
                 self._gate.let_out(entry, now_s)
@@ -363,10 +378,10 @@ class Cycle:
     def _place_gang(
         self, found: Gang, now_s: float
     ) -> tuple[tuple[Placement, ...] | gang.Refused, frozenset[NodeName]]:
-        """Reserve for enough members, on no node whose device plugin is silent; and which of these were in the way."""
+        """Reserve for enough members, on no node with a silent device plugin; return also the silent nodes."""
         cluster = self._cluster
         silent: dict[CollisionKey, set[NodeName]] = {}
-        barred = self._reservations.to(found.waiting[0])
+        barred = self._reservations.barred_to(found.waiting[0])
         keys = {one.pod.uid: cluster.collision_key(one.shape) for one in found.unit.members}
         while True:
             with cluster.ledger.trial() as trial:
@@ -386,16 +401,21 @@ class Cycle:
                 silent.setdefault(keys[one.pod], set()).add(one.node)
 
     def _refuse_gang(self, found: Gang) -> None:
-        """Let all who wait of a gang that does not fit wait until it could."""
+        """Let the waiting members of a gang that does not fit wait until it could fit."""
         queue, refusal = self._cluster.queue, self._cluster.gangs.refusal(found.asks)
         wait = refusal.wait if refusal is not None else None
         for entry in found.waiting:
             if entry.parked == found.asks:
                 if wait is not None:
-                    queue.hold_up(entry, wait)
+                    queue.hold_up(entry, _still(entry, wait))
                 continue
             if entry.stage is not Stage.READY:
                 queue.ready(entry)
-            queue.refuse(entry, found.asks, self._cluster.clock(), wait)
+            queue.refuse(entry, found.asks, self._cluster.clock(), _still(entry, wait))
             self._cluster.unreported[entry.pod.uid] = None
         self._cluster.gangs.tell(found)
+
+
+def _still(entry: Entry, wait: Wait | None) -> Wait | None:
+    """Return *wait*, unless the pod still waits for evicted pods: then its condition stays as it is."""
+    return entry.wait if entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_EVICTED else wait

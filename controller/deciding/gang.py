@@ -1,8 +1,8 @@
-"""Groups whose members are placed together: who of a group waits, who counts already, and what is told of the others.
+"""Gangs: which members of a group wait, which count already, and why the group is refused.
 
-A member that is on a node, is being sent to one or ended well counts; one that failed or leaves does not. Once enough
-count, further members are placed like any other pod. What is decided of a gang is `core.placing.gang`'s; `cycle`
-reserves and sends it.
+A member counts if it is on a node, has a reservation, or succeeded; a failed or leaving one does not. Once the minimum
+is met, further members are placed like any other pod. `core.placing.gang` finds the places of a gang; `cycle` reserves
+them and sends the Bindings.
 """
 
 from collections import Counter
@@ -25,20 +25,20 @@ from core.placing.minimums import TASKS, Division, Minimum, Path, Tally, minimum
 from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
-# Where nothing is sent or reserved for a pod, and it may be decided.
+# Stages in which nothing is sent or reserved for a pod, and it may be decided.
 _UNDECIDED: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
-# Refusals of what nobody waits for any more are forgotten once there may be more of these than of others, and so many.
+# The number of refusals that are kept beyond twice the asks that were refused at the last clean-up.
 _SPARE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """A group of which not enough members have their places.
+    """A group whose minimum is not met yet.
 
-    what: it, or one of its subgroups, as people are told. unit: its members. waiting: those to decide. absent: members
-    that are there and not to be decided now: gated, resting, invalid. foreign: those that name another scheduler and
-    have no node. asks: what they ask together, by which they wait while it is refused. subgroups: how many its group
-    has.
+    what: the group, or one of its subgroups, for messages. unit: its members. waiting: the members to decide. absent:
+    the number of members that cannot be decided now: gated, backing off, invalid. foreign: the number of members of
+    another scheduler without a node. asks: the joint ask, by which they wait while it is refused. subgroups: the number
+    of subgroups. resting: the members of *absent* that back off.
     """
 
     key: GroupKey
@@ -49,14 +49,21 @@ class Gang:
     foreign: int
     asks: Together
     subgroups: int = 0
+    resting: tuple[gangs.Member, ...] = ()
 
     @property
     def is_complete(self) -> bool:
-        """Whether its minimum would be met if all that wait were placed."""
+        """Whether the minimum would be met if all waiting members were placed."""
         return self.subgroups <= SUBGROUPS_MAX and self.unit.is_complete
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the minimum cannot be met until members are created, or change."""
+        unit = self.unit
+        return not replace(self, unit=replace(unit, members=(*unit.members, *self.resting))).is_complete
+
     def incomplete_wait(self) -> Wait:
-        """Why those that wait do, while others are missing."""
+        """Return that the waiting members wait for more members."""
         if self.subgroups > SUBGROUPS_MAX:
             text = f"name fewer matchLabelKeys: {self.key} has {self.subgroups} subgroups, at most {SUBGROUPS_MAX}"
             return Wait(Cause.WAITING_FOR_GROUP, f"{text} are placed")
@@ -82,18 +89,18 @@ class Gang:
         return Wait(Cause.WAITING_FOR_GROUP, text)
 
     def _lacks_tasks(self, tally: Tally) -> bool:
-        """Whether a task lacks members; otherwise a subgroup does."""
+        """Return whether a task lacks members; otherwise a subgroup does."""
         tasks = (part.name for one in self.unit.minimum.parts if one.name == TASKS for part in one.parts)
         return any(tally.helps((name,)) for name in tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why what is asked is refused.
+    """Why an ask is refused.
 
-    spender: of one of those that asked. wait: in short. answer: how many of a unit fit, None of a pod by itself. over:
-    of what its queue or namespace has too little left. silent: nodes that were left out because their device plugins
-    are silent.
+    spender: whose queue or namespace pays for it. wait: the reason in short. answer: how many members of a unit fit;
+    None for a single pod. over: what its queue or namespace has too little of. silent: nodes that were left out because
+    their device plugins do not answer.
     """
 
     spender: Spender
@@ -104,31 +111,31 @@ class Refusal:
 
 
 class Gangs:
-    """Finds gangs among pods, and remembers why units are refused, and pods whose queue or namespace has no room."""
+    """Finds the gangs of pods, and remembers why units and pods over the limits of queues are refused."""
 
     def __init__(
         self, groups: Groups, queue: SchedulingQueue, budgets: Budgets, room_on: Callable[[Shape, NodeName, int], int]
     ) -> None:
-        """Begin with nothing; *room_on*: how many of a shape, up to a number, a node takes now."""
+        """Begin with nothing; *room_on*: returns how many pods of a shape, up to a number, a node takes now."""
         self._budgets: Final = budgets
         self._groups: Final = groups
         self._queue: Final = queue
         self._room_on: Final = room_on
         self._refusals: Final[dict[Ask, Refusal]] = {}
         self._refusals_max = _SPARE
-        # How many members nodes that opened may take, by unit that waits for them: at least as many as they do.
+        # By refused unit, an upper bound of the members that each opened node takes.
         self._gains: Final[dict[Together, dict[NodeName, int]]] = {}
         self._told: Final[dict[Together, str]] = {}
         self._begun: list[GroupKey] | None = None
 
     def gang(self, entry: Entry) -> Gang | None:
-        """The gang that *entry* is decided with; None if it is decided alone."""
+        """Return the gang with which *entry* is decided; None if it is decided alone."""
         key = group_of(entry.pod)
         found = self._gang(key, entry) if key is not None else None
         return None if found is None or entry not in found.waiting else found
 
     def unit(self, entry: Entry) -> gangs.Unit:
-        """What is placed at once with *entry*: its gang, or it alone; nobody while it is not known what it asks."""
+        """Return what is placed together with *entry*: its gang, or it alone; empty while its shape is unknown."""
         found = self.gang(entry)
         if found is not None:
             return found.unit
@@ -136,7 +143,7 @@ class Gangs:
         return gangs.Unit(members=alone)
 
     def is_near_others(self, pod: Pod) -> bool:
-        """Whether it is for others of its group where *pod* is placed: it must be near them, or had better be."""
+        """Return whether the place of *pod* depends on other members: its group has a topology."""
         key = group_of(pod)
         spec = self._groups.spec(key) if key is not None else None
         if spec is None:
@@ -144,7 +151,7 @@ class Gangs:
         return self._groups.near(spec) is not None or any(map(self._groups.near, spec.sub_groups))
 
     def _gang(self, key: GroupKey, one: Entry | None = None) -> Gang | None:
-        """Group *key* if its minimum is not there; else the subgroup of *one*, or *one* that must be near others."""
+        """Return group *key* if its minimum is not met; else the subgroup of *one*, or *one* if it has a topology."""
         spec = self._groups.spec(key)
         if spec is None:
             return None
@@ -162,6 +169,7 @@ class Gangs:
         homes: dict[str, tuple[Near, set[NodeName]]] = {}
         waiting: list[tuple[Entry, Path]] = []
         absent, foreign = Counter[Path](), Counter[Path]()
+        resting: list[gangs.Member] = []
         division = Division(spec)
         for uid, pod in self._groups.members(key).items():
             entry = self._queue.get(uid)
@@ -179,6 +187,8 @@ class Gangs:
                 waiting.append((entry, path))
             elif not (is_leaving(pod) or pod.finished):
                 (foreign if entry is None and not pod.gated else absent)[path] += 1
+                if entry is not None and entry.stage is Stage.RESTING and entry.shape is not None:
+                    resting.append(gangs.Member(pod=pod, shape=entry.shape, parts=path))
         waiting.sort(key=lambda each: each[0].order)
         subgroup_of = {entry.pod.uid: path[-1] for entry, path in waiting if path and path[-1] in homes}
         minimum, what = minimum_of(spec, division), str(key)
@@ -219,17 +229,18 @@ class Gangs:
             foreign=foreign.total(),
             asks=unit.together(self._budgets.limits(key)),
             subgroups=sum(map(len, division.subgroups.values())),
+            resting=tuple(resting),
         )
 
-    # ------------------------------------------------------------------ what was decided
+    # ------------------------------------------------------------------ outcomes
 
     def placed(self, found: Gang) -> None:
-        """Enough members have their places."""
+        """Record that enough members were placed."""
         if not found.asks.inner:
             self._groups.placed(found.key)
 
     def refused(self, found: Gang, answer: gangs.Refused, silent: Iterable[NodeName]) -> None:
-        """Not enough members fit."""
+        """Record that not enough members fit."""
         wait = over_wait(answer.over) if answer.over else shortage(answer)
         refusal = Refusal(spender=found.key, wait=wait, answer=answer, over=answer.over, silent=tuple(sorted(silent)))
         self._note(found.asks, refusal)
@@ -238,18 +249,18 @@ class Gangs:
             self._told.pop(found.asks, None)
 
     def lacks(self, found: Gang, wait: Wait, now_s: float) -> None:
-        """Not enough members are there: have that said of the group."""
+        """Report on the group that not enough members exist."""
         if not found.asks.inner:
             self._groups.lacks(found.key, wait.text, now_s)
 
     def tell(self, found: Gang) -> None:
-        """Have it said of the group why its members find no place."""
+        """Report on the group why its members do not fit."""
         refusal = self._refusals.get(found.asks)
         if refusal is not None and not found.asks.inner:
             self._groups.refused(found.key, self._told.get(found.asks) or refusal.wait.text)
 
     def explained(self, asks: Together, text: str) -> None:
-        """Why *asks* is refused, in full; the groups that wait so say it from now on."""
+        """Report the full reason *text* on all groups that wait with *asks*."""
         if self._queue.refuses(asks):
             self._told[asks] = text
             if asks.inner:
@@ -259,20 +270,15 @@ class Gangs:
                     self._groups.refused(key, text)
 
     def capped(self, ask: Capped, pod: Pod, over: tuple[Over, ...]) -> None:
-        """Queue or namespace of *pod*, which is decided alone, has too little left for it."""
+        """Record that the queue or namespace of *pod*, which is decided alone, has too little left for it."""
         self._note(ask, Refusal(spender=spender_of(pod), wait=over_wait(over), over=over))
 
-    def cap(self, entry: Entry) -> Capped | None:
-        """What a pod that is decided alone waits by if too little is left for it; None if nothing limits that."""
-        limits = self._budgets.limits(spender_of(entry.pod))
-        return Capped(limits, entry.shape) if limits and entry.shape is not None else None
-
     def refusal(self, ask: Ask) -> Refusal | None:
-        """Why *ask* was refused when it was last tried."""
+        """Return why *ask* was refused at the last try."""
         return self._refusals.get(ask)
 
     def counted_anew(self, ask: Capped) -> Wait | None:
-        """Why *ask* is refused now, if what is left, too little still, is another amount than when it was refused."""
+        """Return the reason with new figures, if too little is still left for *ask* but the amount has changed."""
         refusal = self._refusals.get(ask)
         over = self._over_now(refusal) if refusal is not None else ()
         if refusal is None or not over or over == refusal.over:
@@ -282,7 +288,7 @@ class Gangs:
         return found.wait
 
     def _over_now(self, refusal: Refusal) -> tuple[Over, ...]:
-        """Of what there is too little left now for who was refused so."""
+        """Return what there is still too little of for a *refusal*."""
         left = self._budgets.budget(refusal.spender)
         return () if left is None else left.lacks({one.resource: one.asked for one in refusal.over})
 
@@ -294,7 +300,7 @@ class Gangs:
             self._refusals_max = 2 * len(self._refusals) + _SPARE
 
     def forget(self, ask: Ask) -> None:
-        """Nobody waits by *ask*."""
+        """Forget *ask*, with which no pod waits any more."""
         self._refusals.pop(ask, None)
         if isinstance(ask, Together):
             self._gains.pop(ask, None)
@@ -303,16 +309,16 @@ class Gangs:
     # ------------------------------------------------------------------ trying again
 
     def may_fit(self, asks: Together, opened: Iterable[NodeName] | None) -> bool:
-        """Whether a unit that was refused could fit, now that these nodes *opened*; None: any may have.
+        """Return whether a refused unit could fit, now that nodes *opened*; None: any node may have.
 
-        Of members that are all alike those that fit are counted: there must be as many more as were missing.
+        If all members are alike, the members that fit on these nodes are counted: as many as were missing must fit.
         """
         refusal = self._refusals.get(asks)
         if refusal is None or refusal.answer is None:
             return True
         shapes = asks.shapes
         if len(shapes) == 1 and refusal.over:
-            return self.has_room(asks)
+            return self.may_afford(asks)
         if opened is None:
             return True
         if len(shapes) > 1 or asks.whole or asks.has_domains:
@@ -324,10 +330,10 @@ class Gangs:
             gains[name] = self._room_on(shape, name, missing)
         return sum(gains.values()) >= missing
 
-    def has_room(self, ask: Ask) -> bool:
-        """Whether the accounts for which *ask* was refused could have room for it now.
+    def may_afford(self, ask: Ask) -> bool:
+        """Return whether the accounts that refused *ask* may have enough left now.
 
-        Of others that came to limit it since nothing is asked: where they have none, it is refused for them.
+        Accounts that limit it only since then are not checked; the next try does that.
         """
         refusal = self._refusals.get(ask)
         if refusal is None:
@@ -336,26 +342,22 @@ class Gangs:
         return not any(one.account in lacking for one in refusal.over)
 
     def freed(self) -> Iterator[Ask]:
-        """Those that wait for an account that may have more left, and have room there now."""
-        self._budgets.hear()
-        if not self._budgets.freed:
-            return
-        freed = frozenset(self._budgets.freed)
-        self._budgets.freed.clear()
+        """Yield the asks for which a freed account may have enough left now."""
+        freed = self._budgets.freed
         for ask in self._queue.refused_asks():
             refusal = self._refusals.get(ask) if not isinstance(ask, Shape) else None
             if (
                 refusal is not None
                 and any(one.account.freed_with in freed for one in refusal.over)
-                and self.has_room(ask)
+                and self.may_afford(ask)
             ):
                 yield ask
 
     def begun(self) -> Entry | None:
-        """Who waits of a gang that was begun before this process was: those are decided before all others, once."""
+        """Return a waiting member of a gang that was partly placed before this process began; decided first, once."""
         if self._begun is None:
             if self._groups.served[GroupKind.VOLCANO] is None:
-                return None  # nobody knows yet which groups there are
+                return None  # the groups are not listed yet
             self._begun = list(dict.fromkeys(key for entry in self._queue if (key := group_of(entry.pod)) is not None))
         while self._begun:
             found = self._gang(self._begun[-1])
@@ -368,15 +370,15 @@ class Gangs:
 
 
 def _may_go(entry: Entry) -> bool:
-    """Whether a pod can be decided now; one that waits for others of its group is decided with them."""
+    """Return whether a pod can be decided now; one that waits for other members is decided with them."""
     if entry.shape is None or entry.stage not in _UNDECIDED:
         return False
-    # Who is held waits for the user, but for those who wait until more members are there.
+    # A held pod waits for the user, unless it waits for more members.
     return entry.stage is not Stage.HELD or entry.waits_for_others
 
 
 def _counts(pod: Pod, entry: Entry | None) -> bool:
-    """Whether *pod* has its place in the gang: on a node, promised one or being sent there, or ended well."""
+    """Return whether *pod* counts for the minimum: it is on a node, has a reservation, or succeeded."""
     if pod.phase is Phase.SUCCEEDED:
         return True
     if pod.phase is Phase.FAILED or is_leaving(pod):

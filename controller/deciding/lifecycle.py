@@ -1,18 +1,18 @@
-"""A pending pod's life and its Bindings' lives: the stages, what leads from one to the next, and what each entry says.
+"""The stages of a pending pod, the states of its Bindings, and the events that lead from one to the next.
 
-`TABLE` says all that may happen to a pod, `ATTEMPTS` all that may be heard of what was sent for it. What is not in them
-is a mistake of ours, and the pod is not what it is thought to be: `UndefinedEventError`, which ends a test; in service
-the pod is read, and everything else goes on.
+`TABLE` has all events of a pod, `ATTEMPTS` all news about a write that was sent for it. An event outside its table is a
+bug, and the recorded state of the pod is wrong (`UndefinedEventError`): a test fails; in production that pod is read
+again, and all others continue.
 
-A write that names a version of its object can be written only while the object is in that version. So nothing is judged
-by the clock: an attempt without a certain answer is over once its object is seen in a later version, or gone; while
-reads show the very version that it named, something is written that moves the version (a fence), and then it is over.
-Until then all that it promised stays promised: `Attempts.check_settled` stands before every release.
+A write that names a version of its object takes effect only while the object has that version. So no outcome is judged
+by the clock. An attempt without a certain answer is over once its object has a later version, or is gone. If a read
+still shows the version that the attempt named, another write (a fence) changes it, and then the attempt is over. Until
+then everything stays reserved: every release calls `Attempts.check_settled`.
 
-The same holds for what earlier leaders sent: a pod that was waiting when this leader began, and is in the same version
-still, may be bound by an earlier leader at any moment; once it is in another version it never is. Whoever began to wait
-later is unknown to earlier leaders, which send nothing any more. The first pod that is to get room has them all moved
-(`Fencing`), by a write of their conditions that names their version, and goes once that is done.
+The same holds for earlier leaders. A pod that was waiting when this leader began may be bound by an earlier leader, as
+long as it has the same version; pods that began to wait later are unknown to earlier leaders, which send nothing any
+more. Before the first Binding, `Fencing` changes the versions of all these pods, by writing their conditions.
+docs/maintainers/pod-lifecycle.md shows both tables.
 """
 
 from collections import deque
@@ -23,20 +23,20 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from controller.actions import Action, Move, target_of
+from controller.actions import Action, Touch, target_of
 from core.constraints.quota import Account
 from core.errors import InvariantError
+from core.groups import Standing, order
 from core.ledger import Placement
 from core.model import Pod, PodUid
 from core.placing.gang import Together
 from core.placing.shape import Shape
-from core.placing.standing import Standing, order
 from core.waiting import Cause, Wait
 
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """A shape that nodes would take, and of which one of the accounts that limit it has too little left."""
+    """A shape that nodes would take, but for which one of *limits*, a queue's or namespace's, has too little left."""
 
     limits: tuple[Account, ...]
     shape: Shape
@@ -46,7 +46,7 @@ Ask = Shape | Together | Capped
 
 
 def shapes_of(ask: Ask) -> Iterable[Shape]:
-    """The shapes of all who ask so."""
+    """Return the shapes of *ask*."""
     match ask:
         case Shape():
             return (ask,)
@@ -60,21 +60,21 @@ Order = tuple[int, bool, int, int]
 
 
 class EventResource(StrEnum):
-    """What pods wait for besides nodes, by a name."""
+    """The kinds of events, besides changes of nodes, for which pods wait."""
 
     LOCK = "lock"
     STORAGE = "storage"
 
 
 class ClusterEvent(NamedTuple):
-    """Something that changed: the lock of node *name*; or a claim, volume or class, *name* by its kind."""
+    """A change of the lock of node *name*, or of the claim, volume or class *name* (see `storage_event`)."""
 
     resource: EventResource
     name: str
 
 
 def storage_event(kind: str, name: str) -> ClusterEvent:
-    """A claim, volume or class changed."""
+    """Return the event that the claim, volume or class *name* changed."""
     return ClusterEvent(EventResource.STORAGE, f"{kind} {name}")
 
 
@@ -93,7 +93,7 @@ class Stage(StrEnum):
     BOUND = "bound"
 
 
-class Event(StrEnum):
+class StageEvent(StrEnum):
     """What happens to a pending pod."""
 
     SEEN = "seen"
@@ -115,39 +115,39 @@ _UNSENT: Final = (Stage.READY, Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.P
 _ANSWERED: Final = (Stage.LOCKING, Stage.BINDING, Stage.SETTLING)
 
 # (stage, event) -> stage; None is a pod that is not in the queue.
-TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
-    (None, Event.SEEN): Stage.READY,
-    **{(stage, Event.QUEUE): Stage.READY for stage in (*_UNSENT, *_ANSWERED)},
-    **{(stage, Event.HOLD): Stage.HELD for stage in (*_UNSENT, *_ANSWERED)},
-    **{(stage, Event.BACK_OFF): Stage.RESTING for stage in (*_UNSENT, *_ANSWERED)},
-    (Stage.READY, Event.REFUSE): Stage.REFUSED,
-    (Stage.READY, Event.PREPARE): Stage.PREPARING,
-    (Stage.PREPARING, Event.LINE_UP): Stage.TURN,
-    (Stage.PREPARING, Event.LOCK): Stage.LOCKING,
-    (Stage.PREPARING, Event.BIND): Stage.BINDING,
-    (Stage.READY, Event.LINE_UP): Stage.TURN,
-    (Stage.TURN, Event.LINE_UP): Stage.TURN,
-    (Stage.READY, Event.LOCK): Stage.LOCKING,
-    (Stage.TURN, Event.LOCK): Stage.LOCKING,
-    (Stage.READY, Event.BIND): Stage.BINDING,
-    (Stage.TURN, Event.BIND): Stage.BINDING,
-    (Stage.LOCKING, Event.BIND): Stage.BINDING,
-    (Stage.BINDING, Event.WRITTEN): Stage.BOUND,
-    (Stage.BINDING, Event.DOUBT): Stage.SETTLING,
-    **{(stage, Event.LEAVE): None for stage in Stage},
-    **{(stage, Event.MISTRUST): Stage.SETTLING for stage in Stage},
+TABLE: Final[Mapping[tuple[Stage | None, StageEvent], Stage | None]] = {
+    (None, StageEvent.SEEN): Stage.READY,
+    **{(stage, StageEvent.QUEUE): Stage.READY for stage in (*_UNSENT, *_ANSWERED)},
+    **{(stage, StageEvent.HOLD): Stage.HELD for stage in (*_UNSENT, *_ANSWERED)},
+    **{(stage, StageEvent.BACK_OFF): Stage.RESTING for stage in (*_UNSENT, *_ANSWERED)},
+    (Stage.READY, StageEvent.REFUSE): Stage.REFUSED,
+    (Stage.READY, StageEvent.PREPARE): Stage.PREPARING,
+    (Stage.PREPARING, StageEvent.LINE_UP): Stage.TURN,
+    (Stage.PREPARING, StageEvent.LOCK): Stage.LOCKING,
+    (Stage.PREPARING, StageEvent.BIND): Stage.BINDING,
+    (Stage.READY, StageEvent.LINE_UP): Stage.TURN,
+    (Stage.TURN, StageEvent.LINE_UP): Stage.TURN,
+    (Stage.READY, StageEvent.LOCK): Stage.LOCKING,
+    (Stage.TURN, StageEvent.LOCK): Stage.LOCKING,
+    (Stage.READY, StageEvent.BIND): Stage.BINDING,
+    (Stage.TURN, StageEvent.BIND): Stage.BINDING,
+    (Stage.LOCKING, StageEvent.BIND): Stage.BINDING,
+    (Stage.BINDING, StageEvent.WRITTEN): Stage.BOUND,
+    (Stage.BINDING, StageEvent.DOUBT): Stage.SETTLING,
+    **{(stage, StageEvent.LEAVE): None for stage in Stage},
+    **{(stage, StageEvent.MISTRUST): Stage.SETTLING for stage in Stage},
 }
 
-# Stages in which something was sent for the pod: what the mirror shows of it on no node counts once that is settled.
+# Stages in which a write was sent for the pod. Until it is settled, changes that the watch shows without a node wait.
 UNSETTLED: Final = frozenset({*_ANSWERED, Stage.BOUND})
-# Stages in which a pod's turn has not come, or is found to be another's.
+# Stages in which a pod keeps the time since which it waits for its turn.
 BEFORE_TURN: Final = (Stage.READY, Stage.PREPARING, Stage.TURN, Stage.LOCKING)
 
 
 class UndefinedEventError(InvariantError):
-    """Something happened to a pod that cannot happen to one in its stage."""
+    """An event that `TABLE` does not have for the stage of the pod."""
 
-    def __init__(self, uid: PodUid, key: str, stage: Stage | None, event: Event) -> None:
+    def __init__(self, uid: PodUid, key: str, stage: Stage | None, event: StageEvent) -> None:
         self.uid = uid
         self.stage = stage
         self.event = event
@@ -156,9 +156,9 @@ class UndefinedEventError(InvariantError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The text of the last condition that was written, or found; when (monotonic), and what of it is not numbers.
+    """The last condition of a pod, written or found: its text, its time (monotonic), and its reason without numbers.
 
-    since_s: when more than numbers changed last; None: with the text. times: how often in a row it did soon before.
+    since_s: when the reason last changed; None: with the text. times: how often in a row it changed again soon.
     """
 
     text: str
@@ -169,7 +169,7 @@ class Told:
 
     @property
     def changed_s(self) -> float:
-        """When more than numbers of it changed last."""
+        """When the reason last changed, monotonic."""
         return self.at_s if self.since_s is None else self.since_s
 
 
@@ -178,21 +178,22 @@ class Entry:
     """One pending pod; read by all, written by `SchedulingQueue` alone.
 
     Attributes:
-        pod: as it was when it was last decided on, in the newest version that a Binding may name.
-        stage: where it stands.
-        shape: what it asks; None while that is not known.
-        wait: why it is not decided, or not bound yet; None if there is nothing to say, or its shape's refusal says it.
-        placement: what is reserved for it.
-        newest: what it was last seen to be while something that was sent was not settled.
-        attempt: counts Bindings, so that a late answer is known for what it is.
-        failures: of writes, in a row.
-        refused_s: since when it is refused (monotonic), again and again; None if it is not.
-        turn_s: since when it waits for its turn, in the line of one node or another; None if it does not.
-        told: what its condition says.
-        woken: what it was woken for, as the first of those that are refused, until it is decided.
-        line: the queue that it stands in line with.
-        standing: how important it was when it last stood in line.
-        ticket, parked, arrival: the queue's own.
+        pod: the pod on which decisions are based; a Binding names its version.
+        stage: its stage in `TABLE`.
+        shape: its request and constraints; None while these are not known.
+        wait: why it is not decided or not bound yet; None if there is no reason, or the refusal of its shape has it.
+        placement: its reservation, if any.
+        newest: its last change that the watch showed while a write was unsettled.
+        attempt: the number of its last Binding, so that late answers to earlier ones are recognized.
+        failures: failed writes in a row.
+        refused_s: since when it is refused, however often it was tried, monotonic; None if it is not.
+        turn_s: since when it waits for its turn, in the lines of any nodes, monotonic; None if it does not.
+        told: its last condition.
+        room_until_s: until when capacity that evictions freed for it may be kept for it again, monotonic.
+        woken: the ask for which it was woken as the first of the refused pods, until it is decided.
+        line: the line of the scheduling queue that it stands in.
+        standing: its importance, with that of its group, when it was last queued.
+        ticket, parked, arrival: internal to `SchedulingQueue`; parked: the ask for which it is refused.
     """
 
     pod: Pod
@@ -206,6 +207,7 @@ class Entry:
     refused_s: float | None = None
     turn_s: float | None = None
     told: Told | None = None
+    room_until_s: float = inf
     woken: Ask | None = None
     line: str = ""
     standing: Standing
@@ -220,12 +222,12 @@ class Entry:
 
     @property
     def has_place(self) -> bool:
-        """Whether it is promised a place, or being sent to one."""
+        """Whether it has a reservation, or a write for it is unsettled."""
         return self.placement is not None or self.stage in UNSETTLED
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether it waits until more of its group are there, or until they fit together."""
+        """Whether it waits for other members of its group, or until they fit together."""
         if self.shape is None:
             return False
         if self.stage is Stage.REFUSED:
@@ -234,7 +236,7 @@ class Entry:
 
     @property
     def order(self) -> Order:
-        """Priority, then groups that lack members, then age; of pods of one second, the one that was seen first."""
+        """The sort key: priority, then groups that lack members, then age; in the same second, the first seen."""
         return (*order(self.standing, self.pod), self.arrival)
 
 
@@ -245,7 +247,7 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class AttemptState(StrEnum):
-    """What is known of an attempt."""
+    """The state of an attempt."""
 
     SENT = "sent"
     UNKNOWN = "unknown"
@@ -255,7 +257,7 @@ class AttemptState(StrEnum):
 
 
 class News(StrEnum):
-    """What is heard of an attempt: answers of the API server, and what shows its object."""
+    """News about an attempt: answers of the API server, and the state in which its object is seen."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -288,7 +290,7 @@ class _Attempt:
 
 
 class Attempts(Generic[_K]):
-    """The attempts of which the outcome is not known, one at a time for each object."""
+    """The attempts with an unknown outcome, at most one for each object."""
 
     def __init__(self) -> None:
         self._open: Final[dict[_K, _Attempt]] = {}
@@ -297,25 +299,25 @@ class Attempts(Generic[_K]):
         return len(self._open)
 
     def send(self, key: _K, version: str) -> None:
-        """A write to *key* is sent that names *version* of it."""
+        """Record that a write to *key* is sent, naming its *version*."""
         self.check_settled(key)
         self._open[key] = _Attempt(version)
 
     def state(self, key: _K) -> AttemptState | None:
-        """What is known of the attempt on *key*; None if none is open."""
+        """Return the state of the attempt on *key*; None if none is open."""
         attempt = self._open.get(key)
         return attempt.state if attempt is not None else None
 
     def version(self, key: _K) -> str:
-        """The version that the attempt on *key* names, "" if none is open."""
+        """Return the version that the attempt on *key* names, "" if none is open."""
         attempt = self._open.get(key)
         return attempt.version if attempt is not None else ""
 
     def hear(self, key: _K, news: News) -> AttemptState:
-        """Take *news* of the open attempt on *key*; what is known of it then.
+        """Apply *news* to the open attempt on *key*; return its new state.
 
         Raises:
-            InvariantError: none is open, or the news cannot be of it.
+            InvariantError: no attempt is open, or `ATTEMPTS` does not have the news for its state.
         """
         attempt = self._open.get(key)
         state = ATTEMPTS.get((attempt.state, news)) if attempt is not None else None
@@ -328,14 +330,14 @@ class Attempts(Generic[_K]):
         return state
 
     def close(self, key: _K) -> None:
-        """What *key* names does not exist any more, or cannot be written over: nothing can become of an attempt."""
+        """Forget the attempt on *key*, because its object is gone or cannot be changed by it any more."""
         self._open.pop(key, None)
 
     def check_settled(self, key: _K) -> None:
-        """Make sure that nothing sent to *key* may still be written.
+        """Check that no write that was sent to *key* can still take effect.
 
         Raises:
-            InvariantError: it may.
+            InvariantError: one can.
         """
         attempt = self._open.get(key)
         if attempt is not None:
@@ -345,13 +347,13 @@ class Attempts(Generic[_K]):
 # ---------------------------------------------------------------------- what an earlier leader sent
 
 
-# At a time. It takes less than Bindings, and ends sooner.
+# The limit of concurrent writes.
 _AT_ONCE: Final = 64
-# A condition tells seconds: what was written in the same one changes nothing.
+# Conditions have times in whole seconds, so a second write within one second changes nothing.
 _FIRST_REST_S: Final = 1.0
 _LAST_REST_S: Final = 15.0
 
-# Of a pod that nobody has told yet why it waits.
+# The condition of a pod that has none yet.
 UNTOLD: Final = Wait(
     Cause.WAITING_FOR_DECISION,
     "will be decided by the current leader; no earlier request can bind it any more",
@@ -365,10 +367,10 @@ class _Unmoved:
 
 
 class Fencing:
-    """The waiting pods that an earlier leader may have sent a Binding of; a chore, which tries again."""
+    """The waiting pods for which an earlier leader may have sent a Binding; a chore, which repeats failed writes."""
 
     def __init__(self, actions: deque[Action]) -> None:
-        """Begin with none; *actions*: what is to be done outside."""
+        """Begin with none; *actions*: receives the actions for the outside."""
         self._actions: Final = actions
         self._unmoved: Final[dict[PodUid, _Unmoved]] = {}
         self._to_move: Final[deque[PodUid]] = deque()
@@ -380,39 +382,39 @@ class Fencing:
         return len(self._unmoved)
 
     def begin(self, waiting: Iterable[Pod]) -> None:
-        """This process leads from now on; *waiting*: the pods that an earlier leader may have wanted to bind."""
+        """Note the pods *waiting* at the start of this leader's term, because an earlier leader may bind them."""
         for pod in waiting:
             self._unmoved[pod.uid] = _Unmoved(pod)
             self._to_move.append(pod.uid)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether pods are being moved, so that nobody gets room."""
+        """Whether versions are being changed, so that no Binding may be sent."""
         return self._is_wanted and bool(self._unmoved)
 
     def want(self) -> bool:
-        """Somebody is to get room: have all moved; whether none is left to be."""
+        """Request that the version of every noted pod is changed; return True once none is left."""
         if not self._unmoved:
             return True
         self._is_wanted = True
         self._send()
         return False
 
-    # ------------------------------------------------------------------ what becomes of pods
+    # ------------------------------------------------------------------ outcomes
 
     def seen(self, uid: PodUid, version: str) -> None:
-        """The pod is in *version* now, or is bound in it."""
+        """Note the *version* of a pod; if it has changed, the pod needs no fence."""
         found = self._unmoved.get(uid)
         if found is not None and found.pod.resource_version != version:
             self.gone(uid)
 
     def gone(self, uid: PodUid) -> None:
-        """The pod does not exist any more, or cannot be bound in the version that it was in."""
+        """Forget a pod that no longer exists, or no longer has the noted version."""
         self._unmoved.pop(uid, None)
         self._end(uid)
 
     def failed(self, uid: PodUid, now_s: float) -> None:
-        """The pod's condition was not written, or perhaps not, or it says what it said before."""
+        """Schedule another write, because the last one may have had no effect."""
         found = self._unmoved.get(uid)
         if found is not None:
             rest_s = min(_FIRST_REST_S * 2.0 ** min(found.tries, 10), _LAST_REST_S)
@@ -433,16 +435,16 @@ class Fencing:
                 self._under_way.add(uid)
                 pod = found.pod
                 wait = None if pod.scheduled_message else UNTOLD
-                self._actions.append(Move(pod=target_of(pod), version=pod.resource_version, wait=wait))
+                self._actions.append(Touch(pod=target_of(pod), version=pod.resource_version, wait=wait))
 
     # ------------------------------------------------------------------ time
 
     def next_s(self) -> float:
-        """When the next one is tried again, monotonic."""
+        """Return when the next write is repeated, monotonic."""
         return self._resting[0][0] if self._resting else inf
 
     def look(self, now_s: float) -> None:
-        """Try again what is due."""
+        """Repeat the writes that are due."""
         while self._resting and self._resting[0][0] <= now_s:
             self._to_move.append(heappop(self._resting)[1])
         self._send()

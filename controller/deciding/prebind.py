@@ -1,17 +1,16 @@
-"""What a pod needs between its place and its Binding: volume claims that wait for a node are bound there first.
+"""Pre-bind: volume claims that wait for a node are bound on the pod's node before its Binding.
 
-A claim of which the class has `WaitForFirstConsumer` is told the node (an annotation), and its provisioner makes the
-volume; or a volume that is there is reserved for it, and Kubernetes' volume controller binds the two. Both are written
-against the version that was seen. The pod keeps its place meanwhile, for `volume_wait_max_s` at most; then, or when the
-provisioner gives up, the node is taken back from the claim and the pod is decided anew. The device plugin hears of the
-pod only with its Binding.
+For a claim whose class has `WaitForFirstConsumer`, either the node is written to the claim (an annotation) and its
+provisioner creates the volume, or an existing volume is reserved for it and Kubernetes' volume controller binds the
+two. Each write names the version that was seen. The pod keeps its place meanwhile, for `volume_wait_max_s` at most.
+After that, or if the provisioner gives up, the node is removed from the claim and the pod is decided again. The device
+plugin sees the pod only with its Binding.
 
-All that lasts stands in the API: a process that begins finds claims with their node, and either goes on from there or,
-where the pod does not fit there any more, takes the node back.
+All state is in the API. After a start, the process finds claims with a node; it continues from there, or removes the
+node if the pod no longer fits there.
 
-A pod that has claims waits for those, for the volumes that they name and for their classes
-(`core.constraints.volumes.awaited`), in whatever stage it is: `Claims` takes in what the cluster says of storage, and
-judges those pods anew.
+`Claims` follows claims, volumes and classes. When one changes, the pods that depend on it
+(`core.constraints.volumes.awaited`) are read again, whatever their stage.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,23 +25,22 @@ from controller.deciding.lifecycle import ClusterEvent, Entry, Stage, storage_ev
 from controller.deciding.pending import Pending
 from controller.deciding.permit import PluginGate
 from controller.deciding.reserve import Reservations
-from controller.handing_over.collision import CollisionKey
 from core.claims import Claim, NodeDrivers, StorageKind, Volume
 from core.errors import quoted
-from core.explaining.asked import read_wish
 from core.ledger import Placement
-from core.model import NO_VOLUMES, NodeName, PodUid
+from core.model import NodeName, PodUid
+from core.placing.decide import shape_of
 from core.store import Store
 from core.waiting import Cause, Wait
 
 _LOOK_S: Final = 0.5
-# What was not bound for so long is rarely bound a moment later.
+# The back-off after a failure; an immediate retry rarely succeeds.
 _FIRST_REST_S: Final = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
 class _Preparation:
-    """What is being made ready for one pod. told: claims that were seen to have the node."""
+    """The pre-bind of one pod. told: claims that were seen with the pod's node."""
 
     pod: Target
     node: NodeName
@@ -53,7 +51,7 @@ class _Preparation:
 
 
 class PreBind:
-    """Makes ready what pods need; a chore, which sees that it ends."""
+    """Binds the claims of placed pods; a chore, which ends what takes too long."""
 
     def __init__(self, cluster: ClusterState, reservations: Reservations, pending: Pending, gate: PluginGate) -> None:
         self._cluster: Final = cluster
@@ -64,22 +62,14 @@ class PreBind:
         self._storage: Final = self._volumes.storage
         self._under_way: Final[dict[PodUid, _Preparation]] = {}
         self._looked_s = -inf
-        # Claims that have a node without a pod that is on its way there, since when.
+        # Claims that have a node although no placed pod waits for them, and since when.
         self._idle: Final[dict[str, float]] = {}
 
     # ------------------------------------------------------------------ beginning
 
-    def place(self, entry: Entry, placement: Placement, keys: CollisionKey, now_s: float) -> None:
-        """Promise a pod its place, and let it go there once it has all that it needs for that."""
-        self._reservations.reserve(entry, placement)
-        if not self._begin(entry, placement):
-            self._gate.go(entry, placement, keys, now_s)
-
-    def _begin(self, entry: Entry, placement: Placement) -> bool:
-        """Have the claims of a reserved pod bound where it has its place; False if none waits for that."""
+    def begin(self, entry: Entry, placement: Placement) -> bool:
+        """Start to bind the claims of a reserved pod on its node; return False if none needs that."""
         pod = entry.pod
-        if pod.volumes is NO_VOLUMES:
-            return False
         needs = self._volumes.needs(pod)
         if isinstance(needs, Wait):
             # Another pod was promised what it needs since it was read.
@@ -90,7 +80,7 @@ class PreBind:
             return False
         chosen = self._volumes.choose(pod, self._cluster.ledger.states[placement.node].facts)
         if chosen is None:
-            # Several claims of the pod fight for one volume, or another pod was given it.
+            # Several claims of the pod need the same volume, or another pod was given it.
             self._give_up(entry, f"{placement.node} cannot provide volumes for all its claims")
             return True
         target = target_of(pod)
@@ -120,7 +110,7 @@ class PreBind:
     # ------------------------------------------------------------------ ending
 
     def look_at(self, entry: Entry) -> None:
-        """A claim of a pod that is being made ready says another thing, or time has passed."""
+        """Check the claims of a pod in pre-bind, after one changed or some time has passed."""
         work = self._under_way.get(entry.pod.uid)
         if work is None or entry.stage is not Stage.PREPARING:
             return
@@ -135,10 +125,10 @@ class PreBind:
             self._give_up(entry, f"{open_} was not bound on {work.node} within {waited_s:g} s (volume_wait_max_s)")
 
     def failed(self, action: SelectNode | GiveVolume, problem: str) -> None:
-        """A write for a pod's claim did not go through."""
+        """Give up the pre-bind of a pod, because a write for its claim failed."""
         entry = self._cluster.queue.get(action.pod.uid)
         if isinstance(action, SelectNode) and not action.node:
-            return  # it is looked at again
+            return  # `_tidy` tries again
         if entry is not None and entry.stage is Stage.PREPARING:
             self._give_up(entry, f"volume claim {quoted(action.claim.key)} could not be written: {problem}")
 
@@ -147,7 +137,7 @@ class PreBind:
         return claim is not None and claim.bound and claim.volume in self._storage.volumes
 
     def _problem(self, work: _Preparation, key: str) -> str:
-        """Why a claim will not be bound where it is to be, or ""."""
+        """Return why a claim will not be bound on the pod's node, or ""."""
         claim = self._storage.claims.get(key)
         if claim is None or claim.deleting or claim.lost:
             return f"volume claim {quoted(key)} does not exist, or is being deleted"
@@ -162,15 +152,15 @@ class PreBind:
         return ""
 
     def _done(self, entry: Entry) -> None:
-        """The claims are bound: the pod goes on, if the volumes can be reached where it has its place."""
+        """Continue with a pod whose claims are bound, if its node can reach the volumes."""
         self._end(entry.pod.uid)
-        wish = read_wish(entry.pod, self._cluster.ledger)
-        if isinstance(wish, Wait):
+        shape = shape_of(entry.pod, self._cluster.ledger)
+        if isinstance(shape, Wait):
             self._reservations.take_back(entry)
             self._pending.read(entry)
             return
-        self._cluster.queue.asks(entry, wish)
-        self._gate.go_on(entry)
+        self._cluster.queue.asks(entry, shape)
+        self._gate.resume(entry)
 
     def _give_up(self, entry: Entry, problem: str) -> None:
         self._undo(self._end(entry.pod.uid))
@@ -188,9 +178,9 @@ class PreBind:
         return work
 
     def _undo(self, work: _Preparation | None) -> None:
-        """Take the node back from the claims that are not bound, and that no other pod waits for there.
+        """Remove the node from claims that are not bound, unless another pod waits for them there.
 
-        What was written may be seen only later (`_tidy`).
+        `_tidy` removes nodes that the watch shows only later.
         """
         shared = self._wanted()
         for key in work.claims if work is not None else ():
@@ -201,7 +191,7 @@ class PreBind:
                 self._clear(claim, work.pod)
 
     def _wanted(self) -> set[str]:
-        """The claims that any pod waits for where it has its place."""
+        """Return the claims for which a placed pod waits."""
         return {key for work in self._under_way.values() for key in work.claims}
 
     def _clear(self, claim: Claim, pod: Target) -> None:
@@ -210,11 +200,11 @@ class PreBind:
     # ------------------------------------------------------------------ time
 
     def next_s(self) -> float:
-        """Soon, while anything is made ready, or a claim has a node."""
+        """Return when to look again, monotonic; never while no pod is in pre-bind and no claim has a node."""
         return self._looked_s + _LOOK_S if self._under_way or self._storage.selected else inf
 
     def look(self, now_s: float) -> None:
-        """End what is done, took too long, or is of a pod that is not there any more."""
+        """End pre-binds that are done, took too long, or belong to pods that are gone."""
         self._looked_s = now_s
         for uid, work in list(self._under_way.items()):
             entry = self._cluster.queue.get(uid)
@@ -226,7 +216,7 @@ class PreBind:
         self._tidy(now_s)
 
     def _tidy(self, now_s: float) -> None:
-        """Take the node back from claims of which the pod has not been on its way there for long."""
+        """Remove the node from claims for which no placed pod has waited for `volume_wait_max_s`."""
         wanted = self._wanted()
         selected = self._storage.selected
         for key in [key for key in self._idle if key not in selected or key in wanted]:
@@ -241,7 +231,7 @@ class PreBind:
                 self._clear(self._storage.claims[key], target_of(pods[0].pod))
 
     def _waiting_for(self, key: str) -> list[Entry]:
-        """The pods of ours that have the claim; none of others, which are their scheduler's matter."""
+        """Return the queued pods with the claim; those of other schedulers are not in the queue."""
         uids = self._cluster.requeue.waiting(storage_event(StorageKind.CLAIMS, key))
         return [entry for uid in uids if (entry := self._cluster.queue.get(uid)) is not None]
 
@@ -256,11 +246,11 @@ _NAME: Final = attrgetter("name")
 
 
 class Claims:
-    """Takes what the mirror shows of storage; a chore, which lets those in who wait for it.
+    """Takes what the watches show of storage; a chore, which reads the pods again that wait for it.
 
     Attributes:
         storage: what is known.
-        stores: where each kind of it is taken in.
+        stores: the receivers of each kind of object.
     """
 
     def __init__(self, cluster: ClusterState, pending: Pending, prebind: PreBind) -> None:
@@ -300,7 +290,7 @@ class Claims:
     # ------------------------------------------------------------------ what is there
 
     def replaced(self, kind: StorageKind, objects: Sequence[Any]) -> Iterator[None]:
-        """These of *kind*, and no others, exist. Yields where others may have their turn."""
+        """Replace all objects of *kind*; yields between slices."""
         yield from self.stores[kind].replaced(objects)
         if kind in self.storage.unread:
             del self.storage.unread[kind]
@@ -323,14 +313,14 @@ class Claims:
         self._volumes.touch_volume(volume.name)
         self.storage.remove_volume(volume.name)
 
-    # ------------------------------------------------------------------ who waits for it
+    # ------------------------------------------------------------------ pods that wait for storage
 
     def next_s(self) -> float:
-        """At once, if anything changed."""
+        """Return when `look` is due, monotonic: at once if anything changed, else never."""
         return -inf if self.storage.changed or self._volumes.unused else inf
 
     def look(self, now_s: float) -> None:
-        """Judge those anew who wait for what changed."""
+        """Read the pods again that wait for what changed."""
         changed, freed = list(self.storage.changed), list(self._volumes.unused)
         self.storage.changed.clear()
         self._volumes.unused.clear()

@@ -1,131 +1,41 @@
-"""Has pods of a lower priority leave for who finds no room, and keeps what becomes free for it until it is placed.
+"""Preemption: evicts pods of lower priority for a refused pod, and reserves the freed capacity until it is placed.
 
-Off by default (`preemption`; `reclaim`: pods of queues that hold more than they deserve, for those of queues that hold
-less). Who was refused for `preemption_delay_s` is searched victims for, one at a time and in
-slices (`core.placing.preemption`), on a copy of the ledger; what is found is searched once more on the nodes that it is
-about before anybody is asked to leave. It ends when the pod is placed, when somebody does not let a victim go, when all
-have left and it still does not fit, or after `preemption_wait_s`. A pod that fits in what evictions for one before it
-leave over needs none of its own.
+Off by default. Setting `preemption` enables it. Setting `reclaim` lets a queue that holds less than it deserves evict
+pods of queues that hold more.
+
+A pod that was refused for `preemption_delay_s` gets a search for victims, one pod at a time and in slices
+(`core.placing.preemption`), on a copy of the ledger. Before any eviction, the result is checked again on its nodes. A
+preemption ends when the pod is placed, when a gang loses a member that it needs, when a victim may not be evicted, when
+all victims are gone and the pod still does not fit, or after `preemption_wait_s`. A pod that fits into capacity that an
+earlier preemption leaves over needs none of its own.
 """
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Set
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from itertools import islice
 from typing import Final, NamedTuple
 
 from controller.actions import Preempt, Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import Ask, Capped, Entry, Stage
-from controller.deciding.reserve import Nomination, Reservations
+from controller.deciding.lifecycle import Ask, Capped, Entry, Order, Stage
+from controller.deciding.reclaim import awaited, reclaim_for
+from controller.deciding.reserve import End, Nomination, Reservations
 from controller.grouping.budgets import Spender, spender_of
-from core.constraints.quota import taken
-from core.groups import GroupKey, group_of
+from core.constraints.quota import Account, taken
+from core.groups import GroupKey, group_of, is_leaving
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.decide import placed_on
 from core.placing.gang import Together, Unit
-from core.placing.preemption import LOOKED_AT_MAX, SYSTEM_CRITICAL, Crowd, Eviction, Known, victims_for
-from core.placing.queue_tree import QueueTree
-from core.placing.reclaim import Reclaim
+from core.placing.preemption import LOOKED_AT_MAX, SYSTEM_CRITICAL, Crowd, Eviction, FoundOnNodes, victims_for
+from core.placing.queues import Reclaim
 from core.placing.shape import Shape
+from core.units import counted, listed
 from core.waiting import Cause, Wait
 
-_NOTHING: Final[Mapping[str, int]] = {}
-
-
-def reclaim_for(
-    cluster: ClusterState, unit: Unit, line: str, crowd: Crowd, nominations: Iterable[Nomination]
-) -> Reclaim | None:
-    """Whom queue *line* may take back room from for *unit*; None if from nobody."""
-    lines, budgets = cluster.lines, cluster.budgets
-    lines.bring_up_to_date(cluster.clock())
-    tree, path = lines.groups.tree, _path(lines.groups.tree, line)
-    asked = Counter[str]()
-    for one in unit.wanted():
-        asked.update(taken(cluster.ledger, one.pod, None, None))
-    resources = frozenset(one for one, amount in asked.items() if amount and one in lines.deserved(line))
-    changes = _changes(cluster, tree, crowd, nominations)
-
-    def held(name: str, resource: str) -> int:
-        return budgets.held(name).get(resource, 0) + changes[name, resource]
-
-    room: dict[str, dict[str, float]] = {}
-    for name in reversed(path):
-        left = {one: lines.deserved(name).get(one, 0.0) - held(name, one) for one in resources}
-        if any(asked[one] > amount for one, amount in left.items()):
-            break
-        room[name] = left
-    if not resources or not room:
-        return None
-    below: dict[str, tuple[str, ...]] = {}
-    paths: dict[PodUid, tuple[str, ...]] = {}
-    for uid, who in crowd.occupants.items():
-        whose = budgets.queue_of(uid)
-        if whose is None or who.leaving or who.stays or who.kept:
-            continue
-        if whose not in below:
-            below[whose] = _below(lines.groups.tree, path, _path(tree, whose), len(path) - len(room))
-        if below[whose]:
-            paths[uid] = below[whose]
-    names = {name for found in below.values() for name in found}
-    return Reclaim(
-        paths=paths,
-        amounts=budgets.held_by,
-        resources=resources,
-        over={name: {one: held(name, one) - lines.deserved(name).get(one, 0.0) for one in resources} for name in names},
-        spare={
-            name: {one: held(name, one) - amount for one, amount in tree.guaranteed.get(name, _NOTHING).items()}
-            for name in names
-        },
-        room=room,
-    )
-
-
-def _path(tree: QueueTree, line: str) -> tuple[str, ...]:
-    return tuple(tree.path(line)) or (line,)
-
-
-def _below(tree: QueueTree, own: tuple[str, ...], other: tuple[str, ...], shared_least: int) -> tuple[str, ...]:
-    """Of queue *other* those that are asked where *own* takes back; nobody where the two share too few."""
-    shared = 0
-    while shared < min(len(own), len(other)) and own[shared] == other[shared]:
-        shared += 1
-    if shared < shared_least or shared in (len(own), len(other)):
-        return ()
-    return other[shared:] if all(tree.queues[name].reclaimable for name in other[shared:]) else ()
-
-
-def awaited(cluster: ClusterState, nomination: Nomination) -> Iterator[tuple[Entry, Mapping[str, int]]]:
-    """Yield the pods that are not placed yet of those for whom others leave, and what each takes of its queue."""
-    for target in nomination.nominated:
-        entry = cluster.queue.get(target.uid)
-        if entry is not None and entry.placement is None:
-            yield entry, taken(cluster.ledger, entry.pod, None, None)
-
-
-def _changes(
-    cluster: ClusterState, tree: QueueTree, crowd: Crowd, nominations: Iterable[Nomination]
-) -> Counter[tuple[str, str]]:
-    """How much more, or less, queues hold once those have left who leave, and those are placed who wait for that."""
-    found = Counter[tuple[str, str]]()
-    leaving = {uid for uid, who in crowd.occupants.items() if who.leaving}
-    for nomination in nominations:
-        leaving.update(nomination.victims)
-        for entry, amounts in awaited(cluster, nomination):
-            found.update({(name, one): more for name in _path(tree, entry.line) for one, more in amounts.items()})
-    for uid in leaving:
-        whose = cluster.budgets.queue_of(uid)
-        if whose is not None:
-            amounts = dict(cluster.budgets.held_by(uid))
-            found.subtract({(name, one): less for name in _path(tree, whose) for one, less in amounts.items()})
-    return found
-
-
-# So many nodes are looked at for one pod at most, because nothing else is decided meanwhile.
+# The maximum number of nodes that are tried for one pod, because nothing else is decided meanwhile.
 _LOOKED_AT_MAX: Final = 32
-# Of more pods it is not remembered that they waited in vain.
+# The maximum number of remembered pods that waited in vain.
 _VAIN_MAX: Final = 4096
 
 
@@ -136,20 +46,22 @@ class Leftovers:
         """Begin with nothing known."""
         self._cluster: Final = cluster
         self._reservations: Final = reservations
-        # Where pods of a shape do not fit beside those for whom others leave.
+        # Shapes and nodes where such a pod does not fit beside the pods for which others are evicted.
         self._full: Final[set[tuple[Shape, NodeName]]] = set()
         self._vain: Final[set[PodUid]] = set()
 
-    def place(self, ask: Ask, entry: Entry, closed: Set[NodeName]) -> Placement | None:
-        """Return where *entry*, which asks *ask*, fits once all have left and been placed; not on *closed* nodes."""
-        barring = self._reservations
+    def place(self, ledger: Ledger, ask: Ask, entry: Entry, closed: Set[NodeName]) -> Placement | None:
+        """Return where *entry*, which asks *ask*, fits once all have left and been placed; not on *closed* nodes.
+
+        *ledger*, a fork, is as it was afterwards.
+        """
         if not isinstance(ask, Shape) or entry.pod.uid in self._vain:
             return None
         rooms: dict[NodeName, list[Nomination]] = {}
-        for one in barring.nominations:
+        for one in self._reservations.nominations:
             for name in one.nodes:
                 rooms.setdefault(name, []).append(one)
-        kept, fork = barring.keeping_free.kept, None
+        kept = self._reservations.keeping_free.kept
         out = closed | kept.nodes if kept is not None and kept.is_barred_to(entry) else closed
         unknown = [name for name in rooms if name not in out and (ask, name) not in self._full]
         for name in unknown[:_LOOKED_AT_MAX]:
@@ -157,8 +69,7 @@ class Leftovers:
             # Where more than one node is cleared, it is open which of the pods goes where.
             if not all(len(one.nodes) == 1 and one.is_barred_to(entry) for one in those):
                 continue
-            fork = fork or self._cluster.ledger.fork()
-            placement = self._beside(fork, name, those, entry.pod, ask)
+            placement = self._beside(ledger, name, those, entry.pod, ask)
             if placement is not None:
                 return placement
             self._full.add((ask, name))
@@ -201,48 +112,50 @@ class Leftovers:
 
 
 _NEVER: Final = float("inf")
-# No pod has a lower one.
+# Lower than every priority.
 _NO_PRIORITY: Final = -(1 << 63)
-# Where room is kept that a queue took back: those who left for it come after it, whatever their priority.
+# The order of a nomination by reclaim: victims of a higher priority must not take the capacity back.
 _BEFORE_ALL: Final = (1 - SYSTEM_CRITICAL, False, 0, 0)
 LOWER: Final = "of a lower priority"
 OF_QUEUES: Final = "of queues that hold more than they deserve"
 _LOOK_S: Final = 1.0
 _SLICE_S: Final = 0.003
-# Searches that find nobody take at most a twentieth of the time; those that make room for a pod, half of it.
+# Searches without victims take at most a twentieth of the time, successful ones half of it.
 _REST_PER_WORK: Final = 19.0
 _REST_PER_FOUND: Final = 1.0
-# For whom nobody can leave, and for whom nobody has to, is not searched again at once.
+# The pauses before another search for an ask, if no victims help, and if none are needed.
 _NOBODY_S: Final = 60.0
 _NO_NEED_S: Final = 5.0
-# Whom the API server does not let go is not chosen again for so long, at the least.
+# The minimum time before a pod whose eviction was refused is chosen again.
 _SPARED_S: Final = 30.0
-# All have left, and this later the pod is refused still.
+# A preemption ends if the pod is still refused this long after all victims have left.
 _QUIET_S: Final = 5.0
-# As many pods and groups have room made for them at once: victims take up to their grace period to leave.
+# The maximum number of preemptions in progress: victims take up to their grace period to leave.
 _NOMINATIONS_MAX: Final = 256
-# Of pods that ask the same so many are looked at for one that is to be searched for.
+# The maximum number of preemptions with evictions still to be sent; the victims of more would be outdated by then.
+_ASKING_MAX: Final = 8
+# Besides the first pod of each ask, a look considers about this many others; the next look goes on.
 _LOOKED_FOR: Final = 256
 
 
-class End(StrEnum):
-    """How it ended that room was made for a pod or group."""
-
-    PLACED = "placed"
-    IN_VAIN = "in_vain"
-    REFUSED = "refused"
-    GONE = "gone"
-
-
 class Question(NamedTuple):
-    """Who would have to leave: the search, to be taken further step by step, and who is there, as it was then.
+    """A search for victims, which runs step by step, and the pods on nodes at its start.
 
-    takes_back: who of them would leave only because the unit's queue takes back what it deserves.
+    takes_back: the pods that can only be victims because the unit's queue reclaims what it deserves.
     """
 
     steps: Generator[None, None, Eviction | None]
     crowd: Crowd
     takes_back: Set[PodUid] = frozenset()
+
+
+class _Alike(NamedTuple):
+    """What pods with the same victims have in common; limits: what their queue and namespace may hold at most."""
+
+    ask: Ask
+    priority: int
+    line: str
+    limits: tuple[Account, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -251,42 +164,45 @@ class _Search:
     uid: PodUid
     question: Question
     worked_s: float = 0.0
+    slices: int = 0
 
 
 class Preempting:
-    """For whom others are to leave.
+    """Starts preemptions, and follows them to their end; a chore.
 
     Attributes:
-        trouble: why nobody is evicted although that is switched on, for operators, or "".
+        trouble: why no pod is evicted although preemption is enabled, for operators, or "".
     """
 
     def __init__(self, cluster: ClusterState, reservations: Reservations) -> None:
-        """Begin with nobody."""
+        """Begin without preemptions."""
         self.trouble = ""
         self._cluster: Final = cluster
         self._reservations: Final = reservations
         self._nominations: Final = reservations.nominations
         self._leftovers: Final = Leftovers(cluster, reservations)
         self._search: _Search | None = None
-        self._known: Final = Known()
+        self._known: Final = FoundOnNodes()
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
-        # Whether the last search found somebody: then the next one does not wait for the next look.
+        # Whether the next search begins as soon as `_rests_until_s` has passed, because the last one has ended.
         self._goes_on = False
-        # What is not searched for again before a time, for pods of a priority and queue.
-        self._rests: dict[tuple[Ask, int, str], float] = {}
+        # The earliest time of the next search for pods with the same victims.
+        self._rests: dict[_Alike, float] = {}
         self._skipped = 0
+        # How many asks, and how often all of them, were looked at for other pods than the first.
+        self._asks_passed = self._rounds = 0
 
     @property
     def is_on(self) -> bool:
-        """Whether pods are to be evicted for others."""
+        """Whether the settings enable evictions for other pods."""
         settings = self._cluster.settings
         return settings.preemption or settings.reclaim
 
     # ------------------------------------------------------------------ in time
 
     def next_s(self) -> float:
-        """When to look next, monotonic."""
+        """Return when to look next, monotonic."""
         if self._search is not None:
             return -_NEVER
         if not len(self._nominations) and not (self.is_on and self._cluster.queue.is_refusing):
@@ -295,59 +211,111 @@ class Preempting:
         return min(look_s, self._rests_until_s) if self._goes_on else look_s
 
     def look(self, now_s: float) -> None:
-        """End what is over, and search for whom others are to leave."""
-        if self._search is None:
-            self._goes_on = False
-            if now_s >= self._looked_s + _LOOK_S:
-                self._looked_s = now_s
-                for nomination in self._nominations:
-                    self._tend(nomination, now_s)
+        """End preemptions that are over, and search for victims for the next pod."""
+        if self._search is None and now_s >= self._looked_s + _LOOK_S:
+            self._looked_s = now_s
+            for nomination in self._nominations:
+                self._tend(nomination, now_s)
         if not self.is_on or self._cluster.occupants.disruption_budgets is None:
-            self._search = None
+            self._search, self._goes_on = None, False
             return
-        if self._search is None and now_s >= self._rests_until_s and len(self._nominations) < _NOMINATIONS_MAX:
-            found = self._next(now_s)
-            if found is not None and self._joins(*found, now_s):
-                self._goes_on = True
-            elif found is not None:
-                ask, entry = found
-                self._search = _Search(ask=ask, uid=entry.pod.uid, question=self.question(entry))
+        if self._search is None and now_s >= self._rests_until_s:
+            self._goes_on = False
+            if self._may_begin:
+                self._begin_next(now_s)
         if self._search is not None:
             self._go_on(self._search)
 
+    @property
+    def asking(self) -> int:
+        """The number of preemptions with evictions still to be sent."""
+        return sum(one.asking for one in self._nominations)
+
+    @property
+    def _may_begin(self) -> bool:
+        """Whether another preemption may begin."""
+        return len(self._nominations) < _NOMINATIONS_MAX and self.asking < _ASKING_MAX
+
+    def _begin_next(self, now_s: float) -> None:
+        """Begin a search for the next pod, or none; the time that this takes counts as part of the search."""
+        started_s = self._cluster.clock()
+        found = self._next(now_s)
+        if found is not None:
+            self._begin(*found, now_s)
+        if self._search is not None:
+            self._search.worked_s = self._cluster.clock() - started_s
+
     def _next(self, now_s: float) -> tuple[Ask, Entry] | None:
-        """The first that was refused for long enough and for whom others may leave."""
-        self._rests = {who: until_s for who, until_s in self._rests.items() if until_s > now_s}
+        """Return the first pod that was refused for long enough and for which others may be evicted.
+
+        Pods without a search come first, by their order; then those whose last vain search was longest ago.
+        """
         queue, found = self._cluster.queue, list[tuple[Ask, Entry]]()
-        # A leader before may have made room for gangs: it tells so of each of their pods alone.
+        self._rests = {who: rest_s for who, rest_s in self._rests.items() if rest_s > now_s or queue.refuses(who.ask)}
+        # An earlier leader may have preempted for gangs: the status of each of their pods shows it separately.
         made_for = (queue.get(one.uid) for one in self._nominations)
         groups = {key for one in made_for if one is not None and (key := group_of(one.pod)) is not None}
-        for ask in queue.refused_asks():
-            refusal = self._cluster.gangs.refusal(ask)
-            # What no node refuses for want of room is not helped.
-            if isinstance(ask, Capped) or ask in self._cluster.requeue.silent or (refusal is not None and refusal.over):
-                continue
+        resting = list[Ask]()
+        for ask in filter(self.may_help, queue.refused_asks()):
             first = queue.first_refused(ask)
-            if first is not None and not self._may_be_next(ask, first, now_s, groups):
-                others = sorted(islice(queue.refused_pods(ask), _LOOKED_FOR), key=lambda one: one.order)
-                first = next((one for one in others if self._may_be_next(ask, one, now_s, groups)), None)
-            if first is not None:
+            if first is not None and self._may_be_next(ask, first, now_s, groups):
                 found.append((ask, first))
-        return min(found, key=lambda one: one[1].order, default=None)
+            elif first is not None:
+                resting.append(ask)
+        found += self._others(resting, now_s, groups)
+        return min(found, key=lambda one: (self._rests.get(self._who(*one), -_NEVER), one[1].order), default=None)
+
+    def _others(self, asks: Sequence[Ask], now_s: float, groups: Set[GroupKey]) -> Iterator[tuple[Ask, Entry]]:
+        """Yield pods that may be next although the first of their *asks* may not; each look considers some of them.
+
+        They may belong to a queue or namespace with other limits, or may have waited longer.
+        """
+        left, asked = _LOOKED_FOR, 0
+        for ask in (*asks[self._asks_passed :], *asks[: self._asks_passed]):
+            if left <= 0:
+                break
+            pods = self._cluster.queue.refused_pods(ask)
+            at = self._rounds * _LOOKED_FOR % len(pods)
+            some = sorted((pods[at:] + pods[:at])[:_LOOKED_FOR], key=_order)
+            left, asked = left - len(some), asked + 1
+            found = next((one for one in some if self._may_be_next(ask, one, now_s, groups)), None)
+            if found is not None:
+                yield ask, found
+        self._asks_passed += asked
+        if self._asks_passed >= len(asks):
+            self._asks_passed, self._rounds = 0, self._rounds + 1
+
+    def may_help(self, ask: Ask) -> bool:
+        """Return whether evictions may help *ask*: it is not refused by a quota, or by silent plugins alone."""
+        refusal = self._cluster.gangs.refusal(ask)
+        is_capped = isinstance(ask, Capped) or (refusal is not None and bool(refusal.over))
+        return not is_capped and ask not in self._cluster.requeue.silent
 
     def _may_be_next(self, ask: Ask, entry: Entry, now_s: float, groups: Set[GroupKey]) -> bool:
-        """Whether others may leave for *entry*; *groups*: those of the pods for which room is being made."""
+        """Return whether others may be evicted for *entry*; *groups*: groups with a preemption in progress."""
         since_s = now_s - self._cluster.settings.preemption_delay_s
         if not entry.standing.preempts or entry.refused_s is None or entry.refused_s > since_s:
             return False
-        if (ask, entry.standing.priority, entry.line) in self._rests or self._nominations.of(entry) is not None:
+        if self._rests.get(self._who(ask, entry), -_NEVER) > now_s or self._nominations.of(entry) is not None:
             return False
         return not (isinstance(ask, Together) and group_of(entry.pod) in groups)
 
-    def _joins(self, ask: Ask, entry: Entry, now_s: float) -> bool:
-        """Keep for *entry* the room that evictions for pods before it leave over; return whether there is any."""
+    def _who(self, ask: Ask, entry: Entry) -> _Alike:
+        limits = self._cluster.budgets.limits(spender_of(entry.pod))
+        return _Alike(ask, entry.standing.priority, entry.line, limits)
+
+    def _begin(self, ask: Ask, entry: Entry, now_s: float) -> None:
+        """Nominate a node with capacity that other preemptions leave over, or else begin a search."""
+        ledger = self._cluster.ledger.fork()
+        if self._joins(ledger, ask, entry, now_s):
+            self._goes_on = True
+        else:
+            self._search = _Search(ask=ask, uid=entry.pod.uid, question=self.question(entry, ledger=ledger))
+
+    def _joins(self, ledger: Ledger, ask: Ask, entry: Entry, now_s: float) -> bool:
+        """Nominate for *entry* capacity that preemptions for earlier pods leave over; return whether there is any."""
         started_s = self._cluster.clock()
-        placement = self._leftovers.place(ask, entry, self._cluster.handoff.closed_nodes(now_s).keys())
+        placement = self._leftovers.place(ledger, ask, entry, self._cluster.handoff.closed_nodes(now_s).keys())
         ended_s = self._cluster.clock()
         self._rests_until_s = max(self._rests_until_s, ended_s + _REST_PER_FOUND * (ended_s - started_s))
         if placement is None or self._is_over(entry, [placement], ()):
@@ -357,19 +325,27 @@ class Preempting:
 
     # ------------------------------------------------------------------ searching
 
-    def question(self, entry: Entry, *, only: frozenset[NodeName] | None = None) -> Question:
-        """Who would have to leave for *entry*, or its gang, as all is now; *only*: of these nodes."""
+    def question(
+        self, entry: Entry, *, only: frozenset[NodeName] | None = None, ledger: Ledger | None = None
+    ) -> Question:
+        """Return a search for the victims that *entry*, or its gang, needs now.
+
+        Args:
+            entry: the waiting pod.
+            only: the nodes to search; None: all.
+            ledger: a fresh fork of the cluster's ledger, which must not change until the search ends.
+        """
         unit = self._cluster.gangs.unit(entry)
-        out = self._reservations.to(entry) | self._cluster.handoff.closed_nodes(self._cluster.clock()).keys()
+        out = self._reservations.barred_to(entry) | self._cluster.handoff.closed_nodes(self._cluster.clock()).keys()
         if only is not None:
             out |= self._cluster.ledger.states.keys() - only
         crowd, settings = self._cluster.occupants.crowd(), self._cluster.settings
         reclaim = reclaim_for(self._cluster, unit, entry.line, crowd, self._nominations) if settings.reclaim else None
-        # What is told while nothing is on is about priorities.
+        # If neither setting is on, this only answers a question, as if `preemption` were on.
         by_priority = settings.preemption or not settings.reclaim
         priority = self._lowest(unit, entry) if by_priority else _NO_PRIORITY
         steps = victims_for(
-            self._cluster.ledger.fork(),
+            ledger or self._cluster.ledger.fork(),
             self._cluster.search.policy,
             unit,
             crowd,
@@ -386,7 +362,7 @@ class Preempting:
         return Question(self._within_limits(entry, steps, reclaim, takes_back), crowd, takes_back)
 
     def _lowest(self, unit: Unit, entry: Entry) -> int:
-        """The lowest priority among the members of *unit*, of which *entry* is one."""
+        """Return the lowest priority among the members of *unit*, which include *entry*."""
         entries = (self._cluster.queue.get(one.pod.uid) for one in unit.members)
         return min((one.standing.priority for one in entries if one is not None), default=entry.standing.priority)
 
@@ -397,10 +373,10 @@ class Preempting:
         reclaim: Reclaim | None,
         takes_back: Set[PodUid],
     ) -> Generator[None, None, Eviction | None]:
-        """What *steps* find, unless *entry*, or its gang, then holds more than it may.
+        """Run *steps*; return None instead of victims if *entry*, or its gang, would then hold more than it may.
 
-        That is so where queue or namespace has too little left for it, also once those before it have the room that is
-        made for them, and where its queue holds more than it deserves although pods of *takes_back* leave for it.
+        That is so if its queue or namespace has too little left, with pods of earlier preemptions counted as placed; or
+        if pods of *takes_back* are victims, and its queue would then hold more than it deserves.
         """
         found = yield from steps
         if found is None or not found.victims:
@@ -414,13 +390,13 @@ class Preempting:
         return None if self._is_over(entry, found.placements, found.victims) else found
 
     def _taken(self, placements: Iterable[Placement]) -> list[dict[str, int]]:
-        """What *placements* take of queue and namespace."""
+        """Return what each of *placements* takes of its queue and namespace."""
         queue, ledger = self._cluster.queue, self._cluster.ledger
         pods = [(at, one.pod) for at in placements if (one := queue.get(at.pod)) is not None]
         return [taken(ledger, pod, at.dialect, at.assignment) for at, pod in pods]
 
     def _is_over(self, entry: Entry, placements: Iterable[Placement], victims: Iterable[PodUid]) -> bool:
-        """Whether *placements* of *entry*, or its gang, are more than it may hold once *victims* have left."""
+        """Return whether *placements* of *entry*, or its gang, exceed its limits once *victims* have left."""
         cluster, spender = self._cluster, spender_of(entry.pod)
         if not cluster.budgets.limits(spender):
             return False
@@ -444,10 +420,11 @@ class Preempting:
             else:
                 self._cluster.metrics.preemption_looked_at.inc()
         search.worked_s += self._cluster.clock() - started_s
+        search.slices += 1
         if is_over:
             self._search = None
-            self._goes_on = self._answered(search, answer)
-            rest = _REST_PER_FOUND if self._goes_on else _REST_PER_WORK
+            self._goes_on = True
+            rest = _REST_PER_FOUND if self._answered(search, answer) else _REST_PER_WORK
             self._rests_until_s = max(self._rests_until_s, self._cluster.clock() + rest * search.worked_s)
 
     def _answered(self, search: _Search, answer: Eviction | None) -> bool:
@@ -455,27 +432,29 @@ class Preempting:
         now_s, entry = self._cluster.clock(), self._cluster.queue.get(search.uid)
         if entry is None or entry.stage is not Stage.REFUSED or entry.parked != search.ask:
             return False
-        who = search.ask, entry.standing.priority, entry.line
+        who = self._who(search.ask, entry)
         if answer is None:
-            # Nodes on which room is made for others are left out, for a while.
+            # Nodes with other preemptions were left out, so another search may succeed later.
             self._rests[who] = now_s + (_NO_NEED_S if len(self._nominations) else _NOBODY_S)
             if len(self._cluster.ledger.states) > LOOKED_AT_MAX:
                 self._skipped += LOOKED_AT_MAX
             return False
-        # Meanwhile others may have come and gone.
-        nodes = frozenset(placement.node for placement in answer.placements)
-        question = self.question(entry, only=nodes)
-        again = ended(question.steps) if answer.victims else None
+        question = search.question
+        again: Eviction | None = answer
+        if search.slices > 1 and answer.victims:
+            # Between the slices others may have come and gone.
+            question = self.question(entry, only=frozenset(placement.node for placement in answer.placements))
+            again = ended(question.steps)
         if again is None or not again.victims or again.violations > answer.violations:
             self._rests[who] = now_s + _NO_NEED_S
             return False
         self._nominate(entry, again, question.takes_back, now_s)
         return True
 
-    # ------------------------------------------------------------------ claiming
+    # ------------------------------------------------------------------ nominating
 
     def _nominate(self, entry: Entry, found: Eviction, takes_back: Set[PodUid], now_s: float) -> None:
-        """Have all victims asked to leave, and keep their room for *entry* or its gang."""
+        """Request the evictions, and reserve the capacity for *entry* or its gang."""
         victims = tuple(target for uid in found.victims if (target := self._target(uid)) is not None)
         nominated = tuple(
             (target_of(one.pod), placement.node)
@@ -483,9 +462,11 @@ class Preempting:
             if (one := self._cluster.queue.get(placement.pod)) is not None
         )
         by_priority = takes_back.isdisjoint(found.victims)
+        key, ledger = group_of(entry.pod) if isinstance(entry.parked, Together) else None, self._cluster.ledger
+        members = self._cluster.groups.members(key) if key is not None else ()
         nomination = Nomination(
             uid=entry.pod.uid,
-            key=group_of(entry.pod) if isinstance(entry.parked, Together) else None,
+            key=key,
             order=entry.order if by_priority else _BEFORE_ALL,
             nodes=frozenset(placement.node for placement in found.placements),
             victims=found.victims,
@@ -493,12 +474,15 @@ class Preempting:
             until_s=now_s + self._cluster.settings.preemption_wait_s,
             asking=True,
             whose=LOWER if by_priority else OF_QUEUES,
+            placed=tuple(uid for uid in members if ledger.node_of(uid) is not None),
         )
         self._nominations.put(nomination)
-        self._cluster.actions.append(Preempt(nomination=nomination.uid, nominated=nominated, victims=victims))
+        self._cluster.actions.append(
+            Preempt(nomination=nomination.uid, nominated=nominated, victims=victims, guarded=found.guarded)
+        )
         many, where = len(victims), _on(nomination.nodes)
         if many:
-            message = f"{_pods(many)} {nomination.whose} {_are(many)} being evicted from {where}"
+            message = f"{_are_evicted(many, nomination.whose)} from {where}"
             self._cluster.announce(entry.pod, "Preempting", message, warning=False)
         self._tell(nomination)
 
@@ -516,9 +500,7 @@ class Preempting:
 
     def _tell(self, nomination: Nomination) -> None:
         many = len(nomination.victims)
-        text = f"pods {nomination.whose} were evicted"
-        if many:
-            text = f"{_pods(many)} {nomination.whose} {_are(many)} being evicted"
+        text = _are_evicted(many, nomination.whose) if many else f"pods {nomination.whose} were evicted"
         wait_s = self._cluster.settings.preemption_wait_s
         whose = "it" if nomination.key is None else "its group"
         wait = Wait(
@@ -529,23 +511,49 @@ class Preempting:
             if entry.stage is Stage.REFUSED and entry.wait != wait:
                 self._cluster.hold_up(entry, wait)
 
-    # ------------------------------------------------------------------ what becomes of it
+    # ------------------------------------------------------------------ outcomes
 
-    def asked(self, uid: PodUid) -> None:
-        """All victims of a nomination were asked to leave, and may."""
+    def needs(self, action: Preempt) -> bool:
+        """Return whether the evictions of *action* are still needed."""
+        nomination = self._made_by(action)
+        return nomination is not None and self._over(nomination, self._waiting(nomination)) is None
+
+    def unneeded(self, action: Preempt) -> None:
+        """Record that the remaining evictions were not sent, because they seemed unnecessary; end it if they are."""
+        nomination = self._made_by(action)
+        if nomination is None:
+            return
+        over = self._over(nomination, self._waiting(nomination))
+        if over is not None:
+            self._end(nomination, over)
+        else:
+            self._nominations.put(replace(nomination, asking=False))
+
+    def _made_by(self, action: Preempt) -> Nomination | None:
+        """Return the nomination of *action*; None if it has ended, even if the same pod has another one since."""
+        nomination = self._nominations.get(action.nomination)
+        victims = tuple(victim.uid for victim, _ in action.victims)
+        return nomination if nomination is not None and nomination.victims == victims else None
+
+    def asked(self, action: Preempt) -> None:
+        """Record that all evictions were sent and accepted."""
         self.trouble = ""
-        nomination = self._nominations.get(uid)
+        self._goes_on = True
+        nomination = self._made_by(action)
         if nomination is not None:
             self._nominations.put(replace(nomination, asking=False))
 
     def evicted(self, victim: Target) -> None:
-        """A victim was asked to leave."""
+        """Record that a victim's eviction was accepted."""
         self._cluster.recording.evicted(victim)
 
-    def refused(self, uid: PodUid, victim: PodUid | None, rest_s: float, *, trouble: str = "") -> None:
-        """One of the victims may not leave now, or (None) nobody was asked; *trouble*: why, if not for its own sake."""
+    def refused(self, action: Preempt, victim: PodUid | None, rest_s: float, *, trouble: str = "") -> None:
+        """End a preemption because *victim* may not be evicted now, None: no eviction was sent.
+
+        trouble: the reason, if it concerns all evictions and not this victim.
+        """
         self.trouble = trouble
-        now_s, nomination = self._cluster.clock(), self._nominations.get(uid)
+        now_s, nomination = self._cluster.clock(), self._made_by(action)
         if victim is not None:
             self._cluster.occupants.spare(victim, now_s + max(rest_s, _SPARED_S))
         if trouble:
@@ -555,34 +563,74 @@ class Preempting:
 
     def _tend(self, nomination: Nomination, now_s: float) -> None:
         entries = self._waiting(nomination)
-        if not any(one.shape is not None for one in entries):
-            is_placed = any(self._cluster.ledger.node_of(pod.uid) is not None for pod in nomination.nominated)
-            self._end(nomination, End.PLACED if is_placed else End.GONE)
-        elif all(one.placement is not None for one in entries):
-            self._end(nomination, End.PLACED)
-        elif not self.is_on:
-            self._end(nomination, End.IN_VAIN)
+        over = self._over(nomination, entries)
+        if over is not None:
+            self._end(nomination, over)
         elif now_s >= nomination.until_s:
             for uid in self._leaving(nomination):
                 self._cluster.occupants.does_not_leave(uid)
             self._end(nomination, End.IN_VAIN)
         elif nomination.asking or self._leaving(nomination):
-            self._nominations.put(replace(nomination, quiet_s=_NEVER))
+            if nomination.quiet_s != _NEVER:
+                self._nominations.put(replace(nomination, quiet_s=_NEVER))
             self._tell(nomination)
+            # More pods than the victims may be leaving, and the waiting pods need not wait for those.
+            if self._may_fit(_first(entries).parked, nomination.nodes):
+                self._wake(entries)
         elif any(one.stage is not Stage.REFUSED for one in entries):
             self._tell(nomination)
         elif now_s >= nomination.quiet_s + _QUIET_S:
             self._end(nomination, End.IN_VAIN)
         else:
-            self._nominations.put(replace(nomination, quiet_s=min(nomination.quiet_s, now_s)))
+            if nomination.quiet_s == _NEVER:
+                self._nominations.put(replace(nomination, quiet_s=now_s))
             self._tell(nomination)
-            # Others may be refused for the same, and come first by their queue: the room is kept from them.
-            self._cluster.queue.wake_one(min(entries, key=lambda one: one.order))
+            self._wake(entries)
+
+    def _wake(self, entries: Iterable[Entry]) -> None:
+        """Have the first of *entries* decided, if it is refused.
+
+        Others may be refused for the same, and come first by their queue: the room is kept from them.
+        """
+        first = _first(entries)
+        if first.stage is Stage.REFUSED:
+            self._cluster.queue.wake_one(first)
+
+    def _may_fit(self, ask: Ask | None, nodes: Iterable[NodeName]) -> bool:
+        """Return whether *nodes* may take a pod that is refused for *ask* now."""
+        if isinstance(ask, Together):
+            return self._cluster.gangs.may_fit(ask, nodes)
+        return isinstance(ask, Shape) and any(self._cluster.search.takes(ask, name) for name in nodes)
+
+    def _over(self, nomination: Nomination, entries: Sequence[Entry]) -> End | None:
+        """Return the outcome of a preemption whose waiting pods are *entries*; None while it is in progress."""
+        ledger = self._cluster.ledger
+        able = [one for one in entries if one.shape is not None]
+        if not able:
+            is_placed = any(ledger.node_of(pod.uid) is not None for pod in nomination.nominated)
+            return End.PLACED if is_placed else End.GONE
+        if all(one.placement is not None for one in able):
+            return End.PLACED
+        key, waiting = nomination.key, {one.pod.uid for one in able}
+        if key is not None and self._has_lost(nomination, key, waiting):
+            gang = self._cluster.gangs.gang(_first(able))
+            if gang is not None and gang.is_hopeless:
+                return End.GONE  # a member that it needs is gone, or cannot be placed any more
+        return None if self.is_on and nomination.nodes <= ledger.states.keys() else End.IN_VAIN
+
+    def _has_lost(self, nomination: Nomination, key: GroupKey, waiting: Set[PodUid]) -> bool:
+        """Return whether a member of group *key* has neither a place nor is one of *waiting*; not all are needed."""
+        members, node_of = self._cluster.groups.members(key), self._cluster.ledger.node_of
+        nominated = (pod.uid for pod in nomination.nominated)
+        return any(
+            uid not in waiting and (uid not in members or is_leaving(members[uid]) or node_of(uid) is None)
+            for uid in (*nomination.placed, *nominated)
+        )
 
     def _leaving(self, nomination: Nomination) -> list[PodUid]:
-        """Who is on its way off the nodes of a nomination."""
-        ledger, is_leaving = self._cluster.ledger, self._cluster.occupants.is_leaving
-        return [uid for name in nomination.nodes for uid in ledger.holders(name) if is_leaving(uid)]
+        """Return the pods that are leaving the nodes of a nomination."""
+        ledger, occupants = self._cluster.ledger, self._cluster.occupants
+        return [uid for name in nomination.nodes for uid in ledger.holders(name) if occupants.is_leaving(uid)]
 
     def _end(self, nomination: Nomination, how: End) -> None:
         self._nominations.drop(nomination)
@@ -591,16 +639,26 @@ class Preempting:
             self._leftovers.in_vain(nomination.uid)
         self._cluster.metrics.preemptions.labels(how.value).inc()
         self._cluster.requeue.hear(nomination.nodes)
-        if how is End.PLACED:
-            return
+        until_s = nomination.until_s if how is End.PLACED else self._cluster.clock()
         for entry in self._waiting(nomination):
+            self._cluster.queue.keep_room(entry, until_s)
+            if how is End.PLACED:
+                continue
             self._cluster.actions.append(Unnominate(pod=target_of(entry.pod)))
             if entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_EVICTED:
                 self._cluster.hold_up(entry, None)
 
 
+def _order(entry: Entry) -> Order:
+    return entry.order
+
+
+def _first(entries: Iterable[Entry]) -> Entry:
+    return min(entries, key=_order)
+
+
 def ended(steps: Generator[None, None, Eviction | None]) -> Eviction | None:
-    """What a search finds, without a pause: for one on few nodes."""
+    """Run a search to its end, without a pause, and return its result; for searches on few nodes."""
     while True:
         try:
             next(steps)
@@ -608,15 +666,9 @@ def ended(steps: Generator[None, None, Eviction | None]) -> Eviction | None:
             return end.value  # type: ignore[no-any-return]  # typeshed knows no better
 
 
-def _pods(many: int) -> str:
-    return "1 pod" if many == 1 else f"{many} pods"
-
-
-def _are(many: int) -> str:
-    return "is" if many == 1 else "are"
+def _are_evicted(many: int, whose: str) -> str:
+    return f"{counted(many, 'pods')} {whose} {'is' if many == 1 else 'are'} being evicted"
 
 
 def _on(nodes: frozenset[NodeName]) -> str:
-    names = sorted(nodes)
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ("node " if len(names) == 1 else "nodes ") + ", ".join(names[:3]) + more
+    return f"{'node' if len(nodes) == 1 else 'nodes'} {listed(sorted(nodes), 3)}"

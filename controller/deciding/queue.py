@@ -1,13 +1,14 @@
-"""The scheduling queue: which pod is decided next, which rest until when, which wait refused, and what wakes them.
+"""The scheduling queue: ready, backing off and refused pods, and the events that wake refused pods.
 
-Pods stand in lines, one for each queue of theirs: the line whose turn it is comes first, and in it priority, then age.
-A pod that nothing fits is kept by what it asks, so that one question wakes all that ask the same. A pod is kept under
-the ticket of its last move: an older ticket is nothing any more.
+Ready pods stand in lines, one for each Queue of Volcano; pods without a group stand in that of `default`. The line
+whose turn it is comes first, and in it the pod with the highest priority, then the oldest. Refused pods are kept by
+their ask, so that one check serves all with the same ask. Each move of a pod gives it a new ticket; heap items with
+older tickets are void.
 
-Pods that no node takes wait by their shape, and units by what they ask together, for a node to open. The ledger says
-which nodes did (`Ledger.opened`): something was freed there, or its labels, taints, cards or configuration changed; a
-promise opens nothing. Only those nodes are asked, by the verdict that decides, and only for who has not heard of them
-yet. Pods that wait for something else say for what (`ClusterEvent`), and are read again once it has happened.
+A pod that no node takes waits by its shape, and a unit by its joint ask, until a node opens. The ledger lists these
+nodes (`Ledger.opened`): something was freed there, or its labels, taints, cards or configuration changed; a reservation
+opens nothing. Only these nodes are tried, with the exact verdict, and only for asks that were not yet tried on them.
+Pods that wait for something else name it (`ClusterEvent`), and are read again after it.
 """
 
 import heapq
@@ -21,30 +22,30 @@ from controller.deciding.lifecycle import (
     Ask,
     ClusterEvent,
     Entry,
-    Event,
     Order,
     Stage,
+    StageEvent,
     Told,
     UndefinedEventError,
 )
+from core.groups import Standing
 from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.shape import Shape
-from core.placing.standing import Standing
 from core.waiting import Wait
-from kube.versions import is_newer
+from kube.objects import is_newer
 
-# A condition that stood for so long does not change again and again.
+# A condition that lasted this long does not count as changing repeatedly.
 _CALM_S: Final = 600.0
 _ANY: Final = float("inf")
 
 
-# Where a pod stands: by its order, under a ticket.
+# A pod in a heap: its sort key, the ticket of its last move, and its uid.
 _Item = tuple[Order, int, PodUid]
 
 
 class _Row:
-    """Pods in their order, line by line."""
+    """Pods in their order, with a heap for each line."""
 
     def __init__(self, is_current: Callable[[PodUid, int], bool], rank: Callable[[str], Any]) -> None:
         self._is_current: Final = is_current
@@ -53,7 +54,7 @@ class _Row:
         self._size = 0
 
     def push(self, line: str, item: _Item, most: float) -> None:
-        """Add a pod; those that have left are thrown out where there are more than *most* items."""
+        """Add a pod; if there are more than *most* items, void ones are removed first."""
         if self._size > most:
             for one, heap in list(self._heaps.items()):
                 heap[:] = [item for item in heap if self._is_current(item[2], item[1])]
@@ -65,7 +66,7 @@ class _Row:
         self._size += 1
 
     def first(self, *, pop: bool) -> PodUid | None:
-        """The first pod of the line whose turn it is, which is taken out if *pop*."""
+        """Return the first pod of the line whose turn it is; remove it if *pop*."""
         for line, heap in list(self._heaps.items()):
             while heap and not self._is_current(heap[0][2], heap[0][1]):
                 heapq.heappop(heap)
@@ -81,7 +82,7 @@ class _Row:
         return heapq.heappop(heap)[2]
 
     def __len__(self) -> int:
-        """How many items there are, with those of pods that have left."""
+        """Return the number of items, including void ones."""
         return self._size
 
     def __iter__(self) -> Iterator[PodUid]:
@@ -89,7 +90,7 @@ class _Row:
 
 
 class SchedulingQueue:
-    """All pending pods of ours, each in one stage."""
+    """All pending pods of cardshare's schedulers, each in one stage."""
 
     def __init__(
         self,
@@ -100,11 +101,11 @@ class SchedulingQueue:
         """Begin with none.
 
         Args:
-            line_of: which line a pod stands in.
-            rank: of lines, which has its turn first: the lower one.
-            standing_of: how important a pod is, with its group.
+            line_of: returns the line of a pod.
+            rank: returns the sort key of a line; the lowest has its turn first.
+            standing_of: returns how important a pod is, with its group.
         """
-        # How many pods stand in each line.
+        # The number of pods in each line, whatever their stage.
         self.lines: Final[dict[str, int]] = {}
         self._line_of: Final = line_of
         self._standing_of: Final = standing_of
@@ -112,16 +113,16 @@ class SchedulingQueue:
         self._counts: Final = dict.fromkeys(Stage, 0)
         self._rank: Final = rank
         self._ready: Final = _Row(self._is_current, rank)
-        # Those that rest, by when they are due.
+        # Pods that back off, by the time when they are due.
         self._resting: Final[list[tuple[float, int, PodUid]]] = []
-        # By what is asked: how many pods wait, and in which order (with those that have left).
+        # Refused pods in their order, including void items, and their number, by ask.
         self._refused: Final[dict[Ask, _Row]] = {}
         self._waiting: Final[dict[Ask, int]] = {}
         self._tickets = 0
         self._arrivals = 0
-        # What pods were woken for that were not refused for it: what woke them may help the next one.
+        # Asks of woken pods that were not refused again: what woke them may help the next pod with that ask.
         self._passed_on: list[Ask] = []
-        # By what pods are refused for: who was woken for it last.
+        # The pod that was woken last for each ask.
         self._woken: Final[dict[Ask, PodUid]] = {}
 
     def __len__(self) -> int:
@@ -131,25 +132,25 @@ class SchedulingQueue:
         return iter(self._entries.values())
 
     def get(self, uid: PodUid) -> Entry | None:
-        """The entry of a pod."""
+        """Return the entry of a pod, if it is in the queue."""
         return self._entries.get(uid)
 
     def counts(self) -> Mapping[Stage, int]:
-        """How many pods are in each stage."""
+        """Return the number of pods in each stage."""
         return self._counts
 
     @property
     def in_flight(self) -> int:
-        """How many Bindings, or the locks before them, are on their way."""
+        """The number of Bindings in progress, including the locks before them."""
         return self._counts[Stage.LOCKING] + self._counts[Stage.BINDING]
 
     # ------------------------------------------------------------------ stages
 
     def seen(self, pod: Pod, told: Told | None = None) -> Entry:
-        """A pod of ours that is not known appeared; whoever calls this says at once where it waits."""
+        """Add a pod that is not in the queue; the caller must move it to its stage at once."""
         known = self._entries.get(pod.uid)
         if known is not None:
-            raise UndefinedEventError(pod.uid, pod.key, known.stage, Event.SEEN)
+            raise UndefinedEventError(pod.uid, pod.key, known.stage, StageEvent.SEEN)
         self._arrivals += 1
         standing = self._standing_of(pod)
         entry = Entry(pod=pod, told=told, arrival=self._arrivals, line=self._line_of(pod), standing=standing)
@@ -159,16 +160,16 @@ class SchedulingQueue:
         return entry
 
     def ready(self, entry: Entry) -> None:
-        """Let *entry* be decided as soon as its order says."""
-        self._move(entry, Event.QUEUE)
+        """Make *entry* ready: it is decided when its turn comes."""
+        self._move(entry, StageEvent.QUEUE)
         self._stand(entry)
         self._ready.push(entry.line, (entry.order, entry.ticket, entry.pod.uid), _ANY)
 
     def refuse(self, entry: Entry, ask: Ask, now_s: float, wait: Wait | None = None) -> None:
-        """Keep *entry* until something frees that could help who asks *ask*; *wait*: why, if that is known."""
+        """Keep *entry* until something opens that could help *ask*; *wait*: the reason, if known."""
         if entry.woken == ask:
             self._end_wake(entry)
-        self._move(entry, Event.REFUSE)
+        self._move(entry, StageEvent.REFUSE)
         entry.wait = wait
         entry.parked = ask
         if entry.refused_s is None:
@@ -180,59 +181,59 @@ class SchedulingQueue:
         row.push(entry.line, (entry.order, entry.ticket, entry.pod.uid), 2 * self._waiting[ask] + 16)
 
     def back_off(self, entry: Entry, until_s: float) -> None:
-        """Let *entry* be decided after *until_s* (monotonic), not before."""
-        self._move(entry, Event.BACK_OFF)
+        """Make *entry* ready at *until_s*, monotonic."""
+        self._move(entry, StageEvent.BACK_OFF)
         heapq.heappush(self._resting, (until_s, entry.ticket, entry.pod.uid))
 
     def hold(self, entry: Entry) -> None:
         """Keep *entry* until it changes."""
-        self._move(entry, Event.HOLD)
+        self._move(entry, StageEvent.HOLD)
 
     def prepare(self, entry: Entry, wait: Wait) -> None:
-        """What *entry* needs on the node where it is reserved is made ready first; *wait* says what."""
-        self._move(entry, Event.PREPARE)
+        """Start the pre-bind of reserved *entry*; *wait*: what it waits for."""
+        self._move(entry, StageEvent.PREPARE)
         entry.wait = wait
 
     def line_up(self, entry: Entry, now_s: float) -> None:
-        """*entry* waits its turn on the node where it is reserved."""
-        self._move(entry, Event.LINE_UP)
+        """Let reserved *entry* wait its turn on its node."""
+        self._move(entry, StageEvent.LINE_UP)
         if entry.turn_s is None:
             entry.turn_s = now_s
 
     def lock(self, entry: Entry) -> None:
-        """The node is being locked for *entry*, before its next Binding."""
-        self._move(entry, Event.LOCK)
+        """Record that the node is being locked for *entry*, before its next Binding."""
+        self._move(entry, StageEvent.LOCK)
         entry.attempt += 1
 
     def bind(self, entry: Entry) -> None:
-        """The next Binding of *entry* is sent."""
+        """Record that the next Binding of *entry* is sent."""
         if entry.stage is not Stage.LOCKING:
             entry.attempt += 1
-        self._move(entry, Event.BIND)
+        self._move(entry, StageEvent.BIND)
 
     def written(self, entry: Entry) -> None:
-        """The Binding was written; the mirror will show it."""
-        self._move(entry, Event.WRITTEN)
+        """Record that the Binding was written; the watch will show it."""
+        self._move(entry, StageEvent.WRITTEN)
         entry.failures = 0
 
     def doubt(self, entry: Entry, wait: Wait | None) -> None:
-        """It is not known what became of the Binding, or of the pod; *wait* says why, if the user should know."""
-        self._move(entry, Event.DOUBT)
+        """Record that the outcome of the Binding is unknown; *wait*: what to report to the user, if anything."""
+        self._move(entry, StageEvent.DOUBT)
         entry.wait = wait
 
     def mistrust(self, entry: Entry) -> None:
-        """Something happened to the pod that cannot: it is read, and nothing is believed of it until then."""
-        self._move(entry, Event.MISTRUST)
+        """Record that the state of the pod is wrong; nothing is done with it until it was read."""
+        self._move(entry, StageEvent.MISTRUST)
         entry.wait = None
 
     def leave(self, uid: PodUid) -> Entry | None:
-        """Forget a pod; its entry, if there was one."""
+        """Remove a pod; return its entry, if any."""
         entry = self._entries.get(uid)
         if entry is not None:
-            self._move(entry, Event.LEAVE)
+            self._move(entry, StageEvent.LEAVE)
         return entry
 
-    def _move(self, entry: Entry, event: Event) -> None:
+    def _move(self, entry: Entry, event: StageEvent) -> None:
         stage = TABLE.get((entry.stage, event), entry)
         if stage is entry or entry.ticket < 0:
             raise UndefinedEventError(entry.pod.uid, entry.pod.key, entry.stage if entry.ticket >= 0 else None, event)
@@ -256,14 +257,14 @@ class SchedulingQueue:
             self._leave_line(entry)
 
     def _unpark(self, ask: Ask) -> None:
-        """One of the pods refused for *ask* has left."""
+        """Count one pod less that is refused for *ask*."""
         self._waiting[ask] -= 1
         if not self._waiting[ask]:
             del self._waiting[ask]
             self._refused.pop(ask, None)
 
     def _stand(self, entry: Entry) -> None:
-        """Let *entry* stand in the line that is its by now, by the priority that it has by now."""
+        """Update the line and the priority of *entry*, which may have changed since it was last queued."""
         entry.standing = self._standing_of(entry.pod)
         line = self._line_of(entry.pod)
         if line != entry.line:
@@ -276,52 +277,56 @@ class SchedulingQueue:
         if not self.lines[entry.line]:
             del self.lines[entry.line]
 
-    # ------------------------------------------------------------------ what an entry says
+    # ------------------------------------------------------------------ fields of an entry
 
     def take(self, entry: Entry, pod: Pod) -> None:
-        """*pod* is what the entry's pod is now."""
+        """Replace the pod of *entry*."""
         entry.pod, entry.newest = pod, None
 
     def note(self, entry: Entry, pod: Pod) -> None:
-        """*pod* was seen while something that was sent is not settled: that is what it is afterwards."""
+        """Note a change of the pod while a write is unsettled; it applies once that is settled."""
         if entry.newest is None or not is_newer(entry.newest.resource_version, pod.resource_version):
             entry.newest = pod
 
     def moved_on(self, entry: Entry, version: str) -> None:
-        """The pod is as it was, in another *version*: a write of our own made it."""
+        """Set the *version* that the controller's own write gave the pod, which is otherwise unchanged."""
         entry.pod = entry.pod._replace(resource_version=version)
 
     def asks(self, entry: Entry, shape: Shape | None, wait: Wait | None = None) -> None:
-        """What the pod asks, if that is known; *wait*: why it is not decided."""
+        """Set the shape of the pod, None if unknown; *wait*: why it is not decided."""
         if entry.woken is not None and entry.woken != shape:
             self._passed_on.append(entry.woken)
             self._end_wake(entry)
         entry.shape, entry.wait = shape, wait
 
     def hold_up(self, entry: Entry, wait: Wait | None) -> None:
-        """Why the pod is not bound yet; None: there is nothing to say but why its shape is refused."""
+        """Set why the pod is not bound yet; None: the refusal of its shape is the reason."""
         entry.wait = wait
 
     def reserve(self, entry: Entry, placement: Placement) -> None:
-        """*placement* is reserved for the pod."""
+        """Set the reservation of the pod."""
         entry.placement, entry.wait, entry.refused_s = placement, None, None
 
+    def keep_room(self, entry: Entry, until_s: float) -> None:
+        """Room that was made for the pod is kept again, if at all, until then at the latest (monotonic)."""
+        entry.room_until_s = until_s
+
     def unreserve(self, entry: Entry) -> None:
-        """Nothing is reserved for the pod any more."""
+        """Remove the reservation of the pod."""
         entry.placement = None
 
     def failed(self, entry: Entry) -> None:
-        """A write for the pod failed."""
+        """Count a failed write for the pod."""
         entry.failures += 1
 
     def changed(self, entry: Entry) -> None:
-        """The pod asks something else: what failed before says nothing of it."""
+        """Reset failures and the time of refusal, because the pod's request has changed."""
         entry.failures, entry.refused_s = 0, None
         if entry.told is not None:
             entry.told = replace(entry.told, times=0)
 
     def tell(self, entry: Entry, told: Told) -> None:
-        """The pod's condition says *told*; the same text once more (a fence) is no change, and counts as none."""
+        """Set the condition that was written; the same text again, from a fence, counts as no change."""
         before = entry.told
         if before is not None and before.text == told.text:
             return
@@ -331,10 +336,10 @@ class SchedulingQueue:
             told = replace(told, times=before.times + 1)
         entry.told = told
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ popping and waking
 
     def pop(self, now_s: float) -> Entry | None:
-        """The pod to decide now; it stays in stage READY until it is put elsewhere."""
+        """Pop the pod to decide now; it stays in stage READY until the decision moves it."""
         while self._resting and self._resting[0][0] <= now_s:
             _, ticket, uid = heapq.heappop(self._resting)
             if self._is_current(uid, ticket):
@@ -343,15 +348,15 @@ class SchedulingQueue:
         return self._entries[found] if found is not None else None
 
     def next_due_s(self) -> float | None:
-        """When the next resting pod is due, monotonic."""
+        """Return when the next pod has backed off, monotonic."""
         return self._resting[0][0] if self._resting else None
 
     def refused_asks(self) -> list[Ask]:
-        """What pods are refused for."""
+        """Return the asks for which pods are refused."""
         return list(self._refused)
 
     def refuses(self, ask: Ask) -> bool:
-        """Whether pods are refused for *ask*."""
+        """Return whether pods are refused for *ask*."""
         return ask in self._refused
 
     @property
@@ -360,17 +365,17 @@ class SchedulingQueue:
         return bool(self._refused)
 
     def refused_pods(self, ask: Ask) -> list[Entry]:
-        """The pods refused for *ask*, in no order."""
+        """Return the pods refused for *ask*, in no order."""
         return [self._entries[uid] for uid in self._refused.get(ask, ())]
 
     def first_refused(self, ask: Ask) -> Entry | None:
-        """The first pod refused for *ask*, which stays refused; None if there is none."""
+        """Return the first pod refused for *ask*, which stays refused; None if there is none."""
         row = self._refused.get(ask)
         uid = row.first(pop=False) if row is not None else None
         return self._entries[uid] if uid is not None else None
 
     def wake(self, ask: Ask) -> bool:
-        """Let the first pod refused for *ask* be decided; False if there is none."""
+        """Make the first pod refused for *ask* ready; return False if there is none."""
         row = self._refused.get(ask)
         uid = row.first(pop=True) if row is not None else None
         if uid is None:
@@ -379,7 +384,7 @@ class SchedulingQueue:
         return True
 
     def wake_one(self, entry: Entry) -> None:
-        """Let *entry*, which is refused, be decided, whoever else is refused for the same."""
+        """Make refused *entry* ready, even if it is not the first with its ask."""
         if entry.parked is not None:
             self._wake(entry, entry.parked)
 
@@ -394,12 +399,12 @@ class SchedulingQueue:
         entry.woken = None
 
     def is_tried(self, entry: Entry, ask: Ask) -> bool:
-        """Whether *entry* is decided though others are refused for *ask*: it is woken, or comes before who is."""
+        """Return whether to decide *entry* although *ask* is refused: it was woken, or comes before the woken pod."""
         woken = self._entries.get(self._woken.get(ask, entry.pod.uid))
         return entry.woken == ask or (woken is not None and woken.woken == ask and entry.order < woken.order)
 
     def wake_next(self) -> None:
-        """Wake the next pod where the one that was woken was not refused again."""
+        """Wake the next pod of each ask whose woken pod was not refused again."""
         while self._passed_on:
             self.wake(self._passed_on.pop())
 
@@ -408,46 +413,47 @@ class SchedulingQueue:
         return entry is not None and entry.ticket == ticket
 
 
-# ---------------------------------------------------------------------- who waits for what
+# ---------------------------------------------------------------------- requeue: which event wakes which pods
 
 
-# A burst of releases is one question.
+# Releases within this time are handled together.
 _PAUSE_S: Final = 0.02
-# Asking takes no more than a fifth of the time, however much is refused.
+# Trying refused asks again takes at most a fifth of the time.
 _PAUSE_PER_WORK: Final = 4.0
 _NEVER: Final = float("inf")
-# Of more nodes than these not each is asked about, but where it would go best, which knows what changed.
+# If more nodes than this opened, the search finds the best one instead, which follows all changes by itself.
 _EACH_MAX: Final = 64
-# Nor where so much opened that to tell which they were takes long.
+# The same, if so many openings are new to an ask that listing the nodes takes long.
 _LATE_MAX: Final = 1024
 _LOG_MAX: Final = 1 << 16
 
 
 class Requeue:
-    """What each ask that is refused has heard of, and who waits for which event.
+    """On which opened nodes each refused ask was tried, and which pods wait for which event.
 
     Attributes:
-        unreported: those of which the users may not know why.
-        silent: for each, the nodes that would fit were their device plugins not silent.
+        unreported: asks whose pods may not have the present reason in their conditions.
+        silent: for each ask, the nodes that would fit if their device plugins were not silent.
     """
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.unreported: Final[dict[Ask, None]] = {}
         self.silent: Final[dict[Ask, tuple[NodeName, ...]]] = {}
-        # The nodes that opened, oldest first, from position *start* on; up to where each ask has heard.
+        # The nodes that opened, oldest first, from position *start* on; *heard*: the position up to which each ask was
+        # tried.
         self._opened: list[NodeName] = []
         self._start = 0
         self._heard: Final[dict[Ask, int]] = {}
         self._since: dict[int, Set[NodeName]] = {}
         self._looked = 0
-        # Some of those that have heard of all nodes have come to be asked about all the same.
+        # Whether asks must be tried although no node opened (`stir`).
         self._stirred = False
         self._to_ask: Final[dict[Ask, None]] = {}
-        # Since when questions are put, without a pause; None until the first of them is named.
+        # When the present round of tries began; None until its first.
         self._begun_s: float | None = None
         self._next_s = 0.0
-        # Which of them rest, until when.
+        # Asks that are not tried before a time, because a try takes long.
         self._rests: Final[dict[Ask, float]] = {}
         self._waiting: Final[dict[ClusterEvent, dict[PodUid, None]]] = {}
         self._awaited: Final[dict[PodUid, set[ClusterEvent]]] = {}
@@ -458,32 +464,27 @@ class Requeue:
     def _end(self) -> int:
         return self._start + len(self._opened)
 
-    @property
-    def opened(self) -> int:
-        """Another number whenever a node has opened."""
-        return self._end
-
     def hear(self, nodes: Iterable[NodeName]) -> None:
-        """These nodes opened."""
+        """Note that *nodes* opened."""
         self._opened.extend(nodes)
         self._since.clear()
         if len(self._opened) > _LOG_MAX:
             self.hear_of_all()
 
     def hear_of_all(self) -> None:
-        """Any node may have opened."""
+        """Note that any node may have opened."""
         self._start = self._end + 1
         self._opened = []
         self._since.clear()
 
     def stir(self, helps: Callable[[Ask], bool]) -> None:
-        """Any node may have opened for those whom that *helps*."""
+        """Note that any node may have opened for the asks that *helps* returns True for."""
         for ask in [ask for ask in self._heard if helps(ask)]:
             self._heard[ask] = -1
             self._stirred = True
 
     def refused(self, ask: Ask, silent: tuple[NodeName, ...]) -> None:
-        """No node takes *ask* now; silent: as above."""
+        """Note that no node takes *ask* now; silent: see the attribute."""
         self._heard[ask] = self._end
         self.unreported[ask] = None
         if silent:
@@ -492,26 +493,26 @@ class Requeue:
             self.silent.pop(ask, None)
 
     def still_refused(self, ask: Ask) -> None:
-        """No node that opened takes *ask*; numbers may have changed that its users were told."""
+        """Note that no opened node takes *ask*; the figures in the conditions of its pods may be outdated."""
         self._heard[ask] = self._end
         self.unreported[ask] = None
 
     def tell_anew(self) -> None:
-        """The users of all that are refused may not know why any more, though nothing opened."""
+        """Report on all refused asks again, because their reasons may have changed although nothing opened."""
         self.unreported.update(dict.fromkeys(self._heard))
 
     def rest(self, ask: Ask, until_s: float) -> None:
-        """Do not name *ask* before *until_s* (monotonic): to try it takes long."""
+        """Do not try *ask* before *until_s*, monotonic, because a try takes long."""
         self._rests[ask] = until_s
 
     def forget(self, ask: Ask) -> None:
-        """No pod is refused for *ask* any more."""
+        """Forget *ask*, for which no pod is refused any more."""
         self._rests.pop(ask, None)
         self.silent.pop(ask, None)
         self._heard.pop(ask, None)
 
     def opened_for(self, ask: Ask) -> Set[NodeName] | None:
-        """The nodes that opened since *ask* was refused; None: any may have."""
+        """Return the nodes that opened since *ask* was tried; None: any node may have."""
         heard = self._heard.get(ask, -1)
         if heard < self._start:
             return None
@@ -523,7 +524,7 @@ class Requeue:
         return found if len(found) <= _EACH_MAX else None
 
     def is_due(self, now_s: float) -> bool:
-        """Whether there is something to ask about now."""
+        """Return whether asks must be tried now."""
         return now_s >= self._next_s and (self._has_news or now_s >= self._rested_s)
 
     @property
@@ -532,12 +533,12 @@ class Requeue:
 
     @property
     def _rested_s(self) -> float:
-        """When the first that rests, and has not heard of all, has rested."""
+        """When the first resting ask that was not tried on all opened nodes is due, monotonic."""
         behind = (until_s for ask, until_s in self._rests.items() if self._heard.get(ask, -1) < self._end)
         return min(behind, default=_NEVER)
 
     def begin(self, asks: Iterable[Ask], now_s: float) -> None:
-        """Begin to ask about those of *asks*, all that are refused, that have not heard of all."""
+        """Begin a round over *asks*, which are all refused asks; those that were tried on all nodes are left out."""
         self._looked, self._stirred = self._end, False
         self._begun_s, self._next_s = None, now_s + _PAUSE_S
         refused = dict.fromkeys(asks)
@@ -547,14 +548,14 @@ class Requeue:
             del self._rests[ask]
         behind = [ask for ask in refused if self._heard.get(ask, -1) < self._end]
         self._to_ask.update((ask, None) for ask in behind if ask not in self._rests)
-        # What all have heard of is not kept.
+        # Openings that every ask was tried on are dropped.
         heard = min(self._heard.values(), default=self._end) - self._start
         if heard > 0:
             del self._opened[:heard]
             self._start += heard
 
     def next(self, now_s: float) -> Ask | None:
-        """What to ask about next, or None."""
+        """Return the next ask to try, if any."""
         if not self._to_ask:
             return None
         if self._begun_s is None:
@@ -566,32 +567,32 @@ class Requeue:
         return ask
 
     def due_s(self, now_s: float) -> float:
-        """When there is something to ask, monotonic."""
+        """Return when the next ask is due, monotonic."""
         if self._to_ask:
             return now_s
         return self._next_s if self._has_news else max(self._next_s, self._rested_s)
 
-    # ------------------------------------------------------------------ others
+    # ------------------------------------------------------------------ other events
 
     def wait_for(self, uid: PodUid, *events: ClusterEvent) -> None:
-        """Have *uid* named once one of *events* happens; until then, or until it is forgotten."""
+        """Let *uid* wait for any of *events*, until one happens or it leaves."""
         for one in events:
             self._waiting.setdefault(one, {})[uid] = None
             self._awaited.setdefault(uid, set()).add(one)
 
     def waiting(self, event: ClusterEvent) -> list[PodUid]:
-        """Who waits for *event*, first come first; they go on doing so."""
+        """Return the pods that wait for *event*, in the order in which they came; they continue to wait."""
         return list(self._waiting.get(event, ()))
 
     def happened(self, event: ClusterEvent) -> list[PodUid]:
-        """Who waited for *event*, first come first; they wait for nothing any more."""
+        """Return the pods that waited for *event*, in the order in which they came; they wait for nothing any more."""
         found = list(self._waiting.get(event, ()))
         for uid in found:
             self.leave(uid)
         return found
 
     def leave(self, uid: PodUid) -> None:
-        """*uid* waits for no event any more."""
+        """Let *uid* wait for no event any more."""
         for one in self._awaited.pop(uid, ()):
             waiting = self._waiting[one]
             del waiting[uid]

@@ -1,10 +1,9 @@
-"""Reserve: what pods are promised, and nodes that are kept for who waits: kept free, or being cleared by evictions.
+"""Reserve: promises to pods, and nodes reserved for waiting pods: kept free, or being cleared by evictions.
 
-The first in the order of pods that was refused for `keep_free_after_s`, while others after it in that order were
-placed, and that would fit if nodes were empty, has as many nodes kept free as it needs: who comes after it is placed
-elsewhere. It ends when it is placed, or after `keep_free_for_s`; if that was in vain, nothing is kept free for
-`keep_free_after_s`, so that cards do not idle long, and others come first then.
-What is kept free is not remembered over a restart.
+Nodes are kept free for one pod or gang at a time: the first in the order that was refused for `keep_free_after_s` while
+later ones were placed, and that would fit on empty nodes. Later pods do not go to these nodes. This ends when the pod
+is placed, or after `keep_free_for_s`. If it ends in vain, nothing is kept free for `keep_free_after_s`, so that cards
+do not idle long, and then other pods come first. A restart forgets which nodes were kept free.
 """
 
 from bisect import bisect_left
@@ -14,10 +13,10 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
-from controller.actions import Target, target_of
+from controller.actions import Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Order
-from core.constraints.quota import also_taken, taken
+from core.constraints.quota import taken
 from core.groups import GroupKey, group_of
 from core.history.pods import What
 from core.ledger import Placement
@@ -29,8 +28,8 @@ from core.settings import DialectName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """Nodes that are kept for the pod *uid*, which stands at *order*, or for all that wait of its group *key*."""
+class ReservedNodes:
+    """Nodes that are reserved for the pod *uid*, with *order* in the queue, or for its whole group *key*."""
 
     uid: PodUid
     key: GroupKey | None
@@ -38,25 +37,25 @@ class Room:
     nodes: frozenset[NodeName]
 
     def is_for(self, entry: Entry) -> bool:
-        """Whether it is kept for *entry*, or its group."""
+        """Return whether the nodes are reserved for *entry*, or its group."""
         return entry.pod.uid == self.uid or (self.key is not None and group_of(entry.pod) == self.key)
 
     def is_barred_to(self, entry: Entry | None) -> bool:
-        """Whether *entry* is not placed there now; None: one who comes after all others."""
+        """Return whether *entry* may not use the nodes now; None: a pod after all others in the order."""
         return entry is None or not (self.is_for(entry) or entry.order < self.order)
 
     def is_barred_to_new(self, priority: int) -> bool:
-        """Whether a pod of *priority* would not be placed there were it created now."""
+        """Return whether a new pod of *priority* could not use the nodes."""
         return -priority >= self.order[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nomination(Room):
-    """Nodes on which room is made.
+class Nomination(ReservedNodes):
+    """Nodes on which evictions free capacity.
 
-    victims: who was asked to leave. nominated: the pods of which their status says so. until_s: when it ends at the
-    latest; quiet_s: since when nobody there is leaving, both monotonic. asking: not all were asked to leave yet. whose:
-    which pods *victims* are, in words.
+    victims: the pods that are evicted. nominated: the pods whose status names such a node. until_s: the latest end;
+    quiet_s: since when no pod there is leaving, both monotonic. asking: not all victims were asked to leave yet. whose:
+    what kind of pods the victims are, in words. placed: the members of the group that already had a place.
     """
 
     victims: tuple[PodUid, ...]
@@ -65,14 +64,15 @@ class Nomination(Room):
     asking: bool
     quiet_s: float = inf
     whose: str = "of a lower priority"
+    placed: tuple[PodUid, ...] = ()
 
 
 class Nominations:
-    """All room that is being made."""
+    """All preemptions in progress."""
 
     def __init__(self) -> None:
         self._nominations: Final[dict[PodUid, Nomination]] = {}
-        # The pods in whose names room is made for their groups.
+        # By group, the pod that stands for it.
         self._by_group: Final[dict[GroupKey, PodUid]] = {}
 
     def __len__(self) -> int:
@@ -82,23 +82,23 @@ class Nominations:
         return iter(tuple(self._nominations.values()))
 
     def get(self, uid: PodUid) -> Nomination | None:
-        """The room that is made for the pod *uid*, or that it asked for in the name of its group."""
+        """Return the nomination for the pod *uid*, or for the group that it stands for."""
         return self._nominations.get(uid)
 
     def put(self, nomination: Nomination) -> None:
-        """From now on room is made so."""
+        """Add a nomination, or replace the one of the same pod."""
         self._nominations[nomination.uid] = nomination
         if nomination.key is not None:
             self._by_group[nomination.key] = nomination.uid
 
     def drop(self, nomination: Nomination) -> None:
-        """No room is made any more."""
+        """Remove a nomination."""
         self._nominations.pop(nomination.uid, None)
         if nomination.key is not None:
             self._by_group.pop(nomination.key, None)
 
     def of(self, entry: Entry) -> Nomination | None:
-        """The room that is made for *entry*, or its group."""
+        """Return the nomination for *entry*, or its group."""
         found = self._nominations.get(entry.pod.uid)
         if found is not None or not self._by_group:
             return found
@@ -106,11 +106,9 @@ class Nominations:
         uid = self._by_group.get(key) if key is not None else None
         return self._nominations[uid] if uid is not None else None
 
-    def restore(self, entry: Entry, now_s: float, wait_s: float) -> None:
-        """Go on keeping the room of which the pod's own status says that it is being made."""
+    def restore(self, entry: Entry, until_s: float) -> None:
+        """Keep the node for the pod that its own status names as nominated."""
         pod = entry.pod
-        if entry.has_place or self.of(entry) is not None:
-            return
         self.put(
             Nomination(
                 uid=pod.uid,
@@ -119,7 +117,7 @@ class Nominations:
                 nodes=frozenset({NodeName(pod.nominated_node)}),
                 victims=(),
                 nominated=(target_of(pod),),
-                until_s=now_s + wait_s,
+                until_s=until_s,
                 asking=False,
             )
         )
@@ -129,50 +127,51 @@ class Nominations:
 
 
 _NEVER: Final = float("inf")
-# Between two looks for one that waits too long.
+# The interval between searches for a pod that waits too long.
 _LOOK_S: Final = 1.0
-# To find nodes for one takes some milliseconds for each thousand: so many are tried in one look.
+# How many pods are tried in one search, because each takes some milliseconds for each thousand nodes.
 _TRIED: Final = 2
 _PLACED_MAX: Final = 1024
 _NOWHERE: Final = frozenset[NodeName]()
 
 
 class End(StrEnum):
-    """How it ended that nodes were kept free for one."""
+    """How a reservation of nodes ends; REFUSED: a pod there may not be evicted."""
 
     PLACED = "placed"
     IN_VAIN = "in_vain"
+    REFUSED = "refused"
     GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept(Room):
-    """Nodes that are kept free for who waits by *ask*, until *until_s* (monotonic)."""
+class KeptFree(ReservedNodes):
+    """Nodes that are kept free for the first pod or gang with *ask*, until *until_s* (monotonic)."""
 
     ask: Ask
     until_s: float
 
 
 class KeepingFree:
-    """For whom nodes are kept free."""
+    """Keeps nodes free for one pod or gang that waits too long; a chore."""
 
     def __init__(self, cluster: ClusterState, nominations: Nominations) -> None:
         """Keep nothing free."""
         self._cluster: Final = cluster
         self._nominations: Final = nominations
-        self._kept: Kept | None = None
+        self._kept: KeptFree | None = None
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
-        # For whom no nodes were found, and until when they are not looked for again.
+        # Pods for which no nodes were found, and until when they are not tried again.
         self._without: dict[PodUid, float] = {}
-        # For whom nodes were kept free in vain, and how often: others come first.
+        # How often nodes were kept free in vain, by pod: others come first.
         self._in_vain: dict[PodUid, int] = {}
-        # Who was placed, and when: of those only that nobody was placed later than who comes after them in the order.
+        # Times and orders of placed pods; a placement is dropped once a pod after it in the order is placed later.
         self._placed: Final[list[tuple[float, Order]]] = []
 
     @property
-    def kept(self) -> Kept | None:
-        """What is kept free now."""
+    def kept(self) -> KeptFree | None:
+        """The nodes kept free now, if any."""
         kept = self._kept
         if kept is not None:
             entry = self._cluster.queue.get(kept.uid)
@@ -183,7 +182,7 @@ class KeepingFree:
         return self._kept
 
     def placed(self, entry: Entry, now_s: float) -> None:
-        """*entry* was placed: who comes before it in the order, and was refused already, was overtaken."""
+        """Record that *entry* was placed, so that refused pods before it in the order count as overtaken."""
         while self._placed and self._placed[-1][1] <= entry.order:
             self._placed.pop()
         self._placed.append((now_s, entry.order))
@@ -197,15 +196,16 @@ class KeepingFree:
     # ------------------------------------------------------------------ in time
 
     def next_s(self) -> float:
-        """When to look next, monotonic."""
-        if self.kept is not None:
-            return self._kept.until_s if self._kept is not None else _NEVER
+        """Return when to look next, monotonic."""
+        kept = self.kept
+        if kept is not None:
+            return kept.until_s
         if not self._cluster.settings.keep_free_for_s or not self._cluster.queue.is_refusing:
             return _NEVER
         return max(self._looked_s + _LOOK_S, self._rests_until_s)
 
     def look(self, now_s: float) -> None:
-        """End what lasted too long, or begin for the first of those that wait too long."""
+        """End keeping nodes free if it lasted too long, or begin for the first pod that waits too long."""
         kept = self.kept
         if kept is not None and (now_s >= kept.until_s or not self._cluster.settings.keep_free_for_s):
             self._rests_until_s = now_s + self._cluster.settings.keep_free_after_s
@@ -227,7 +227,7 @@ class KeepingFree:
             self._without[entry.pod.uid] = now_s + self._cluster.settings.keep_free_after_s
 
     def _late(self, now_s: float) -> Iterable[tuple[Ask, Entry]]:
-        """The first of all that ask the same, where it was refused for too long."""
+        """Yield the first pod of each ask, if it was refused for too long and overtaken."""
         since_s = now_s - self._cluster.settings.keep_free_after_s
         for ask in self._cluster.queue.refused_asks():
             entry = self._cluster.queue.first_refused(ask) if not isinstance(ask, Capped) else None
@@ -237,7 +237,7 @@ class KeepingFree:
                 yield ask, entry
 
     def _begin(self, ask: Ask, entry: Entry, nodes: frozenset[NodeName], now_s: float) -> None:
-        self._kept = Kept(
+        self._kept = KeptFree(
             ask=ask,
             uid=entry.pod.uid,
             key=group_of(entry.pod) if isinstance(ask, Together) else None,
@@ -248,12 +248,12 @@ class KeepingFree:
         self._cluster.requeue.unreported[ask] = None
 
     def _nodes_for(self, ask: Ask, entry: Entry) -> frozenset[NodeName]:
-        """The nodes that one who is refused would need; none if no nodes would do, or its queue has no room."""
+        """Return the nodes that a refused pod needs; none if none suffice, or its queue lacks capacity."""
         unit, refusal = self._cluster.gangs.unit(entry), self._cluster.gangs.refusal(ask)
         if not unit.members or (refusal is not None and refusal.over):
             return _NOWHERE
         answer = refusal.answer if refusal is not None else None
-        # Where others are leaving for somebody, they would leave in vain.
+        # Nodes on which pods are being evicted for others are left out, or those evictions would be in vain.
         cleared = _NOWHERE.union(*(one.nodes for one in self._nominations if not one.is_for(entry)))
         ledger = self._cluster.ledger.fork()
         return keeping_free.nodes_for(ledger, self._cluster.search.policy, unit, answer, passed_over=cleared)
@@ -269,40 +269,52 @@ class KeepingFree:
 
 
 class Reservations:
-    """What pods are promised, and what nodes are kept for whom.
+    """Promises to pods, and the nodes reserved for waiting pods.
 
     Attributes:
-        keeping_free: for whom nodes are kept free.
-        nominations: for whom others were asked to leave.
+        keeping_free: the nodes that are kept free.
+        nominations: the preemptions in progress.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
-        """Promise nothing, and keep nothing."""
+        """Begin without promises and reserved nodes."""
         self.nominations: Final = Nominations()
         self.keeping_free: Final = KeepingFree(cluster, self.nominations)
         self._cluster: Final = cluster
 
-    def rooms(self) -> list[Room]:
-        """All that is kept for somebody."""
+    def reserved(self) -> list[ReservedNodes]:
+        """Return the reservations of nodes."""
         kept = self.keeping_free.kept
         return [*self.nominations, kept] if kept is not None else [*self.nominations]
 
-    def to(self, entry: Entry | None) -> frozenset[NodeName]:
-        """The nodes that *entry* is not placed on now; of None all that are kept for others."""
-        return _NOWHERE.union(*(one.nodes for one in self.rooms() if one.is_barred_to(entry)))
+    def barred_to(self, entry: Entry | None) -> frozenset[NodeName]:
+        """Return the nodes that *entry* may not use, because they are reserved for other pods; None: for any pod."""
+        barred = [one.nodes for one in self.reserved() if one.is_barred_to(entry)]
+        own = self.nominations.of(entry) if entry is not None else None
+        if entry is not None and own is not None:
+            # A pod of equal priority would otherwise take capacity whose evictions have only begun.
+            barred += [one.nodes - own.nodes for one in self.nominations if self._is_for_an_equal(one, entry)]
+        return _NOWHERE.union(*barred)
 
-    def to_first(self, ask: Ask) -> frozenset[NodeName]:
-        """The nodes that the first of those refused for *ask* is not placed on now."""
-        return self.to(self._cluster.queue.first_refused(ask)) if self.rooms() else _NOWHERE
+    def _is_for_an_equal(self, nomination: Nomination, entry: Entry) -> bool:
+        """Return whether *nomination* is for another pod or group with the priority of *entry*."""
+        if nomination.order[0] != entry.order[0] or nomination.is_for(entry):
+            return False
+        key, other = group_of(entry.pod), self._cluster.queue.get(nomination.uid)
+        return key is None or other is None or group_of(other.pod) != key
 
-    def to_new(self, priority: int) -> frozenset[NodeName]:
-        """The nodes that a pod of *priority* would not be placed on were it created now."""
-        return _NOWHERE.union(*(one.nodes for one in self.rooms() if one.is_barred_to_new(priority)))
+    def barred_to_first(self, ask: Ask) -> frozenset[NodeName]:
+        """Return the nodes that the first pod refused for *ask* may not use."""
+        return self.barred_to(self._cluster.queue.first_refused(ask)) if self.reserved() else _NOWHERE
+
+    def barred_to_new(self, priority: int) -> frozenset[NodeName]:
+        """Return the nodes that a new pod of *priority* may not use."""
+        return _NOWHERE.union(*(one.nodes for one in self.reserved() if one.is_barred_to_new(priority)))
 
     # ------------------------------------------------------------------ promises
 
     def reserve(self, entry: Entry, placement: Placement) -> None:
-        """Promise *placement*, at once and in memory."""
+        """Reserve *placement* in the ledger; this writes nothing to the API server."""
         queue = self._cluster.queue
         self._cluster.ledger.reserve(placement)
         queue.reserve(entry, placement)
@@ -311,32 +323,52 @@ class Reservations:
         self.book(entry.pod, placement.dialect, placement.assignment, placement.amounts)
         shape = entry.shape
         if shape is not None and entry.woken is None and queue.refuses(shape):
-            queue.wake(shape)  # the next of them may fit as well
+            queue.wake(shape)  # the next refused pod with this shape may fit as well
 
     def book(self, pod: Pod, dialect: DialectName | None, assignment: object, amounts: Amounts) -> None:
-        """Count on its queue and namespace what *pod* is promised, or holds; *amounts*: of its node, beside cards."""
+        """Count what *pod* holds against its queue and namespace; *amounts*: resources of its node besides cards."""
         ledger, key = self._cluster.ledger, group_of(pod)
         if key is not None:
             self._cluster.budgets.note(pod.uid, key, taken(ledger, pod, dialect, assignment))
         else:
-            self._cluster.budgets.note(pod.uid, pod.namespace, also_taken(ledger, dialect, assignment, amounts))
+            # It is only compared with others, so its amounts count as on its node.
+            self._cluster.budgets.note(pod.uid, pod.namespace, {**dict(amounts), **ledger.metered(dialect, assignment)})
 
     def give_up(self, entry: Entry) -> None:
-        """Take back what is reserved for a pod, which is decided again."""
+        """Release a pod's reservation and make the pod ready again."""
         self.take_back(entry)
         self._cluster.queue.ready(entry)
 
     def take_back(self, entry: Entry) -> None:
-        """Free what is reserved for a pod that stays in the queue.
+        """Release the reservation of a pod that stays in the queue.
 
         Raises:
-            InvariantError: a Binding of it may still be written.
+            InvariantError: a Binding of the pod may still be written.
         """
         uid, cluster = entry.pod.uid, self._cluster
         cluster.sent.check_settled(uid)
         cluster.handoff.leave(uid)
         if entry.placement is not None:
+            was_made_for_it = entry.pod.nominated_node == entry.placement.node
             cluster.queue.unreserve(entry)
             cluster.budgets.drop(uid)
             cluster.ledger.release(uid)
             cluster.recording.note(entry.pod, What.RELEASED)
+            if was_made_for_it and not self.renominate(entry):
+                cluster.actions.append(Unnominate(pod=target_of(entry.pod)))
+
+    def renominate(self, entry: Entry) -> bool:
+        """Keep the nominated node for *entry* after evictions for it; return whether it has a nomination.
+
+        The time limit stays that of the preemption. A preemption that has ended is not resumed, because the status that
+        the watch shows may be outdated.
+        """
+        settings, now_s = self._cluster.settings, self._cluster.clock()
+        if self.nominations.of(entry) is not None:
+            return True
+        until_s = min(entry.room_until_s, now_s + settings.preemption_wait_s)
+        is_on = settings.preemption or settings.reclaim
+        if not (entry.pod.nominated_node and is_on and entry.placement is None and now_s < until_s):
+            return False
+        self.nominations.restore(entry, until_s)
+        return True

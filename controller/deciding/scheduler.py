@@ -1,13 +1,13 @@
-"""Takes what the mirror shows of nodes and pods and what calls answered, and keeps the cluster's state true to it.
+"""Takes what the watches show of nodes and pods, and the outcomes of actions, and updates the cluster state.
 
-Everything here and in the files that it imports is synchronous and belongs to one task. What needs the outside is an
-action, which `act` performs, and its outcome comes back as a call. No decision is taken on a pod of which something was
-written and not yet settled.
+All code in `controller/deciding` is synchronous and runs in one task. Anything that needs the outside is an action;
+`act` performs it, and the outcome comes back as a call. No pod is decided while a write for it is unsettled.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any, Final, TypeVar
 
 from controller.actions import Clear, target_of
@@ -16,18 +16,17 @@ from controller.deciding.cluster import ClusterState
 from controller.deciding.cycle import Chore, Cycle
 from controller.deciding.lifecycle import UNSETTLED, Entry, Told, UndefinedEventError
 from controller.deciding.pending import Pending, holds_the_same, is_served
-from controller.deciding.permit import PluginGate, Vanished
+from controller.deciding.permit import PluginGate
 from controller.deciding.prebind import Claims, PreBind
 from controller.deciding.preempt import Preempting
 from controller.deciding.reserve import Reservations
 from controller.documents import Documents
-from controller.grouping.enqueue import Enqueue
+from controller.grouping.by_name import ByName
+from controller.grouping.enqueue import Enqueue, Jobs
 from controller.grouping.groups import Groups
-from controller.grouping.jobs import Jobs
-from controller.handing_over.flaps import Flaps
-from controller.handing_over.node_cooldown import turned_away
-from controller.handing_over.registers import STEADY_S, JoiningNodes, Registers
-from controller.heartbeats import Heartbeats
+from controller.handing_over.closed_nodes import turned_away
+from controller.handing_over.registers import STEADY_S, Flaps, Heartbeats, JoiningNodes, Registers
+from controller.handing_over.vanished import Vanished
 from controller.metrics import Metrics
 from controller.scheduler_names import VOLCANO
 from core.catalog import Catalog
@@ -37,15 +36,15 @@ from core.history.pods import Life, What
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.port.handoff import Progress
 from core.port.refusals import Complaint
-from core.port.spec import Place
+from core.port.spec import ConfigMapPlace
 from core.settings import DialectName, Settings
 from core.tables import Tables
 from core.waiting import code_in
 from core.wire.config_maps import ConfigMap
-from core.wire.namespaces import Namespace
-from kube.versions import is_newer
+from core.wire.policies import Namespace
+from kube.objects import is_newer
 
-# After so many, others may have their turn.
+# The number of items after which other tasks run.
 SLICE: Final = 32
 _LOOK_S: Final = 5.0
 _CHANGED: Final = (
@@ -57,7 +56,7 @@ _T = TypeVar("_T")
 
 
 def _sliced(step: Callable[[_T], None], items: Iterable[_T]) -> Iterator[None]:
-    """Do *step* with each of *items*; yield where others may have their turn."""
+    """Call *step* for each of *items*; yields between slices."""
     for at, one in enumerate(items):
         step(one)
         if at % SLICE == 0:
@@ -65,11 +64,11 @@ def _sliced(step: Callable[[_T], None], items: Iterable[_T]) -> Iterator[None]:
 
 
 class Nodes:
-    """Keeps the ledger's nodes true to the mirror.
+    """Updates the ledger's nodes from the watch, and with what is known besides; a chore.
 
     Attributes:
-        complaints: what is wrong with the nodes set aside, wholly or in part.
-        flaps: the cards that become unhealthy again and again.
+        complaints: why nodes are set aside, for all dialects or some.
+        flaps: cards that repeatedly become unhealthy.
     """
 
     def __init__(self, cluster: ClusterState, locks: NodeLocks) -> None:
@@ -82,18 +81,15 @@ class Nodes:
         self._heartbeats: Final = Heartbeats(catalog, cluster.handoff.set_blind)
         self._joining: Final = JoiningNodes(cluster.ledger, cluster.wall)
         self._registers: Final = Registers(catalog, self._tell_alternating)
-        cluster.handoff.plugins.tell(self._judge_anew)
         self._looked_s = cluster.clock()
-        # The cards of a node that ever were well, by protocol.
+        # The cards of each node that were ever healthy, by dialect.
         self._known: Final[dict[NodeName, dict[DialectName, frozenset[str]]]] = {}
 
     def replaced(self, nodes: Sequence[Node]) -> Iterator[None]:
-        """These nodes, and no others, exist. Yields where others may have their turn."""
-        for at, node in enumerate(nodes):
-            self.changed(node)
-            if at % SLICE == 0:
-                self._cluster.search.keep_up()
-                yield
+        """Replace all nodes; yields between slices."""
+        for _ in _sliced(self.changed, nodes):
+            self._cluster.search.keep_up()
+            yield
         names = {node.name for node in nodes}
         yield from _sliced(self.gone, [name for name in self._cluster.ledger.states if name not in names])
 
@@ -105,7 +101,7 @@ class Nodes:
         self._set_node(self._as_it_counts(node))
 
     def _as_it_counts(self, node: Node) -> Node:
-        """*node* with what is known of it beside what it says."""
+        """Return *node* as it counts: with documents about it, older registers, and the state of its plugins."""
         now_s = self._cluster.clock()
         documents = self._documents.of(node.name)
         node = self._joining.shown(self._heartbeats.shown(self._registers.shown(node, now_s), now_s), now_s)
@@ -114,18 +110,18 @@ class Nodes:
             node = replace(node, documents=documents or node.documents, unserved=unserved)
         return node
 
-    def _judge_anew(self, name: NodeName) -> None:
-        """Its device plugin has left it, or is back."""
+    def _change(self, name: NodeName, **changes: Any) -> None:
+        """Read a known node again, because something besides its object has changed."""
         node = self._cluster.ledger.node(name)
         if node is not None:
-            self._set_node(replace(node, unserved=self._cluster.handoff.plugins.unserved(name)))
+            self._set_node(replace(node, **changes))
 
     def next_s(self) -> float:
-        """When to look again whether something has become old, monotonic."""
-        return self._looked_s + _LOOK_S
+        """Return when to look next, monotonic; at once, if a plugin is back."""
+        return -inf if self._cluster.handoff.plugins.returned else self._looked_s + _LOOK_S
 
     def look(self, now_s: float) -> None:
-        """Judge those nodes anew of which something has become old, or a card has stayed well for long enough."""
+        """Read nodes again for which time matters: stale heartbeats, settled registers, cards that stayed healthy."""
         self._looked_s = now_s
         for name in self.flaps.end(now_s):
             self._cluster.ledger.keep_out(name, self.flaps.unsteady(name))
@@ -133,8 +129,10 @@ class Nodes:
             self._set_node(self._as_it_counts(node))
         for node in (*self._heartbeats.stale(self._cluster.ledger.node, now_s), *self._joining.settled(now_s)):
             self._set_node(node)
-        for name in self._cluster.handoff.plugins.look(now_s):
-            self._judge_anew(name)
+        plugins = self._cluster.handoff.plugins
+        for name in (*plugins.look(now_s), *plugins.returned):
+            self._change(name, unserved=plugins.unserved(name))
+        plugins.returned.clear()
 
     def _set_node(self, node: Node) -> None:
         before = self._cluster.ledger.node(node.name)
@@ -156,7 +154,7 @@ class Nodes:
             self._complain(node, complaints)
 
     def _well(self, offers: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, frozenset[str]]:
-        """The cards that are there and well, by protocol; by their order if they have no names."""
+        """Return the healthy cards of *offers* by dialect: their names, or their positions if they have none."""
         found = {}
         for which, cards in offers.items():
             well = self._cluster.ledger.catalog.dialects[which].well(cards)
@@ -164,9 +162,9 @@ class Nodes:
         return found
 
     def _came_back(self, name: NodeName, offers: Mapping[DialectName, tuple[Any, ...]]) -> None:
-        """Let the node rest for a protocol of which cards came back, having offered *offers*: its plugin has restarted.
+        """Let a node rest for dialects whose cards came back, because then the plugin has restarted.
 
-        If some of its cards come and go while others stay, and have names, those are kept out.
+        *offers*: its cards before. If only some of them came back and cards have names, these cards may be kept out.
         """
         before = self._well(offers)
         known, now_s = self._known.setdefault(name, {}), self._cluster.clock()
@@ -204,23 +202,21 @@ class Nodes:
         self._cluster.announce_node(node.name, "RegisterAlternates", message)
 
     def announce_anew(self) -> None:
-        """Tell of all complaints, whether or not they were told."""
+        """Report all complaints, including those that were reported before."""
         for name, complaints in self.complaints.items():
             for one in complaints:
                 self._announce(name, one)
 
-    def documents_replaced(self, place: Place, maps: Sequence[ConfigMap]) -> Iterator[None]:
-        """These ConfigMaps that speak of nodes, and no others, are at *place*."""
+    def documents_replaced(self, place: ConfigMapPlace, maps: Sequence[ConfigMap]) -> Iterator[None]:
+        """Replace all ConfigMaps about nodes at *place*."""
         return _sliced(self._documents_changed, self._documents.replace(place, maps))
 
-    def documents_changed(self, place: Place, found: ConfigMap, *, gone: bool = False) -> Iterator[None]:
-        """A ConfigMap that speaks of nodes appeared, changed, or is *gone*."""
+    def documents_changed(self, place: ConfigMapPlace, found: ConfigMap, *, gone: bool = False) -> Iterator[None]:
+        """Take a ConfigMap about nodes that is new, changed, or *gone*."""
         return _sliced(self._documents_changed, self._documents.change(place, found, gone=gone))
 
     def _documents_changed(self, name: NodeName) -> None:
-        node = self._cluster.ledger.node(name)
-        if node is not None:
-            self._set_node(replace(node, documents=self._documents.of(name)))
+        self._change(name, documents=self._documents.of(name))
 
     def gone(self, name: NodeName) -> None:
         """A node is deleted."""
@@ -238,24 +234,25 @@ class Nodes:
 
 
 class Scheduler:
-    """All that one controller decides by, and the only one that changes it.
+    """Makes all parts that decide, and takes the news for them; only its own task calls it.
 
     Attributes:
-        cluster: who holds what, who waits, and what is to be done outside.
-        reservations: what pods are promised, and what nodes are kept for whom.
+        cluster: the state that all parts share.
+        namespaces: the namespaces, as the watch shows them.
+        reservations: promises, and nodes reserved for waiting pods.
         jobs: Jobs of Volcano that wait for their queue.
-        pending: pods that are on no node.
+        pending: pods without a node.
         binder: sends Bindings.
         locks: the locks of nodes.
-        outcomes: what became of Bindings.
-        gate: who waits for whom on which node.
-        nodes: the nodes, as the mirror shows them.
+        outcomes: settles Bindings.
+        gate: placed pods that wait their turn on a node.
+        nodes: the nodes, as the watch shows them.
         vanished: pods that were removed before they ended.
-        prebind: what pods need before their Bindings.
-        claims: storage, as the mirror shows it.
-        uses: what pods use through resource claims, as the mirror shows it.
-        preempting: has pods leave for others.
-        cycle: decides.
+        prebind: binds volume claims before Bindings.
+        claims: storage, as the watches show it.
+        uses: what pods use through resource claims, as the watches show it.
+        preempting: evicts pods for others.
+        cycle: the scheduling cycle.
     """
 
     def __init__(
@@ -271,14 +268,7 @@ class Scheduler:
     ) -> None:
         """Begin with nothing.
 
-        Args:
-            catalog: the dialects.
-            tables: device configuration.
-            settings: the operator's.
-            metrics: where to count.
-            clock: monotonic seconds.
-            wall: Unix seconds.
-            strict: an event that a pod's stage has no place for is an error; otherwise only that pod is read anew.
+        *strict*: an event that is undefined for a pod's stage is an error; otherwise only that pod is read again.
         """
         groups = Groups(self._group_changed, self._group_parted, settings.groups)
         groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups, settings.network_tiers)
@@ -315,13 +305,15 @@ class Scheduler:
         )
         self._strict: Final = strict
         self._marks: Final = catalog.marks()
-        self._namespaces: Mapping[str, Mapping[str, str]] = {}
-        # The newest version known of each pod, and those that were ever seen on a node.
+        self.namespaces: Final[ByName[Namespace]] = ByName(
+            lambda _: cluster.ledger.topology.set_namespaces({one.name: one.labels for one in self.namespaces.values()})
+        )
+        # The newest known version of each pod, and the pods that were ever seen on a node.
         self._seen: Final[dict[PodUid, str]] = {}
         self._on_nodes: Final[set[PodUid]] = set()
         # The pods with cards that were seen running.
         self._started: Final[set[PodUid]] = set()
-        # When all pods were first listed, monotonic: what was there and went before that is not known.
+        # When all pods were first listed, monotonic; pods that vanished before are unknown.
         self._listed_s: float | None = None
 
     def _group_changed(self, key: GroupKey) -> None:
@@ -331,31 +323,14 @@ class Scheduler:
     def _group_parted(self, key: GroupKey) -> None:
         self.pending.group_parted(key)
 
-    # ------------------------------------------------------------------ namespaces
-
-    def namespaces_replaced(self, namespaces: Sequence[Namespace]) -> None:
-        """These namespaces, and no others, exist."""
-        self._namespaces = {one.name: one.labels for one in namespaces}
-        self.cluster.ledger.topology.set_namespaces(self._namespaces)
-
-    def namespace_changed(self, namespace: Namespace) -> None:
-        """A namespace appeared or changed."""
-        self._namespaces = {**self._namespaces, namespace.name: namespace.labels}
-        self.cluster.ledger.topology.set_namespaces(self._namespaces)
-
-    def namespace_gone(self, namespace: Namespace) -> None:
-        """A namespace is deleted."""
-        self._namespaces = {name: labels for name, labels in self._namespaces.items() if name != namespace.name}
-        self.cluster.ledger.topology.set_namespaces(self._namespaces)
-
     # ------------------------------------------------------------------ pods
 
     def pods_replaced(self, pods: Sequence[Pod], version: str = "", *, has_gone_back: bool = False) -> Iterator[None]:
-        """These pods, and no others, exist: a full list is the truth. Yields where others may have their turn.
+        """Replace all pods: a full list always counts. Yields between slices.
 
         Args:
-            pods: all of them.
-            version: of the list; "": it is newer than all that is known.
+            pods: all pods that exist.
+            version: the version of the list; "": newer than all known versions.
             has_gone_back: the list is older than what watches have shown, so etcd was restored from a backup.
         """
         went_back = has_gone_back
@@ -373,13 +348,13 @@ class Scheduler:
         if self._listed_s is None:
             self._listed_s = self.cluster.clock()
         if went_back:
-            # What was fenced off is so no more: versions that were passed may be the pods' own again.
+            # Fences no longer hold, because pods may have versions again that they had passed.
             self.take_over(self.cluster.settings.scheduler_names)
 
     def _has_gone_back(self, pod: Pod, version: str, *, restored: bool) -> bool:
-        """Whether *pod*, of a list of *version*, is as it was before what is known of it.
+        """Return whether *pod*, in a list of *version*, is older than the known one because etcd was restored.
 
-        What is known may be newer than the list all the same: an answer to a write that came meanwhile.
+        The known pod may also be newer than the list because a write was answered meanwhile; that does not count.
         """
         known = self._seen.get(pod.uid)
         if known is None:
@@ -397,16 +372,20 @@ class Scheduler:
             if known == pod.resource_version or is_newer(known, pod.resource_version):
                 return
             if pod.uid in self._on_nodes and not pod.node_name:
-                return  # a pod is bound once and for ever: this is older, whatever its version says
-        self._note(pod.uid, pod.resource_version)
-        self.vanished.end(pod.uid)
+                return  # a Binding is final, so this event is outdated, even if its version is newer
+        self._note_version(pod.uid, pod.resource_version)
+        if pod.uid in self.vanished.until_s:
+            self.vanished.end(pod.uid)
         counted = self.cluster.carded.get(pod.uid)
         if counted is not None and is_served(counted, pod, self._marks):
             self.cluster.carded[pod.uid] = pod
             self._observe(pod)
             self.locks.tend(NodeName(pod.node_name))
             return
-        self.cluster.groups.pod_changed(pod, has_place=known is not None and self._has_place(pod))
+        entry = self.cluster.queue.get(pod.uid)
+        has_place = bool(pod.node_name) or (entry is not None and entry.has_place)
+        if group_of(pod) is not None or pod.uid in self.cluster.groups.key_of:
+            self.cluster.groups.pod_changed(pod, has_place=known is not None and has_place)
         self._observe(pod)
         if pod.node_name:
             is_new_there = pod.uid not in self._on_nodes
@@ -415,42 +394,40 @@ class Scheduler:
             self._bound_pod(pod, is_new_there=is_new_there)
             self.locks.tend(NodeName(pod.node_name))
             return
-        entry = self.cluster.queue.get(pod.uid)
         if entry is not None and entry.stage in UNSETTLED:
             self.outcomes.seen(entry, pod)
         else:
             self.pending.changed(pod)
 
-    def _note(self, uid: PodUid, version: str) -> None:
-        """*version* is the newest that is known of a pod."""
+    def _note_version(self, uid: PodUid, version: str) -> None:
+        """Record the newest known *version* of a pod."""
         self._seen[uid] = version
         self.cluster.fencing.seen(uid, version)
 
     def _observe(self, pod: Pod) -> None:
-        """Tell the hand-off of *pod*, and have cleared what no device plugin is to go by."""
+        """Pass *pod* to the hand-off, and request that annotations are cleared that no plugin may use any more."""
         cleanup = self.cluster.handoff.observe(
             pod, self.cluster.clock(), is_ours=not pod.node_name and self.pending.is_ours(pod)
         )
         if cleanup is not None:
             version = "" if pod.node_name else pod.resource_version
-            clear = Clear(pod=target_of(pod), annotations=dict(cleanup.annotations), version=version)
-            self.cluster.actions.append(clear)
+            self.cluster.actions.append(Clear(pod=target_of(pod), annotations=cleanup, version=version))
+
+    def knows(self, uid: PodUid) -> bool:
+        """Return whether a pod exists, as the mirror shows it."""
+        return uid in self._seen
 
     def has_seen(self, pod: Pod) -> bool:
-        """Whether *pod* is known in just this version."""
+        """Return whether *pod* is known in exactly this version."""
         return self._seen.get(pod.uid) == pod.resource_version
 
     def has_missed(self, pod: Pod) -> bool:
-        """Whether *pod* is not known, or only in an older version."""
+        """Return whether *pod* is unknown, or known only in an older version."""
         known = self._seen.get(pod.uid)
         return known is None or is_newer(pod.resource_version, known)
 
-    def _has_place(self, pod: Pod) -> bool:
-        entry = self.cluster.queue.get(pod.uid)
-        return bool(pod.node_name) or (entry is not None and entry.has_place)
-
     def pod_gone(self, uid: PodUid) -> None:
-        """A pod's object does not exist any more: all that it held is free."""
+        """Forget a pod that no longer exists, and release its cards, unless its processes may still run."""
         self._seen.pop(uid, None)
         self.cluster.fencing.gone(uid)
         self.cluster.groups.pod_gone(uid)
@@ -469,18 +446,18 @@ class Scheduler:
         if pod is not None and waits and self._may_run(pod):
             self.vanished.hold(uid, self.cluster.clock())
             self.cluster.requeue.tell_anew()
-        elif uid not in self.vanished.uids:
+        elif uid not in self.vanished.until_s:
             self.cluster.ledger.release(uid)
         if node is not None:
             self.locks.tend(node)
 
     def _may_run(self, pod: Pod) -> bool:
-        """Whether *pod*, which has not ended, may have processes: what was served, kubelet starts at once."""
+        """Return whether *pod*, which has not ended, may have processes; kubelet starts served pods at once."""
         return pod.started or pod.phase is Phase.RUNNING or self.cluster.handoff.progress(pod) is Progress.DONE
 
     def _bound_pod(self, pod: Pod, *, is_new_there: bool) -> None:
         entry, key = self.pending.forget(pod.uid), group_of(pod)
-        # Bound by another: a gang may be whole by it.
+        # Another scheduler bound it, and this may complete a gang.
         if key is not None and entry is None and is_new_there:
             self.pending.group_parted(key)
         if entry is not None:
@@ -521,7 +498,7 @@ class Scheduler:
             self.cluster.announce(pod, "AssignmentChanged", _CHANGED)
 
     def _heed_kubelet(self, pod: Pod) -> None:
-        """What became of *pod*, which was not at an end when it was last seen, says how its node is."""
+        """Update the cooldown of a node: *pod* was started there, or rejected by its kubelet."""
         holding = self.cluster.ledger.holding(pod.uid)
         if holding is None or holding.dialect is None:
             return
@@ -529,7 +506,7 @@ class Scheduler:
         if pod.started and pod.uid not in self._started:
             self._started.add(pod.uid)
             rests.served(pod, holding.dialect, now_s)
-        elif turned_away(pod, self.cluster.ledger.resources_of(holding.dialect)):
+        elif pod.phase is Phase.FAILED and turned_away(pod, self.cluster.ledger.resources_of(holding.dialect)):
             self.cluster.metrics.turned_away.labels(holding.dialect).inc()
             self._tell_rest(pod, rests.failed(pod, holding.dialect, now_s))
 
@@ -553,7 +530,7 @@ class Scheduler:
             self.cluster.announce(pod, "CardsClosed", message)
 
     def announce_anew(self) -> Iterator[None]:
-        """Tell of all that is wrong now, whether or not it was told. Yields where others may have their turn."""
+        """Report all present problems, including those reported before; yields between slices."""
         self.nodes.announce_anew()
         yield from _sliced(self._warn_anew, list(self.cluster.carded.values()))
 
@@ -561,47 +538,47 @@ class Scheduler:
         holding = self.cluster.ledger.holding(pod.uid)
         self._warn_of(pod, holding.reason if holding is not None else "")
 
-    # ------------------------------------------------------------------ what calls answered
+    # ------------------------------------------------------------------ answers
 
     def pod_read(self, uid: PodUid, attempt: int, pod: Pod | None) -> None:
-        """What a pod is now, read from the API server itself to settle *attempt*; None: it does not exist."""
+        """Take a pod that was read from the API server to settle *attempt*; None: it does not exist."""
         if pod is None or pod.uid != uid:
             self.pod_gone(uid)
             return
         if uid not in self._seen:
-            return  # the mirror was faster: it has gone
+            return  # the watch has already shown that it is gone
         if is_newer(self._seen[uid], pod.resource_version):
             self.outcomes.read_again(uid, attempt)
         elif pod.node_name:
             self.pod_changed(pod)
         else:
-            self._note(uid, pod.resource_version)
+            self._note_version(uid, pod.resource_version)
             self.outcomes.read(uid, attempt, pod)
 
     def fenced(self, uid: PodUid, attempt: int, pod: Pod) -> None:
-        """A pod's condition was written so that nothing sent before can be written any more; *pod*: since then."""
+        """Take *pod*, as it is since its condition was written as a fence for *attempt*."""
         if uid in self._seen and not is_newer(self._seen[uid], pod.resource_version):
-            self._note(uid, pod.resource_version)
+            self._note_version(uid, pod.resource_version)
         self.outcomes.fenced(uid, attempt, pod)
 
-    # ------------------------------------------------------------------ the leader before
+    # ------------------------------------------------------------------ a change of leader
 
     def take_over(self, scheduler_names: Collection[str]) -> None:
-        """This process leads from now on, and the one before may have sent Bindings that are not written yet.
+        """Begin to lead after a leader whose Bindings may still be written.
 
-        scheduler_names: all that are ours by the configuration, also those given up.
+        scheduler_names: all configured names, including those given up.
         """
         self.cluster.fencing.begin(self.pending.waiting(scheduler_names))
 
     def follow(self) -> None:
-        """This process leads from now on, after another, whose pods may have vanished before they were listed here."""
+        """Begin to lead after another leader, whose pods may have vanished before they were listed here."""
         self.vanished.hold_nodes(self.cluster.clock() if self._listed_s is None else self._listed_s)
         self.vanished.look(self.cluster.clock())
 
     def record(self, lives: Sequence[Life]) -> Iterator[None]:
-        """This process leads from now on: write down what happens. Yields where others may have their turn.
+        """Begin to record pods' events, as the leader; yields between slices.
 
-        lives: what the leader before remembered, oldest first; what became of them since is only known in part.
+        lives: the record of the last leader, oldest first; later events of these pods are only known in part.
         """
         self.cluster.recording.begin(lives)
         for at, life in enumerate(lives):
@@ -619,7 +596,7 @@ class Scheduler:
                 yield
 
     def moved(self, uid: PodUid, base: str, pod: Pod) -> None:
-        """The condition of a waiting pod in version *base* was written; this is the pod since then."""
+        """Take *pod*, as it is since its condition was written over version *base*, to fence off earlier leaders."""
         if pod.resource_version == base:
             self.not_moved(uid)
             return
@@ -627,38 +604,38 @@ class Scheduler:
         if entry is not None and entry.version == base and entry.stage not in UNSETTLED:
             self.cluster.queue.moved_on(entry, pod.resource_version)
             self.cluster.queue.tell(entry, Told(text=pod.scheduled_message, at_s=self.cluster.clock()))
-            self._note(uid, pod.resource_version)
+            self._note_version(uid, pod.resource_version)
         self.cluster.fencing.gone(uid)
 
     def not_moved(self, uid: PodUid) -> None:
-        """It was not, or perhaps not."""
+        """Schedule another such write, because the last one may have had no effect."""
         self.cluster.fencing.failed(uid, self.cluster.clock())
 
     def settle(self) -> bool:
-        """Have settled all Bindings that may still be written, whoever sent them; whether there is none."""
+        """Request that all Bindings with an unknown outcome are settled; return whether none is left."""
         return self.cluster.fencing.want() and not self.cluster.sent
 
     def told(self, uid: PodUid, text: str, why: Hashable, base: str, version: str) -> None:
-        """A condition was written: version *base* was replaced by *version*, which counts as seen."""
+        """Record that a condition was written, which replaced version *base* of the pod by *version*."""
         entry = self.cluster.queue.get(uid)
         if entry is None:
             return
         self.cluster.tell(entry, Told(text=text, at_s=self.cluster.clock(), why=why))
         if entry.version == base and entry.stage not in UNSETTLED:
             self.cluster.queue.moved_on(entry, version)
-            self._note(uid, version)
+            self._note_version(uid, version)
 
     def cleared(self, uid: PodUid, *, done: bool) -> None:
-        """What no device plugin is to go by was cleared on a pod, or (not *done*) could not be."""
+        """Record that a pod's leftover annotations were cleared, or if not *done*, that this failed."""
         if done:
             self.cluster.handoff.cleaned(uid, self.cluster.clock())
         else:
             self.cluster.handoff.not_cleaned(uid)
 
-    # ------------------------------------------------------------------ keeping
+    # ------------------------------------------------------------------ configuration and repair
 
     def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
-        """Judge everything anew under another configuration. Yields where others may read, but nobody may decide."""
+        """Read everything again under another configuration; yields between slices, while nothing is decided."""
         yield from self.cluster.search.configure(tables, settings)
         self.binder.locks.configure(settings)
         self.cluster.handoff.configure(tables, settings)
@@ -681,7 +658,7 @@ class Scheduler:
     def _rebook(self, pod: Pod) -> None:
         self.cluster.search.learn_of(pod)
         holding = self.cluster.ledger.holding(pod.uid)
-        if holding is not None:  # resources may have other names, and other units
+        if holding is not None:  # names and units of resources may have changed
             self.reservations.book(pod, holding.dialect, holding.assignment, holding.amounts)
 
     def _take_up(self, pod: Pod) -> None:
@@ -689,14 +666,14 @@ class Scheduler:
         self._guarded(self.pending.changed, pod)
 
     def _guarded(self, step: Callable[[_T], None], what: _T) -> None:
-        """One step of many, of which the others go on."""
+        """Do one step of several; an undefined event of one pod does not stop the others."""
         try:
             step(what)
         except UndefinedEventError as e:
             self.mistrust(e)
 
     def mistrust(self, error: UndefinedEventError) -> None:
-        """A pod is not what it was thought to be: have it read, and go on with all others.
+        """Read the pod of an undefined event again, and continue with all others.
 
         Raises:
             UndefinedEventError: this scheduler is strict.

@@ -1,21 +1,20 @@
-"""Filter and score: keeps the cluster ordered for the shapes that ask, and finds where a pod goes now.
+"""Filter and score: keeps the cluster ordered for each shape, and finds the best node of a pod.
 
-To order a large cluster for a shape takes long, so it is done in slices between which others have their turn. Nothing
-is promised here; `cycle` and `permit` reserve and send what these functions answer, with no pause in between.
+Ordering a large cluster for a new shape takes long, so it is done in slices, between which other tasks run. Nothing is
+reserved here; `cycle` and `permit` reserve and send what these functions return, without a pause in between.
 
-A policy that packs is asked for so that some nodes and cards stay wholly free. Device plugins serve pods one after the
-other, so that for a moment every node in use is busy; who then takes the next idle one spreads. What a placement opens
-and leaves unused is a part of its node, from 0 to 1; a pod waits for a node in use for that part of
-`turn_wait_max_s` and no longer. A policy that does not pack opens nothing at any cost.
+A policy that packs keeps nodes and cards idle. But a device plugin serves one pod at a time, so all nodes in use may be
+busy for a moment, and taking an idle node at once would spread the pods. So a pod waits for a node in use. The limit is
+`turn_wait_max_s` times the part of a node, from 0 to 1, that its placement would open and leave unused. Other policies
+do not wait.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import floor, inf, isfinite
 from typing import Final, NamedTuple
 
-from controller.actions import Action, Announce, Subject
 from controller.handing_over.collision import CollisionKey
 from controller.handing_over.handoff import SHORT_S, HandOff
 from controller.metrics import Metrics
@@ -24,50 +23,48 @@ from core.explaining.refusal import impersonal
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, preferred_shapes, shape_of, still_fits
+from core.placing.decide import decide, preferred_shapes, room_on, shape_of, still_fits
 from core.placing.kinds import Kinds
 from core.placing.learning import Learning
-from core.placing.rooms import room_on
-from core.placing.score import node_policy
-from core.placing.shape import Found, Shape, takes
+from core.placing.shape import Found, Shape, node_policy, takes
 from core.settings import Settings
 from core.tables import Tables
 
-# Waits are compared in so many parts of the longest, so that what is known of crowded nodes serves many pods.
+# Waits are rounded down to this fraction of the longest, so that many pods share the known lines of nodes.
 _PARTS: Final = 32
-# Who joins a line leaves this part of its time for hand-offs that take longer than was expected.
+# A pod joins a line that takes up to this part of its remaining wait; hand-offs may take longer than expected.
 _JOINED: Final = 0.9
 
 
 def left_idle(ledger: Ledger, placement: Placement) -> float:
-    """How much of its node *placement* takes out of idleness and does not use, 0 to 1; 0 where nothing idle is opened.
+    """Return the part of its node, 0 to 1, that *placement* would open and leave unused; 0 if it opens nothing idle.
 
-    Of an idle node all that the pod does not take, of idle cards on a node in use the rest of these cards.
+    On an idle node, this is all that the pod does not take; on a node in use, the rest of the idle cards that it opens.
     """
     if placement.dialect is None:
         return 0.0
     dialect = ledger.catalog.dialects[placement.dialect]
     cards = ledger.states[placement.node].cards(placement.dialect)
     before, after = dialect.room(cards), dialect.room(dialect.take(cards, placement.assignment))
-    # Of an idle node some cards may be unhealthy.
+    # An idle node counts as a whole, because some of its cards may be unhealthy.
     opened = (before.idle - after.idle) / len(cards) if before.used_ppm else 1.0
     return max(opened - (after.used_ppm - before.used_ppm) / 1_000_000, 0.0)
 
 
 def worth_s(settings: Settings, part: float) -> float:
-    """How long a pod may wait altogether rather than open so that *part* of a node is left idle."""
+    """Return how long a pod may wait in total, rather than open a node and leave *part* of it unused."""
     return settings.turn_wait_max_s * floor(part * _PARTS) / _PARTS
 
 
 def joined_s(settings: Settings, part: float, waited_s: float) -> float:
-    """How long a line may be that a pod joins rather than open so, which has *waited_s* behind it."""
+    """Return the longest line, in seconds, that a pod may join for that reason after waiting *waited_s*."""
     left = worth_s(settings, part) * _JOINED - waited_s
     step_s = settings.turn_wait_max_s / _PARTS
     return floor(left / step_s) * step_s if left > 0 else 0.0
 
 
-# What the API server's admission gives to every pod that does not tolerate it by itself; masks are apart by what
-# pods tolerate. Source: Kubernetes documentation, admission controllers, DefaultTolerationSeconds.
+# The tolerations that the API server's admission adds to every pod; masks depend on what pods tolerate.
+# Source: Kubernetes documentation, admission controllers, DefaultTolerationSeconds.
 _PLAIN: Final = NodeConstraints(
     tolerations=tuple(
         Toleration(key=f"node.kubernetes.io/{key}", operator="Exists", effect="NoExecute")
@@ -76,24 +73,24 @@ _PLAIN: Final = NodeConstraints(
 )
 
 
-class Search:
+class NodeSearch:
     """The nodes of the ledger, in the order in which shapes take them.
 
     Attributes:
-        policy: by which nodes are scored.
+        policy: scores nodes.
         candidates: the order of the nodes.
-        kinds: the nodes that are alike.
-        learning: what pods asked.
+        kinds: groups of nodes that are alike.
+        learning: past requests.
     """
 
-    def __init__(self, ledger: Ledger, actions: deque[Action], metrics: Metrics) -> None:
-        """Order the nodes of *ledger*; *actions*: what is to be done outside."""
+    def __init__(self, ledger: Ledger, announce: Callable[[NodeName, str, str], None], metrics: Metrics) -> None:
+        """Order the nodes of *ledger*; *announce*: writes an event on a node."""
         self._ledger: Final = ledger
-        self._actions: Final = actions
+        self._announce: Final = announce
         self._metrics: Final = metrics
         self._primed: Final[list[Shape]] = []
-        # What is being ordered or learnt, and shapes that it was ordered for whose next pod is decided whatever has
-        # changed since: so there is an end to the ordering.
+        # The ordering or learning in progress. Once the cluster is ordered for a shape, its next pod is decided even if
+        # nodes have changed since; otherwise the ordering might never end.
         self._under_way: Iterator[None] | None = None
         self._prepared: Final[set[Shape]] = set()
         self._begin_anew()
@@ -106,7 +103,7 @@ class Search:
         self.learning = Learning(self._ledger)
 
     def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
-        """Have the ledger judge everything anew under another configuration, and order it by that."""
+        """Let the ledger read everything again under another configuration, and order its nodes by that."""
         self._under_way = None
         self._prepared.clear()
         yield from self._ledger.configure(tables, settings)
@@ -116,7 +113,7 @@ class Search:
     # ------------------------------------------------------------------ ordering
 
     def go_on(self) -> bool:
-        """Do one slice of what has to be done before anybody is decided; False if there is nothing."""
+        """Do one slice of the work that must come before the next decision; return False if there is none."""
         if self._under_way is None:
             if not self.learning.is_due:
                 return False
@@ -126,11 +123,11 @@ class Search:
         return True
 
     def begin(self, work: Iterator[None]) -> None:
-        """Have *work* done, slice by slice, before anybody else is decided."""
+        """Do *work*, slice by slice, before the next decision."""
         self._under_way = work
 
     def unprepared(self, shapes: Iterable[Shape]) -> Shape | None:
-        """The first of *shapes* for which the cluster has to be ordered before a pod of it is decided."""
+        """Return the first of *shapes* for which the cluster must be ordered before a decision, if any."""
         return next((one for one in shapes if not self._is_prepared(one)), None)
 
     def _is_prepared(self, shape: Shape) -> bool:
@@ -139,19 +136,19 @@ class Search:
         )
 
     def prepared(self, shape: Shape) -> Iterator[None]:
-        """Order the cluster for pods like none before; the first of them is decided when that is done."""
+        """Order the cluster for a new shape; yields between slices."""
         for wished in (*preferred_shapes(self._ledger, shape), shape):
             yield from self.candidates.prepare(wished)
         self._prepared.add(shape)
 
     def decided(self, shapes: Iterable[Shape]) -> None:
-        """Pods of *shapes* are decided: what changes from now on counts."""
+        """Note that a pod of each of *shapes* is being decided, so that later changes count again."""
         self._prepared.difference_update(shapes)
 
     def prime(self) -> Iterator[None]:
-        """Read the cluster for pods without constraints of their own, before the first of these pods.
+        """Order the cluster for pods without constraints, in each dialect, before the first such pod comes.
 
-        Where the cluster is not listed yet, they are kept up change by change (`keep_up`).
+        While the cluster is being listed, `keep_up` updates this order change by change.
         """
         tables = self._ledger.tables
         self._primed.clear()
@@ -171,7 +168,7 @@ class Search:
                 self.best(shape)
 
     def keep_up(self) -> None:
-        """Bring what is kept of nodes up to date while little has changed."""
+        """Update the primed order while few nodes have changed, so that no decision must wait for it."""
         for shape in self._primed:
             if not self.learns or self.candidates.is_prepared(shape):
                 self.best(shape)
@@ -179,7 +176,7 @@ class Search:
     # ------------------------------------------------------------------ finding
 
     def best(self, shape: Shape, passed_over: frozenset[NodeName] = frozenset()) -> Found | None:
-        """The best node for *shape*, but none of those *passed_over*; nodes about which we are wrong are set aside."""
+        """Return the best node for *shape*, except *passed_over*; nodes with a contradiction are set aside."""
         while True:
             try:
                 return self.candidates.best(shape, passed_over)
@@ -204,14 +201,13 @@ class Search:
         return room_on(self._ledger, self.policy, shape, name, most)
 
     def set_aside(self, error: NodeInvariantError) -> None:
-        """Place nothing new on a node about which we are wrong; all others go on.
+        """Place nothing new on the node whose recorded state is wrong; all other nodes are used as before.
 
         Raises:
-            NodeInvariantError: it was set aside already, or is not there: then it is not the node that is wrong.
+            NodeInvariantError: the node is set aside already, or does not exist, so something else is wrong.
         """
         name = NodeName(error.node)
-        node = self._ledger.node(name)
-        if node is None or name in self._ledger.aside:
+        if self._ledger.node(name) is None or name in self._ledger.aside:
             raise error
         self._metrics.contradictions.inc()
         why = (
@@ -219,26 +215,25 @@ class Search:
             "placed there until its cards or the configuration change, or the controller restarts"
         )
         self._ledger.set_aside(name, why)
-        about = Subject(kind="Node", name=name, uid=node.uid)
-        self._actions.append(Announce(about=about, reason="NodeSetAside", message=f"node {name}: {why}"))
+        self._announce(name, "NodeSetAside", f"node {name}: {why}")
 
     # ------------------------------------------------------------------ learning
 
     @property
     def learns(self) -> bool:
-        """Whether nodes are chosen by what pods ask (`core.placing.pack`)."""
+        """Whether the policy uses past requests (`core.placing.pack`)."""
         return self.policy.tables is not None
 
     def learn_of(self, pod: Pod, shape: Shape | None = None) -> None:
-        """*pod* asks *shape*, which is read where it is not given; nothing is remembered where nothing is learnt."""
+        """Remember that *pod* asks *shape*, which is read from the pod if absent, if the policy uses past requests."""
         if not self.learns or self.learning.has_seen(pod.uid):
             return
-        wish = shape or shape_of(pod, self._ledger)
-        if isinstance(wish, Shape):
-            self.learning.saw(pod.uid, wish)
+        found = shape or shape_of(pod, self._ledger)
+        if isinstance(found, Shape):
+            self.learning.saw(pod.uid, found)
 
     def _learn(self) -> Iterator[None]:
-        """Choose by what the pods up to now ask, if that has changed; what was judged before is judged anew."""
+        """Make tables from past requests; if they have changed, forget all scores. Yields between slices."""
         for has_moved in self.learning.learn():
             if has_moved:
                 self.policy = replace(self.policy, tables=self.learning.tables)
@@ -249,7 +244,7 @@ class Search:
             yield from self.candidates.prepare(shape)
 
 
-# So many nodes with too long a line are looked at for one pod before it joins the line of the best.
+# The number of nodes with a line that is too long that are tried for one pod, before it joins the line of the best.
 _NODES_TRIED: Final = 8
 
 
@@ -261,11 +256,11 @@ class Nowhere:
 
 
 class Wish(NamedTuple):
-    """A pod, all of it that decides where it fits, and what a plugin could mistake it by.
+    """What the search for a node reads of one pod: its shape, its collision key, and limits on nodes and waits.
 
-    avoid: nodes that turned its like away again and again; it goes there only where nothing else fits. barred: nodes
-    that it does not go to at all. packs: it waits for a node in use rather than open an idle one. waited_s, left_s: how
-    long it has waited in lines, and would have to wait where it is, infinite if it is nowhere.
+    avoid: nodes that repeatedly rejected such pods, used only if nothing else fits. barred: nodes that are never used.
+    packs: it waits for a node in use rather than open an idle one. waited_s: how long it has waited in lines. left_s:
+    its remaining wait in its present line, infinite if it is in none.
     """
 
     pod: Pod
@@ -278,26 +273,26 @@ class Wish(NamedTuple):
     left_s: float = inf
 
 
-def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | Nowhere:
-    """Where the pod goes now, or that it goes nowhere; the hand-off remembers the nodes found crowded on the way."""
-    step = step_aside(wish, candidates, handoff, now_s)
-    if step is not None:
-        return step
-    busy = handoff.crowds.beyond(wish.keys, SHORT_S)
-    crowded = _step_in_a_crowd(wish, candidates, handoff, now_s) if busy else Nowhere()
-    if wish.avoid and isinstance(crowded, Nowhere):
-        return next_step(wish._replace(avoid=frozenset()), candidates, handoff, now_s)
-    return crowded
+def select_node(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | Nowhere:
+    """Return where the pod goes now, or that no node takes it; the hand-off remembers the nodes with long lines."""
+    nearby = step_aside(wish, candidates, handoff, now_s)
+    if nearby is not None:
+        return nearby
+    has_long_lines = handoff.crowds.beyond(wish.keys, SHORT_S)
+    found = _join_any_line(wish, candidates, handoff, now_s) if has_long_lines else Nowhere()
+    if wish.avoid and isinstance(found, Nowhere):
+        return select_node(wish._replace(avoid=frozenset()), candidates, handoff, now_s)
+    return found
 
 
 def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | None:
-    """The best node with a short wait, or None; one with a longer wait where that is worth what the first opens.
+    """Return the best node with a short wait; under a policy that packs, perhaps one with a longer wait.
 
-    None, too, for a pod that had better stay where it is.
+    None if there is none, or if the pod should stay in its present line.
     """
     is_late = wish.packs and wish.waited_s > max(handoff.settings.turn_wait_max_s - SHORT_S, 0.0)
     nearby = _within(wish, candidates, handoff, now_s, 0.0 if is_late else SHORT_S)
-    if not wish.packs or not handoff.crowds.beyond(wish.keys, SHORT_S):
+    if not wish.packs or wish.keys not in handoff.crowds.by_key or not handoff.crowds.beyond(wish.keys, SHORT_S):
         return nearby
     opened = left_idle(candidates.ledger, nearby) if nearby is not None else 1.0
     if wish.waited_s + wish.left_s <= worth_s(handoff.settings, opened):
@@ -310,25 +305,25 @@ def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: floa
 
 
 def _within(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float, limit_s: float) -> Placement | None:
-    """The best node with a wait of *limit_s* at most, of those that are not known to have a longer one, or None."""
+    """Return the best node with a wait of *limit_s* at most; None after `_NODES_TRIED` nodes with a longer one."""
     pod, shape, keys, *_ = wish
-    out = wish.avoid | wish.barred
+    out, crowds = wish.avoid | wish.barred, handoff.crowds
     for _ in range(_NODES_TRIED):
-        placement = decide(candidates, pod, shape, out, handoff.crowds.beyond(keys, limit_s))
+        placement = decide(candidates, pod, shape, out, crowds.beyond(keys, limit_s) if keys in crowds.by_key else None)
         if placement is None:
             return None
         if handoff.free(placement.node, keys):
             return placement
         wait_s = handoff.wait_s(placement.node, keys, now_s)
-        # A node that turns pods away is not waited for longer than others, whatever is opened instead.
+        # A pod joins a longer line only if the node is busy, not if it is closed after rejecting pods.
         if wait_s <= limit_s and (wait_s <= SHORT_S or handoff.closed_s(placement.node, keys, now_s) <= SHORT_S):
             return placement
-        handoff.crowds.add(placement.node, keys, limit_s)
+        crowds.add(placement.node, keys, limit_s)
     return None
 
 
-def _step_in_a_crowd(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | Nowhere:
-    """The best node of all, however long its line, but none whose plugin is silent."""
+def _join_any_line(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | Nowhere:
+    """Return the best node, however long its line, unless its plugin is silent."""
     out = wish.avoid | wish.barred
     silent: set[NodeName] = set()
     while (placement := decide(candidates, wish.pod, wish.shape, silent | out if out else silent)) is not None:

@@ -13,7 +13,7 @@ from typing import Final
 from core import names
 from core.constraints.quota import QUOTA_WORDS, shown
 from core.groups import ROOT_QUEUE, GroupSpec, QueueSpec
-from core.placing.queue_tree import QueueTree
+from core.placing.queues import QueueTree
 
 FACTOR_PCT: Final = 120
 
@@ -41,7 +41,7 @@ def excess(asked: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Room:
+class Headroom:
     """The capacity for admitted groups, and what counts against it.
 
     total: allocatable of ready nodes. sold: capacity of their cards in resources that no node advertises; computed only
@@ -74,7 +74,7 @@ class Room:
         return self.total.get(name, 0) or (0 if name in names.NATIVE_RESOURCES else self.sold().get(name, 0))
 
 
-def refusal(spec: GroupSpec, queues: Mapping[str, QueueSpec], room: Room, held: Mapping[str, int]) -> str:
+def refusal(spec: GroupSpec, queues: Mapping[str, QueueSpec], room: Headroom, held: Mapping[str, int]) -> str:
     """Return why *spec*, whose members already hold *held*, is not admitted now; "" if it is."""
     queue = queues.get(spec.queue)
     closed = queue_problem(spec.queue, queue)
@@ -104,7 +104,7 @@ def _beyond_capability(queue: QueueSpec, asked: Mapping[str, int], held: Mapping
     return f"queue {queue.name} has too little capacity: {short}" if short else ""
 
 
-def _beyond_guarantees(queue: str, asked: Mapping[str, int], room: Room) -> str:
+def _beyond_guarantees(queue: str, asked: Mapping[str, int], room: Headroom) -> str:
     """Return what *queue*, or one above it, may not hold because it is guaranteed to others; "" if nothing.
 
     At each level of the tree, a queue may hold what is not guaranteed to the other queues of its parent.
@@ -132,7 +132,7 @@ def _short(asked: Mapping[str, int], limits: Mapping[str, int], held: Mapping[st
     )
 
 
-def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
+def _beyond_cluster(asked: Mapping[str, int], room: Headroom) -> str:
     if room.factor_pct is None:
         return ""
     short = []

@@ -4,17 +4,19 @@ The sums are updated with every change, because each decision asks for the accou
 namespaces without a quota on cards.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.grouping.groups import Groups
-from controller.grouping.quotas import Quotas
-from controller.grouping.totals import Totals
 from core.constraints.quota import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, budget
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, QueueSpec, group_of
 from core.ledger import Ledger
-from core.model import Pod, PodUid
+from core.model import NodeName, Pod, PodUid
+from core.nodefit import NodeFacts
+from core.wire.policies import ResourceQuota
 
+_LIMITS: Final = "limits."
+_NONE: Final[Mapping[str, Mapping[str, int]]] = {}
 # The name for pods without an existing queue, and the name for the sum of all pods.
 _LOOSE: Final = ""
 _ALL: Final = "*"
@@ -25,6 +27,125 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 # The unit with common limits: a group, or the namespace of a pod without a group.
 Spender = GroupKey | str
+
+
+class Totals:
+    """The capacity of schedulable nodes, and the holdings on other nodes, so that total minus holdings is what is free.
+
+    Only changed nodes are counted again.
+    """
+
+    def __init__(self, ledger: Ledger, held: Callable[[PodUid], Mapping[str, int]]) -> None:
+        """Begin with nothing; *held*: returns what a pod holds of its queue."""
+        self._ledger: Final = ledger
+        self._held: Final = held
+        self._cursor = -1
+        # The amounts of each node, and the facts that determine them; None if the node's pods determine them.
+        self._nodes: Final[dict[NodeName, tuple[NodeFacts | None, Mapping[str, int]]]] = {}
+        self._amounts: Final[dict[str, int]] = {}
+        self._grew = False
+
+    def amounts(self) -> Mapping[str, int]:
+        """Return the current amounts by resource."""
+        names = self._ledger.changes_since(self._cursor)
+        self._cursor = self._ledger.cursor
+        for name in dict.fromkeys((*self._nodes, *self._ledger.states) if names is None else names):
+            self._count(name)
+        return self._amounts
+
+    def has_grown(self) -> bool:
+        """Return whether any amount has grown since the last call."""
+        self.amounts()
+        grew, self._grew = self._grew, False
+        return grew
+
+    def _count(self, name: NodeName) -> None:
+        state = self._ledger.states.get(name)
+        facts, before = self._nodes.pop(name, (None, _NOTHING))
+        now: Mapping[str, int] = _NOTHING
+        if state is not None:
+            takes_pods = state.facts.ready and not state.facts.unschedulable
+            if not (takes_pods and facts is state.facts):
+                now = state.facts.allocatable if takes_pods else self._held_on(name)
+            else:
+                now = before
+            self._nodes[name] = state.facts if takes_pods else None, now
+        if now is before:
+            return
+        _sum(self._amounts, before, -1)
+        _sum(self._amounts, now, 1)
+        self._grew = self._grew or any(amount > before.get(resource, 0) for resource, amount in now.items())
+
+    def _held_on(self, name: NodeName) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for uid in self._ledger.holders(name):
+            _sum(found, self._held(uid), 1)
+        return found
+
+
+class Quotas:
+    """Limits of namespaces on the resources of cards.
+
+    ResourceQuotas that limit cards in HAMi's spelling, from the watch (hami 5.4).
+
+    Quotas with scopes are ignored: HAMi counts all pods for them, Kubernetes only some.
+    """
+
+    def __init__(self, changed: Callable[[Account], None]) -> None:
+        """Begin with none; *changed*: called for every quota whose limits changed."""
+        self._changed: Final = changed
+        self._limits: Final[dict[str, dict[str, Mapping[str, int]]]] = {}
+        # All of them, also those that limit no cards.
+        self._all: Final[dict[tuple[str, str], ResourceQuota]] = {}
+
+    def all_of(self, namespace: str) -> list[ResourceQuota]:
+        """Return the quotas of *namespace*."""
+        return [one for (where, _), one in self._all.items() if where == namespace]
+
+    def of(self, namespace: str) -> Mapping[str, Mapping[str, int]]:
+        """Return the limits by quota of *namespace*, by resource."""
+        return self._limits.get(namespace, _NONE)
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return (name, namespace) of all quotas with limits."""
+        return [(name, namespace) for namespace, names in self._limits.items() for name in names]
+
+    def replaced(self, quotas: Sequence[ResourceQuota]) -> None:
+        """Replace all quotas."""
+        there = {(one.namespace, one.name) for one in quotas}
+        for name, namespace in self.names():
+            if (namespace, name) not in there:
+                self._put(namespace, name, {})
+        self._all.clear()
+        for one in quotas:
+            self.changed(one)
+
+    def changed(self, quota: ResourceQuota) -> None:
+        """Record that a quota was added or changed."""
+        self._all[quota.namespace, quota.name] = quota
+        limits = {
+            key.removeprefix(_LIMITS): amount
+            for key, amount in sorted(quota.hard.items())
+            if key.startswith(_LIMITS) and not quota.scoped
+        }
+        self._put(quota.namespace, quota.name, limits)
+
+    def gone(self, quota: ResourceQuota) -> None:
+        """Record that a quota was deleted."""
+        self._all.pop((quota.namespace, quota.name), None)
+        self._put(quota.namespace, quota.name, {})
+
+    def _put(self, namespace: str, name: str, limits: Mapping[str, int]) -> None:
+        known = self._limits.get(namespace, {})
+        if known.get(name, {}) == limits:
+            return
+        if limits:
+            self._limits[namespace] = known | {name: limits}
+        elif len(known) > 1:
+            del known[name]
+        else:
+            del self._limits[namespace]
+        self._changed(Account(QUOTA, name, namespace))
 
 
 def spender_of(pod: Pod) -> Spender:
@@ -38,7 +159,7 @@ class Budgets:
     Attributes:
         quotas: limits of namespaces.
         totals: capacity of nodes.
-        freed: accounts that may have more left than before; the reader removes them.
+        freed: accounts that may have more left than before; the cycle removes them.
     """
 
     def __init__(self, groups: Groups, ledger: Ledger) -> None:
@@ -112,7 +233,7 @@ class Budgets:
         return {name: {one: amount for one, amount in held.items() if amount} for name, held in sums.items()}
 
     def hear(self) -> None:
-        """Check whether nodes have grown or the guarantees have changed."""
+        """Add to `freed` what nodes that have grown and changed guarantees leave."""
         tree = self._groups.tree
         if self._tree is not tree or (tree.guaranteed and self.totals.has_grown()):
             self._tree = tree
@@ -167,7 +288,7 @@ class Budgets:
             yield self._unreserved(spender)
         namespace = _namespace(spender)
         for name, limits in self.quotas.of(namespace).items():
-            counted = {one: limit for one, limit in limits.items() if one in self._ledger.budgeted}
+            counted = {one: limit for one, limit in limits.items() if one in self._ledger.words.budgeted}
             yield Limited(Account(QUOTA, name, namespace), counted, self._held_in(namespace))
 
     def _unreserved(self, spender: Spender) -> Limited:
@@ -263,10 +384,12 @@ class Budgets:
 
     def _above(self, spender: Spender) -> list[QueueSpec]:
         """Return the queue of *spender* and its ancestors, each once even if their parents form a cycle."""
-        spec = self._groups.spec(spender) if isinstance(spender, GroupKey) else None
+        if not isinstance(spender, GroupKey):
+            return []
+        spec = self._groups.spec(spender)
         found: dict[str, QueueSpec] = {}
         name = spec.queue if spec is not None else ""
-        while (queue := self._groups.queue(name)) is not None and name not in found:
+        while (queue := self._groups.queues.get(name)) is not None and name not in found:
             found[name] = queue
             name = queue.parent
         return list(found.values())

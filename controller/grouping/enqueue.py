@@ -1,21 +1,29 @@
-"""Admits waiting PodGroups after changes that could help one; a chore of the cycle."""
+"""What becomes of PodGroups and Volcano's Jobs before they have pods."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from controller.grouping.admitting import add
 from controller.grouping.groups import Groups
 from core.ledger import Ledger
+from core.wire.groups import JobSpec
 
 # Interval between checks while pods come and go; summing 5,000 nodes takes some milliseconds.
 _PAUSE_S: Final = 0.5
 # Interval between checks after a change of a group or queue.
 _SOON_S: Final = 0.05
 _NEVER: Final = float("inf")
+# A queue that is applied together with its Jobs may be seen after them.
+_PATIENCE_S: Final = 2.0
+# Events expire after an hour.
+_AGAIN_S: Final = 1800.0
+# Further Jobs are recorded when they change, or at the next list.
+_MAX: Final = 1000
 
 
 class Enqueue:
-    """Checks waiting groups after changes of groups, queues or the cluster."""
+    """Admits waiting PodGroups after changes that could help one; a chore of the cycle."""
 
     def __init__(self, groups: Groups, ledger: Ledger, clock: Callable[[], float]) -> None:
         self._groups: Final = groups
@@ -62,3 +70,60 @@ class Enqueue:
                     for name, dialect in self._ledger.catalog.dialects.items():
                         add(self._sold, dialect.sold(state.offers.get(name, ()), self._ledger.tables))
         return self._sold
+
+
+@dataclass(slots=True)
+class _Noticed:
+    """due_s: time of the next report, monotonic."""
+
+    job: JobSpec
+    due_s: float
+
+
+class Jobs:
+    """The Jobs that wait for their queue.
+
+    Volcano's Jobs whose queue does not exist: its job controller creates no PodGroup and reports nothing (G1).
+    """
+
+    def __init__(self, groups: Groups, clock: Callable[[], float]) -> None:
+        """Begin with none; *groups* has the queues."""
+        self._groups: Final = groups
+        self._clock: Final = clock
+        self._noticed: Final[dict[str, _Noticed]] = {}
+
+    def __len__(self) -> int:
+        return len(self._noticed)
+
+    def replaced(self, jobs: Sequence[JobSpec]) -> None:
+        """Replace all known Jobs."""
+        for uid in self._noticed.keys() - {one.uid for one in jobs}:
+            del self._noticed[uid]
+        for one in jobs:
+            self.changed(one)
+
+    def changed(self, job: JobSpec) -> None:
+        """Record that a Job was added or changed."""
+        if job.begun or self._is_there(job):
+            self._noticed.pop(job.uid, None)
+        elif job.uid not in self._noticed and len(self._noticed) < _MAX:
+            self._noticed[job.uid] = _Noticed(job, self._clock() + _PATIENCE_S)
+
+    def gone(self, job: JobSpec) -> None:
+        """Record that a Job was deleted."""
+        self._noticed.pop(job.uid, None)
+
+    def to_tell(self) -> Iterator[JobSpec]:
+        """Yield the Jobs whose missing queue must be reported now."""
+        if not self._groups.queues_served:
+            return
+        now_s = self._clock()
+        for uid, noticed in list(self._noticed.items()):
+            if self._is_there(noticed.job):
+                del self._noticed[uid]
+            elif noticed.due_s <= now_s:
+                noticed.due_s = now_s + _AGAIN_S
+                yield noticed.job
+
+    def _is_there(self, job: JobSpec) -> bool:
+        return job.queue in self._groups.queues

@@ -12,7 +12,7 @@ from typing import Final
 
 from core.groups import GroupCondition, GroupKind, GroupPhase, GroupSpec, GroupStatus, is_leaving
 from core.model import Phase, Pod
-from kube.groups import FIRST_NATIVE
+from kube.kinds import FIRST_NATIVE
 
 SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -69,7 +69,7 @@ class GroupVerdict:
 
 
 @dataclass(slots=True)
-class Tally:
+class MemberCounts:
     """Number of members by state."""
 
     counts: dict[MemberState, int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Tally:
         return self.of(MemberState.BOUND, MemberState.RUNNING) + self.finished
 
 
-def status_of(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupStatus:
+def status_of(spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict) -> GroupStatus:
     """Return the status that *spec* should have; unchanged conditions keep their times, other times are empty.
 
     Conditions of other types stay.
@@ -118,7 +118,7 @@ def status_of(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupStat
     )
 
 
-def _phase(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupPhase:
+def _phase(spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict) -> GroupPhase:
     before = spec.status.phase
     if not verdict.admitted:
         return before
@@ -129,7 +129,7 @@ def _phase(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupPhase:
     return GroupPhase.INQUEUE if before is GroupPhase.PENDING else before
 
 
-def _conditions(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> dict[str, GroupCondition]:
+def _conditions(spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict) -> dict[str, GroupCondition]:
     """Return cardshare's conditions of the group, by type; empty before there is news."""
     if verdict.why:
         return {
@@ -153,7 +153,7 @@ def _dated(condition: GroupCondition, known: GroupCondition | None) -> GroupCond
     return replace(condition, changed_at="")
 
 
-def native_condition(spec: GroupSpec, tally: Tally, verdict: GroupVerdict, api: str) -> GroupCondition | None:
+def native_condition(spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict, api: str) -> GroupCondition | None:
     """Return the condition of a native group for *api*; never back from True. None: no condition."""
     name = FIRST_NATIVE_SCHEDULED if api == FIRST_NATIVE else NATIVE_SCHEDULED
     known = next((one for one in spec.status.conditions if one.type == name), None)
@@ -174,15 +174,7 @@ def native_condition(spec: GroupSpec, tally: Tally, verdict: GroupVerdict, api: 
 def is_news(spec: GroupSpec, status: GroupStatus) -> bool:
     """Return whether *status* changes more than the wording of conditions, so that the write is urgent."""
     before = spec.status
-    if (before.phase, before.written, before.running, before.succeeded, before.failed) != (
-        status.phase,
-        status.written,
-        status.running,
-        status.succeeded,
-        status.failed,
-    ):
-        return True
-    return _gist(before) != _gist(status)
+    return replace(before, conditions=()) != replace(status, conditions=()) or _gist(before) != _gist(status)
 
 
 def _gist(status: GroupStatus) -> Mapping[str, tuple[bool, str]]:

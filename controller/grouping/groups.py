@@ -6,50 +6,59 @@ identified by its uid: a group that is recreated under the same name starts agai
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Final
 
 from controller.grouping import admitting
+from controller.grouping.by_name import ByName
 from controller.grouping.group_status import (
     NOT_ENOUGH_PODS,
     NOT_ENOUGH_RESOURCES,
     NOT_SUPPORTED,
     GroupVerdict,
+    MemberCounts,
     MemberState,
-    Tally,
     state_of,
 )
-from core import names
 from core.errors import InvalidRequestError, quoted
 from core.groups import (
-    MEMBER_OF,
     MIN_MEMBER,
+    ROOT_QUEUE,
     GroupKey,
     GroupKind,
     GroupPhase,
     GroupSpec,
+    HyperNode,
     QueueSpec,
+    Standing,
     SubGroups,
     group_of,
     unsupported_in,
 )
-from core.hyper_nodes import HyperNode
 from core.model import Pod, PodUid
 from core.nodefit import Amounts, amounts_of
 from core.placing import domains
 from core.placing.domains import HyperNodes, LabelTiers, Near, Network
-from core.placing.queue_tree import QueueTree
-from core.placing.standing import Standing, standing_of
+from core.placing.queues import QueueTree, standing_of
 from core.settings import GroupSettings
 from core.units import parse_int64
 from core.waiting import Cause, Wait
-from core.wire.priority_classes import PriorityClass
-from kube.groups import APIS
-from kube.versions import is_newer
+from core.wire.policies import PriorityClass
+from kube.kinds import APIS
+from kube.objects import is_newer
 
 # States in which a member holds its request on its node.
 _HOLDING: Final = frozenset({MemberState.BOUND, MemberState.RUNNING, MemberState.LEAVING})
 _NOTHING: Final[Mapping[PodUid, Pod]] = {}
 _SLICE: Final = 256
+# All of a group that affects the places of its members, and all of a queue that affects its groups.
+_asked: Final = attrgetter(
+    *("uid", "min_member", "min_resources", "min_task_member", "sub_groups", "queue", "problems", "status.phase"),
+    *("priority_class", "priority", "preempts", "disrupted_together", "topology_key", "network_topology"),
+)
+_ruled: Final = attrgetter(
+    *("capability", "guarantee", "deserved", "weight", "priority", "is_open", "problems", "parent"),
+)
 
 
 @dataclass(slots=True)
@@ -65,7 +74,7 @@ class _Members:
     odd: dict[PodUid, tuple[str, str]] = field(default_factory=dict)
     said: dict[PodUid, int] = field(default_factory=dict)
     implied: GroupSpec | None = None
-    tally: Tally = field(default_factory=Tally)
+    tally: MemberCounts = field(default_factory=MemberCounts)
     held: dict[str, int] = field(default_factory=dict)
 
 
@@ -91,13 +100,15 @@ class Groups:
     Attributes:
         queues: by name.
         tree: the hierarchy of queues.
-        classes: PriorityClasses by name; groups name them, and the pods of these groups often do not.
+        classes: PriorityClasses; groups name them, and the pods of these groups often do not.
+        hyper_nodes: the HyperNodes, which show the network.
         served: whether each kind is installed; None while unknown.
         apis: API path of each kind, if served.
         governs: whether PodGroups of Volcano are admitted and written here: only while cardshare has its scheduler
             name.
         unreported: groups whose status may have changed.
         queues_unreported: whether the holdings of queues may have changed.
+        key_of: the group of every pod that names one.
         wanting: groups that wait for admission.
         version: increases with every change that could help one of these.
     """
@@ -114,26 +125,26 @@ class Groups:
         """
         self.queues: Final[dict[str, QueueSpec]] = {}
         self.tree = QueueTree()
-        self.classes: Final[dict[str, PriorityClass]] = {}
+        self.classes: Final[ByName[PriorityClass]] = ByName(self._classes_changed)
+        self.hyper_nodes: Final[ByName[HyperNode]] = ByName(lambda _: self._network_changed())
         self.served: Final[dict[GroupKind, bool | None]] = dict.fromkeys(GroupKind)
         self.apis: Final[dict[GroupKind, str]] = {kind: apis[0] for kind, apis in APIS.items()}
         self.queues_served: bool | None = None
         self.governs = False
         self.settings = settings
+        self.key_of: Final[dict[PodUid, GroupKey]] = {}
         self.unreported: Final[dict[GroupKey, None]] = {}
         self.queues_unreported = False
         self.wanting: Final[dict[GroupKey, None]] = {}
         self.version = 0
         self._changed: Final = changed
         self._parted: Final = parted
-        self._hyper_nodes: Final[dict[str, HyperNode]] = {}
         # The tiers of the operator's settings; tiers of HyperNodes are computed on demand.
         self._labels: Network | None = None
         self._network: Network | None = None
         self._by_hyper_nodes: HyperNodes | None = None
         self._specs: Final[dict[GroupKey, GroupSpec]] = {}
         self._members: Final[dict[GroupKey, _Members]] = {}
-        self._key_of: Final[dict[PodUid, GroupKey]] = {}
         self._judged: Final[dict[GroupKey, _Judged]] = {}
 
     # ------------------------------------------------------------------ questions
@@ -158,10 +169,6 @@ class Groups:
     def named(self) -> Iterable[GroupKey]:
         """Return the groups that pods name."""
         return self._members.keys()
-
-    def queue(self, name: str) -> QueueSpec | None:
-        """Return the queue *name*."""
-        return self.queues.get(name)
 
     def standing(self, pod: Pod) -> Standing:
         """Return the importance of *pod*: the larger of its own priority and that of its group's class."""
@@ -202,16 +209,6 @@ class Groups:
         why = self._verdict(spec).why
         text = f"waits because {key} is not admitted: {why}" if why else f"waits until {key} is admitted"
         return Wait(Cause.WAITING_FOR_QUEUE if closed is None else closed.cause, text)
-
-    def nameless(self, pod: Pod) -> Wait | None:
-        """Return why *pod*, which names no group but requests several pods together, is not placed; None otherwise."""
-        count = parse_int64(pod.annotations.get(MIN_MEMBER, ""))
-        return nameless(count) if count is not None and count > 1 else None
-
-    def may_be_given(self, pod: Pod) -> bool:
-        """Return whether Volcano's PodGroup controller may still assign *pod* to a group of several pods (groups 3)."""
-        named = pod.scheduler_name == names.VOLCANO_SCHEDULER_NAME and bool(pod.owner)
-        return named and bool(self.served[GroupKind.VOLCANO])
 
     def _closed(self, spec: GroupSpec) -> Wait | None:
         """Return why the queue of *spec* places nothing, even for admitted groups; running pods continue."""
@@ -313,7 +310,7 @@ class Groups:
         if known is None or known.uid != spec.uid:
             self._judged.pop(spec.key, None)
         self._look_at(spec.key)
-        if known is None or _asks(known) != _asks(spec):
+        if known is None or _asked(known) != _asked(spec):
             self.version += 1
             self._changed(spec.key)
 
@@ -338,7 +335,7 @@ class Groups:
         """Record that a queue was added or changed."""
         before = self.queues.get(queue.name)
         self.queues[queue.name] = queue
-        if before is None or _rules(before) != _rules(queue):
+        if before is None or _ruled(before) != _ruled(queue):
             self._queues_changed(queue.name)
 
     def queue_gone(self, name: str) -> None:
@@ -348,10 +345,13 @@ class Groups:
 
     def _queues_changed(self, name: str | None) -> None:
         self.queues_unreported = True
-        self.tree = QueueTree(self.queues.values())
+        before, self.tree = self.tree, QueueTree(self.queues.values())
         self.version += 1
+        # A queue that is deleted or moved leaves room in those above it, also for their other queues.
+        moved = {*before.path(name or "")} ^ {*self.tree.path(name or "")}
         for key, spec in self._specs.items():
-            if name is None or spec.queue == name or name in self._ancestry(spec.queue):
+            above = (spec.queue, *before.path(spec.queue), *self.tree.path(spec.queue))
+            if name in (None, ROOT_QUEUE, *above) or not moved.isdisjoint(above):
                 self._look_at(key)
                 self._changed(key)
 
@@ -366,28 +366,9 @@ class Groups:
         if self._network is None:
             self._network = self._labels
         if self._network is None:
-            self._by_hyper_nodes = HyperNodes(self._hyper_nodes.values(), self._by_hyper_nodes)
+            self._by_hyper_nodes = HyperNodes(self.hyper_nodes.values(), self._by_hyper_nodes)
             self._network = self._by_hyper_nodes
         return domains.near(asked.network_topology, self._network)
-
-    def hyper_nodes_replaced(self, hyper_nodes: Sequence[HyperNode]) -> None:
-        """Replace all HyperNodes."""
-        found = {one.name: one for one in hyper_nodes}
-        if found != self._hyper_nodes:
-            self._hyper_nodes.clear()
-            self._hyper_nodes.update(found)
-            self._network_changed()
-
-    def hyper_node_changed(self, found: HyperNode) -> None:
-        """Record that a HyperNode was added or changed."""
-        if self._hyper_nodes.get(found.name) != found:
-            self._hyper_nodes[found.name] = found
-            self._network_changed()
-
-    def hyper_node_gone(self, found: HyperNode) -> None:
-        """Record that a HyperNode was deleted."""
-        if self._hyper_nodes.pop(found.name, None) is not None:
-            self._network_changed()
 
     def _network_changed(self) -> None:
         self._network = None
@@ -396,25 +377,6 @@ class Groups:
                 self._changed(key)
 
     # ------------------------------------------------------------------ priority classes
-
-    def classes_replaced(self, classes: Sequence[PriorityClass]) -> None:
-        """Replace all PriorityClasses."""
-        before = dict(self.classes)
-        self.classes.clear()
-        self.classes.update((one.name, one) for one in classes)
-        names = before.keys() | self.classes.keys()
-        self._classes_changed({name for name in names if before.get(name) != self.classes.get(name)})
-
-    def class_changed(self, found: PriorityClass) -> None:
-        """Record that a PriorityClass was added or changed."""
-        if self.classes.get(found.name) != found:
-            self.classes[found.name] = found
-            self._classes_changed({found.name})
-
-    def class_gone(self, found: PriorityClass) -> None:
-        """Record that a PriorityClass was deleted."""
-        if self.classes.pop(found.name, None) is not None:
-            self._classes_changed({found.name})
 
     def _classes_changed(self, names: Set[str]) -> None:
         for key in [key for key, spec in self._specs.items() if spec.priority_class in names]:
@@ -425,12 +387,12 @@ class Groups:
     def pod_changed(self, pod: Pod, *, has_place: bool = False) -> None:
         """Record that a pod was added or changed; has_place: it was seen before, and is placed or promised a place."""
         key = group_of(pod)
-        known = self._key_of.get(pod.uid)
+        known = self.key_of.get(pod.uid)
         if known is not None and known != key:
             self.pod_gone(pod.uid)
         if key is None:
             return
-        self._key_of[pod.uid] = key
+        self.key_of[pod.uid] = key
         members = self._members.setdefault(key, _Members())
         was_met = self._is_met(key)
         before = members.pods.get(pod.uid)
@@ -451,7 +413,7 @@ class Groups:
 
     def pod_gone(self, uid: PodUid) -> None:
         """Record that a pod was deleted."""
-        key = self._key_of.pop(uid, None)
+        key = self.key_of.pop(uid, None)
         if key is None:
             return
         members = self._members[key]
@@ -529,7 +491,7 @@ class Groups:
                 self._changed(spec.key)
         return found
 
-    def _refusal(self, spec: GroupSpec, room: admitting.Room, held: Mapping[str, int]) -> str:
+    def _refusal(self, spec: GroupSpec, room: admitting.Headroom, held: Mapping[str, int]) -> str:
         members = self._members.get(spec.key)
         if members is not None and members.tally.placed and members.tally.placed >= spec.min_member:
             # Its pods are placed: the group was deleted and recreated (groups G18), and its Job waits only for it.
@@ -541,8 +503,8 @@ class Groups:
 
     def _room(
         self, total: Mapping[str, int], used: Mapping[str, int], sold: Callable[[], Mapping[str, int]]
-    ) -> admitting.Room:
-        room = admitting.Room(
+    ) -> admitting.Headroom:
+        room = admitting.Headroom(
             total=total, used=used, sold=sold, tree=self.tree, factor_pct=self.settings.overcommit_pct
         )
         for key, spec in self._specs.items():
@@ -600,31 +562,13 @@ class Groups:
             return GroupVerdict(admitted=True, why=judged.lacks, reason=NOT_ENOUGH_PODS, since_s=judged.lacks_s)
         return GroupVerdict(admitted=True, why=judged.refused, tried=bool(judged.refused))
 
-    def judged(self, key: GroupKey) -> tuple[GroupSpec, Tally, GroupVerdict] | None:
+    def judged(self, key: GroupKey) -> tuple[GroupSpec, MemberCounts, GroupVerdict] | None:
         """Return the inputs of the status of group *key*; None if it is not written here."""
         spec = self._specs.get(key)
         if spec is None or not (self._is_ours(spec) or key.kind is GroupKind.NATIVE):
             return None
         members = self._members.get(key)
-        return spec, members.tally if members is not None else Tally(), self._verdict(spec)
-
-    def _ancestry(self, name: str) -> Iterable[str]:
-        """Yield a queue and its ancestors, each once even if their parents form a cycle."""
-        seen: list[str] = []
-        while name in self.queues and name not in seen:
-            seen.append(name)
-            name = self.queues[name].parent
-        return seen
-
-
-def nameless(count: int, owner: str = "") -> Wait:
-    """Return why a pod without a group waits while it or its *owner* requests *count* pods together."""
-    whose = f"annotation {MIN_MEMBER} of its owner {quoted(owner, 300)}" if owner else f"its annotation {MIN_MEMBER}"
-    text = (
-        f"waits because {whose} asks for {count} pods together, but it names no group; wait "
-        f"until Volcano's PodGroup controller names one, or set annotation {MEMBER_OF} on all pods of the group"
-    )
-    return Wait(Cause.WAITING_FOR_GROUP, text)
+        return spec, members.tally if members is not None else MemberCounts(), self._verdict(spec)
 
 
 def _amounts(pod: Pod) -> Amounts:
@@ -648,37 +592,3 @@ def unsupported(spec: GroupSpec) -> str:
     """Return the message that a group has unsupported requests, and what to do."""
     what = ", ".join(spec.problems)
     return f"{spec.key} asks for {what}, which cardshare does not support; leave it out, or use Volcano's scheduler"
-
-
-def _asks(spec: GroupSpec) -> tuple[object, ...]:
-    """Return everything of a group that affects the places of its members."""
-    return (
-        spec.uid,
-        spec.min_member,
-        spec.min_resources,
-        spec.min_task_member,
-        spec.sub_groups,
-        spec.queue,
-        spec.problems,
-        spec.status.phase,
-        spec.priority_class,
-        spec.priority,
-        spec.preempts,
-        spec.disrupted_together,
-        spec.topology_key,
-        spec.network_topology,
-    )
-
-
-def _rules(queue: QueueSpec) -> tuple[object, ...]:
-    """Return everything of a queue that affects its groups."""
-    return (
-        queue.capability,
-        queue.guarantee,
-        queue.deserved,
-        queue.weight,
-        queue.priority,
-        queue.is_open,
-        queue.problems,
-        queue.parent,
-    )

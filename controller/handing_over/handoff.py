@@ -1,9 +1,9 @@
-"""Who is between its Binding and its devices, node by node, as the device plugins see it.
+"""The pods in flight on each node, between Binding and devices, and the lines of pods that wait their turn there.
 
-A plugin is told no name: what it could mistake one pod for is not in flight on its node together. A pod for such a node
-is reserved there and waits its turn, if that is short; how long hand-offs take is measured. A plugin that stays silent
-closes its node for what it would confuse. A pod that vanishes unserved counts as in flight for a while; so does
-a pod that was served, until its plugin has dropped the lock of the node, if it goes by one.
+A plugin gets no pod name, so pods that it could confuse are never in flight on one node together. A pod that must wait
+is reserved and stands in the node's line; measured hand-off times predict its wait. A plugin that does not answer
+closes its node for pods that it could confuse. A pod that vanished unserved counts as in flight for a while. If the
+plugin uses a lock, a served pod counts until the lock is gone.
 Source: protocol reference, nvidia 2.8, 2.9; architecture 6.
 """
 
@@ -13,37 +13,35 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from controller.handing_over.collision import CollisionKey, Collisions
-from controller.handing_over.crowds import Crowds
-from controller.handing_over.node_cooldown import NodeCooldown
-from controller.handing_over.plugins import Plugins
-from controller.handing_over.releases import RELEASE_S, Releases
-from controller.handing_over.unserved_pods import UnservedPods
+from controller.handing_over.closed_nodes import DAEMON_SET, NodeCooldown, Plugins
+from controller.handing_over.collision import RELEASE_S, CollisionKey, Collisions, Crowds, Releases, UnservedPods
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
 from core.port.handoff import InFlight, Progress
 from core.settings import DialectName, Settings
 from core.tables import Tables
 
-# Until one is measured: kubelet hears of the pod, admits it and asks its plugin.
+# The expected hand-off time before one is measured: kubelet sees the pod, admits it and calls its plugin.
 _FIRST_GUESS_S: Final = 0.5
-# How much the newest hand-off counts in the running mean.
+# The weight of the newest hand-off in the running mean.
 _WEIGHT: Final = 0.2
 _NEVER: Final = float("inf")
-# What is left of a dead pod for a plugin that goes by time alone.
+# The mark of an ended pod on a node whose plugin chooses pods by time alone, until its annotations are cleared.
 _RETIRING: Final = frozenset({"retiring"})
-# A wait that is not worth looking for another node.
+# For a shorter wait, no other node is tried.
 SHORT_S: Final = 2.0
-# Each of them is decided anew, all in one go; more of those who would wait for too long.
+# How many pods of lines are tried on other nodes at once; those that would wait for too long have a higher limit.
 _IMPATIENT_AT_ONCE: Final = 8
 _LATE_AT_ONCE: Final = 16
 
 
 @dataclass(slots=True)
 class _Flight:
-    """One pod in flight. pod is None until the mirror has shown it with its annotations; ours: we saw it begin.
+    """One pod in flight.
 
-    begun_s: when its first Binding was sent, or it was first seen; since_s: when the last one was.
+    begun_s: when its first Binding was sent, or it was first seen; since_s: when its last Binding was sent. pod: None
+    until the watch shows it with its assignment. ours: this process sent its Binding. dead: it failed or ended before
+    it was served. told: its plugin was reported as silent.
     """
 
     node: NodeName
@@ -58,7 +56,7 @@ class _Flight:
 
 @dataclass(slots=True)
 class _Waiting:
-    """One reserved pod in a node's line. since_s: it waits since then, here or elsewhere; looked_s: seen to last."""
+    """One pod in a line. since_s: when its wait began, in any line; looked_s: when another node was last tried."""
 
     keys: CollisionKey
     since_s: float
@@ -67,7 +65,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Node:
-    """What is known of one node. kinds: how many of its line have which keys: few, where the line is long."""
+    """The flights and the line of one node. kinds: the number of pods in line by key. mean_s: its hand-off time."""
 
     flights: dict[PodUid, _Flight] = field(default_factory=dict)
     line: dict[PodUid, _Waiting] = field(default_factory=dict)
@@ -87,16 +85,8 @@ class _Node:
             del self.kinds[keys]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleanup:
-    """Annotations to clear on a pod that its plugin will never serve, or is not to serve by them."""
-
-    pod: Pod
-    annotations: tuple[tuple[str, str], ...]
-
-
 class Impatient(NamedTuple):
-    """A pod in line that has waited *waited_s* and would have to wait *left_s* more where it is."""
+    """A pod in a line that has waited *waited_s* and is expected to wait *left_s* more there."""
 
     uid: PodUid
     waited_s: float
@@ -114,7 +104,7 @@ class Silent:
 
 
 class HandOff:
-    """What is in flight, and who waits for it; belongs to the scheduler of the ledger."""
+    """The pods in flight and in lines; only the scheduler's task uses it."""
 
     def __init__(
         self,
@@ -141,39 +131,42 @@ class HandOff:
         self._cleaning: dict[PodUid, str] = {}
         self._orders: dict[NodeName, dict[DialectName, int]] = {}
         self.crowds: Final = Crowds()
-        # Nodes where something ended since their line was looked at.
+        # Nodes where a flight or a closing ended since their line was last checked.
         self._ended: dict[NodeName, None] = {}
-        # Nodes where pods may have been removed by force before anybody here watched, and until when they are closed.
+        # Nodes where pods may have been removed by force before this process watched, and until when they are closed.
         self.unwatched: Final[dict[NodeName, float]] = {}
         self._mean_s = _FIRST_GUESS_S
         self._measured = 0
-        # What was measured, and the nodes that may be free for what they were not; the reader takes them out.
+        # Measured hand-off times, and nodes that opened for some pods (*opened*); the reader removes them.
         self.seconds: list[float] = []
         self._on_served: Final = on_served
         self.opened: Final[dict[NodeName, None]] = {}
 
     def configure(self, tables: Tables, settings: Settings) -> None:
-        """Go by these from now on."""
+        """Use these tables and settings from now on."""
         self.tables, self.settings = tables, settings
 
     def lock_for(self, dialects: frozenset[DialectName]) -> None:
-        """From now on pods of *dialects* need a lock on their node."""
+        """Note that pods of *dialects* need a lock on their node."""
         self._locking = dialects
 
-    # ------------------------------------------------------------------ what the mirror shows
+    # ------------------------------------------------------------------ what the watch shows
 
-    def observe(self, pod: Pod, now_s: float, *, is_ours: bool = False) -> Cleanup | None:
-        """Take *pod* as it is now, whoever placed it; what is to be cleared on it, or None.
+    def observe(self, pod: Pod, now_s: float, *, is_ours: bool = False) -> Mapping[str, str] | None:
+        """Take a new or changed *pod* of any scheduler; return the annotations to clear on it, or None.
 
-        is_ours: it is on no node, and nobody else is to bind it.
+        They are cleared because its plugin will never serve it, or must not serve it by them.
+
+        is_ours: it has no node, and this controller decides it.
         """
         name, seen = self._seen(pod)
         flight = self._flight(pod.uid)
         self._note_release(pod, name, seen, flight, now_s)
-        if self.plugins.seen(pod, now_s):
+        is_plugin = pod.owner.startswith(DAEMON_SET) or pod.uid in self.plugins.keys_of
+        if is_plugin and self.plugins.seen(pod, now_s):
             self._reopen(NodeName(pod.node_name))
         if name is None or seen is None:
-            # On no node it may be shown as it was before our Binding, and not without what it was known by.
+            # A pod without a node may be shown as it was before this process's Binding, so its flight stays.
             if flight is not None and (pod.node_name or not flight.ours):
                 self._end(pod.uid, now_s, served=True)
             return None
@@ -194,9 +187,9 @@ class HandOff:
     def _note_release(
         self, pod: Pod, name: DialectName | None, seen: InFlight | None, flight: _Flight | None, now_s: float
     ) -> None:
-        """Note whether the plugin that has answered for *pod* may still be dropping the lock of its node.
+        """Note whether the plugin that has served *pod* may still be removing the lock of its node.
 
-        A pod that was served before this process began may have been served just then.
+        A pod that was already served when this process began counts as served at that moment.
         """
         if self._began_s is None:
             self._began_s = now_s
@@ -212,18 +205,18 @@ class HandOff:
                 self.releases.add(node, pod, keys, until_s)
 
     def _retirement(self, pod: Pod, node: NodeName, name: DialectName) -> Mapping[str, str]:
-        """What a plugin that goes by time alone must read of *pod*, which is not to be served any more."""
+        """Return annotations that exclude *pod* from service, if its plugin chooses pods by time alone."""
         heartbeat = self._heartbeats.get(name) if self.collisions.is_blind(node, name) else None
         return heartbeat.retirement(pod) if heartbeat is not None else {}
 
     def progress(self, pod: Pod) -> Progress | None:
-        """How far its device plugin is with *pod*; None if it serves no such pods."""
+        """Return the progress of the device plugin with *pod*; None if no plugin serves it."""
         _, seen = self._seen(pod)
         return seen.progress if seen is not None else None
 
     def _seen(self, pod: Pod) -> tuple[DialectName, InFlight] | tuple[None, None]:
-        for name, dialect in self._catalog.dialects.items():
-            seen = dialect.in_flight(pod, self.tables)
+        for name in self._catalog.concerned(pod, self.tables):
+            seen = self._catalog.dialects[name].in_flight(pod, self.tables)
             if seen is not None:
                 return name, seen
         return None, None
@@ -244,25 +237,25 @@ class HandOff:
             if flight.told:
                 self.opened[node] = None
 
-    def _cleanup(self, pod: Pod, rest: Mapping[str, str]) -> Cleanup | None:
+    def _cleanup(self, pod: Pod, rest: Mapping[str, str]) -> Mapping[str, str] | None:
         if not rest or self._cleaning.get(pod.uid) == pod.resource_version:
             return None
         self._cleaning[pod.uid] = pod.resource_version
-        return Cleanup(pod=pod, annotations=tuple(rest.items()))
+        return rest
 
     def cleaned(self, uid: PodUid, now_s: float) -> None:
-        """The pod's annotations are known to be cleared: it can be mistaken for nothing any more."""
+        """End the flight of a dead pod whose annotations are cleared, so that it can no longer be confused."""
         self._cleaning.pop(uid, None)
         flight = self._flight(uid)
         if flight is not None and flight.dead:
             self._end(uid, now_s, served=False)
 
     def not_cleaned(self, uid: PodUid) -> None:
-        """Clearing failed; the next look at the pod asks for it again."""
+        """Note that clearing failed; the next change of the pod requests it again."""
         self._cleaning.pop(uid, None)
 
     def forget(self, uid: PodUid, now_s: float) -> None:
-        """The pod is gone; kubelet may admit it all the same."""
+        """Forget a pod that is gone. Unserved, it counts for a while, because kubelet may still admit it."""
         self.plugins.gone(uid, now_s)
         self._cleaning.pop(uid, None)
         flight = self._flight(uid)
@@ -274,12 +267,12 @@ class HandOff:
         self.leave(uid)
 
     def set_blind(self, node: NodeName, dialect: DialectName, blind: bool) -> None:
-        """Note whether the plugin of *dialect* on *node* may tell no pod from another."""
+        """Note whether the plugin of *dialect* on *node* cannot distinguish pods at all."""
         if self.collisions.set_blind(node, dialect, blind=blind):
             self._reopen(node)
 
     def node_gone(self, name: NodeName) -> None:
-        """Nobody waits for a node that does not exist; its pods stay known until they are gone too."""
+        """Forget a node that no longer exists, but not its pods in flight, which stay until they are gone."""
         self.crowds.forget(name)
         self.collisions.forget(name)
         self.cooldown.forget(name)
@@ -292,10 +285,10 @@ class HandOff:
             node.mean_s = None
             self._drop_if_empty(name, node)
 
-    # ------------------------------------------------------------------ what we do
+    # ------------------------------------------------------------------ Bindings and lines
 
     def begin(self, uid: PodUid, node: NodeName, keys: CollisionKey, now_s: float) -> None:
-        """A Binding for *uid* is being sent: from now on it may be in flight."""
+        """Count *uid* as in flight, because its Binding is being sent."""
         self.leave(uid)
         flight = self._flight(uid)
         if flight is not None:
@@ -307,21 +300,21 @@ class HandOff:
         self._add(uid, _Flight(node, keys, now_s, now_s, ours=True))
 
     def withdraw(self, uid: PodUid, now_s: float) -> None:
-        """The Binding was certainly not written."""
+        """End the flight of *uid*, because its Binding was certainly not written."""
         flight = self._flight(uid)
         if flight is not None and flight.pod is None:
             self._end(uid, now_s, served=False)
         elif flight is not None:
-            flight.ours = False  # what is left of it somebody else wrote
+            flight.ours = False  # another scheduler wrote the assignment that the watch showed
         node = self.unserved_pods.withdraw(uid)
         if node is not None:
             self._reopen(node)
 
     def order(self, node: NodeName, name: DialectName, now_s: int) -> int:
-        """The ordering stamp of the next Binding on *node*: above every one before it.
+        """Return the ordering stamp of the next Binding on *node*, which is above all earlier ones.
 
-        Of a protocol that counts seconds, more Bindings than seconds take it ahead of the clock, by one each; it falls
-        back by one in every second without a Binding. Plugins compare stamps with each other alone.
+        If a protocol counts in seconds, several Bindings in one second bring the stamp ahead of the clock, and seconds
+        without a Binding bring it back. That is harmless, because plugins only compare stamps with each other.
 
         Args:
             node: where the pod goes.
@@ -336,13 +329,13 @@ class HandOff:
         return order
 
     def join(self, uid: PodUid, node: NodeName, keys: CollisionKey, now_s: float, since_s: float | None = None) -> None:
-        """Let reserved *uid* wait its turn on *node*; *since_s*: it has waited since then, if not from now on."""
+        """Add reserved *uid* to the line of *node*; *since_s*: when its wait began, None: now."""
         self.leave(uid)
         self._node(node).join(uid, _Waiting(keys, now_s if since_s is None else since_s, now_s))
         self._line_of[uid] = node
 
     def leave(self, uid: PodUid) -> None:
-        """*uid* waits no longer, for whatever reason."""
+        """Remove *uid* from its line, if it is in one."""
         node = self._line_of.pop(uid, None)
         if node is not None:
             found = self._nodes[node]
@@ -350,31 +343,35 @@ class HandOff:
             self.crowds.forget(node)
             self._drop_if_empty(node, found)
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ questions
 
     def busy(self, node: NodeName, keys: CollisionKey) -> bool:
-        """Whether *node* is closed, its plugin away, or something in flight could be mistaken for a pod with *keys*."""
+        """Return whether a pod with *keys* cannot be sent to *node* now: it is closed, or a pod in flight collides."""
         if keys.dialect is not None and node in self.unwatched:
             return True
-        if self.cooldown.is_resting(node, keys.dialect) or self.plugins.is_away(node, keys.dialect):
+        # Nearly always there is none of these, and this is asked for every node that is looked at.
+        if self.cooldown.rests and self.cooldown.is_resting(node, keys.dialect):
+            return True
+        if self.plugins.away and self.plugins.is_away(node, keys.dialect):
             return True
         found = self._nodes.get(node)
         alike = self.collisions.alike
         if found is not None and any(alike(node, keys, flight.keys) for flight in found.flights.values()):
             return True
-        if any(alike(node, keys, others) for others in self.releases.of(node)):
+        if node in self.releases.nodes and any(alike(node, keys, others) for others in self.releases.of(node)):
             return True
-        return any(alike(node, keys, others) for others, _ in self.unserved_pods.of(node))
+        unserved = self.unserved_pods.of(node) if node in self.unserved_pods.nodes else ()
+        return any(alike(node, keys, others) for others, _ in unserved)
 
     def free(self, node: NodeName, keys: CollisionKey) -> bool:
-        """Whether a pod with *keys* that comes to *node* now need not wait, neither for a plugin nor in a line."""
+        """Return whether a pod with *keys* can be sent to *node* at once: neither busy, nor a colliding pod in line."""
         if self.busy(node, keys):
             return False
         found = self._nodes.get(node)
         return found is None or not any(self.collisions.alike(node, keys, others) for others in found.kinds)
 
     def wait_s(self, node: NodeName, keys: CollisionKey, now_s: float) -> float:
-        """How long a pod with *keys* that comes to *node* now would wait for its turn; infinite behind a silence."""
+        """Return the expected wait of a new pod with *keys* on *node*, in seconds; infinite behind a silent plugin."""
         found = self._nodes.get(node)
         if found is None:
             return self.closed_s(node, keys, now_s)
@@ -382,11 +379,11 @@ class HandOff:
         return self._flights_s(node, found, keys, now_s) + self._expected_s(found) * ahead
 
     def _expected_s(self, node: _Node | None) -> float:
-        """How long a hand-off takes there."""
+        """Return how long a hand-off is expected to take there."""
         return self._mean_s if node is None or node.mean_s is None else node.mean_s
 
     def closed_s(self, node: NodeName, keys: CollisionKey, now_s: float) -> float:
-        """How long until it rests no more, has its plugin, and no unserved pod could be taken for one with *keys*."""
+        """Return for how long *node* is still closed for *keys*: cooldown, absent plugin, unserved or removed pods."""
         found = (
             until_s for others, until_s in self.unserved_pods.of(node) if self.collisions.alike(node, keys, others)
         )
@@ -395,7 +392,7 @@ class HandOff:
         return max(max(found, default=now_s) - now_s, rests_s, unwatched_s)
 
     def why_closed(self, node: NodeName, keys: CollisionKey, *, in_full: bool = False) -> str:
-        """Why a pod with *keys* waits on *node* for more than a plugin that is busy, for people, or ""."""
+        """Return why *node* is closed for a pod with *keys*, for people; "" if its plugin is only busy."""
         if why := self.plugins.why(node, keys.dialect) or self.cooldown.why(node, keys.dialect, in_full=in_full):
             return why
         if keys.dialect is not None and node in self.unwatched:
@@ -405,7 +402,7 @@ class HandOff:
         return ""
 
     def _flights_s(self, name: NodeName, node: _Node, keys: CollisionKey, now_s: float) -> float:
-        """How long until nothing in flight could be mistaken for a pod with *keys*; infinite behind a silence."""
+        """Return how long until no pod in flight collides with *keys*; infinite behind a silent plugin."""
         mean_s, left_s = self._expected_s(node), self.closed_s(name, keys, now_s)
         for flight in node.flights.values():
             if self.collisions.alike(name, keys, flight.keys):
@@ -417,30 +414,30 @@ class HandOff:
         return left_s
 
     def turns(self) -> list[NodeName]:
-        """The nodes where somebody's turn may have come; each is told once."""
+        """Return the nodes where the turn of a waiting pod may have come, each once."""
         nodes = [node for node in self._ended if (found := self._nodes.get(node)) is not None and found.line]
         self._ended.clear()
         return nodes
 
     def ask_again(self, node: NodeName) -> None:
-        """Name *node* in the next `turns` as well."""
+        """Include *node* in the next `turns`."""
         self._ended[node] = None
 
     def kinds(self, node: NodeName) -> set[CollisionKey]:
-        """By what plugins could mistake those who wait on *node*."""
+        """Return the keys of the pods in the line of *node*."""
         found = self._nodes.get(node)
         return set(found.kinds) if found else set()
 
     def line(self, node: NodeName) -> list[tuple[PodUid, CollisionKey]]:
-        """Who waits on *node*, longest first."""
+        """Return the line of *node*, first pod first."""
         found = self._nodes.get(node)
         return [(uid, one.keys) for uid, one in found.line.items()] if found else []
 
     def impatient(self, now_s: float) -> list[Impatient]:
-        """Some who have more than a short wait behind and before them, each once per such time.
+        """Return some pods in lines for which another node should be tried, each at most once per `SHORT_S`.
 
-        A line that moves is not left: its nodes are as busy as others. Under a policy that packs, where lines are
-        longer, some of those, too, who would come to wait for longer than settings allow.
+        These are pods whose remaining wait is longer than `SHORT_S`. Under a policy that packs, also pods whose total
+        wait would exceed `turn_wait_max_s`.
         """
         packs, looked = self.settings.policy.packs, now_s - SHORT_S
         late: list[tuple[float, Impatient]] = []
@@ -459,7 +456,7 @@ class HandOff:
                         waiting.looked_s = now_s
                     else:
                         soon.append((waiting.looked_s, Impatient(uid, waited_s, left_s)))
-        # Who was looked at longest ago comes first, so that all are in turn.
+        # The pods that were tried longest ago come first, so that all are tried in turn.
         found = [one for _, one in nsmallest(_IMPATIENT_AT_ONCE, soon, key=itemgetter(0))]
         found += [one for _, one in sorted(late)[:_LATE_AT_ONCE]]
         for one in found:
@@ -467,11 +464,11 @@ class HandOff:
         return found
 
     def _waits(self, node: NodeName, now_s: float) -> Iterator[tuple[PodUid, float]]:
-        """How long each of the line of *node* has still to wait, longest in line first."""
+        """Yield the expected remaining wait of each pod in the line of *node*, in order."""
         found = self._nodes[node]
         expected_s = self._expected_s(found)
         left_s = {keys: self._flights_s(node, found, keys, now_s) for keys in found.kinds}
-        # Who waits for whom: most of them for themselves alone.
+        # The keys that collide with each key; mostly only the key itself.
         behind = {one: [other for other in left_s if self.collisions.alike(node, one, other)] for one in left_s}
         for uid, one in found.line.items():
             yield uid, left_s[one.keys]
@@ -479,11 +476,11 @@ class HandOff:
                 left_s[other] += expected_s
 
     def next_s(self) -> float:
-        """When the next rest ends, or an unserved pod's time, or kubelet is believed of a plugin, monotonic."""
+        """Return when the next closing of a node ends, monotonic."""
         return min(self.unserved_pods.next_s(), self.cooldown.next_s(), self.plugins.next_s())
 
     def look(self, now_s: float) -> None:
-        """End what has lasted long enough."""
+        """End cooldowns, absences of plugins, and unserved pods whose time is over."""
         for node in (*self.cooldown.end(now_s), *self.plugins.end(now_s)):
             self._reopen(node)
         busy = [name for name, node in self._nodes.items() if any(not one.dead for one in node.flights.values())]
@@ -491,7 +488,7 @@ class HandOff:
             self._reopen(node)
 
     def silent(self, now_s: float) -> list[Silent]:
-        """The plugins that have become silent since this was last asked."""
+        """Return the plugins that have become silent since the last call."""
         found: list[Silent] = []
         for name, node in self._nodes.items():
             for uid, flight in node.flights.items():
@@ -502,37 +499,38 @@ class HandOff:
         return found
 
     def flights(self, node: NodeName) -> list[tuple[PodUid, Pod | None]]:
-        """What is in flight on *node*: each pod as the mirror last showed it, None before it has."""
+        """Return the pods in flight on *node*, each as last seen by the watch, None before."""
         found = self._nodes.get(node)
         return [(uid, flight.pod) for uid, flight in found.flights.items()] if found else []
 
     def node_of(self, uid: PodUid) -> NodeName | None:
-        """The node on which *uid* is in flight."""
+        """Return the node on which *uid* is in flight, if any."""
         return self._node_of.get(uid)
 
     def closed_nodes(self, now_s: float) -> dict[NodeName, float]:
-        """The nodes closed by a silent plugin, and for how long it has been silent."""
-        return {
-            name: max(now_s - flight.since_s for flight in node.flights.values())
-            for name, node in self._nodes.items()
-            if any(now_s - flight.since_s >= self.settings.handoff_timeout_s for flight in node.flights.values())
-        }
+        """Return the nodes with a silent plugin, and for how many seconds it has been silent."""
+        waited_s = {name: now_s - self._since_s(name) for name in set(self._node_of.values())}
+        return {name: one_s for name, one_s in waited_s.items() if one_s >= self.settings.handoff_timeout_s}
+
+    def _since_s(self, node: NodeName) -> float:
+        """Return since when the oldest pod on *node* is in flight."""
+        return min(flight.since_s for flight in self._nodes[node].flights.values())
 
     @property
     def in_flight(self) -> int:
-        """How many pods are in flight."""
+        """The number of pods in flight."""
         return len(self._node_of)
 
     @property
     def waiting(self) -> int:
-        """How many pods wait their turn."""
+        """The number of pods that wait their turn."""
         return len(self._line_of)
 
     def in_line(self) -> list[PodUid]:
-        """Who waits for a turn, on any node."""
+        """Return the pods that wait their turn, on any node."""
         return list(self._line_of)
 
-    # ------------------------------------------------------------------ keeping
+    # ------------------------------------------------------------------ internal state
 
     def _node(self, name: NodeName) -> _Node:
         found = self._nodes.get(name)
@@ -566,24 +564,24 @@ class HandOff:
         self._drop_if_empty(name, node)
 
     def watched(self, node: NodeName) -> None:
-        """Whoever was removed from *node* before anybody here watched has ended."""
+        """Open *node*: pods that were removed there before this process watched have ended."""
         del self.unwatched[node]
         self._reopen(node)
 
     def unlocked(self, node: NodeName, dialect: DialectName) -> None:
-        """*node* was seen without the lock of *dialect*: its plugin has dropped it."""
+        """Note that *node* no longer has the lock of *dialect*, so its plugin has finished."""
         if self.releases.unlocked(node, dialect):
             self._reopen(node)
 
     def gave_up(self, now_s: float) -> list[NodeName]:
-        """The nodes where a plugin has not dropped its lock by now, and will not."""
+        """Return the nodes where a plugin has left its lock and will not remove it any more."""
         nodes = self.releases.end(now_s)
         for node in nodes:
             self._reopen(node)
         return nodes
 
     def _reopen(self, name: NodeName) -> None:
-        """Something that counted as in flight there does no more."""
+        """Check the line of *name* again, and report the node as opened, because something there no longer counts."""
         self._ended[name] = None
         self.crowds.forget(name)
         self.opened[name] = None
@@ -591,7 +589,7 @@ class HandOff:
     def _measure(self, node: _Node, took_s: float) -> None:
         self.seconds.append(took_s)
         if took_s >= self.settings.handoff_timeout_s:
-            return  # how long it was silent says nothing of how long it takes
+            return  # the time of a silent plugin does not predict others
         node.mean_s = took_s if node.mean_s is None else node.mean_s + _WEIGHT * (took_s - node.mean_s)
         self._measured += 1
         # The first ones count as a plain mean, so that the guess is soon forgotten.

@@ -1,18 +1,10 @@
-"""Registers that a device plugin writes in turns with other figures: the smaller ones count until one has stayed.
+"""Which nodes and cards can be used, judged by registers, heartbeats, age, and repeated faults."""
 
-A restart of kubelet, or a SIGHUP, leaves HAMi's plugin with two loops, of which the old one goes on to write what it
-knew. Source: protocol reference, hami 9, HN-31.
-
-And nodes that have just joined, and will have cards, of which the plugin has registered none yet. Pods that wait
-meanwhile are told so, and not that a new node would help: an autoscaler would buy a second one for whom it has bought
-the first. Which nodes will have cards is told by others of the same machine type, now or before, and by the kinds of
-nodes that settings describe.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
+from controller.handing_over.closed_nodes import FORGOTTEN_S, LAST_S
 from core.catalog import Catalog
 from core.ledger import Ledger
 from core.model import Node, NodeName
@@ -23,6 +15,12 @@ from core.settings import DialectName
 BACK_WITHIN_S: Final = 300.0
 # After so long without another change one loop alone is left.
 STEADY_S: Final = 600.0
+
+# Four heartbeat intervals of the plugin, so that one or two may be lost.
+STALE_S: Final = 120.0
+
+# How long a card that has become unhealthy twice gets no new pods; twice as long each time.
+FIRST_OF_CARD_S: Final = 10.0
 
 Figures = Mapping[str, tuple[int, ...]]
 
@@ -62,7 +60,13 @@ class _Register:
 
 
 class Registers:
-    """What the register of every node has said of late."""
+    """What the register of every node has said of late.
+
+    Registers that a device plugin writes in turns with other figures: the smaller ones count until one has stayed.
+
+    A restart of kubelet, or a SIGHUP, leaves HAMi's plugin with two loops, of which the old one goes on to write what
+    it knew. Source: protocol reference, hami 9, HN-31.
+    """
 
     def __init__(self, catalog: Catalog, tell: Callable[[Node, DialectName], None]) -> None:
         """Begin with nothing; *tell* of a node whose register is written in turns, and in which protocol."""
@@ -107,7 +111,13 @@ class Registers:
 
 
 class JoiningNodes:
-    """Which nodes are awaited, and until when."""
+    """Which nodes are awaited, and until when.
+
+    Nodes that have just joined, and will have cards, of which the plugin has registered none yet. Pods that wait
+    meanwhile are told so, and not that a new node would help: an autoscaler would buy a second one for whom it has
+    bought the first. Which nodes will have cards is told by others of the same machine type, now or before, and by the
+    kinds of nodes that settings describe.
+    """
 
     def __init__(self, ledger: Ledger, wall: Callable[[], float]) -> None:
         """Begin with none; *wall*: Unix seconds."""
@@ -158,3 +168,119 @@ class JoiningNodes:
         """The node is about to be forgotten."""
         self._until_s.pop(name, None)
         self.counted(name)
+
+
+class _Beat(NamedTuple):
+    value: str
+    since_s: float
+
+
+class Heartbeats:
+    """The last heartbeat of every node.
+
+    Heartbeats that some device plugin versions write to their nodes, and whether they are still being written.
+
+    The vGPU plugin up to v1.12.0 rewrites a handshake every 30 s; main writes none and leaves an old one in place. So
+    its presence shows nothing, but its age does: the local time since its last observed change, never the writer's
+    clock. Right after a start no age is known, so every heartbeat counts as current.
+    Source: protocol reference, nvidia 7.2, 7.3; facts 3.3, case 41.
+
+    Attributes:
+        blind: called for every node shown: name, dialect, and whether its plugin cannot distinguish pods.
+    """
+
+    def __init__(self, catalog: Catalog, blind: Callable[[NodeName, DialectName, bool], None]) -> None:
+        self._keys: Final = {one.name: one.heartbeat.key for one in catalog.specs if one.heartbeat is not None}
+        self._blind: Final = blind
+        self._last: Final[dict[NodeName, dict[DialectName, _Beat]]] = {}
+
+    def shown(self, node: Node, now_s: float) -> Node:
+        """Return *node* without stale heartbeats."""
+        for name, key in self._keys.items():
+            value = node.annotations.get(key, "")
+            known = self._last.get(node.name, {})
+            if not value:
+                known.pop(name, None)
+            elif name not in known or known[name].value != value:
+                known = self._last.setdefault(node.name, {})
+                known[name] = _Beat(value, now_s)
+            elif now_s >= known[name].since_s + STALE_S:
+                node = replace(node, annotations={one: text for one, text in node.annotations.items() if one != key})
+            self._blind(node.name, name, key in node.annotations)
+        return node
+
+    def forget(self, name: NodeName) -> None:
+        """Forget a removed node."""
+        self._last.pop(name, None)
+
+    def stale(self, nodes: Callable[[NodeName], Node | None], now_s: float) -> list[Node]:
+        """Return the nodes whose heartbeat became stale since they were last shown, in their current form."""
+        found: list[Node] = []
+        for name, beats in self._last.items():
+            if any(now_s >= beat.since_s + STALE_S for beat in beats.values()):
+                node = nodes(name)
+                if node is not None and any(node.annotations.get(self._keys[one]) for one in beats):
+                    found.append(self.shown(node, now_s))
+        return found
+
+
+@dataclass(slots=True)
+class _Card:
+    """times: how often it returned within a short time. until_s: it gets no new pods before."""
+
+    times: int
+    until_s: float
+    over: bool
+
+
+class Flaps:
+    """Cards that repeatedly become unhealthy, by node and dialect.
+
+    Such a card gets no new pods until it has been healthy for a while, which is longer each time. A card that returns
+    for the first time is used after its node's rest (`NodeCooldown`). The other cards of the node stay in use.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: Final[dict[NodeName, dict[tuple[DialectName, str], _Card]]] = {}
+
+    def returned(self, node: NodeName, dialect: DialectName, cards: Iterable[str], now_s: float) -> None:
+        """These *cards* of a node are well again, or there again."""
+        for name in cards:
+            known = self._nodes.setdefault(node, {}).get((dialect, name))
+            times = known.times + 1 if known is not None and now_s < known.until_s + FORGOTTEN_S else 1
+            left_s = float(min(FIRST_OF_CARD_S * 2.0 ** min(times - 2, 30), LAST_S)) if times > 1 else 0.0
+            self._nodes[node][dialect, name] = _Card(times, now_s + left_s, over=times == 1)
+
+    def unsteady(self, node: NodeName) -> Mapping[DialectName, frozenset[str]]:
+        """The cards of a node that take nothing new, by protocol."""
+        found: dict[DialectName, set[str]] = {}
+        for (dialect, name), card in self._nodes.get(node, {}).items():
+            if not card.over:
+                found.setdefault(dialect, set()).add(name)
+        return {dialect: frozenset(names) for dialect, names in found.items()}
+
+    def counts(self, dialects: Iterable[DialectName]) -> Mapping[DialectName, int]:
+        """How many cards take nothing new, by protocol, of which *dialects* are all."""
+        found = dict.fromkeys(dialects, 0)
+        for cards in self._nodes.values():
+            for (dialect, _), card in cards.items():
+                found[dialect] += not card.over
+        return found
+
+    def forget(self, node: NodeName) -> None:
+        """The node is gone."""
+        self._nodes.pop(node, None)
+
+    def end(self, now_s: float) -> list[NodeName]:
+        """The nodes of which a card may be used again since this was last asked; what is long past is forgotten."""
+        ended: dict[NodeName, None] = {}
+        for node, cards in list(self._nodes.items()):
+            for key, card in list(cards.items()):
+                if now_s >= card.until_s + FORGOTTEN_S:
+                    del cards[key]
+                if now_s >= card.until_s and not card.over:
+                    card.over = True
+                    ended[node] = None
+            if not cards:
+                del self._nodes[node]
+        return list(ended)

@@ -4,32 +4,43 @@ Capacity promised to one Workload is counted before the next is judged. The ledg
 device plugins is left out.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.deciding.scheduler import Scheduler
-from controller.grouping.budgets import Spender, spender_of
-from controller.kueue.known import Known
+from controller.grouping.budgets import spender_of
+from controller.reporting.answers import ExplainOn
+from controller.reporting.trial import TrialCluster
 from controller.reporting.work import Work
-from core.admission.awaited import pod_to_come
+from core.admission.manifests import pod_to_come
 from core.admission.rulebook import Rulebook
-from core.constraints.quota import Budget, over_wait, taken
+from core.constraints.quota import over_wait, taken
 from core.errors import InvalidRequestError, NodeInvariantError, quoted
 from core.explaining import explain
-from core.explaining.asked import read_wish
-from core.explaining.explain import Refused
-from core.kueue import MAIN, POD_SET, PROMISE_S, Answer, CheckState, PodSet, Workload, marks_of, pod_with
-from core.ledger import Ledger, Placement
+from core.kueue import (
+    CONTROLLER_NAME,
+    MAIN,
+    POD_SET,
+    PROMISE_S,
+    Additions,
+    AdmissionCheck,
+    Answer,
+    CheckState,
+    Flavor,
+    PodSet,
+    Workload,
+    marks_of,
+    pod_with,
+)
+from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
-from core.placing.candidates import Candidates
-from core.placing.fits import Short, Want, place_all, place_some
-from core.placing.shape import Shape
+from core.placing.decide import invalid, shape_of
+from core.placing.fits import Short, WantedPods, place_all, place_some
+from core.units import listed
 from core.waiting import Cause, Wait
 from core.wire.kueue import pod_in
-
-# Returns why no node of a ledger, except some, takes a shape; and the seconds of work.
-ExplainOn = Callable[[Shape, Ledger, frozenset[NodeName]], Awaitable[tuple[Refused, float]]]
 
 # A larger Workload is not judged, because its pods would be placed one at a time.
 PODS_MAX: Final = 10_000
@@ -39,11 +50,85 @@ _NAMED: Final = 5
 _NOTHING: Final = Answer(CheckState.READY, "requests nothing that cardshare places")
 
 
-class Asking:
+class KueueObjects:
+    """The watched objects of Kueue: Workloads that ask or have a promise, flavors, and admission checks.
+
+    Attributes:
+        changed: set after each change.
+        flavors: the additions of each flavor to pods.
+        checks: cardshare's AdmissionChecks by name.
+        workloads: unfinished Workloads with quota, by namespace/name.
+        arrived: by the same key, their pods that once had their capacity, with the pod set of each.
+        ended_with: the Workload at which a round ended early; the next round begins after it.
+    """
+
+    def __init__(self) -> None:
+        self.changed: Final = asyncio.Event()
+        self.flavors: Final[dict[str, Additions]] = {}
+        self.checks: Final[dict[str, AdmissionCheck]] = {}
+        self.workloads: Final[dict[str, Workload]] = {}
+        self.arrived: Final[dict[str, dict[PodUid, str]]] = {}
+        self.ended_with: Workload | None = None
+        # Waiting Workloads as judged, and when they are judged again (Unix seconds).
+        self._resting: Final[dict[str, tuple[Workload, float]]] = {}
+
+    def put_flavor(self, flavor: Flavor) -> None:
+        """Record that a flavor was added or changed."""
+        self.flavors[flavor.name] = flavor.additions
+
+    def put_check(self, check: AdmissionCheck) -> None:
+        """Record that a check was added or changed."""
+        if check.controller == CONTROLLER_NAME:
+            self.checks[check.name] = check
+            self.changed.set()
+
+    def put_workload(self, workload: Workload) -> None:
+        """Record that a Workload was added or changed."""
+        if workload.has_quota and not workload.is_over and workload.checks:
+            self.workloads[workload.key] = workload
+            self.changed.set()
+        else:
+            self.workloads.pop(workload.key, None)
+            self.arrived.pop(workload.key, None)
+
+    def asking(self, now_s: float) -> list[Workload]:
+        """Return the Workloads to answer, in order; now_s: Unix seconds."""
+        found = (one for one in self._live(now_s) if one.is_asking(self.checks, now_s) and not self._rests(one, now_s))
+        asking = sorted(found, key=lambda one: one.order)
+        last, self.ended_with = self.ended_with, None
+        if last is None:
+            return asking
+        return [*(one for one in asking if one.order > last.order), *(one for one in asking if one.order <= last.order)]
+
+    def rest(self, workload: Workload, until_s: float) -> None:
+        """Do not judge *workload* before *until_s* (Unix seconds) unless it changes."""
+        self._resting[workload.key] = workload, until_s
+
+    def _rests(self, workload: Workload, now_s: float) -> bool:
+        known, until_s = self._resting.get(workload.key, (None, 0.0))
+        return known is workload and now_s < until_s
+
+    def promised(self, now_s: float) -> list[Workload]:
+        """Return the Workloads with reserved capacity, the earliest promise first."""
+        found = (one for one in self._live(now_s) if one.promised_until_s(self.checks) > now_s)
+        return sorted(found, key=lambda one: (one.told_s(self.checks), one.order))
+
+    def _live(self, now_s: float) -> list[Workload]:
+        """Return all Workloads except those whose promise has lapsed since their admission; forget these."""
+        for one in list(self.workloads.values()):
+            if one.admitted_s and one.promised_until_s(self.checks) <= now_s and not one.is_asking(self.checks, now_s):
+                del self.workloads[one.key]
+        for kept in (self._resting, self.arrived):
+            for key in kept.keys() - self.workloads.keys():
+                del kept[key]
+        return list(self.workloads.values())
+
+
+class AdmissionRound:
     """Answers Workloads in one round."""
 
     def __init__(
-        self, scheduler: Scheduler, known: Known, explain_shape: ExplainOn, book: Rulebook, work: Work
+        self, scheduler: Scheduler, known: KueueObjects, explain_shape: ExplainOn, book: Rulebook, work: Work
     ) -> None:
         """Begin a round with the current ledger; *book*: the rules that complete pods."""
         self._scheduler: Final = scheduler
@@ -51,9 +136,8 @@ class Asking:
         self._explain: Final = explain_shape
         self._book: Final = book
         self._work: Final = work
-        self._ledger: Final = scheduler.cluster.ledger.fork()
-        self._candidates: Final = Candidates(self._ledger, scheduler.cluster.search.policy)
-        self._budgets: Final[dict[Spender, Budget | None]] = {}
+        self._trial: Final = TrialCluster(scheduler.cluster)
+        self._ledger: Final = self._trial.ledger
 
     async def answers(
         self, asking: Iterable[Workload], now_s: float
@@ -79,22 +163,22 @@ class Asking:
             left = {name: want.pods - there[workload.key, name] for name, want in wants.items()}
             await self._keep([want._replace(pods=left[name]) for name, want in wants.items() if left[name] > 0])
 
-    async def _keep(self, wants: Sequence[Want]) -> None:
+    async def _keep(self, wants: Sequence[WantedPods]) -> None:
         """Reserve capacity for all *wants* in an order that fits, as the answer did, else for as many as fit."""
         barred = self._barred(wants)
         try:
-            found = await self._work.result(place_all(self._candidates, wants, barred)) if wants else ()
+            found = await self._work.result(place_all(self._trial.candidates, wants, barred)) if wants else ()
         except NodeInvariantError as e:
-            self._set_aside(e)
+            self._trial.set_aside(e)
             found = None
         if found is not None and not isinstance(found, Short):
             self._spend(found)
             return
         for want in wants:
             try:
-                self._spend(await self._work.result(place_some(self._candidates, want, barred)))
+                self._spend(await self._work.result(place_some(self._trial.candidates, want, barred)))
             except NodeInvariantError as e:
-                self._set_aside(e)
+                self._trial.set_aside(e)
 
     async def _there(self, promised: Sequence[Workload]) -> Mapping[tuple[str, str], int]:
         """Return how many pods already have, or had, their capacity, by Workload and pod set."""
@@ -120,9 +204,11 @@ class Asking:
         asked = list(wants.values())
         barred = self._barred(asked)
         try:
-            found = await self._work.result(place_all(self._candidates, asked, barred, self._budget(asked[0].pod)))
+            found = await self._work.result(
+                place_all(self._trial.candidates, asked, barred, self._trial.budget(spender_of(asked[0].pod)))
+            )
         except NodeInvariantError as e:
-            self._set_aside(e)
+            self._trial.set_aside(e)
             return self._no(workload, Wait(Cause.NOT_JUDGED, f"cannot be told: {e}"), now_s)
         if not isinstance(found, Short):
             self._spend(found)
@@ -142,7 +228,7 @@ class Asking:
         names = self._known.checks
         return workload.is_told(names) and now_s < workload.refused_from_s(names)
 
-    async def _short(self, asked: Sequence[Want], short: Short, barred: frozenset[NodeName]) -> Wait:
+    async def _short(self, asked: Sequence[WantedPods], short: Short, barred: frozenset[NodeName]) -> Wait:
         """Return why not all of *asked* fits, and what blocks the first pod that does not."""
         if short.over:
             why = over_wait(short.over)
@@ -159,19 +245,19 @@ class Asking:
 
     # ------------------------------------------------------------------ what it asks
 
-    def _wants(self, workload: Workload) -> Mapping[str, Want] | Wait:
+    def _wants(self, workload: Workload) -> Mapping[str, WantedPods] | Wait:
         """Return what its pods request here, by pod set; or why that is impossible."""
-        wants: dict[str, Want] = {}
+        wants: dict[str, WantedPods] = {}
         for pod_set in workload.pod_sets:
             pod = self._pod(workload, pod_set)
             if isinstance(pod, Wait):
                 return pod
             if pod.scheduler_name not in self._ledger.settings.scheduler_names or not pod_set.pods:
                 continue
-            shape = read_wish(pod, self._ledger)
+            shape = shape_of(pod, self._ledger)
             if isinstance(shape, Wait):
                 return _of(pod_set, shape)
-            wants[pod_set.name] = Want(pod, shape, pod_set.pods)
+            wants[pod_set.name] = WantedPods(pod, shape, pod_set.pods)
         count = sum(want.pods for want in wants.values())
         if count > PODS_MAX:
             text = f"write at most {PODS_MAX} pods in one workload; {count} are too many to be judged at once"
@@ -197,41 +283,27 @@ class Asking:
         reviewed = reviewed._replace(labels=pod.labels, annotations=pod.annotations)
         made = pod_to_come(pod, reviewed, self._book)
         if not isinstance(made, Pod):
-            return _of(pod_set, Wait(Cause.INVALID, explain.invalid(made)))
+            return _of(pod_set, invalid(made))
         return made._replace(uid=PodUid(f"{workload.key}/{pod_set.name}"), name=f"{workload.name}-{pod_set.name}")
 
     # ------------------------------------------------------------------ what is spent in this round
 
-    def _budget(self, pod: Pod) -> Budget | None:
-        """Return what the queue or namespace of *pod* has left after all earlier answers."""
-        spender = spender_of(pod)
-        if spender not in self._budgets:
-            self._budgets[spender] = self._scheduler.cluster.budgets.budget(spender)
-        return self._budgets[spender]
-
     def _spend(self, placements: Iterable[Placement]) -> None:
         for one in placements:
-            budget = self._budget(one.asked_by) if one.asked_by is not None else None
-            if budget is not None and one.asked_by is not None:
-                budget.spend(taken(self._ledger, one.asked_by, one.dialect, one.assignment))
+            if one.asked_by is not None:
+                amounts = taken(self._ledger, one.asked_by, one.dialect, one.assignment)
+                self._trial.spend(spender_of(one.asked_by), amounts)
 
-    def _barred(self, wants: Iterable[Want]) -> frozenset[NodeName]:
+    def _barred(self, wants: Iterable[WantedPods]) -> frozenset[NodeName]:
         """Return the nodes that would take no pod of *wants* if it were created now."""
-        return self._scheduler.reservations.to_new(max((want.pod.priority for want in wants), default=0))
-
-    def _set_aside(self, error: NodeInvariantError) -> None:
-        """Place nothing more in this round on a node whose state is contradictory."""
-        name = NodeName(error.node)
-        if name in self._ledger.states and name not in self._ledger.aside:
-            self._ledger.set_aside(name, error.problem)
+        return self._scheduler.reservations.barred_to_new(max((want.pod.priority for want in wants), default=0))
 
 
 def _fits(placements: Sequence[Placement]) -> Answer:
-    names = list(dict.fromkeys(one.node for one in placements))
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    nodes = listed(list(dict.fromkeys(one.node for one in placements)), _NAMED)
     count = len(placements)
     pods = f"{count} pods fit" if count > 1 else "its pod fits"
-    text = f"{pods} now, for example on {', '.join(names[:_NAMED])}{more}; reserved for {PROMISE_S:g} s"
+    text = f"{pods} now, for example on {nodes}; reserved for {PROMISE_S:g} s"
     return Answer(CheckState.READY, _cut(text))
 
 

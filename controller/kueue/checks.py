@@ -7,22 +7,22 @@ A positive answer counts from before its write, because the outcome of a write m
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from math import inf
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 from urllib.parse import quote
 
 import structlog
 
+from controller.actions import Inbox
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
-from controller.kueue.asking import Asking, ExplainOn
-from controller.kueue.known import Known, KnownSink
+from controller.kueue.asking import AdmissionRound, KueueObjects
 from controller.metrics import Metrics
+from controller.reporting.answers import ExplainOn
 from controller.reporting.work import Work
 from core.admission.rulebook import rulebook
 from core.errors import InvalidRequestError
-from core.explaining.explain import Refused
+from core.explaining.explain import Explanation
 from core.kueue import CONTROLLER_NAME, AdmissionCheck, Answer, Workload, answered, believed
 from core.ledger import Ledger
 from core.model import NodeName
@@ -31,6 +31,7 @@ from core.units import time_text
 from core.wire.kueue import decode_admission_check, decode_flavor, decode_workload, salvage_workload
 from kube.calls import Calls
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiRefusedError
+from kube.objects import EventKind
 from kube.reflector import Pace, Reflector, Source
 
 _log: Final = structlog.get_logger()
@@ -51,6 +52,30 @@ _GOOD_FOR_S: Final = 30.0
 _REASONS_MAX: Final = 256
 # The interval of checks without news: for lapsed promises, and for writes to repeat.
 _LOOK_S: Final = 2.0
+
+
+class KnownSink(Generic[_T]):
+    """A sink of `kube.reflector` for the objects of one kind."""
+
+    def __init__(self, put: Callable[[_T], None], name: Callable[[_T], str], known: MutableMapping[str, Any]) -> None:
+        """Prepare; known: the stored objects by *name*."""
+        self._put: Final = put
+        self._name: Final = name
+        self._known: Final = known
+
+    async def on_replace(self, objects: Sequence[_T], resource_version: str) -> None:
+        """Replace all known objects."""
+        del resource_version
+        self._known.clear()
+        for one in objects:
+            self._put(one)
+
+    async def on_event(self, kind: EventKind, value: _T) -> None:
+        """Record that one object was added, changed or deleted."""
+        if kind is EventKind.DELETED:
+            self._known.pop(self._name(value), None)
+        else:
+            self._put(value)
 
 
 def _reflector(source: Source, kind: str, decode: Callable[[bytes], _T], sink: KnownSink[_T]) -> Reflector[_T]:
@@ -97,19 +122,7 @@ class AdmissionChecks:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare.
-
-        Args:
-            scheduler: the state of the cluster.
-            inbox: the calls for the scheduler.
-            source: follows Kueue's objects.
-            calls: writes the answers.
-            metrics: the process's metrics.
-            explain_shape: returns why no node takes a shape.
-            may_answer: whether the state is recent enough for answers.
-            clock: monotonic seconds.
-            wall: Unix seconds.
-        """
+        """Prepare; *may_answer*: whether the state is recent enough for answers."""
         self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._calls: Final = calls
@@ -119,8 +132,8 @@ class AdmissionChecks:
         self._clock: Final = clock
         self._wall: Final = wall
         self._failing: Final[set[str]] = set()
-        self._reasons: Final[dict[Shape, tuple[float, Refused]]] = {}
-        self.known: Final = Known()
+        self._reasons: Final[dict[Shape, tuple[float, Explanation]]] = {}
+        self.known: Final = KueueObjects()
         known = self.known
         self.reflectors: Final[Mapping[str, Reflector[Any]]] = {
             "kueue-flavors": _reflector(
@@ -189,7 +202,7 @@ class AdmissionChecks:
         ledger, work, waited_s = self._scheduler.cluster.ledger, Work(self._clock), 0.0
         tables = ledger.tables
         book = rulebook(ledger.settings, tables, ledger.catalog)
-        round_ = Asking(self._scheduler, self.known, self._explained, book, work)
+        round_ = AdmissionRound(self._scheduler, self.known, self._explained, book, work)
         async with contextlib.aclosing(round_.answers(asking, self._wall())) as answers:
             async for workload, answer in answers:
                 if ledger.tables is not tables or not self._may_answer():
@@ -205,7 +218,7 @@ class AdmissionChecks:
                     break
         return work.worked_s - waited_s
 
-    async def _explained(self, shape: Shape, ledger: Ledger, barred: frozenset[NodeName]) -> tuple[Refused, float]:
+    async def _explained(self, shape: Shape, ledger: Ledger, barred: frozenset[NodeName]) -> tuple[Explanation, float]:
         """Return why no node takes *shape*, cached for a while; and the seconds of work."""
         made_s, refused = self._reasons.get(shape, (-inf, None))
         if refused is not None and self._clock() < made_s + _GOOD_FOR_S:

@@ -1,32 +1,49 @@
-"""The answer of /v1/explain, as a value and as text: where a pod is, or why it waits."""
+"""What the TLS port answers about pods and cards, as values and as text.
+
+Where a pod is, why it waits, whose eviction would let it in, and where it would go if it were created now; what
+force-deleted pods still hold; and the learned tables of policy `pack`.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
+from controller.actions import Inbox
 from controller.deciding.lifecycle import Entry, Stage
-from controller.deciding.pending import RETRIED
+from controller.deciding.pending import RETRIED, of_name
 from controller.deciding.permit import turn_wait
+from controller.deciding.preempt import LOWER, OF_QUEUES
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
-from controller.reporting.evictions import would_leave
+from controller.metrics import Metrics
+from controller.reporting.work import Work
+from core.constraints.quota import over_wait
 from core.errors import quoted
 from core.explaining import explain
-from core.explaining.explain import Refused
-from core.holding import Holding
+from core.explaining.explain import Explanation
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
+from core.node_state import Holding
 from core.placing.choice import compared, packed
-from core.placing.decide import shape_of
+from core.placing.decide import look_around, shape_of
 from core.placing.gang import Together
+from core.placing.learning import Learning
+from core.placing.pack import STEPS
+from core.placing.preemption import Eviction
+from core.placing.queues import PRIORITY_FIELD
 from core.placing.shape import Shape
-from core.placing.standing import PRIORITY_FIELD
 from core.waiting import Cause, Wait
+from core.wire.pods import decode_pod
 
-Explain = Callable[[Shape], Awaitable[tuple[Refused, float]]]
-ExplainUnit = Callable[[Together], Awaitable[tuple[Wait | None, Refused | None, float]]]
+# Returns why no node takes a shape; and the seconds of work.
+Explain = Callable[[Shape], Awaitable[tuple[Explanation, float]]]
+# Of a ledger, except some of its nodes.
+ExplainOn = Callable[[Shape, Ledger, frozenset[NodeName]], Awaitable[tuple[Explanation, float]]]
+ExplainUnit = Callable[[Together], Awaitable[tuple[Wait | None, Explanation | None, float]]]
 
 UNKNOWN: Final = "unknown"
+# The maximum number of pods named for eviction.
+_NAMED: Final = 5
 _WAITS: Final = {
     Stage.READY: Wait(Cause.WAITING_FOR_DECISION, "is about to be decided"),
     Stage.RESTING: RETRIED,
@@ -39,6 +56,58 @@ _STAGES: Final = {
     Stage.BINDING: "is being bound",
     Stage.BOUND: "is bound",
 }
+# The metric samples a table at these free fractions of a card.
+_TOLD_PCT: Final = (25, 50, 75, 100)
+# Less than the webhook's timeout. A thousand nodes take 10 to 30 ms of it.
+LIMIT_S: Final = 0.4
+LATE: Final = "late"
+
+
+async def would_leave(scheduler: Scheduler, entry: Entry) -> dict[str, Any]:
+    """Return the pods whose eviction would let *entry*, or its gang, in, for an explanation; empty if there are none.
+
+    Nothing is evicted. Every node is judged, in slices between which other tasks run.
+    """
+    wait, preempting = entry.wait, scheduler.preempting
+    if entry.parked is None or entry.shape is None or not preempting.may_help(entry.parked):
+        return {}
+    if scheduler.reservations.nominations.of(entry) is not None:
+        return {}
+    question = preempting.question(entry)
+    found = await Work(time.monotonic).result(question.steps)
+    if found is None or not found.victims or entry.wait is not wait:
+        return {}
+    holdings = [scheduler.cluster.ledger.holding(uid) for uid in found.victims]
+    # The caller may lack the right to read pods of other namespaces.
+    own = f"{entry.pod.namespace}/"
+    keys = [one.key for one in holdings if one is not None and one.key.startswith(own)]
+    others = len(found.victims) - len(keys)
+    settings = scheduler.cluster.settings
+    nodes = sorted({one.node for one in found.placements})
+    told = {"pods": keys, "pods_of_others": others, "nodes": nodes, "breaks_budgets": found.violations}
+    whose = LOWER if question.takes_back.isdisjoint(found.victims) else OF_QUEUES
+    state, when = "off", "preemption is off"
+    if not entry.standing.preempts:
+        state, when = "never", "its preemptionPolicy is Never"
+    elif preempting.is_on:
+        state = "on"
+        when = f"they will be evicted once it has been refused for {settings.preemption_delay_s:g} s"
+    return {"preemption": {"state": state, **told}, "text": f"{_sentence(keys, others, nodes, found, whose)}; {when}."}
+
+
+def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], found: Eviction, whose: str) -> str:
+    many = len(keys) + others
+    named = list(keys[:_NAMED])
+    if len(keys) > _NAMED:
+        named.append(f"{len(keys) - _NAMED} more")
+    if others:
+        named.append(f"{others} of other namespaces")
+    listed = " and ".join((*filter(None, [", ".join(named[:-1])]), named[-1]))
+    pods = f"1 pod {whose} holds" if many == 1 else f"{many} pods {whose} hold"
+    text = f"{pods} its capacity on {', '.join(nodes[:_NAMED])}: {listed}"
+    if found.violations:
+        text += f" ({found.violations} of them against a disruption budget, which may forbid it)"
+    return text
 
 
 async def answer(
@@ -62,20 +131,16 @@ async def answer(
         idle: why this process currently decides nothing; None if it does.
         given_up: scheduler names whose pods this process leaves to other schedulers.
     """
+    cluster = scheduler.cluster
     await inbox.settled()
-    # Building a key for each of 100,000 pods would take 30 ms.
-    namespace, _, name = key.partition("/")
-    entry = next(
-        (one for one in scheduler.cluster.queue if one.pod.name == name and one.pod.namespace == namespace), None
-    )
+    waiting = of_name((one.pod for one in cluster.queue), key)
+    entry = cluster.queue.get(waiting.uid) if waiting is not None else None
     if entry is not None:
         return await _pending(scheduler, explain_shape, explain_unit, entry, idle)
-    pod = next(
-        (one for one in scheduler.cluster.carded.values() if one.name == name and one.namespace == namespace), None
-    )
+    pod = of_name(cluster.carded.values(), key)
     if pod is not None:
         return await _bound(scheduler, pod)
-    stranger = scheduler.pending.stranger(namespace, name)
+    stranger = of_name(scheduler.pending.strangers(), key)
     if stranger is not None and stranger.scheduler_name in given_up:
         whose = quoted(stranger.scheduler_name)
         text = (
@@ -90,11 +155,12 @@ async def answer(
 async def _pending(
     scheduler: Scheduler, explain_shape: Explain, explain_unit: ExplainUnit | None, entry: Entry, idle: Wait | None
 ) -> dict[str, Any]:
+    cluster = scheduler.cluster
     found: dict[str, Any] = {"pod": entry.pod.key, "uid": entry.pod.uid, "state": entry.stage.value}
     if entry.placement is not None:
-        found |= where(scheduler.cluster.ledger, entry.placement)
+        found |= where(cluster.ledger, entry.placement)
     if entry.stage is Stage.TURN and entry.placement is not None:
-        keys = scheduler.cluster.collision_key(entry.shape) if entry.shape is not None else None
+        keys = cluster.collision_key(entry.shape) if entry.shape is not None else None
         node = entry.placement.node
         wait = scheduler.gate.wait(entry.pod, node, keys, in_full=True) if keys is not None else turn_wait(node)
         found |= coded(wait)
@@ -106,7 +172,7 @@ async def _pending(
         found |= coded(entry.wait)
     elif entry.stage is Stage.REFUSED and entry.shape is not None:
         refused, _ = await explain_shape(entry.shape)
-        silent = scheduler.cluster.requeue.silent.get(entry.shape, ())
+        silent = cluster.requeue.silent.get(entry.shape, ())
         found |= coded(explain.wait(refused, silent)) | refused_answer(refused)
         found["text"] += _closers(scheduler, refused, entry.shape)
         if silent:
@@ -131,7 +197,7 @@ async def _pending(
         if whose != PRIORITY_FIELD:
             whose = f"the PriorityClass {quoted(whose)} of its group"
         found["text"] += f"\nIts priority is {entry.standing.priority}, from {whose}."
-    avoided = sorted(scheduler.cluster.handoff.cooldown.avoided(entry.pod))
+    avoided = sorted(cluster.handoff.cooldown.avoided(entry.pod))
     if avoided:
         found["avoided_nodes"] = avoided
         found["text"] += (
@@ -155,7 +221,7 @@ def coded(wait: Wait) -> dict[str, Any]:
     return {"code": wait.cause.code, "reason": wait.cause.reason, "text": wait.text}
 
 
-def _closers(scheduler: Scheduler, refused: Refused, shape: Shape) -> str:
+def _closers(scheduler: Scheduler, refused: Explanation, shape: Shape) -> str:
     """Return which pods close the nearest nodes; only their own namespaces and operators may see this."""
     states = scheduler.cluster.ledger.states
     closed = [(one.node, states[one.node].closed) for one in refused.nearest if one.node in states]
@@ -163,7 +229,7 @@ def _closers(scheduler: Scheduler, refused: Refused, shape: Shape) -> str:
     return "".join(told)
 
 
-def refused_answer(refused: Refused) -> dict[str, Any]:
+def refused_answer(refused: Explanation) -> dict[str, Any]:
     """Return why no node fits, in full."""
     return {
         "text": explain.report(refused),
@@ -195,37 +261,33 @@ def refused_answer(refused: Refused) -> dict[str, Any]:
 
 
 async def _bound(scheduler: Scheduler, pod: Pod) -> dict[str, Any]:
+    cluster = scheduler.cluster
     found: dict[str, Any] = {"pod": pod.key, "uid": pod.uid, "state": "bound"}
-    holding = scheduler.cluster.ledger.holding(pod.uid)
+    holding = cluster.ledger.holding(pod.uid)
     if holding is None or holding.dialect is None:
         return found | {"node": pod.node_name, "text": f"is bound to {pod.node_name} and holds no cards"}
     if holding.assignment is None:
         text = f"is bound to {pod.node_name}, which accepts no new shares while this pod is there: {holding.reason}"
         return found | {"node": pod.node_name, "dialect": holding.dialect, "text": text}
     placement = as_placed(pod, holding)
-    found |= where(scheduler.cluster.ledger, placement)
-    if placement.node not in scheduler.cluster.ledger.states:
+    found |= where(cluster.ledger, placement)
+    if placement.node not in cluster.ledger.states:
         gone = f"is bound to node {placement.node}, which does not exist; delete the pod, or restore the node"
         return found | {"text": gone}
-    found["text"] = f"is bound to {explain.placed(scheduler.cluster.ledger, placement)}"
-    shape = shape_of(pod, scheduler.cluster.ledger)
-    chosen = ""
-    if isinstance(shape, Shape):
-        # Every node is judged once per mode, on a copy in a thread, so that the loop is not blocked.
-        chosen = await asyncio.to_thread(
-            compared, scheduler.cluster.ledger.fork(), scheduler.cluster.search.policy, shape, placement
-        )
-    if chosen:
-        found["choice"] = chosen
-        found["text"] += f"\nThe mode was chosen: {chosen}"
-    packing = ""
-    if isinstance(shape, Shape) and scheduler.cluster.search.learns:
-        packing = await asyncio.to_thread(
-            packed, scheduler.cluster.ledger.fork(), scheduler.cluster.search.policy, shape, placement
-        )
-    if packing:
-        found["packing"] = packing
-        found["text"] += f"\nBy policy pack this place is expected to leave the least capacity unused: {packing}"
+    found["text"] = f"is bound to {cluster.ledger.described(placement)}"
+    shape = shape_of(pod, cluster.ledger)
+    questions = [("choice", "The mode was chosen", compared)]
+    if cluster.search.learns:
+        text = "By policy pack this place is expected to leave the least capacity unused"
+        questions.append(("packing", text, packed))
+    for field, text, question in questions:
+        if isinstance(shape, Shape):
+            # Every node is judged once per mode, on a copy in a thread, so that the loop is not blocked.
+            fork, policy = cluster.ledger.fork(), cluster.search.policy
+            told = await asyncio.to_thread(question, fork, policy, shape, placement)
+            if told:
+                found[field] = told
+                found["text"] += f"\n{text}: {told}"
     if holding.reason:
         found["text"] += f"\nThe node accepts no new shares while this pod is there: {holding.reason}"
     return found
@@ -255,3 +317,119 @@ def where(ledger: Ledger, placement: Placement) -> dict[str, Any]:
         "dialect": placement.dialect,
         "cards": [{"card": one.card, "share": one.text} for one in described],
     }
+
+
+def held(scheduler: Scheduler, now_s: float) -> dict[str, Any]:
+    """Return what force-deleted pods still hold, which no object of the API server shows; *now_s*: monotonic.
+
+    held: for each such pod its namespace/name, node, whether the node is ready, left_s (seconds; they restart while the
+    node is not ready), and cards: protocol, card, share in words, amount in the card's unit, cores_pct.
+    """
+    ledger = scheduler.cluster.ledger
+    found = []
+    for one in scheduler.vanished.held(now_s):
+        holding, state = ledger.holding(one.uid), ledger.states.get(one.node)
+        if holding is None or state is None:
+            continue
+        cards = [
+            {
+                "protocol": name,
+                "card": share.whole,
+                "share": share.text,
+                "amount": share.amount,
+                "cores_pct": share.cores_pct,
+            }
+            for name, assignment, _ in holding.parts
+            if assignment is not None
+            for share in ledger.catalog.dialects[name].describe(assignment, state.offers.get(name, ()))
+        ]
+        ready = state.facts.ready
+        found.append(
+            {"pod": one.pod, "node": one.node, "node_ready": ready, "left_s": round(one.left_s, 1), "cards": cards}
+        )
+    return {"held": found}
+
+
+def show_packing(metrics: Metrics, learning: Learning) -> None:
+    """Set the metrics to the tables in force."""
+    metrics.packing_pods.set(learning.made_of)
+    metrics.packing_loss.clear()
+    for one in learning.known:
+        for free_pct in _TOLD_PCT:
+            metrics.packing_loss.labels(one.dialect, one.card, free_pct).set(one.table.loss[free_pct] / STEPS)
+
+
+def learned(learning: Learning) -> dict[str, Any]:
+    """Return the complete tables of policy `pack`.
+
+    loss: hundredths of a card that will probably never be sold, by the number of free hundredths, 0 to 100. per_step:
+    amount of each node resource that is used with one hundredth. scarce: 0 to 1, how likely such a resource runs out
+    first.
+    """
+    return {
+        "pods": learning.made_of,
+        "requests": len(learning.mix.requests),
+        "cards": [
+            {
+                "dialect": one.dialect,
+                "card": one.card,
+                "cards": one.cards,
+                "loss": [round(loss, 3) for loss in one.table.loss],
+                "per_step": dict(one.table.per_step),
+                "scarce": one.table.scarce,
+            }
+            for one in learning.known
+        ],
+    }
+
+
+async def preview(
+    scheduler: Scheduler,
+    inbox: Inbox,
+    explain_shape: Explain,
+    text: bytes,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
+    """Return where the pod in *text*, JSON, would go now, or why nowhere; *clock*: monotonic seconds.
+
+    It reserves and remembers nothing. Every node is judged, in slices between which the scheduler runs, within a time
+    limit. Callers can send pods of any shape, so results are not cached as they are for shapes in the cluster.
+
+    Raises:
+        InvalidRequestError: *text* is not a pod.
+    """
+    cluster = scheduler.cluster
+    pod = decode_pod(text)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await inbox.settled()
+            if pod.scheduler_name not in cluster.ledger.settings.scheduler_names:
+                return {"state": "not ours", "text": "it names another scheduler"}
+            shape = shape_of(pod, cluster.ledger)
+            if isinstance(shape, Wait):
+                return {"state": "waits", **coded(shape)}
+            tables = cluster.ledger.tables
+            kept = scheduler.reservations.barred_to_new(cluster.groups.standing(pod).priority)
+            placement = await Work(clock).result(look_around(cluster.ledger, cluster.search.policy, pod, shape, kept))
+            await inbox.settled()
+            if cluster.ledger.tables is not tables:
+                return {"state": LATE, "text": "the configuration changed meanwhile; ask again"}
+            over = cluster.over(pod, placement) if placement is not None else ()
+            if over:
+                return {"state": "waits", **coded(over_wait(over))}
+            return await _told(scheduler, explain_shape, shape, placement)
+    except TimeoutError:
+        return {"state": LATE, "text": f"not every node could be checked within {LIMIT_S} s; create the pod to see"}
+
+
+async def _told(
+    scheduler: Scheduler, explain_shape: Explain, shape: Shape, placement: Placement | None
+) -> dict[str, Any]:
+    cluster = scheduler.cluster
+    if placement is not None and placement.node in cluster.ledger.states:
+        found: dict[str, Any] = {"state": "fits", "text": cluster.ledger.described(placement)}
+        return found | where(cluster.ledger, placement)
+    refused, _ = await explain_shape(shape)
+    wait = coded(explain.wait(refused))
+    return {"state": "refused", **refused_answer(refused), **wait, "text": explain.sentence(refused)}

@@ -7,18 +7,19 @@ only the operator can repair them.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
-from controller.actions import Announce, Subject
+from controller.actions import Inbox
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
 from controller.metrics import Metrics
 from core import audit
-from core.audit import Fault, Finding
+from core.audit import AuditFinding, Fault
 from core.model import NodeName, Pod, PodUid
 from kube.errors import ApiError
 
@@ -85,15 +86,10 @@ class Audit:
     ) -> None:
         """Prepare.
 
-        Args:
-            scheduler: has the ledger.
-            inbox: the calls for the scheduler.
-            fetch: returns the pods of a node, read from the API server now.
-            metrics: the process's metrics.
-            list_again: lists all pods again, because a pod that left its node may now wait without one.
-            sleep: waits.
+        *fetch* returns the pods of a node, read from the API server now. *list_again* lists all pods again, because a
+        pod that left its node may now wait without one.
         """
-        self.findings: Final[dict[str, tuple[Finding, ...]]] = {}
+        self.findings: Final[dict[str, tuple[AuditFinding, ...]]] = {}
         self.rounds = 0
         self._scheduler = scheduler
         self._inbox = inbox
@@ -101,7 +97,7 @@ class Audit:
         self._metrics = metrics
         self._list_again = list_again
         self._sleep = sleep
-        self._announced: set[Finding] = set()
+        self._announced: set[AuditFinding] = set()
 
     async def run(self) -> None:
         """Visit all nodes repeatedly until cancelled; a round of 0 s disables this."""
@@ -149,7 +145,7 @@ class Audit:
             return Seen({}, (), ())
         there = {pod.uid: pod for pod in pods if not pod.finished}
         promised = (uid for uid in ledger.holders(name) if scheduler.cluster.queue.get(uid) is not None)
-        reserved = {*promised, *ledger.nominated, *scheduler.vanished.uids}
+        reserved = {*promised, *ledger.nominated, *scheduler.vanished.until_s}
         vanished = tuple(uid for uid in ledger.holders(name) if uid not in there and uid not in reserved)
         missed = {uid: pod for uid, pod in there.items() if scheduler.has_missed(pod)}
         same = [pod for pod in there.values() if scheduler.has_seen(pod)]
@@ -174,7 +170,7 @@ class Audit:
         if seen.drift:
             scheduler.cluster.ledger.recount(name)
             found += seen.drift
-        findings = [Finding(fault=Fault.DRIFT, node=name, text=text, event=_REPAIRED) for text in found]
+        findings = [AuditFinding(fault=Fault.DRIFT, node=name, text=text, event=_REPAIRED) for text in found]
         if name in scheduler.cluster.ledger.states:
             findings += audit.faults_on(scheduler.cluster.ledger, name)
         self._metrics.audit_repairs.inc(len(found))
@@ -190,40 +186,46 @@ class Audit:
         self.rounds += 1
         self._metrics.audit_rounds.inc()
 
-    def _note(self, where: str, findings: Iterable[Finding]) -> None:
+    def _note(self, where: str, findings: Iterable[AuditFinding]) -> None:
         found = tuple(findings)
         if found:
             self.findings[where] = found
         else:
             self.findings.pop(where, None)
-        told: set[tuple[NodeName, str]] = set()
+        announced: set[tuple[NodeName, str]] = set()
         for one in found:
             if one in self._announced and one.fault is not Fault.DRIFT:
                 continue
             self._announced.add(one)
             _log.warning("audit", fault=one.fault.value, node=one.node, reason=one.text)
-            reason = REASONS.get(one.fault)
-            about = self._scheduler.cluster.ledger.node(one.node)
-            if reason is not None and about is not None and (one.node, one.event) not in told:
-                told.add((one.node, one.event))
-                subject = Subject(kind="Node", name=about.name, uid=about.uid)
-                self._scheduler.cluster.actions.append(Announce(about=subject, reason=reason, message=one.event))
+            reason, cluster = REASONS.get(one.fault), self._scheduler.cluster
+            if reason is not None and one.node in cluster.ledger.states and (one.node, one.event) not in announced:
+                announced.add((one.node, one.event))
+                cluster.announce_node(one.node, reason, one.event)
         self._inbox.filled.set()
 
     # ------------------------------------------------------------------ what others see
 
-    def counts(self) -> Mapping[Fault, int]:
-        """Return the number of current findings of each fault."""
-        counts = dict.fromkeys(Fault, 0)
-        for some in self.findings.values():
-            for one in some:
-                counts[one.fault] += 1
-        return counts
+    def fill(self) -> None:
+        """Set the gauges of findings."""
+        fill_findings(self._metrics, chain.from_iterable(self.findings.values()))
 
     def report(self) -> dict[str, Any]:
         """Return all findings, for /v1/audit."""
         found = sorted((one for some in self.findings.values() for one in some), key=lambda one: (one.node, one.text))
         return {
             "rounds": self.rounds,
-            "findings": [{"fault": one.fault.value, "node": one.node, "text": one.text} for one in found],
+            "findings": [told(one) for one in found],
         }
+
+
+def fill_findings(metrics: Metrics, findings: Iterable[AuditFinding]) -> None:
+    """Set the gauges to the number of *findings* of each fault."""
+    counts = Counter(one.fault for one in findings)
+    for fault in Fault:
+        metrics.audit_findings.labels(fault.value).set(counts[fault])
+
+
+def told(one: AuditFinding) -> dict[str, str]:
+    """Return a finding in the form of /v1/audit and /v1/shadow."""
+    return {"fault": one.fault.value, "node": one.node, "text": one.text}

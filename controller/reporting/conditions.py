@@ -9,7 +9,6 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Hashable
-from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 from heapq import heappop, heappush
@@ -17,14 +16,15 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from controller.actions import Announce, about_pod
+from controller.actions import Announce, Inbox, about_pod
 from controller.deciding.lifecycle import Entry, Told
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
+from controller.reporting.work import Rate
 from core.errors import escaped
 from core.model import PodUid
+from core.units import time_text
 from core.waiting import Cause, Wait, code_in
 from kube.calls import STRATEGIC_PATCH, Calls, pod_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
@@ -78,7 +78,7 @@ class _Differs(Enum):
 _STANDS_S: Final = {_Differs.NUMBERS: 60.0, _Differs.WORDS: 10.0, _Differs.REASONS: 0.0}
 
 
-class Why(NamedTuple):
+class WaitReasons(NamedTuple):
     """The parts of a text that are not numbers: cause and reasons, and the words of the nearest node's complaint."""
 
     reasons: Hashable
@@ -89,7 +89,7 @@ class Saying(NamedTuple):
     """What to report about a pod, and its parts that are not numbers."""
 
     wait: Wait
-    why: Why
+    why: WaitReasons
 
     @property
     def text(self) -> str:
@@ -122,7 +122,8 @@ class Conditions:
         self._what: Final = what
         self._clock: Final = clock
         self._wall: Final = wall
-        self._pace: Final = _Pace(clock)
+        self._rate: Final = Rate(clock, PER_S, _BURST)
+        self._failed_in_a_row = 0
         self._filled: Final = asyncio.Event()
         # Pods without a condition, and others: each pod is in at most one of both, and in none while it is written.
         self._first: Final[dict[PodUid, None]] = {}
@@ -170,7 +171,7 @@ class Conditions:
             if self._is_news(uid, in_turn=in_turn):
                 self._numbers.pop(uid, None)
                 self._writing[uid] = False
-                await self._pace.turn()
+                await self._rate.turn()
                 await self._tell(uid)
                 if self._writing.pop(uid):
                     self.put(uid)
@@ -264,7 +265,7 @@ class Conditions:
             self._failed(entry, e)
             return
         self._failures.pop(uid, None)
-        self._pace.succeeded()
+        self._failed_in_a_row = 0
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=saying.text))
         told = partial(self._scheduler.told, uid, saying.text, saying.why, base, version)
         await self._inbox.put_and_wait(told)
@@ -276,7 +277,10 @@ class Conditions:
         self._look_again(pod.uid, now_s + min(_TRY_AGAIN_S * 2.0 ** min(failures - 1, 30), _TRY_AGAIN_MAX_S))
         if isinstance(error, ApiConflictError):
             return
-        self._pace.failed()
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row > _FAILURES_FREE:
+            rest_s = min(_FAILING_S * 2.0 ** min(self._failed_in_a_row - _FAILURES_FREE, 30), FAILING_MAX_S)
+            self._rate.rest(now_s + rest_s)
         if now_s >= self._logged_s + _LOG_S:
             self._logged_s = now_s
             _log.warning(
@@ -291,41 +295,12 @@ class Conditions:
             "message": saying.text,
         }
         if entry.told is None:
-            now = datetime.fromtimestamp(self._wall(), UTC)
-            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+            condition["lastTransitionTime"] = time_text(self._wall())
         return {
             # The version prevents a user's change from being missed, because cardshare's own write counts as seen.
             "metadata": {"uid": entry.pod.uid, "resourceVersion": entry.version},
             "status": {"conditions": [condition]},
         }
-
-
-class _Pace:
-    """Limits the rate of writes; reduces it to occasional tries while all of them fail."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock: Final = clock
-        self._next_s = float("-inf")
-        self._failures = 0
-
-    async def turn(self) -> None:
-        """Wait until a write may begin."""
-        now_s = self._clock()
-        at_s = max(self._next_s, now_s - _BURST / PER_S)
-        self._next_s = at_s + 1.0 / PER_S
-        if at_s > now_s:
-            await asyncio.sleep(at_s - now_s)
-
-    def succeeded(self) -> None:
-        """Record a successful write."""
-        self._failures = 0
-
-    def failed(self) -> None:
-        """Record a failed write."""
-        self._failures += 1
-        if self._failures > _FAILURES_FREE:
-            rest_s = min(_FAILING_S * 2.0 ** min(self._failures - _FAILURES_FREE, 30), FAILING_MAX_S)
-            self._next_s = max(self._next_s, self._clock() + rest_s)
 
 
 def numberless(text: str) -> str:
@@ -345,5 +320,5 @@ def _differs(told: Told, saying: Saying) -> _Differs:
         return _Differs.NUMBERS if same and code_in(told.text) == saying.wait.cause.code else _Differs.REASONS
     if told.why == saying.why:
         return _Differs.NUMBERS
-    same = isinstance(told.why, Why) and told.why.reasons == saying.why.reasons
+    same = isinstance(told.why, WaitReasons) and told.why.reasons == saying.why.reasons
     return _Differs.WORDS if same else _Differs.REASONS

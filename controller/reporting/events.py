@@ -1,6 +1,6 @@
 """Writes core/v1 events for users: merged by pod and reason, at a limited rate, and never ahead of Bindings.
 
-Warnings come first. Normal events wait while Bindings are in progress, because they are not urgent.
+Warnings come first. Normal events wait while Bindings or evictions are in progress, because they are not urgent.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import structlog
 
 from controller.actions import Announce
 from controller.metrics import Metrics
+from controller.reporting.work import Rate
 from core.units import time_text
 from kube.calls import Calls, namespace_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
@@ -62,7 +63,7 @@ class Recorder:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare; *is_binding*: whether Bindings are in progress."""
+        """Prepare; *is_binding*: whether Bindings, or evictions, are in progress."""
         self._calls = calls
         self._metrics = metrics
         self._instance = instance
@@ -95,20 +96,15 @@ class Recorder:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        tokens, at_s = _BURST, self._clock()
+        rate = Rate(self._clock, _PER_S, _BURST)
         while True:
             await self._filled.wait()
-            while line := self._warnings or self._news:
-                if line is self._news and self._must_wait():
+            while self._warnings or self._news:
+                if not self._warnings and self._must_wait():
                     await asyncio.sleep(_LOOK_S)
                     continue
-                now_s = self._clock()
-                tokens, at_s = min(_BURST, tokens + (now_s - at_s) * _PER_S), now_s
-                if tokens < 1.0:
-                    await asyncio.sleep(1.0 / _PER_S)
-                    continue
-                tokens -= 1.0
-                key, one = line.popitem(last=False)
+                await rate.turn()
+                key, one = (self._warnings or self._news).popitem(last=False)
                 await self._write(key, one)
             self._filled.clear()
 

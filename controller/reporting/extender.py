@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from controller.actions import Inbox
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
+from controller.reporting.serve import Turns
 from controller.reporting.work import Work
 from core.errors import InvalidRequestError
-from core.explaining.asked import read_wish
 from core.explaining.refusal import refusal_on
 from core.model import Node, NodeName
-from core.placing.decide import placed_on
+from core.placing.decide import placed_on, shape_of
 from core.placing.shape import Shape, takes
 from core.wire.extender import ExtenderArgs, decode_extender_args, encode_filter_error, encode_filter_result
 from core.wire.nodes import decode_node
@@ -43,23 +43,15 @@ class Extender:
         self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._clock: Final = clock
-        self._turn: Final = asyncio.Lock()
-        self._waiting = 0
+        self._turns: Final[Turns[bytes]] = Turns("questions", _WAITING_MAX)
 
     async def answer(self, call: Call) -> Reply:
-        """See `runtime.calls.App`."""
+        """See `runtime.calls.Answer`."""
         if call.path != PATH:
             raise RefusedCallError(404, f"there is nothing here; use {PATH}")
         if call.method != "POST":
             raise RefusedCallError(405, "use POST", allow="POST")
-        if self._waiting >= _WAITING_MAX:
-            raise RefusedCallError(429, "too many questions at once; ask again when one is answered")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return Reply(await self._filtered(call.body))
-        finally:
-            self._waiting -= 1
+        return Reply(await self._turns.answer("", lambda: self._filtered(call.body)))
 
     async def _filtered(self, text: bytes | bytearray) -> bytes:
         scheduler = self._scheduler()
@@ -79,10 +71,10 @@ class Extender:
         ledger, pod = scheduler.cluster.ledger, args.pod
         if pod.scheduler_name not in ledger.settings.scheduler_names:
             return encode_filter_result(args, {})  # another scheduler's pod
-        shape = read_wish(pod, ledger)
+        shape = shape_of(pod, ledger)
         if not isinstance(shape, Shape):
             return encode_filter_result(args, {one.name: shape.text for one in args.candidates})
-        kept = scheduler.reservations.to_new(scheduler.cluster.groups.standing(pod).priority)
+        kept = scheduler.reservations.barred_to_new(scheduler.cluster.groups.standing(pod).priority)
         work, tables, refused = Work(self._clock), ledger.tables, dict[str, str]()
         for one in args.candidates:
             name = NodeName(one.name)

@@ -12,13 +12,12 @@ from typing import Any, Final, NoReturn
 import msgspec
 import structlog
 
-from controller.config import PodName
+from controller.actions import Inbox
 from controller.deciding.lifecycle import Stage
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
 from controller.reporting.share_seconds import ShareSeconds, now_ms
 from controller.reporting.work import Work
-from core.card_time import Part, Payee
+from core.card_time import CardTimePart, Payee
 from core.errors import quoted
 from core.history.minutes import Key, Minute, MinuteRecord, Sums
 from core.history.pods import NAMESAKES_MAX
@@ -26,6 +25,7 @@ from core.view.history import day, why
 from core.wire.history import Stored, life_line, minute_line, pack, read_stored
 from kube.calls import Calls, namespace_path
 from kube.errors import ApiError
+from runtime.flags import ObjectName
 
 _log: Final = structlog.get_logger()
 
@@ -59,21 +59,12 @@ class History:
         scheduler: Scheduler,
         inbox: Inbox,
         share_seconds: ShareSeconds,
-        where: PodName | None,
+        where: ObjectName | None,
         *,
         wall: Callable[[], float] = time.time,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """Prepare.
-
-        Args:
-            scheduler: the state of the cluster.
-            inbox: the calls for the scheduler.
-            share_seconds: accounts the time of cards.
-            where: the ConfigMap that stores the record, None for none.
-            wall: Unix seconds.
-            clock_ms: the clock of *share_seconds*.
-        """
+        """Prepare; *where*: the ConfigMap that stores the record, if any. *clock_ms*: the clock of *share_seconds*."""
         self.minutes: Final = MinuteRecord()
         self.calls: Calls | None = None
         self._scheduler: Final = scheduler
@@ -181,7 +172,7 @@ class History:
             await work.give_way()
         return found
 
-    async def _store(self, calls: Calls, where: PodName) -> None:
+    async def _store(self, calls: Calls, where: ObjectName) -> None:
         work, now_s = Work(time.monotonic), int(self._wall())
         pods = await work.result(
             pack(map(life_line, self._scheduler.cluster.recording.pods.newest()), PODS_CHARACTERS, now_s)
@@ -202,7 +193,7 @@ def _spent(before: Mapping[Payee, int], after: Mapping[Payee, int]) -> dict[Key,
     """Return the card time between two sums, by key; thousandths of card seconds, which add up over minutes."""
     found: dict[Key, list[int]] = {}
     for payee, total in after.items():
-        at = (Part.HELD, Part.IDLE, Part.STRANDED).index(payee.part)
+        at = (CardTimePart.HELD, CardTimePart.IDLE, CardTimePart.STRANDED).index(payee.part)
         sums = found.setdefault(Key(payee.dialect, payee.type, payee.queue), [0, 0, 0])
         sums[at] += total // _BILLION_PER_MS - before.get(payee, 0) // _BILLION_PER_MS
     return {key: Sums(*sums) for key, sums in found.items() if any(sums)}

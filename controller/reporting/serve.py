@@ -7,18 +7,27 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from prometheus_client import generate_latest
 
 from controller.metrics import Metrics
 from controller.reporting.answers import UNKNOWN
-from controller.reporting.callers import Callers
 from core.errors import InvalidRequestError
+from kube.calls import Access, Calls
 from kube.errors import ApiError
-from runtime.calls import Call, RefusedCallError, Reply
+from kube.reviews import Reviews, bearer
+from runtime.calls import Buckets, Call, RefusedCallError, Reply
 
+_TOKENS_MAX: Final = 256
+# Tokens that the API server has to review: so many of one address can come at once, and so many more each second.
+# A token whose owner is known is reviewed once a minute.
+_REVIEWS: Final = 40.0
+_REVIEWS_PER_S: Final = 4.0
+_ADDRESSES_MAX: Final = 4096
 PREVIEW: Final = "/v1/preview"
 # Followed by namespace and name of the pod; RBAC grants it by /v1/explain/* or /v1/explain/NAMESPACE/*.
 EXPLAIN: Final = "/v1/explain"
@@ -38,8 +47,58 @@ _CALLER_S: Final = 2.0
 _CALLS: Final = 32
 _PREVIEWS_OF_USER: Final = 24
 _QUESTIONS_OF_USER: Final = 8
+_T = TypeVar("_T")
+_Found = dict[str, Any] | None
 _CHUNK_CHARACTERS: Final = 1 << 16
 _STEP_S: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A denial with an HTTP status: 401 for an unknown caller, 403 for one without the right, 429 for too many."""
+
+    status: int
+    text: str
+
+
+class Callers:
+    """Authorizes callers, by an audience-bound token whose account has the right in RBAC.
+
+    It asks the API server, and remembers each answer for a short time (`kube.reviews`).
+    """
+
+    def __init__(self, calls: Calls, audience: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reviews = Reviews(calls, audiences=(audience,), tokens_max=_TOKENS_MAX, clock=clock)
+        self._audience = audience
+        self._buckets = Buckets(_REVIEWS, _REVIEWS_PER_S, addresses_max=_ADDRESSES_MAX, clock=clock)
+
+    async def judge(self, authorization: str, verb: str, path: str, address: str) -> Denied | None:
+        """Return why the bearer of header *authorization* may not *verb* the non-resource *path*; None if it may.
+
+        Few tokens of one *address* are reviewed, so that no one can flood the API server through this process.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        token = bearer(authorization)
+        if token and not self._reviews.knows(token) and not self._buckets.takes(address, 1.0):
+            return Denied(429, "too many unknown tokens from your address; wait some seconds")
+        identity = await self._reviews.identity(token)
+        if not identity.authenticated:
+            return Denied(401, f"send a token for audience {self._audience}")
+        if not await self._reviews.allows(token, Access(verb=verb, path=path)):
+            return Denied(
+                403, f"{identity.username} may not {verb} {path}; bind it to a ClusterRole that names that path"
+            )
+        return None
+
+    async def user(self, authorization: str) -> str:
+        """Return the name of the bearer of header *authorization*, "" if unknown.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        return (await self._reviews.identity(bearer(authorization))).username
 
 
 async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[bytes]:
@@ -58,7 +117,7 @@ async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[b
     yield "".join(pieces).encode()
 
 
-class _Turns:
+class Turns(Generic[_T]):
     """Answers calls one at a time, so that the scheduler goes on after each; few may wait, of one user and in total."""
 
     def __init__(self, what: str, of_user: int) -> None:
@@ -67,7 +126,7 @@ class _Turns:
         self._users: Final[Counter[str]] = Counter()
         self._turn: Final = asyncio.Lock()
 
-    async def answer(self, user: str, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> dict[str, Any] | None:
+    async def answer(self, user: str, ask: Callable[[], Awaitable[_T]]) -> _T:
         """Return what *ask* returns to *user*.
 
         Raises:
@@ -88,22 +147,22 @@ class _Turns:
                 del self._users[user]
 
 
-class Trusted:
+class TrustedCalls:
     """Serves /v1/preview, /v1/simulate, /v1/explain, /v1/history, /v1/packing, /v1/held, /v1/audit or /v1/shadow."""
 
     def __init__(
         self,
         callers: Callable[[], Callers | None],
         *,
-        preview: Callable[[bytes], Awaitable[dict[str, Any] | None]],
-        explain: Callable[[str], Awaitable[dict[str, Any] | None]],
-        why: Callable[[str], Awaitable[dict[str, Any] | None]],
-        day: Callable[[], Awaitable[dict[str, Any] | None]],
-        audit: Callable[[], dict[str, Any] | None],
-        packing: Callable[[], dict[str, Any] | None],
-        held: Callable[[], dict[str, Any] | None],
+        preview: Callable[[bytes], Awaitable[_Found]],
+        explain: Callable[[str], Awaitable[_Found]],
+        why: Callable[[str], Awaitable[_Found]],
+        day: Callable[[], Awaitable[_Found]],
+        audit: Callable[[], _Found],
+        packing: Callable[[], _Found],
+        held: Callable[[], _Found],
         simulate: Callable[[Call], Awaitable[Reply | None]],
-        shadow: Callable[[], dict[str, Any] | None] | None = None,
+        shadow: Callable[[], _Found] | None = None,
     ) -> None:
         """Prepare.
 
@@ -124,56 +183,51 @@ class Trusted:
         self._simulate = simulate
         self._of_pod = {EXPLAIN: explain, HISTORY_OF_PODS: why}
         # The webhook does not wait for people.
-        self._previews: Final = _Turns("previews", _PREVIEWS_OF_USER)
-        self._questions: Final = _Turns("questions", _QUESTIONS_OF_USER)
+        self._previews: Final[Turns[_Found]] = Turns("previews", _PREVIEWS_OF_USER)
+        self._questions: Final[Turns[_Found]] = Turns("questions", _QUESTIONS_OF_USER)
         self._day = day
         self._told = {PACKING: packing, HELD: held} | ({AUDIT: audit} if shadow is None else {SHADOW: shadow})
 
     async def answer(self, call: Call) -> Reply:
-        """See `runtime.calls.App`."""
+        """See `runtime.calls.Answer`."""
         if call.path == PREVIEW:
             _expect(call, "POST")
-            return await self._answered(call, self._previews, lambda: self._preview(bytes(call.body)))
+            return await self._answered(
+                call, lambda user: self._previews.answer(user, lambda: self._preview(bytes(call.body)))
+            )
         if call.path == SIMULATE:
             _expect(call, "POST")
-            return await self._simulated(call)
+            return await self._answered(call, lambda _: self._simulate(call))  # nobody else waits for that
         told = self._told.get(call.path)
-        if told is not None:
-            _expect(call, "GET")
-            return await self._answered(call, self._questions, lambda: _at_once(told))
-        if call.path == HISTORY:
-            _expect(call, "GET")
-            return await self._answered(call, self._questions, self._day)
         path, *pod = call.path.rsplit("/", 2)
         of_pod = self._of_pod.get(path) if all(pod) else None
-        if of_pod is None:
+        question: Callable[[], Awaitable[_Found]]
+        if told is not None:
+            question = partial(_at_once, told)
+        elif call.path == HISTORY:
+            question = self._day
+        elif of_pod is not None:
+            question = partial(of_pod, "/".join(pod))
+        else:
             known = ", ".join([PREVIEW, SIMULATE, *(f"{path}/NAMESPACE/POD" for path in self._of_pod), HISTORY])
             raise RefusedCallError(404, f"there is nothing here; ask {known}, {' or '.join(self._told)}")
         _expect(call, "GET")
-        return await self._answered(call, self._questions, lambda: of_pod("/".join(pod)))
+        return await self._answered(call, lambda user: self._questions.answer(user, question))
 
-    async def _answered(self, call: Call, turns: _Turns, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> Reply:
-        """Return the answer of *ask*, in its turn, for an authorized caller."""
+    async def _answered(self, call: Call, ask: Callable[[str], Awaitable[_Found | Reply]]) -> Reply:
+        """Return the answer of *ask*, which gets the name of the authorized caller."""
         user = await self._user(call)
         if isinstance(user, Reply):
             return user
         try:
-            found = await turns.answer(user, ask)
+            found = await ask(user)
         except InvalidRequestError as e:
             return _json({"text": str(e)}, status=400)
         if found is None:
             return _UNKNOWN_CLUSTER
+        if isinstance(found, Reply):
+            return found
         return _json(found, status=404 if found.get("state") == UNKNOWN else 200)
-
-    async def _simulated(self, call: Call) -> Reply:
-        """Return what would happen, for an authorized caller; nobody else waits for that."""
-        user = await self._user(call)
-        if isinstance(user, Reply):
-            return user
-        try:
-            return await self._simulate(call) or _UNKNOWN_CLUSTER
-        except InvalidRequestError as e:
-            return _json({"text": str(e)}, status=400)
 
     async def _user(self, call: Call) -> str | Reply:
         """Return who calls, or the answer to one who may not."""
@@ -183,7 +237,7 @@ class Trusted:
         try:
             async with asyncio.timeout(_CALLER_S):
                 authorization = (call.header(b"authorization") or b"").decode("latin-1")
-                denied = await callers.judge(authorization, call.method.lower(), call.path)
+                denied = await callers.judge(authorization, call.method.lower(), call.path, call.address)
                 if denied is not None:
                     return _json({"text": denied.text}, status=denied.status)
                 return await callers.user(authorization)
@@ -191,7 +245,7 @@ class Trusted:
             return _json({"text": "the caller cannot be authorized now; try again"}, status=503)
 
 
-async def _at_once(told: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+async def _at_once(told: Callable[[], _Found]) -> _Found:
     return told()
 
 

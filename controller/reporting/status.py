@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, NamedTuple
 
+from controller.actions import Inbox
 from controller.deciding.lifecycle import Ask, Capped, Entry, Stage
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
 from controller.metrics import Metrics
-from controller.reporting.conditions import Conditions, Saying, Why, numberless
+from controller.reporting.conditions import Conditions, Saying, WaitReasons, numberless
 from controller.reporting.events import Recorder
 from controller.reporting.work import Work
 from core.explaining import explain
-from core.explaining.explain import Refused
+from core.explaining.explain import Explanation
 from core.explaining.refusal import NodeRefusal, refusal_on
 from core.explaining.shortage import Missing, New, shortage
 from core.ledger import Ledger
@@ -29,6 +29,7 @@ from core.placing.gang import Together
 from core.placing.kinds import Helping
 from core.placing.shape import Shape
 from core.settings import Policy
+from core.units import listed
 from core.waiting import Cause, Wait
 from kube.calls import Calls
 
@@ -123,7 +124,7 @@ class StatusWriter:
         if entry.wait is not None and (entry.wait.cause is Cause.WAITING_FOR_EVICTED or not waits_for_nodes):
             # The remainder of a quota changes with every pod that starts or ends.
             numbers = isinstance(entry.parked, Capped)
-            return Saying(entry.wait, Why(numberless(entry.wait.message) if numbers else entry.wait))
+            return Saying(entry.wait, WaitReasons(numberless(entry.wait.message) if numbers else entry.wait))
         said = self._said.get(entry.parked) if entry.parked is not None else None
         return said.saying if said is not None else None
 
@@ -175,40 +176,36 @@ class StatusWriter:
 
     async def _saying(self, ask: Ask) -> tuple[Saying | None, float]:
         """Return what to report for *ask*, None if it is reported already; and the seconds of work."""
+        wait: Wait | None
+        answer: Explanation | None
         if isinstance(ask, Together):
-            wait, missing, worked_s = await self.explain_unit(ask)
-            if wait is None:
-                return None, worked_s
-            if missing is None:
-                return Saying(self._with_kept(ask, wait), Why(numberless(wait.message))), worked_s
-            reasons = wait.cause, frozenset(key for key, _ in missing.counts), missing.signature[1:]
-            return Saying(self._with_kept(ask, wait), Why((reasons, self._is_kept(ask)), missing.words)), worked_s
-        if not isinstance(ask, Shape):
+            wait, answer, worked_s = await self.explain_unit(ask)
+        elif isinstance(ask, Shape):
+            answer, worked_s = await self.explain(ask)
+            wait = explain.wait(answer, self._scheduler.cluster.requeue.silent.get(ask, ()))
+        else:
             return None, 0.0
-        answer, worked_s = await self.explain(ask)
-        wait = explain.wait(answer, self._scheduler.cluster.requeue.silent.get(ask, ()))
-        reasons = wait.cause, frozenset(key for key, _ in answer.counts), answer.signature[1:]
-        return Saying(self._with_kept(ask, wait), Why((reasons, self._is_kept(ask)), answer.words)), worked_s
-
-    def _is_kept(self, ask: Ask) -> bool:
-        """Return whether nodes are kept free for the first pod with *ask*."""
+        if wait is None:
+            return None, worked_s
         kept = self._scheduler.reservations.keeping_free.kept
-        return kept is not None and kept.ask == ask
+        is_kept = kept is not None and kept.ask == ask
+        if answer is None:
+            why = WaitReasons(numberless(wait.message))
+        else:
+            reasons = wait.cause, frozenset(key for key, _ in answer.counts), answer.signature[1:]
+            why = WaitReasons((reasons, is_kept), answer.words)
+        return Saying(self._with_kept(wait, kept.nodes) if kept is not None and is_kept else wait, why), worked_s
 
-    def _with_kept(self, ask: Ask, wait: Wait) -> Wait:
-        """Return *wait*, with the nodes that are kept free for the first waiting pod."""
-        kept = self._scheduler.reservations.keeping_free.kept
-        if kept is None or kept.ask != ask:
-            return wait
-        names = sorted(kept.nodes)
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    def _with_kept(self, wait: Wait, kept: frozenset[NodeName]) -> Wait:
+        """Return *wait*, with the nodes that are *kept* free for the first waiting pod."""
         for_s = self._scheduler.cluster.settings.keep_free_for_s
-        told = f"Kept free for the first that waits for this, {for_s:g} s at most: {', '.join(names[:_NAMED])}{more}."
+        nodes = listed(sorted(kept), _NAMED)
+        told = f"Kept free for the first pod that waits for this, for at most {for_s:g} s: {nodes}."
         most = _SENTENCE_MAX - len(told) - 1
         text = wait.text if len(wait.text) <= most else f"{wait.text[: most - 1]}…"
         return Wait(wait.cause, f"{text} {told}")
 
-    async def explain_unit(self, asks: Together) -> tuple[Wait | None, Refused | None, float]:
+    async def explain_unit(self, asks: Together) -> tuple[Wait | None, Explanation | None, float]:
         """Return why too few members of a unit fit, and why no node takes one more beside those that fit.
 
         Both are None if the unit is not refused or its queue is full. Only the second is None if no node was judged,
@@ -233,7 +230,9 @@ class StatusWriter:
             news[shape] = New(helping.told(), helping.room(_ROOM_MAX))
         worked_s = work.worked_s
         nodes = answer.domain.nodes if answer.domain is not None else None
-        one, asked_s = await self.explain(first.shape, ledger, self._scheduler.reservations.to_first(asks), nodes)
+        one, asked_s = await self.explain(
+            first.shape, ledger, self._scheduler.reservations.barred_to_first(asks), nodes
+        )
         return shortage(answer, Missing(one=one, news=news), refusal.silent), one, worked_s + asked_s
 
     async def explain(
@@ -242,7 +241,7 @@ class StatusWriter:
         fork: Ledger | None = None,
         barred: frozenset[NodeName] | None = None,
         domain: frozenset[NodeName] | None = None,
-    ) -> tuple[Refused, float]:
+    ) -> tuple[Explanation, float]:
         """Return why no node fits *shape*, with all nodes as they were at one instant; and the seconds of work.
 
         Nodes that are removed in the meantime are left out. *fork*: the ledger to judge instead of the cluster's own.
@@ -251,7 +250,7 @@ class StatusWriter:
         """
         await self._inbox.settled()
         if barred is None:
-            barred = self._scheduler.reservations.to_first(shape)
+            barred = self._scheduler.reservations.barred_to_first(shape)
         ledger, policy = fork or self._scheduler.cluster.ledger, self._scheduler.cluster.search.policy.cards
         states = tuple(state for name, state in ledger.states.items() if domain is None or name in domain)
         helping = Helping(self._scheduler.cluster.search.kinds, shape, policy)

@@ -1,6 +1,6 @@
 """``python -m controller.simulating``: simulates one change and ends; see `controller.simulating.simulator`.
 
-It reads a `Request` as JSON, and writes the answer. It sends only lists to the API server.
+It reads a `SimulationRequest` as JSON, and writes the answer. It sends only lists to the API server.
 """
 
 import os
@@ -20,8 +20,7 @@ import msgspec
 import structlog
 
 from controller.simulating.changes import UnusableChangeError
-from controller.simulating.reading import UnreadableClusterError, read
-from controller.simulating.request import Request, Status
+from controller.simulating.reading import ExitStatus, SimulationRequest, UnreadableClusterError, read
 from controller.simulating.simulate import simulate
 from core.catalog import standard_catalog
 from core.configuration import decode, merge
@@ -34,7 +33,7 @@ from kube.transport import Transport
 _ANSWER_MAX_BYTES = 16 * 2**20
 
 
-async def answer(request: Request) -> Simulated:
+async def answer(request: SimulationRequest) -> Simulated:
     """Return what would happen.
 
     Raises:
@@ -58,23 +57,23 @@ async def answer(request: Request) -> Simulated:
 
 
 def main() -> int:
-    """Answer once; return a `Status`."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    """Answer once; return an `ExitStatus`."""
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=SimulationRequest)
     signal.alarm(request.limit_s)
     resource.setrlimit(resource.RLIMIT_DATA, (request.memory_bytes, request.memory_bytes))
     # Notes report what cannot be read.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    status, told = Status.OK, b""
+    status, told = ExitStatus.OK, b""
     try:
         told = msgspec.json.encode(asyncio.run(answer(request)))
         if len(told) > _ANSWER_MAX_BYTES:
-            status, told = Status.TOO_LONG, f"the answer has more than {_ANSWER_MAX_BYTES} bytes".encode()
+            status, told = ExitStatus.TOO_LONG, f"the answer has more than {_ANSWER_MAX_BYTES} bytes".encode()
     except* UnusableChangeError as group:
-        status, told = Status.UNUSABLE, _first(group)
+        status, told = ExitStatus.UNUSABLE, _first(group)
     except* (UnreadableClusterError, ApiError, CredentialsError) as group:
-        status, told = Status.UNREADABLE, _first(group)
+        status, told = ExitStatus.UNREADABLE, _first(group)
     except* MemoryError:
-        status = Status.NO_MEMORY
+        status = ExitStatus.NO_MEMORY
     sys.stdout.buffer.write(told)
     return status
 

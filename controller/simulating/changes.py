@@ -2,15 +2,15 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from controller.simulating.cluster import Cluster
-from controller.simulating.native_quotas import NativeQuotas
-from core.admission.asked_in import pods_of, templates_of
-from core.admission.manifests import is_judged
+from controller.simulating.cluster import SimulatedCluster
+from core import names, nodefit
+from core.admission.manifests import is_judged, pods_of, templates_of
 from core.errors import ConfigError, InvalidRequestError, quoted
 from core.groups import DEFAULT_QUEUE, MEMBER_OF, TASK, GroupKey, GroupKind, GroupSpec
 from core.model import Node, NodeName, Pod, PodUid
@@ -18,12 +18,11 @@ from core.names import HOSTNAME_LABEL, VGPU_REGISTER
 from core.settings import DialectName, Policy
 from core.view.cards import Card, cards_of
 from core.wire.changes import NO_FILE, Change
+from core.wire.groups import DECODERS, decode_queue
 from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
 from core.wire.nodes import decode_node
-from core.wire.podgroups import DECODERS
-from core.wire.priority_classes import decode_priority_class
-from core.wire.queues import decode_queue
-from core.wire.quotas import decode_quota
+from core.wire.policies import ResourceQuota, decode_priority_class, decode_quota
+from core.wire.reading import quantities
 from core.wire.templates import KINDS, decode_workload
 from core.wire.vgpu_register import with_mode, with_slots
 
@@ -33,6 +32,10 @@ _UID: Final = "simulated"
 _VOLCANO_JOB: Final = ("batch.volcano.sh", "Job")
 _POD: Final = ("", "Pod")
 _DAEMON_SET: Final = ("apps", "DaemonSet")
+_REQUESTS: Final = "requests."
+_LIMITS: Final = "limits."
+_COUNT: Final = "count/pods"
+_MIB: Final = 1 << 20
 _CRITICAL: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _VGPU: Final = DialectName("vgpu")
 _MODES: Final = ("hami-core", "mig", "mps")
@@ -44,7 +47,7 @@ class UnusableChangeError(Exception):
     """The change cannot be made; the text is one line with place, reason and remedy."""
 
 
-class Made(NamedTuple):
+class MadeChange(NamedTuple):
     """A change that was made. pods: those that it adds. refused: why the API server would refuse some, by uid."""
 
     pods: Sequence[Pod]
@@ -52,7 +55,7 @@ class Made(NamedTuple):
     notes: Sequence[str]
 
 
-def make(cluster: Cluster, change: Change) -> Made:
+def make(cluster: SimulatedCluster, change: Change) -> MadeChange:
     """Make *change* in *cluster*, without deciding anything.
 
     Raises:
@@ -75,10 +78,10 @@ def make(cluster: Cluster, change: Change) -> Made:
         cluster.remove_node(maker.existing("--remove", name))
     refused = _refused(cluster, maker.pods, maker.notes)
     cluster.add_pods(pod for pod in maker.pods if pod.uid not in refused)
-    return Made(maker.pods, refused, maker.notes)
+    return MadeChange(maker.pods, refused, maker.notes)
 
 
-def _refused(cluster: Cluster, pods: Sequence[Pod], notes: list[str]) -> dict[PodUid, str]:
+def _refused(cluster: SimulatedCluster, pods: Sequence[Pod], notes: list[str]) -> dict[PodUid, str]:
     """Return why the API server would refuse some new *pods*, by uid; *notes* gets what is not judged."""
     quotas = {
         namespace: NativeQuotas(
@@ -105,7 +108,7 @@ def policy_of(change: Change) -> Policy:
 
 
 class _Maker:
-    def __init__(self, cluster: Cluster, change: Change) -> None:
+    def __init__(self, cluster: SimulatedCluster, change: Change) -> None:
         self.pods: Final[list[Pod]] = []
         self.notes: Final[list[str]] = []
         self._cluster: Final = cluster
@@ -116,7 +119,7 @@ class _Maker:
         self._kinds: Final[Mapping[tuple[str, str], Callable[[bytes], object]]] = {
             ("", "Node"): lambda text: cluster.set_node(decode_node(text)),
             ("", "ResourceQuota"): lambda text: quotas.changed(decode_quota(text)),
-            ("scheduling.k8s.io", "PriorityClass"): lambda text: groups.class_changed(decode_priority_class(text)),
+            ("scheduling.k8s.io", "PriorityClass"): lambda text: groups.classes.put(decode_priority_class(text)),
             ("scheduling.volcano.sh", "Queue"): lambda text: groups.queue_changed(decode_queue(text)),
             **{(str(kind), "PodGroup"): partial(self._add_group, kind) for kind in GroupKind},
         }
@@ -270,10 +273,10 @@ class _Maker:
     def copy_nodes(self) -> None:
         """Add copies of a node, healthy and empty."""
         number, like = self._change.add_nodes, self._change.like
+        if not 0 <= number <= NODES_MAX:
+            raise UnusableChangeError(f"--add-nodes: found {number}; write a number from 0 to {NODES_MAX}")
         if not number:
             return
-        if number > NODES_MAX:
-            raise UnusableChangeError(f"--add-nodes: found {number}; write at most {NODES_MAX}")
         node = self._cluster.node(self.existing("--like", like))
         if node is None:
             raise LookupError(like)
@@ -378,3 +381,81 @@ def _set_requests(container: dict[str, Any], requests: Sequence[tuple[str, str]]
             if amount and part == "limits":
                 amounts[key] = amount
         resources[part] = amounts
+
+
+class NativeQuotas:
+    """The quotas of one namespace, and what its pods use of them. Quotas with scopes are not judged.
+
+    Which new pods the API server would refuse because of ResourceQuotas: of pods, and of what they request.
+
+    Attributes:
+        notes: limits that are not judged.
+    """
+
+    def __init__(self, quotas: Iterable[ResourceQuota], pods: Iterable[Pod]) -> None:
+        """Begin with the *pods* of the namespace."""
+        self.notes: Final[list[str]] = []
+        self._limits: Final[list[tuple[str, str, str, int]]] = []
+        self._used: Final[Counter[str]] = Counter()
+        for quota in quotas:
+            self._read(quota)
+        for pod in pods if self._limits else ():
+            self._used.update(_amounts(pod))
+
+    def _read(self, quota: ResourceQuota) -> None:
+        written = dict(quota.others)
+        native = {key: _amount(key, one) for key, one in written.items() if _resource(key)}
+        unjudged = [key for key in written if key.startswith(_LIMITS) or native.get(key, 0) is None]
+        if quota.scoped:
+            unjudged = [*written, *quota.hard]
+        if unjudged:
+            what = f"ResourceQuota {quota.namespace}/{quota.name} limits {', '.join(sorted(unjudged))}"
+            self.notes.append(f"{what}, which is not simulated; the API server may refuse pods because of it")
+        if quota.scoped:
+            return
+        # No API server counts other keys of extended resources.
+        extended = {key: most for key, most in quota.hard.items() if key.startswith(_REQUESTS)}
+        self._limits.extend(
+            (quota.name, key, _resource(key), most) for key, most in {**native, **extended}.items() if most is not None
+        )
+
+    def refusal(self, pod: Pod) -> str:
+        """Count new *pod*, and return "", or return why the API server refuses it."""
+        amounts = _amounts(pod)
+        for name, key, resource, most in self._limits:
+            used, asked = self._used[resource], amounts.get(resource, 0)
+            if asked and used + asked > most:
+                left = f"{_shown(resource, max(most - used, 0))} of {_shown(resource, most)} {key}"
+                return f"the API server would refuse it: ResourceQuota {name} has {left} left"
+        self._used.update(amounts)
+        return ""
+
+
+def _amounts(pod: Pod) -> Mapping[str, int]:
+    try:
+        return dict(nodefit.amounts_of(pod))
+    except InvalidRequestError:
+        return {names.PODS: 1}
+
+
+def _amount(key: str, written: str) -> int | None:
+    """Return the limit that is *written*; None if it is unreadable, as one beyond all figures is."""
+    try:
+        return quantities({key: written}, "spec.hard")[key]
+    except InvalidRequestError:
+        return None
+
+
+def _resource(key: str) -> str:
+    """Return the resource that *key* limits the requests of; "" for other keys."""
+    if key == _COUNT:
+        return names.PODS
+    resource = key.removeprefix(_REQUESTS)
+    is_counted = resource in names.NATIVE_RESOURCES or resource.startswith("hugepages-")
+    return resource if is_counted or "/" in resource else ""
+
+
+def _shown(resource: str, amount: int) -> str:
+    if resource == names.CPU:
+        return f"{amount / 1000:g}"
+    return f"{amount // _MIB}Mi" if resource == names.MEMORY else str(amount)

@@ -25,10 +25,10 @@ from controller.actions import (
     Clear,
     Fence,
     Lock,
-    Move,
     Preempt,
     ReadOwner,
     ReadPod,
+    Touch,
 )
 from controller.deciding.scheduler import Scheduler
 from controller.metrics import Metrics
@@ -40,14 +40,14 @@ from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.port.handoff import LockStep, LockWait
 from core.settings import Settings
 from core.tables import Tables
-from core.wire.disruptions import DisruptionBudget
+from core.wire.policies import DisruptionBudget
 
 # The clock at the beginning; monotonic clocks do not begin at 0.
 _BEGIN_S: Final = 1000.0
 # The simulation ends if nothing happened for this long.
 _QUIET_S: Final = 10.0
 # A limit for what never ends, such as pods that are evicted for each other. Heartbeats are not played, and are stale
-# after 120 s (controller.heartbeats).
+# after 120 s (controller.handing_over.registers).
 _TIME_MAX_S: Final = 100.0
 # Waiting before an eviction does not change who is evicted.
 _PREEMPTION_DELAY_S: Final = 1.0
@@ -59,7 +59,7 @@ _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 _OF_NODE: Final = ("DaemonSet/", "Node/")
 
 
-class Recorder(Scheduler):
+class RememberingScheduler(Scheduler):
     """A scheduler that remembers all pods, as last seen.
 
     Attributes:
@@ -82,7 +82,7 @@ class Recorder(Scheduler):
         super().pod_gone(uid)
 
 
-class Cluster:
+class SimulatedCluster:
     """A cluster in memory; see the module.
 
     Attributes:
@@ -97,7 +97,7 @@ class Cluster:
         """Begin without nodes and pods; *wall_s*: Unix seconds."""
         self._now_s = _BEGIN_S
         self.metrics: Final = Metrics()
-        self.scheduler: Final = Recorder(
+        self.scheduler: Final = RememberingScheduler(
             standard_catalog(),
             tables,
             self._simulated(settings),
@@ -122,7 +122,7 @@ class Cluster:
             Lock: self._lock,
             Clear: self._clear,
             Fence: self._fence,
-            Move: self._move,
+            Touch: self._move,
             ReadPod: self._read_pod,
             ReadOwner: self._read_owner,
             Preempt: self._preempt,
@@ -359,7 +359,7 @@ class Cluster:
             self.scheduler.pods[pod.uid] = now
             self.scheduler.fenced(pod.uid, action.attempt, now)
 
-    def _move(self, action: Move) -> None:
+    def _move(self, action: Touch) -> None:
         pod = self.pods.get(action.pod.uid)
         if pod is None:
             self.scheduler.not_moved(action.pod.uid)
@@ -385,7 +385,7 @@ class Cluster:
                 if budget.namespace == pod.namespace and meets(pod.labels, budget.selector):
                     allowed[budget.namespace, budget.name] -= 1
                     if allowed[budget.namespace, budget.name] < 0:
-                        preempting.refused(action.nomination, pod.uid, 0.0)
+                        preempting.refused(action, pod.uid, 0.0)
                         return
         for pod in pods:
             self.preempted[pod.uid] = action.nomination
@@ -394,7 +394,7 @@ class Cluster:
             self.scheduler.cluster.occupants.budget_changed(
                 budget._replace(allowed=max(allowed[budget.namespace, budget.name], 0))
             )
-        preempting.asked(action.nomination)
+        preempting.asked(action)
 
     def _budgets(self) -> tuple[DisruptionBudget, ...]:
         return tuple((self.scheduler.cluster.occupants.disruption_budgets or {}).values())

@@ -4,19 +4,24 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from controller.actions import Inbox
 from controller.documents import places
-from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
-from controller.simulating.cluster import Cluster
-from controller.simulating.request import Promised
-from controller.watching.watches import Watches
+from controller.simulating.cluster import SimulatedCluster
+from controller.watches import Watches
+from core.configuration import Text
 from core.errors import InvariantError
+from core.model import NodeName, PodUid
 from core.settings import Settings
 from core.tables import Tables
+from core.wire.changes import Change
+from kube.calls import Requester
 from kube.exchange import Response
-from kube.listing import Source
 from kube.reflector import Reflector
 
 _SLICE_S: Final = 0.01
@@ -26,6 +31,45 @@ _NEEDED: Final = ("nodes", "pods")
 _EVERYWHERE: Final = ("resource-quotas",)
 
 
+class Promised(NamedTuple):
+    """The place of a pod whose Binding is not written yet, and the annotations that the Binding has."""
+
+    uid: PodUid
+    node: NodeName
+    annotations: dict[str, str]
+
+
+class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to simulate, and how.
+
+    What a process gives to the child that simulates for it: the change, and all that only that process knows.
+
+    texts: the configuration in force. scheduler_names: whose pods are placed. hami_config: from the command line.
+    trusted: namespaces whose ConfigMaps are trusted. kubeconfig: "" for the pod's own credentials. limit_s: after which
+    the child ends. memory_bytes: the most that it may use.
+    """
+
+    change: Change
+    texts: tuple[Text, ...]
+    scheduler_names: tuple[str, ...]
+    hami_config: str
+    trusted: tuple[str, ...]
+    promised: tuple[Promised, ...]
+    kubeconfig: str
+    limit_s: int
+    memory_bytes: int
+
+
+class ExitStatus(IntEnum):
+    """The exit status of the child; after `OK` its output is the answer, otherwise a line with the reason."""
+
+    OK = 0
+    UNUSABLE = 3
+    UNREADABLE = 4
+    NO_MEMORY = 5
+    TOO_LONG = 6
+
+
 class UnreadableClusterError(Exception):
     """Nodes or pods cannot be listed; the text says why."""
 
@@ -33,11 +77,11 @@ class UnreadableClusterError(Exception):
 class _Once:
     """Answers lists, and never a watch."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Requester) -> None:
         self._source: Final = source
 
     async def request(self, verb: str, path: str, **sending: Any) -> Response:
-        """See `Source`."""
+        """See `Requester`."""
         if verb != "GET":
             raise InvariantError(f"a simulation has called {verb} {path}")
         return await self._source.request(verb, path, **sending)
@@ -58,14 +102,14 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 
 async def read(
-    source: Source,
+    source: Requester,
     tables: Tables,
     settings: Settings,
     *,
     wall_s: float,
     trusted: frozenset[str] | None = None,
     promised: Iterable[Promised] = (),
-) -> tuple[Cluster, tuple[str, ...]]:
+) -> tuple[SimulatedCluster, tuple[str, ...]]:
     """Return the cluster, with nothing in progress, and notes on what could not be read.
 
     Args:
@@ -80,7 +124,7 @@ async def read(
     Raises:
         UnreadableClusterError: nodes or pods cannot be listed.
     """
-    cluster = Cluster(tables, settings, wall_s=wall_s)
+    cluster = SimulatedCluster(tables, settings, wall_s=wall_s)
     inbox = Inbox(time.monotonic)
     if trusted is None:
         trusted = frozenset(place.namespace for place in places(cluster.scheduler.cluster.ledger.catalog))

@@ -6,20 +6,18 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from controller.actions import Inbox
 from controller.deciding.lifecycle import Entry
-from controller.inbox import Inbox
 from controller.reporting.answers import as_placed, where
 from controller.reporting.events import Recorder
 from controller.reporting.status import StatusWriter
 from controller.reporting.work import Work
-from controller.simulating.changes import Made, make, policy_of
-from controller.simulating.cluster import Cluster
+from controller.simulating.changes import MadeChange, make, policy_of
+from controller.simulating.cluster import SimulatedCluster
 from core.errors import InvariantError
-from core.explaining.reading_back import said_in
 from core.model import Pod, PodUid
 from core.units import counted
-from core.view.cards import cards_of
-from core.view.kinds import Kind, kinds_of
+from core.view.cards import Kind, cards_of, kinds_of
 from core.view.simulated import (
     Because,
     Outcome,
@@ -29,6 +27,7 @@ from core.view.simulated import (
     kinds_between,
     losing,
 )
+from core.waiting import said_in
 from core.wire.changes import Change
 from kube.calls import Calls
 from kube.exchange import Response
@@ -36,7 +35,7 @@ from kube.exchange import Response
 _NOT_YET: Final = "is not decided yet"
 
 
-async def simulate(cluster: Cluster, change: Change, notes: tuple[str, ...] = ()) -> Simulated:
+async def simulate(cluster: SimulatedCluster, change: Change, notes: tuple[str, ...] = ()) -> Simulated:
     """Return what would happen; *cluster* is changed, and other tasks run between two decisions.
 
     Args:
@@ -81,12 +80,12 @@ async def simulate(cluster: Cluster, change: Change, notes: tuple[str, ...] = ()
     )
 
 
-async def _settle(cluster: Cluster, work: Work) -> None:
+async def _settle(cluster: SimulatedCluster, work: Work) -> None:
     for _ in cluster.settling():
         await work.give_way()
 
 
-async def _kinds(cluster: Cluster) -> tuple[Kind, ...]:
+async def _kinds(cluster: SimulatedCluster) -> tuple[Kind, ...]:
     # Counting thousands of nodes would block the loop.
     return await asyncio.to_thread(lambda: kinds_of(cards_of(cluster.scheduler.cluster.ledger).nodes))
 
@@ -109,7 +108,7 @@ class _Comparing:
         still_waiting: pods that waited before, and still wait.
     """
 
-    def __init__(self, cluster: Cluster, because: Because) -> None:
+    def __init__(self, cluster: SimulatedCluster, because: Because) -> None:
         """Remember the pods; *because*: why pods leave their nodes that nothing preempts."""
         self.nodes: Final = {
             uid: pod.node_name for uid, pod in cluster.pods.items() if pod.node_name and not pod.finished
@@ -126,7 +125,7 @@ class _Comparing:
         recorder = Recorder(calls, metrics, instance="")
         self._writer: Final = StatusWriter(cluster.scheduler, calls, inbox, recorder, metrics)
 
-    async def pods(self, made: Made) -> AsyncIterator[SimulatedPod]:
+    async def pods(self, made: MadeChange) -> AsyncIterator[SimulatedPod]:
         """Yield what became of added pods, and of others that the change affects."""
         for pod in made.pods:
             why = made.refused.get(pod.uid)

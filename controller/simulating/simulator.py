@@ -14,17 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any, Final
+from weakref import ref
 
 import msgspec
 import structlog
 
+from controller.actions import Inbox
 from controller.config import Config
 from controller.deciding.scheduler import Scheduler
-from controller.inbox import Inbox
 from controller.reporting.work import Work
-from controller.simulating.request import Promised, Request, Status
+from controller.simulating.reading import ExitStatus, Promised, SimulationRequest
 from core.configuration import Decoded, Source
 from core.errors import escaped
+from core.model import container_names
 from core.port.handoff import Stamp
 from core.wire.changes import Change, decode_change
 from runtime.calls import Call, RefusedCallError, Reply
@@ -34,6 +36,7 @@ _log: Final = structlog.get_logger()
 _LIMIT_S: Final = 120
 _LOOK_S: Final = 0.1
 _RETRY_S: Final = 10
+_PIECE_BYTES: Final = 1 << 16
 _MEMORY_MAX_BYTES: Final = 1 << 30
 # What the controller may grow by meanwhile, and less than a child needs for a small cluster.
 _SPARE_BYTES: Final = 256 << 20
@@ -41,18 +44,38 @@ _LEAST_BYTES: Final = 160 << 20
 _CGROUP: Final = Path("/sys/fs/cgroup")
 _INSTEAD: Final = "run kubectl cards simulate without --controller"
 _STATUSES: Final[Mapping[int, int]] = {
-    Status.OK: 200,
-    Status.UNUSABLE: 400,
-    Status.UNREADABLE: 503,
-    Status.NO_MEMORY: 503,
-    Status.TOO_LONG: 503,
+    ExitStatus.OK: 200,
+    ExitStatus.UNUSABLE: 400,
+    ExitStatus.UNREADABLE: 503,
+    ExitStatus.NO_MEMORY: 503,
+    ExitStatus.TOO_LONG: 503,
 }
 # What Python says if there is too little memory even to handle that.
 _NO_MEMORY: Final = (b"MemoryError", b"can't start new thread")
 
 
+class _Pieces:
+    """An answer in pieces, made as the caller reads; is_left: whether some of it was not taken."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = memoryview(text)
+
+    @property
+    def is_left(self) -> bool:
+        return bool(self._text)
+
+    def __aiter__(self) -> "_Pieces":
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._text:
+            raise StopAsyncIteration
+        piece, self._text = self._text[:_PIECE_BYTES], self._text[_PIECE_BYTES:]
+        return bytes(piece)
+
+
 class Simulator:
-    """Simulates one change at a time."""
+    """Simulates one change at a time, and only once the answer before was read: one answer at most is kept."""
 
     def __init__(
         self,
@@ -64,16 +87,7 @@ class Simulator:
         limit_s: float = _LIMIT_S,
         command: Sequence[str] = (sys.executable, "-m", "controller.simulating"),
     ) -> None:
-        """Prepare.
-
-        Args:
-            scheduler: knows the places of pods whose Bindings are not written yet.
-            inbox: the calls for the scheduler.
-            config: of this process.
-            parts: returns the texts of the configuration in force.
-            limit_s: after which a simulation ends.
-            command: of the child.
-        """
+        """Prepare; *parts* returns the texts of the configuration in force. *command*: of the child."""
         self._scheduler: Final = scheduler
         self._inbox: Final = inbox
         self._config: Final = config
@@ -81,16 +95,19 @@ class Simulator:
         self._limit_s: Final = limit_s
         self._command: Final = tuple(command)
         self._is_busy = False
+        # What is being sent; gone when it is sent, or its caller is gone.
+        self._sent: Callable[[], _Pieces | None] = lambda: None
 
     async def answer(self, call: Call) -> Reply:
         """Return what would happen if the `Change` in the body of *call* was made.
 
         Raises:
             InvalidRequestError: the body is no change.
-            RefusedCallError: another simulation runs.
+            RefusedCallError: another simulation runs, or its answer is not read yet.
         """
         change = decode_change(bytes(call.body))
-        if self._is_busy:
+        sent = self._sent()
+        if self._is_busy or (sent is not None and sent.is_left):
             raise RefusedCallError(
                 429, f"another simulation runs; ask again when it has ended, or {_INSTEAD}", retry_after_s=_RETRY_S
             )
@@ -105,7 +122,7 @@ class Simulator:
         if room_bytes < _LEAST_BYTES:
             text = f"{_INSTEAD}, or raise the controller's memory limit: a simulation here would have too little memory"
             return _told(503, text)
-        request = Request(
+        request = SimulationRequest(
             change=change,
             texts=tuple(one.text for one in self._parts().values()),
             scheduler_names=self._scheduler.cluster.settings.scheduler_names,
@@ -129,7 +146,10 @@ class Simulator:
         finally:
             child.kill()  # without effect once it has ended
             told, problem = await talk
-        return _reply(child.returncode, told, problem)
+        reply = _reply(child.returncode, told, problem)
+        if isinstance(reply.body, _Pieces):
+            self._sent = ref(reply.body)
+        return reply
 
     async def _promised(self) -> tuple[Promised, ...]:
         await self._inbox.settled()
@@ -138,7 +158,8 @@ class Simulator:
         for placement in [one.placement for one in self._scheduler.cluster.queue if one.placement is not None]:
             annotations = dict(ledger.told_of(placement))
             if placement.dialect is not None:
-                stamp = Stamp(node=placement.node, now_s=now_s, order=0)
+                names = container_names(placement.asked_by) if placement.asked_by is not None else ()
+                stamp = Stamp(node=placement.node, now_s=now_s, order=0, containers=names)
                 dialect = ledger.catalog.dialects[placement.dialect]
                 annotations |= dialect.annotations(placement.assignment, stamp, ledger.tables)
             found.append(Promised(placement.pod, placement.node, annotations))
@@ -159,9 +180,9 @@ def _child(command: Sequence[str]) -> "subprocess.Popen[bytes]":
 
 
 def _reply(code: int, told: bytes, problem: bytes) -> Reply:
-    if code == Status.OK:
-        return Reply(told + b"\n")
-    if code == Status.NO_MEMORY or (code not in _STATUSES and any(one in problem for one in _NO_MEMORY)):
+    if code == ExitStatus.OK:
+        return Reply(_Pieces(told + b"\n"))
+    if code == ExitStatus.NO_MEMORY or (code not in _STATUSES and any(one in problem for one in _NO_MEMORY)):
         return _told(503, f"{_INSTEAD}, or raise the controller's memory limit: a simulation here needs more memory")
     if code in _STATUSES:
         return _told(_STATUSES[code], told.decode("utf-8", "replace"))

@@ -1,19 +1,56 @@
-"""Checks of a pod's final state: requests that can never fit, and warnings for an admitted pod."""
+"""Checks of a pod's final state: requests that can never fit, and warnings for an admitted pod.
 
+CS115 warns of unknown keys and resources that look like those of cardshare. Third-party keys are ignored, even under
+the vendors' prefixes: a warning needs near equality with a key of cardshare, or, on pods with cards, its words under
+another prefix. CS116 warns of parts that have no effect, or another than they suggest, because of another part; this
+module reports what no component reads, and dialects report their own settings.
+"""
+
+import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
-from core.admission import defaulting, effects, reach, rules, spelling
-from core.admission.rulebook import Rulebook
+from core import names, spelling
+from core.admission import defaulting, reach, rules
+from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import Judged, Verdict
-from core.catalog import Asked
+from core.catalog import Asked, is_crowded
 from core.device_lists import DEVICES_MAX, device_count
 from core.errors import quoted
 from core.inventory import Stock
-from core.model import ReviewedPod
+from core.model import Container, ReviewedPod
 from core.port.dialect import AnyDialect
-from core.warnings import AdmissionWarning
+from core.warnings import AdmissionWarning, no_effect
+
+# Third-party names that look like cardshare's: KubeVirt's and Kata's GPUs; MindCluster's cards of 310P.
+_OTHERS: Final = frozenset(
+    {
+        "huawei.com/Ascend310P-IPro",
+        "huawei.com/Ascend310P-V",
+        "huawei.com/Ascend310P-VPro",
+        "nvidia.com/pgpu",
+        "nvidia.com/vgpu",
+    }
+)
+_VOLCANO: Final = "volcano.sh/"
+_MISNAMED: Final = "volcano.com/"
+_RESOURCES_OF_OTHERS: Final = ("aliyun.com/gpu-", _MISNAMED)
+_TIME_SLICE: Final = "nvidia.com/gpu.shared"
+_INSTANCE: Final = "nvidia.com/mig-"
+# Words by which pods select cards, under any prefix.
+_CHOOSING: Final = re.compile(
+    r"/(no-?)?use-|/v?gpu-|/(numa-bind|avoid-cards|vnpu-mode)$|-scheduler-policy$", re.MULTILINE
+)
+_SHARED_MEMORY: Final = "aliyun.com/gpu-mem"
+_OF_CHIPS: Final = "huawei.com/ascend310p-"
+_WHOLE_CHIP: Final = "huawei.com/Ascend910"
+# The number of unknown keys that are examined and reported for a pod.
+_LOOKED_AT: Final = 16
+_STRANGE_MAX: Final = 4
+# The number of reported parts of a pod that have no effect.
+_INEFFECTIVE_MAX: Final = 8
 
 
 def with_warnings(judged: Judged, book: Rulebook) -> Verdict:
@@ -21,7 +58,7 @@ def with_warnings(judged: Judged, book: Rulebook) -> Verdict:
     verdict, pod, asked, before = judged
     if pod is None or not verdict.allowed:
         return verdict
-    warnings = [*verdict.warnings, *spelling.strange(pod, before, book)]
+    warnings = [*verdict.warnings, *strange(pod, before, book)]
     if asked is not None:
         never = rules.never_fits(pod, asked, book)
         if never is not None and rules.denies_what_never_fits(pod, book):
@@ -31,7 +68,7 @@ def with_warnings(judged: Judged, book: Rulebook) -> Verdict:
         warnings += advice(asked, book)
         warnings += too_many_devices(pod, book)
     if before is None or asked is not None:
-        warnings += effects.ineffective(pod, asked, book)
+        warnings += ineffective(pod, asked, book)
     if before is None and asked is not None:
         warnings += unsure(pod, book)
     return replace(verdict, warnings=tuple(warnings)) if len(warnings) > len(verdict.warnings) else verdict
@@ -88,3 +125,143 @@ def advice(asked: Asked, book: Rulebook) -> Iterator[AdmissionWarning]:
     dialect = book.catalog.dialects[asked.dialect]
     stock = _Stock(book.stock, dialect) if book.stock is not None else None
     yield from dialect.advice(asked.request, book.tables, stock)
+
+
+def ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
+    """CS116: yield warnings for parts of *pod*, which requests *asked*, that do not have the suggested effect."""
+    return islice(_ineffective(pod, asked, book), _INEFFECTIVE_MAX)
+
+
+def _ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
+    if pod.labels:
+        yield from misplaced(pod, book)
+    if is_crowded(pod):
+        return
+    resource = rules.asked_resource(pod, book)
+    if not resource:
+        return
+    if pod.annotations:
+        yield from unread(pod, asked, resource, book)
+    if pod.labels:
+        yield from others_labels(pod, asked, book)
+    if asked is not None:
+        yield from book.catalog.dialects[asked.dialect].warnings(pod, asked.request, book.tables)
+
+
+def misplaced(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
+    """Yield warnings for annotation keys among the labels, where they are not read."""
+    for key in sorted(pod.labels.keys() & book.preferences):
+        yield no_effect(f"label {key}", pod.labels[key], "it is read as an annotation only", "write it there")
+
+
+def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook) -> Iterator[AdmissionWarning]:
+    """Yield warnings for card annotations that are not read for a pod with *resource*, and for misplaced keys."""
+    recognised = frozenset[str]()
+    if asked is not None:
+        recognised = book.catalog.dialects[asked.dialect].recognised(asked.request, book.tables)
+    for key in sorted((pod.annotations.keys() & book.preferences) - recognised):
+        if pod.annotations[key].strip():
+            why = f"it is not read on pods that ask for {resource}"
+            yield no_effect(f"annotation {key}", pod.annotations[key], why, "leave it out")
+    own_labels = book.labels.get(asked.dialect, frozenset()) if asked is not None else frozenset()
+    for key in sorted(pod.annotations.keys() & own_labels):
+        yield no_effect(f"annotation {key}", pod.annotations[key], "it is read as a label only", "write it there")
+    for key in sorted(pod.annotations.keys() & book.resources):
+        if not book.is_protected(key):
+            remedy = "write it among a container's limits"
+            yield no_effect(f"annotation {key}", pod.annotations[key], "it is a resource", remedy)
+
+
+def others_labels(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
+    """Yield warnings for labels that only another dialect reads."""
+    for name, keys in book.labels.items():
+        if asked is None or asked.dialect is not name:
+            resources = ", ".join(sorted(book.resources_by_dialect[name]))
+            for key in sorted(pod.labels.keys() & keys):
+                why = f"only pods with {resources} use it"
+                yield no_effect(f"label {key}", pod.labels[key], why, "leave it out")
+
+
+def strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[AdmissionWarning]:
+    """CS115: yield warnings for unknown keys of *pod* that look like cardshare's; with *before*, for new ones."""
+    return islice(_strange(pod, before, book), _STRANGE_MAX)
+
+
+def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[AdmissionWarning]:
+    known = before.annotations if before is not None else {}
+    # Third-party keys are correct on pods of their schedulers.
+    is_ours = not book.is_left_to_others(pod)
+    # One search over all keys, because few pods have such a word.
+    chooses = is_ours and _CHOOSING.search("\n".join(pod.annotations)) is not None
+    found = [
+        key
+        for key in pod.annotations
+        if (key.startswith(book.key_prefixes) or (chooses and _CHOOSING.search(key)))
+        and key not in known
+        and not _is_known(key, book)
+    ]
+    for key in found[:_LOOKED_AT]:
+        meant = spelling.meant(key, book.preferences) if key.startswith(book.key_prefixes) else ""
+        if not meant and chooses:
+            meant = spelling.elsewhere(key, book.preferences, _prefixes(pod, book))
+        if meant or key.startswith(names.OWN_PREFIX):
+            remedy = f"did you mean {meant}?" if meant else f"write one of {', '.join(_own(book))}"
+            yield AdmissionWarning("CS115", f"annotation {_shown(key)}: this key is unknown; {remedy}")
+    if before is None:
+        found_in = ((one, key) for one in (*pod.containers, *pod.init_containers) for key in _resources(one, book))
+        for one, key in islice(found_in, _LOOKED_AT):
+            where = f'container "{one.name}": limit {_shown(key)}'
+            instead = _instead(key, pod, book) if is_ours else ""
+            if instead:
+                yield AdmissionWarning("CS115", f"{where}: cardshare does not support this resource; {instead}")
+                continue
+            meant = spelling.meant(key, book.resources)
+            if meant:
+                told = "no device plugin is known to offer this resource"
+                yield AdmissionWarning("CS115", f"{where}: {told}; did you mean {meant}?")
+
+
+def _prefixes(pod: ReviewedPod, book: Rulebook) -> frozenset[str]:
+    """Return the prefixes of the card resources that *pod* requests; without any, third-party words are ignored."""
+    asked = {key for one in (*pod.init_containers, *pod.containers) for key in (*one.limits, *one.requests)}
+    return frozenset(key.partition("/")[0] for key in asked & book.resources)
+
+
+def _instead(key: str, pod: ReviewedPod, book: Rulebook) -> str:
+    """Return what to write instead of a third-party resource with an equivalent of cardshare; "" for others.
+
+    Resources that another plugin may offer are reported only on pods that also request cards of cardshare.
+    """
+    if key == _SHARED_MEMORY:
+        return "write volcano.sh/gpu-memory"
+    if key.startswith(_MISNAMED):
+        return f"write {_VOLCANO}{key.partition('/')[2]}"
+    if key == _TIME_SLICE and book.asks_cards(pod):
+        return "leave it out, or ask for nvidia.com/gpu alone; a pod can use cards of one plugin only"
+    if key.startswith(_INSTANCE) and book.asks_cards(pod):
+        return "leave it out, or ask for it alone; shares get MIG instances through mode mig and memory"
+    if key.casefold().startswith(_OF_CHIPS):
+        return "write huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
+    return "write huawei.com/npu-core, or the chip's model such as huawei.com/Ascend910A" if key == _WHOLE_CHIP else ""
+
+
+def _resources(container: Container, book: Rulebook) -> list[str]:
+    return [
+        key
+        for key in dict.fromkeys((*container.limits, *container.requests))
+        if key.startswith((*book.key_prefixes, *_RESOURCES_OF_OTHERS))
+        and key not in book.resources
+        and key not in _OTHERS
+    ]
+
+
+def _is_known(key: str, book: Rulebook) -> bool:
+    return key in book.preferences or key in MOVED or key in book.resources or key in _OTHERS or book.is_protected(key)
+
+
+def _own(book: Rulebook) -> list[str]:
+    return sorted(key for key in book.preferences if key.startswith(names.OWN_PREFIX))
+
+
+def _shown(key: str) -> str:
+    return quoted(key, 100)[1:-1]

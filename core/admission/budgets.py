@@ -15,9 +15,9 @@ from core.errors import InvalidRequestError
 from core.model import ReviewedPod
 from core.units import counted, parse_amount
 from core.warnings import AdmissionWarning
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import ResourceQuota
 from core.wire.reviewed_pods import pod_of
-from core.wire.templates import Template, Workload
+from core.wire.templates import ReviewedWorkload, Template
 
 CODE: Final = "CS317"
 _COUNTED: Final = "requests."
@@ -31,7 +31,7 @@ class Made(NamedTuple):
     replicas: int = 1
 
 
-def made_by(found: Workload, namespace: str) -> tuple[Made, ...]:
+def made_by(found: ReviewedWorkload, namespace: str) -> tuple[Made, ...]:
     """Return the new pods that *found* creates; none if it is being deleted or was made by a controller."""
     if found.deleting or found.made:
         return ()

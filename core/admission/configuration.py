@@ -10,13 +10,13 @@ from typing import Final
 
 from core.admission.verdict import MAX_TOLD, NOTHING, Verdict
 from core.catalog import Catalog
-from core.configuration import Decoded, Source, Text, believes, decode, merge, source_of
+from core.configuration import Decoded, ReadSections, Source, Text, believes, decode, merge, source_of
 from core.errors import quoted
 from core.names import VERSION
 from core.port.refusals import Violation
 from core.settings import Settings
 from core.warnings import AdmissionWarning
-from core.wire.reviewed_config_maps import ReviewedConfigMap
+from core.wire.config_maps import ReviewedConfigMap
 
 # The codes of `kubectl cards doctor`: a refused text, and ineffective parts of a text.
 REFUSED: Final = "CS602"
@@ -28,9 +28,10 @@ _OWN: Final = (Source.OWN, Source.SCHEDULER_FILE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """The configuration in force at an edit: its parts by source, and trusted third-party namespaces."""
+    """The configuration in force at an edit: its parts by source, its sections, and trusted third-party namespaces."""
 
     parts: Mapping[Source, Decoded]
+    sections: ReadSections
     settings: Settings
     trusted: frozenset[str]
 
@@ -103,7 +104,9 @@ def _notes(found: Sequence[Decoded], now: InForce, catalog: Catalog) -> list[str
     if not good:
         return []
     places = tuple([f"{one.text.path}: " for one in good.values()])
-    return [note for note in merge({**now.parts, **good}, catalog).notes if note.startswith(places)]
+    return [
+        note for note in merge({**now.parts, **good}, catalog, before=now.sections).notes if note.startswith(places)
+    ]
 
 
 def _unread(new: ReviewedConfigMap, before: Sequence[Text], texts: Sequence[Text]) -> list[str]:

@@ -11,7 +11,7 @@ from core.admission.verdict import MAX_TOLD
 from core.catalog import Asked, is_crowded
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
-from core.units import MAX_INT32, parse_count
+from core.units import MAX_INT32, listed, parse_count
 from core.warnings import AdmissionWarning
 from core.watched import VOID
 
@@ -54,9 +54,8 @@ def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Wa
     if not keys:
         return pod, _NONE
     annotations = without(pod.annotations, keys)
-    more = f" and {len(keys) - MAX_TOLD} more" if len(keys) > MAX_TOLD else ""
-    listed = ", ".join(quoted(key)[1:-1] for key in keys[:MAX_TOLD]) + more
-    warning = AdmissionWarning("CS301", f"removed, because only schedulers and device plugins write it: {listed}")
+    named = listed([quoted(key)[1:-1] for key in keys], MAX_TOLD)
+    warning = AdmissionWarning("CS301", f"removed, because only schedulers and device plugins write it: {named}")
     return pod._replace(annotations=annotations), (warning,)
 
 
@@ -114,8 +113,9 @@ def complete_container(container: Container, rules: Rulebook) -> Container:
     limits, requests = dict(container.limits), dict(container.requests)
     for key in sorted(named):
         limit, request = limits.get(key), requests.get(key)
-        limits[key] = plain(limit if limit is not None else request or "")
-        requests[key] = limits[key] if request is None else plain(request)
+        as_written = str if key in rules.quantities else plain
+        limits[key] = as_written(limit if limit is not None else request or "")
+        requests[key] = limits[key] if request is None else as_written(request)
         count = rules.counts.get(key, key)
         fill = rules.fills.get(count, 1)
         if count not in named and fill:
@@ -161,17 +161,7 @@ def scheduler_of(pod: ReviewedPod, rules: Rulebook) -> str:
 
 def complete_by_dialect(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """Return *pod*, which requests *asked*, with the additions of its dialect, whatever its scheduler."""
-    pod = hide_devices(pod, rules)
-    dialect = rules.catalog.dialects[asked.dialect]
-    found, warnings = dialect.completed(pod.as_pod(), asked.request, rules.tables)
-    completed = pod._replace(
-        labels=found.labels,
-        annotations=found.annotations,
-        runtime_class=found.runtime_class,
-        containers=found.containers,
-        init_containers=found.init_containers,
-    )
-    return completed, warnings
+    return rules.catalog.dialects[asked.dialect].completed(hide_devices(pod, rules), asked.request, rules.tables)
 
 
 def plain(text: str) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.admission.rules import NODE_PREFIX
-from core.wire.applied import LAST_APPLIED
 from core.wire.reading import written_out
-from core.wire.reviewed_pods import PodObject, spec_of, values_of
+from core.wire.reviewed_pods import LAST_APPLIED, PodObject, spec_of, values_of
 
 # Keys by which controllers number the pods of a workload, and the manifest of a pod: no rule reads their text.
 _PER_POD: Final = frozenset(

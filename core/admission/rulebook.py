@@ -32,13 +32,14 @@ class Rulebook:
     budgeted: resources that ``limits.`` of a ResourceQuota limits. counts: by resource for an amount of a card, the
     resource that counts cards. fills: by such a resource, the default count if it is not 1; 0 for none. paired:
     resources whose cards are allocated only in pairs. memories: by the resource that counts cards, the one for the
-    memory of each, in MiB. resources: all of these, of all dialects; resources_by_dialect: the same, of each.
+    memory of each, in MiB. quantities: resources with amounts such as ``4Gi``. resources: all of these, of all
+    dialects; resources_by_dialect: the same, of each.
     preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
     labels: by dialect, the labels that are read only from its pods; runtime_classes: those that dialects set.
     modes: how pods select a sharing mode, by dialect. card_lists: annotations with lists of card ids, of all dialects;
-    listing_cards: these and the list of avoided cards, in order. listing: these and the lists of types and positions;
+    listing_cards: these and the list of avoided cards. listing: these and the lists of types and positions;
     refusing: the lists of unwanted cards. key_prefixes: prefixes of the keys and resources of dialects.
-    ignored: by dialect, the label and value that opt a pod out of defaulting. whole: resources by which others sell
+    ignored: by label and value, the dialects whose defaulting they turn off. whole: resources by which others sell
     whole cards and a dialect sells shares.
     trusted: accounts that may write assignments; plugins: those of them that are device plugins.
     stock: what the cluster's nodes offer, None if unknown.
@@ -58,13 +59,14 @@ class Rulebook:
     fills: Mapping[str, int]
     paired: frozenset[str]
     memories: Mapping[str, str]
+    quantities: frozenset[str]
     modes: Mapping[DialectName, Modes]
     card_lists: tuple[CardLists, ...]
-    listing_cards: tuple[str, ...]
+    listing_cards: frozenset[str]
     listing: frozenset[str]
     refusing: frozenset[str]
     key_prefixes: tuple[str, ...]
-    ignored: Mapping[DialectName, tuple[str, str]]
+    ignored: Mapping[tuple[str, str], frozenset[DialectName]]
     whole: frozenset[str]
     trusted: tuple[str, ...]
     plugins: tuple[str, ...]
@@ -111,17 +113,12 @@ class Rulebook:
         resources = self.resources
         return not (resources.isdisjoint(container.limits) and resources.isdisjoint(container.requests))
 
-    def dialects_of(self, pod: ReviewedPod) -> tuple[DialectName, ...]:
-        """Return the dialects whose resources *pod* names; no other dialect concerns it."""
-        named: set[str] = set()
-        for one in (*pod.containers, *pod.init_containers):
-            named.update(one.limits, one.requests)
-        return tuple([name for name, keys in self.resources_by_dialect.items() if not keys.isdisjoint(named)])
-
     def is_ignored(self, pod: ReviewedPod) -> bool:
         """Return whether *pod*, which requests cards, opts out of defaulting."""
-        saying = {name for name, (key, value) in self.ignored.items() if pod.labels.get(key) == value}
-        return bool(saying) and not saying.isdisjoint(self.dialects_of(pod))
+        for (key, value), dialects in self.ignored.items():
+            if pod.labels.get(key) == value and not dialects.isdisjoint(self.catalog.dialects_of(pod, self.tables)):
+                return True
+        return False
 
     def needs_shares(self, pod: ReviewedPod) -> bool:
         """Return whether *pod* needs a scheduler for shares: it names a resource that is not for whole cards."""
@@ -170,13 +167,14 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
     """Return the rulebook of a configuration."""
     named = {name: catalog.names(name, tables) for name in catalog.dialects}
     trusted, plugins = settings.admission.trusted_accounts, settings.admission.plugin_accounts
-    card_lists = tuple(pair for one in catalog.specs for pair in one.card_lists)
+    # Dialects of one maker have the same ones.
+    card_lists = tuple(dict.fromkeys([pair for one in catalog.specs for pair in one.card_lists]))
     by_dialect = {name: one.resources for name, one in named.items()}
     return Rulebook(
         settings=settings,
         tables=tables,
         catalog=catalog,
-        resources=catalog.resources(tables),
+        resources=catalog.words(tables).resources,
         resources_by_dialect=by_dialect,
         protected=catalog.assignment_keys(tables).union(
             names.PRIVATE_KEYS, *(one.machine_keys for one in catalog.specs)
@@ -188,15 +186,21 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         fills={key: number for one in named.values() for key, number in one.fills.items()},
         counts={key: count for one in named.values() for key, count in one.counts.items()},
         paired=frozenset().union(*(one.paired for one in named.values())),
-        trusted=(CONTROLLER_ACCOUNT, *catalog.plugin_accounts) if trusted is None else trusted,
-        plugins=catalog.plugin_accounts if plugins is None else plugins,
+        trusted=(*((CONTROLLER_ACCOUNT, *catalog.plugin_accounts) if trusted is None else trusted), *plugins),
+        plugins=tuple(dict.fromkeys((*catalog.plugin_accounts, *plugins))),
         memories={count: memory for one in named.values() for count, memory in one.memories.items()},
+        quantities=frozenset().union(*(one.quantities for one in named.values())),
         modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
         card_lists=card_lists,
-        listing_cards=(*(key for pair in card_lists for key in pair), names.AVOIDED_CARDS),
+        listing_cards=frozenset((names.AVOIDED_CARDS,)).union(*card_lists),
         listing=_LISTING.union(*card_lists),
         refusing=_REFUSING.union(one.avoid for one in card_lists),
-        ignored={one.name: one.ignored for one in catalog.specs if one.ignored[0]},
+        ignored={
+            said: frozenset(one.name for one in catalog.specs if one.ignored == said)
+            for said in {one.ignored for one in catalog.specs if one.ignored[0]}
+        },
         whole=frozenset().union(*(by_dialect[name] & by_dialect[other] for name, other in catalog.stands_in.items())),
-        key_prefixes=tuple(sorted({names.OWN_PREFIX}.union(*(one.key_prefixes for one in catalog.specs)))),
+        key_prefixes=tuple(
+            sorted({names.OWN_PREFIX}.union(*(one.key_prefixes for one in catalog.specs if by_dialect[one.name])))
+        ),
     )

@@ -15,7 +15,7 @@ from core.catalog import Asked, is_crowded
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
 from core.port.refusals import Violation
-from core.settings import DialectName, NeverFits
+from core.settings import NeverFits
 from core.warnings import AdmissionWarning
 
 Violations = tuple[Violation, ...]
@@ -29,14 +29,12 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 NODE_PREFIX: Final = "system:node:"
 
 
-def examine(
-    pod: ReviewedPod, rules: Rulebook, dialects: tuple[DialectName, ...] | None = None
-) -> tuple[Violations, Asked | None]:
-    """Return (violations in *pod*'s card request, the request if cardshare places it); *dialects* are the pod's."""
-    among = rules.dialects_of(pod) if dialects is None else dialects
-    asked = rules.catalog.request_of(pod, rules.tables, rules.settings, among)
+def examine(pod: ReviewedPod, rules: Rulebook) -> tuple[Violations, Asked | None]:
+    """Return (violations in *pod*'s card request, the request if cardshare places it)."""
+    asked = rules.catalog.request_of(pod, rules.tables, rules.settings)
     if asked is None:
-        return _values(pod, rules), None
+        # A limit of 0 requests nothing, whatever stands among the requests.
+        return (*_values(pod, rules), *_unequal(pod, rules)), None
     if isinstance(asked, Asked):
         return (*_values(pod, rules), *_containers(pod, rules)), asked
     return (*asked, *_values(pod, rules), *_containers(pod, rules)), None
@@ -47,12 +45,13 @@ def examine_new(pod: ReviewedPod, rules: Rulebook) -> tuple[Violations, Asked | 
 
     As cardshare's pod it may request more: whole GPUs are placed here only for pods that name this scheduler.
     """
-    dialects = rules.dialects_of(pod)
-    found, asked = examine(pod, rules, dialects)
+    found, asked = examine(pod, rules)
     scheduler_name = scheduler_of(pod, rules)
-    if asked is None or found or len(dialects) == 1 or scheduler_name == pod.scheduler_name:
+    if asked is None or found or scheduler_name == pod.scheduler_name:
         return found, asked
-    found = examine(pod._replace(scheduler_name=scheduler_name), rules, dialects)[0]
+    if len(rules.catalog.dialects_of(pod, rules.tables)) == 1:
+        return found, asked
+    found = examine(pod._replace(scheduler_name=scheduler_name), rules)[0]
     return found, None if found else asked
 
 
@@ -169,9 +168,8 @@ def lists(pod: ReviewedPod, rules: Rulebook) -> Violations:
     """CS107, CS108: invalid items in a list of cards or types."""
     keys = pod.annotations
     found: list[Violation] = []
-    for key in rules.listing_cards:
-        if key in keys:
-            found += _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
+    for key in sorted(rules.listing_cards.intersection(keys)):
+        found += _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
     for key in _TYPE_LISTS:
         if key in keys:
             found += _bad_items(pod, key, _TYPE, "CS108", "write types of cards such as 'A100,V100'")
@@ -223,13 +221,19 @@ def _values(pod: ReviewedPod, rules: Rulebook) -> Violations:
     return (*found, *contradictions(pod, rules))
 
 
+def _unequal(pod: ReviewedPod, rules: Rulebook) -> list[Violation]:
+    return [
+        violation
+        for one in (*pod.containers, *pod.init_containers)
+        if rules.has_cards(one)
+        for violation in unequal(one, rules)
+    ]
+
+
 def _containers(pod: ReviewedPod, rules: Rulebook) -> Violations:
     if is_crowded(pod):
         return ()
-    found: list[Violation] = []
-    for one in (*pod.containers, *pod.init_containers):
-        if rules.has_cards(one):
-            found += unequal(one, rules)
+    found = _unequal(pod, rules)
     if rules.settings.admission.requires_memory(pod.namespace):
         found += unmeasured(pod, rules)
     return (*found, *beyond_share(pod, rules))

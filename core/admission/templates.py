@@ -18,7 +18,7 @@ from core.port.refusals import Violation
 from core.units import parse_int64
 from core.warnings import AdmissionWarning
 from core.wire.reviewed_pods import container_count, pod_of
-from core.wire.templates import MAX_TASKS, Template, Workload
+from core.wire.templates import MAX_TASKS, ReviewedWorkload, Template
 
 # Codes whose cause may disappear before pods are created, whatever the template contains.
 _CHANGEABLE: Final = ("CS202", "CS211", "CS4")
@@ -33,7 +33,7 @@ _UNREAD: Final = (
 )
 
 
-def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
+def judge_workload(found: ReviewedWorkload, namespace: str, book: Rulebook) -> Verdict:
     """Return the verdict on *found*; an unchanged, deleted or controller-made workload is admitted."""
     if found.deleting or found.made:
         return NOTHING
@@ -75,7 +75,7 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
 _TOLD: Final = 4
 
 
-def _beside(found: Workload, asking: list[Template], book: Rulebook) -> Iterator[AdmissionWarning]:
+def _beside(found: ReviewedWorkload, asking: list[Template], book: Rulebook) -> Iterator[AdmissionWarning]:
     """CS120: card preferences among the annotations of a workload instead of its template."""
     keys = sorted(found.annotations.keys() & {*book.preferences, *MOVED}) if asking else []
     for key in keys[:_TOLD]:
@@ -88,7 +88,7 @@ def _beside(found: Workload, asking: list[Template], book: Rulebook) -> Iterator
             )
 
 
-def _too_few(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
+def _too_few(found: ReviewedWorkload, asking: list[Template]) -> Iterator[AdmissionWarning]:
     """CS221: a Volcano Job that requires more pods together than it creates."""
     made = sum([one.replicas for one in found.templates])
     if asking and found.least is not None and found.least > made:
@@ -98,7 +98,7 @@ def _too_few(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarni
             yield _more_than_made(f"{one.field.removesuffix('.template')}.minAvailable", one.least, one.replicas)
 
 
-def _too_late(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
+def _too_late(found: ReviewedWorkload, asking: list[Template]) -> Iterator[AdmissionWarning]:
     """CS223: a Volcano Job that requires pods together, but creates some only after others are ready (groups 2.7)."""
     later = [one.field.removesuffix(".template") for one in found.templates if one.later]
     if not asking or not later or len(found.templates) >= MAX_TASKS:
@@ -114,7 +114,7 @@ def _too_late(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarn
         )
 
 
-def _apart(found: Workload, asking: list[Template], book: Rulebook) -> Iterator[AdmissionWarning]:
+def _apart(found: ReviewedWorkload, asking: list[Template], book: Rulebook) -> Iterator[AdmissionWarning]:
     """CS224: tasks without cards of a Volcano Job whose pods start together, but with another scheduler (groups 6)."""
     if not asking or len(found.templates) < 2 or _together(found) < 2:
         return
@@ -138,7 +138,7 @@ def _naming(one: Template, scheduler: str) -> ReviewedPod:
     return pod if pod.scheduler_name else pod._replace(scheduler_name=scheduler)
 
 
-def _together(found: Workload) -> int:
+def _together(found: ReviewedWorkload) -> int:
     """Return how many pods of a Volcano Job start together; Volcano's webhook has the same default."""
     if found.least is not None:
         return found.least
@@ -150,7 +150,7 @@ def _more_than_made(field: str, least: int, made: int) -> AdmissionWarning:
     return AdmissionWarning("CS221", f"{field}: found '{least}'; {remedy}: with {made} pods, none is placed")
 
 
-def _stuck(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
+def _stuck(found: ReviewedWorkload, asking: list[Template]) -> Iterator[AdmissionWarning]:
     """CS222: a Deployment whose update never starts, because its group needs more pods than are created at first.
 
     Volcano's PodGroup controller creates a group for each ReplicaSet, and an update is another ReplicaSet (groups 3).

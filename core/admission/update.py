@@ -12,10 +12,11 @@ from core.catalog import Asked
 from core.errors import quoted
 from core.model import Container, ReviewedPod
 from core.port.refusals import Violation
+from core.settings import SERVICE_ACCOUNT, plugin_remedy
 from core.warnings import AdmissionWarning
 from core.watched import VOID
-from core.wire.applied import LAST_APPLIED, applied_annotations
 from core.wire.patches import Edit
+from core.wire.reviewed_pods import LAST_APPLIED, applied_annotations
 
 _HIDDEN: Final = frozenset((name, VOID) for name in reach.NO_DEVICE)
 _DELETING: Final = "the pod is being deleted"
@@ -35,7 +36,7 @@ def judge_change(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Ruleb
         return Judged(rotation(old, new, book)) if book.is_plugin(user_name) else NO_WARNINGS
     if not (book.is_concerned_with(old) or book.is_concerned_with(new)):
         return Judged(NOTHING, new, None, old)
-    guarded = protect(old, new, book)
+    guarded = protect(old, new, user_name, book)
     pod, warnings, violations, asked = guarded.pod, guarded.warnings, guarded.violations, None
     if book.asks_cards(old) or book.asks_cards(new):
         pod = change_back(old, pod, book)
@@ -62,7 +63,7 @@ def rotation(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ProtectedUpdate:
     """The pod as it may be stored, with warnings on reverted changes and violations for forbidden ones.
 
     asked: its card request, None if there is none or if it is unchanged.
@@ -74,8 +75,8 @@ class Held:
     asked: Asked | None = None
 
 
-def protect(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
-    """CS301: annotations that only schedulers and device plugins write keep their values; the writer is warned.
+def protect(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook) -> ProtectedUpdate:
+    """CS301: annotations that only schedulers and device plugins write keep their values; *user_name* is warned.
 
     A manifest that had such a key when it was first applied has it at every apply; then the key is only dropped.
     """
@@ -83,19 +84,19 @@ def protect(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
         key for key in book.protected_of(_changed(old, new)) if key != names.GPU_INDEX or not _is_wish(old, new, book)
     ]
     if not keys:
-        return Held(new)
+        return ProtectedUpdate(new)
     again = _reapplied(old, new, keys)
     warnings = tuple(
         AdmissionWarning("CS301", f"annotation {key} was left unchanged: only schedulers and plugins write it")
         for key in [key for key in keys if key in again][:MAX_TOLD]
     )
-    violations = first_of([key for key in keys if key not in again], lambda key: _forged(key, new))
-    return Held(
+    violations = first_of([key for key in keys if key not in again], lambda key: _forged(key, new, user_name))
+    return ProtectedUpdate(
         new._replace(annotations=defaulting.restored(new.annotations, old.annotations, keys)), warnings, violations
     )
 
 
-def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
+def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ProtectedUpdate:
     """Judge the user's card preferences: free while the pod waits, frozen once it is settled."""
     if _is_settled(old, new):
         return _frozen(old, new, book)
@@ -106,7 +107,7 @@ def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
         before = frozenset(rules.examine(old, book)[0])
         found, asked = rules.examine(defaulted, book)
         violations += tuple(one for one in found if one not in before)
-    return Held(defaulted, moved.warnings + warnings, violations, asked)
+    return ProtectedUpdate(defaulted, moved.warnings + warnings, violations, asked)
 
 
 def change_back(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ReviewedPod:
@@ -143,7 +144,7 @@ def _back(old: Container | None, new: Container, book: Rulebook) -> Container:
     return new
 
 
-def _frozen(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
+def _frozen(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ProtectedUpdate:
     """CS305: the cards of a bound pod are fixed; an equal preference under the guides' key is dropped.
 
     The returned pod has the old preferences in any case.
@@ -161,10 +162,10 @@ def _frozen(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
     for key in _selectors(old, defaulted, book):
         violations.append(_too_late(key, new))
         defaulted = defaulted._replace(annotations=defaulting.restored(defaulted.annotations, old.annotations, (key,)))
-    return Held(defaulted, violations=tuple(violations))
+    return ProtectedUpdate(defaulted, violations=tuple(violations))
 
 
-def _moved(old: ReviewedPod, new: ReviewedPod) -> Held:
+def _moved(old: ReviewedPod, new: ReviewedPod) -> ProtectedUpdate:
     """CS311: the latest value wins: a preference under the guides' key replaces the one of an earlier apply."""
     annotations = dict(new.annotations)
     warnings: list[AdmissionWarning] = []
@@ -180,8 +181,8 @@ def _moved(old: ReviewedPod, new: ReviewedPod) -> Held:
             warnings.append(AdmissionWarning("CS311", f"annotation {key} was moved to {own}; write that one"))
         annotations[own] = text
     if annotations == new.annotations:
-        return Held(new)
-    return Held(new._replace(annotations=annotations), tuple(warnings), tuple(violations))
+        return ProtectedUpdate(new)
+    return ProtectedUpdate(new._replace(annotations=annotations), tuple(warnings), tuple(violations))
 
 
 def _is_wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> bool:
@@ -231,12 +232,15 @@ def _selectors(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> tuple[str,
     return tuple(sorted(book.preferences.intersection(_changed(old, new))))
 
 
-def _forged(key: str, new: ReviewedPod) -> Violation:
+def _forged(key: str, new: ReviewedPod, user_name: str) -> Violation:
+    remedy = "leave it unchanged; only schedulers and device plugins write it"
+    if user_name.startswith(SERVICE_ACCOUNT):
+        remedy += f"; {plugin_remedy(user_name)}"
     return Violation(
         code="CS301",
         field=f"annotation {key}",
         found=quoted(new.annotations[key]) if key in new.annotations else "",
-        remedy="leave it unchanged; only schedulers and device plugins write it",
+        remedy=remedy,
     )
 
 

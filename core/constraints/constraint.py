@@ -2,21 +2,91 @@
 
 A constraint is a record of functions. `core.constraints.every` lists all of them; how to add one is described in
 docs/maintainers/adding-a-constraint.md. The names are those of kube-scheduler's plugins: filter, score, reserve.
+What a constraint keeps up as pods come and go is a `View` of the nodes that refuse a pod.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from core.constraints.views import View
+from core.change_log import ChangeLog
 from core.model import NodeName, Pod, PodUid
 from core.nodefit import NodeFacts
 from core.settings import NodeWeights
 from core.waiting import Wait
 
+# The number of changed nodes that are logged individually.
+_LOG_MAX: Final = 1 << 12
 
-class Reads(StrEnum):
+
+class ChangeFollower:
+    """What is kept up as pods come and go; dirty: the nodes on which something changed since the last refresh."""
+
+    __slots__ = ("dirty",)
+
+    def __init__(self) -> None:
+        self.dirty: dict[NodeName, None] = {}
+
+
+class View(ChangeFollower):
+    """The nodes that refuse pods with one signature, each with the number of its reasons.
+
+    opened, shut: nodes that accept such pods again, or no longer, since the last `forget_changes`. log: the same, for
+    readers that each remember how far they have read.
+    """
+
+    __slots__ = ("blocked", "log", "opened", "shut")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocked: Final[dict[NodeName, int]] = {}
+        self.opened: Final[set[NodeName]] = set()
+        self.shut: Final[set[NodeName]] = set()
+        self.log: Final = ChangeLog(_LOG_MAX)
+
+    def flip(self, name: NodeName, by: set[NodeName], *, refused: bool) -> None:
+        """Record that the reason that refuses the nodes *by* now refuses *name*, or no longer does."""
+        count = self.blocked.get(name, 0)
+        if refused:
+            by.add(name)
+            self.blocked[name] = count + 1
+            if not count:
+                self._note(name, self.opened, self.shut)
+            return
+        by.discard(name)
+        if count > 1:
+            self.blocked[name] = count - 1
+        else:
+            del self.blocked[name]
+            self._note(name, self.shut, self.opened)
+
+    def _note(self, name: NodeName, before: set[NodeName], now: set[NodeName]) -> None:
+        self.log.add(name)
+        if name in before:
+            before.discard(name)
+        else:
+            now.add(name)
+
+    def forget_changes(self) -> None:
+        """Empty `opened` and `shut`, which were read."""
+        self.opened.clear()
+        self.shut.clear()
+
+
+_K = TypeVar("_K")
+
+
+def add(counts: dict[_K, int], key: _K, by: int) -> None:
+    """Add *by*, which may be negative, to the count of *key*; there are no counts of zero."""
+    left = counts.get(key, 0) + by
+    if left:
+        counts[key] = left
+    else:
+        counts.pop(key, None)
+
+
+class ReadScope(StrEnum):
     """What a verdict depends on, besides the pod; this decides how long it is kept.
 
     NODE: labels, taints and conditions of the node; kept by node until these change. USE: also what the node's pods
@@ -32,7 +102,7 @@ class Reads(StrEnum):
 class Obstacle(NamedTuple):
     """Why a node rejects a pod, in constant words for counting, and what ends it.
 
-    until: words after the node's name ("is uncordoned"), or a clause if the constraint reads `Reads.USE`; "" if it
+    until: words after the node's name ("is uncordoned"), or a clause if the constraint reads `ReadScope.USE`; "" if it
     lasts. Then *instead* is what the pod could do, and *labels* are those of the node that differ from its selector.
     """
 
@@ -42,20 +112,27 @@ class Obstacle(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
 
 
+# The points of a node that meets all that a pod prefers by one constraint.
+FULL: Final = 100.0
+
 # What a pod asks by some constraints: their names and signatures.
 Signatures = tuple[tuple[str, Hashable], ...]
 
 
-class Asked(NamedTuple):
-    """All that a pod asks by constraints, grouped by what they read; pods that ask the same have equal verdicts."""
+class AskedConstraints(NamedTuple):
+    """All that a pod asks by constraints, grouped by what they read; pods that ask the same have equal verdicts.
+
+    preferred: what it prefers, for scores.
+    """
 
     node: Signatures = ()
     use: Signatures = ()
     pods: Signatures = ()
+    preferred: Signatures = ()
 
 
 class PodTracker(Protocol):
-    """What a constraint that reads `Reads.PODS` keeps for one ledger: the pods on nodes, as far as they concern it."""
+    """What a constraint that reads `ReadScope.PODS` keeps for one ledger: the pods on nodes that concern it."""
 
     def set_node(self, facts: NodeFacts) -> None:
         """A node was added or changed."""
@@ -108,23 +185,35 @@ class Constraint:
     Attributes:
         name: unique.
         reads: what verdicts depend on.
+        stated: (pod) -> all fields in which a pod asks or prefers something by it, or is tracked by it; a pod with the
+            defaults there is not asked. None: every pod is asked.
         signature: (pod) -> what it asks, hashable; None: nothing; a `Wait`: no node takes it, whatever is free.
         filter: (asked, node, held) -> whether the node takes the pod. True exactly if `explain` yields nothing.
         explain: (asked, node, held) -> why it does not.
         score: (asked, node, weights) -> points of 100 times a weight, never above 0: how much the pod avoids the node.
+        prefers: (pod, weights) -> what the pod prefers, hashable; None: nothing, or nothing that has a weight.
+        rate: (preferred, node, weights) -> points of 100 times a weight, for a node that meets it.
+        most: (preferred, weights) -> more points `rate` never gives.
+        rated: (preferred) -> the log of nodes whose rate changed because of pods, the same object as long as it is kept
+            up; None if `rate` reads the node alone.
         reserve: (held, asked) -> held, with one pod more.
         release: (held, asked) -> held, without that pod; nothing or an empty value if no pod is left.
-        tracker: pods on nodes, for a constraint that reads `Reads.PODS`; it then reserves and releases.
+        tracker: pods on nodes, for a constraint that reads `ReadScope.PODS`; it then reserves and releases.
         woken_by: (pod) -> (kind, name) of objects besides nodes and pods; once one changes, the pod is read again.
         together: (pods) -> why they cannot be placed together, whatever is free; None if they can.
     """
 
     name: str
-    reads: Reads
+    reads: ReadScope
     signature: Callable[[Pod], Hashable | Wait | None]
     filter: Callable[[Any, NodeFacts, Any], bool]
     explain: Callable[[Any, NodeFacts, Any], Iterable[Obstacle]]
+    stated: Callable[[Pod], object] | None = None
     score: Callable[[Any, NodeFacts, NodeWeights], float] | None = None
+    prefers: Callable[[Pod, NodeWeights], Hashable | None] | None = None
+    rate: Callable[[Any, NodeFacts, NodeWeights], float] | None = None
+    most: Callable[[Any, NodeWeights], float] | None = None
+    rated: Callable[[Any], ChangeLog] | None = None
     reserve: Callable[[Any, Any], Any] | None = None
     release: Callable[[Any, Any], Any] | None = None
     tracker: PodTracker | None = None

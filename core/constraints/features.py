@@ -4,9 +4,10 @@ Source: Kubernetes documentation, "Node Declared Features"; kube-scheduler's plu
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final
 
-from core.constraints.constraint import Constraint, Obstacle, Reads
+from core.constraints.constraint import Constraint, Obstacle, ReadScope
 from core.nodefit import NodeFacts
 
 
@@ -22,7 +23,8 @@ def _explain(features: tuple[str, ...], facts: NodeFacts, held: object) -> Itera
 
 FEATURES: Final = Constraint(
     name="features",
-    reads=Reads.NODE,
+    reads=ReadScope.NODE,
+    stated=attrgetter("features"),
     signature=lambda pod: pod.features or None,
     filter=_filter,
     explain=_explain,

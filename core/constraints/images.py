@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from core.change_log import ChangeLog
-from core.counts import add
+from core.constraints.constraint import add
 from core.model import Image, NodeName, Pod
 
 # Bytes: an image below the first counts nothing, and above the second (per container) nothing more. Source: Kubernetes,
@@ -24,7 +24,7 @@ _STANDING_MAX: Final = 300_000
 _LOG_MAX: Final = 1 << 12
 
 
-class Wanted(NamedTuple):
+class WantedImages(NamedTuple):
     """The images that a pod needs, one for each container and image volume, and its number of containers."""
 
     names: tuple[str, ...]
@@ -65,7 +65,7 @@ class Liking:
         "wanted",
     )
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: WantedImages) -> None:
         self.wanted: Final = wanted
         self.names: Final = tuple(dict.fromkeys(wanted.names))
         self.dirty: dict[NodeName, None] = {}
@@ -143,14 +143,18 @@ class Liking:
 
 
 class Images:
-    """The images of all nodes, by name."""
+    """The images of all nodes, by name.
+
+    Attributes:
+        holders: the nodes that have each image.
+    """
 
     def __init__(self, *, standing_max: int = _STANDING_MAX) -> None:
         """Begin without nodes; *standing_max*: limit of the nodes in all cached preferences."""
         self._standing_max: Final = standing_max
         self._of_node: Final[dict[NodeName, tuple[Image, ...]]] = {}
-        self._holders: Final[dict[str, _Holders]] = {}
-        self._likings: Final[dict[Wanted, Liking]] = {}
+        self.holders: Final[dict[str, _Holders]] = {}
+        self._likings: Final[dict[WantedImages, Liking]] = {}
         self._asked: Final[dict[str, dict[Liking, None]]] = {}
 
     def set_node(self, name: NodeName, images: tuple[Image, ...]) -> None:
@@ -166,20 +170,18 @@ class Images:
 
     def liking(self, pod: Pod) -> Liking | None:
         """Return the preference for the images of *pod*; None if they do not distinguish nodes."""
-        if not self._holders or not any(image in self._holders for image in pod.images):
-            return None
-        wanted = Wanted(pod.images, len(pod.containers) + len(pod.init_containers))
+        wanted = WantedImages(pod.images, len(pod.containers) + len(pod.init_containers))
         liking = self._likings.pop(wanted, None) or self._new(wanted)
         self._likings[wanted] = liking
-        liking.refresh(self._holders, len(self._of_node))
+        liking.refresh(self.holders, len(self._of_node))
         return liking if liking.matters else None
 
-    def _new(self, wanted: Wanted) -> Liking:
+    def _new(self, wanted: WantedImages) -> Liking:
         liking = Liking(wanted)
         for image in liking.names:
             self._asked.setdefault(image, {})[liking] = None
-            if image in self._holders:
-                liking.dirty.update(dict.fromkeys(self._holders[image].nodes))
+            if image in self.holders:
+                liking.dirty.update(dict.fromkeys(self.holders[image].nodes))
         standing = len(liking.dirty) + sum([one.standing for one in self._likings.values()])
         while self._likings and (standing > self._standing_max or len(self._likings) >= _LIKINGS_MAX):
             oldest = self._likings.pop(next(iter(self._likings)))
@@ -200,14 +202,14 @@ class Images:
 
     def _changed(self, image: str, name: NodeName, size: int, by: int) -> None:
         """Record that *image* of *size* bytes was added to or removed from *name*."""
-        found = self._holders.get(image) or self._holders.setdefault(image, _Holders())
+        found = self.holders.get(image) or self.holders.setdefault(image, _Holders())
         add(found.sizes, size, by)
         if by > 0:
             found.nodes.add(name)
         else:
             found.nodes.discard(name)
         if not found.nodes:
-            del self._holders[image]
+            del self.holders[image]
         for liking in self._asked.get(image, ()):
             liking.dirty[name] = None
 

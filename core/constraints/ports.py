@@ -4,11 +4,13 @@ Source: Kubernetes API reference, ContainerPort; kube-scheduler's plugin NodePor
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Final
 
-from core.constraints.constraint import Constraint, Obstacle, Reads
-from core.model import HostPort, Pod
+from core.constraints.constraint import Constraint, Obstacle, ReadScope
+from core.model import HostPort
 from core.nodefit import NodeFacts
+from core.units import listed
 
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  the address is only compared
 # The number of listed host ports.
@@ -16,12 +18,6 @@ _NAMED_MAX: Final = 3
 
 # The addresses on which a protocol's port is in use, sorted, once for each holder.
 Ports = Mapping[tuple[str, int], tuple[str, ...]]
-
-
-def ports_of(pod: Pod) -> tuple[HostPort, ...]:
-    """Return the host ports that *pod* uses while it runs: those of its containers and sidecars."""
-    running = (*(one for one in pod.init_containers if one.sidecar), *pod.containers)
-    return tuple([port for one in running for port in one.host_ports])
 
 
 def reserve(held: Ports | None, more: Iterable[HostPort]) -> Ports:
@@ -65,15 +61,15 @@ def _explain(wanted: tuple[HostPort, ...], facts: NodeFacts, held: Ports | None)
     found = in_use(wanted, held)
     if found:
         words = [f"{address + ':' if address else ''}{port}/{protocol}" for protocol, address, port in found]
-        more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
-        named = f"host port {', '.join(words[:_NAMED_MAX])}{more}"
+        named = f"host port {listed(words, _NAMED_MAX)}"
         yield Obstacle(f"{named} in use", f"no pod there listens on {named}")
 
 
 PORTS: Final = Constraint(
     name="ports",
-    reads=Reads.USE,
-    signature=lambda pod: ports_of(pod) or None,
+    reads=ReadScope.USE,
+    stated=attrgetter("host_ports"),
+    signature=lambda pod: pod.host_ports or None,
     filter=_filter,
     explain=_explain,
     reserve=reserve,

@@ -14,12 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from core import names, nodefit
-from core.catalog import Catalog
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.nodefit import Amounts
 from core.settings import DialectName
-from core.tables import Tables
 from core.waiting import Cause, Wait
 
 # Prefixes of the keys of ResourceQuotas; minResources of a Job also uses plain names.
@@ -29,11 +26,8 @@ QUOTA_WORDS: Final = ("requests.", "limits.", "count/")
 class Meters(Protocol):
     """What the use of cards is computed with: `core.ledger.Ledger`."""
 
-    tables: Tables
-
-    @property
-    def catalog(self) -> Catalog:
-        """The dialects."""
+    def metered(self, dialect: DialectName | None, assignment: object) -> Mapping[str, int]:
+        """Return what *assignment* takes of queue and namespace."""
         ...
 
 
@@ -43,17 +37,8 @@ def taken(ledger: Meters, pod: Pod, dialect: DialectName | None, assignment: obj
         amounts = dict(nodefit.amounts_of(pod))
     except InvalidRequestError:
         amounts = {}
-    if dialect is not None and assignment is not None:
-        amounts.update(ledger.catalog.dialects[dialect].metered(assignment, ledger.tables))
+    amounts.update(ledger.metered(dialect, assignment))
     return amounts
-
-
-def also_taken(ledger: Meters, dialect: DialectName | None, assignment: object, amounts: Amounts) -> Mapping[str, int]:
-    """Return the same for a pod of no queue, which is only compared with others; *amounts*: its use of its node."""
-    found = dict(amounts)
-    if dialect is not None and assignment is not None:
-        found.update(ledger.catalog.dialects[dialect].metered(assignment, ledger.tables))
-    return found
 
 
 class Account(NamedTuple):

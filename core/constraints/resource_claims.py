@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from core.catalog import Catalog
+from core.claims import Device, Pool, ResourceClaim, ResourceSlice, Use
 from core.errors import quoted
 from core.model import NodeName
-from core.resource_claims import Device, Pool, ResourceClaim, ResourceSlice, Use
 from core.settings import DialectName
 from core.store import Store
 

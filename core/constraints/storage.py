@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.claims import Attachment, Capacity, Claim, Driver, NodeDrivers, StorageClass, StorageKind, Volume
-from core.counts import add
+from core.constraints.constraint import add
 from core.model import NodeName
 
 

@@ -7,7 +7,7 @@ NodeUnschedulable.
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Final
 
-from core.constraints.constraint import Constraint, Obstacle, Reads
+from core.constraints.constraint import FULL, Constraint, Obstacle, ReadScope
 from core.model import Pod, Taint, Toleration
 from core.nodefit import HARD_EFFECTS, REMOVAL_TAINTS, NodeFacts
 from core.settings import NodeWeights
@@ -17,9 +17,8 @@ CORDONED: Final = "unschedulable (cordoned)"
 LEAVES: Final = "about to be removed"
 # How the key of an obstacle begins that a toleration would overcome.
 TAINT: Final = "taint "
-# The effect of taints that pods avoid if possible, and the points that each costs.
+# The effect of taints that pods avoid if possible; each costs the points of a whole preference.
 _SOFT: Final = "PreferNoSchedule"
-_FULL: Final = 100.0
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 # Kubernetes adds this taint to a node that is not ready. The condition itself is judged, so that a pod which tolerates
 # the taint (every DaemonSet pod does) is still admitted.
@@ -74,9 +73,9 @@ def _explain(tolerations: Tolerations, facts: NodeFacts, held: object) -> Iterat
 def _score(tolerations: Tolerations, facts: NodeFacts, weights: NodeWeights) -> float:
     """Return -100 for each taint with PreferNoSchedule that the pod does not tolerate, times the weight."""
     soft = [taint for taint in facts.taints if taint.effect == _SOFT and not tolerates(tolerations, taint)]
-    return -(weights.taint_toleration * _FULL * len(soft))
+    return -(weights.taint_toleration * FULL * len(soft))
 
 
 TAINTS: Final = Constraint(
-    name="taints", reads=Reads.NODE, signature=_signature, filter=_filter, explain=_explain, score=_score
+    name="taints", reads=ReadScope.NODE, signature=_signature, filter=_filter, explain=_explain, score=_score
 )

@@ -1,7 +1,7 @@
 """Where pods may be because of their volumes: what storage they need (`core.constraints.storage`), and its other users.
 
 `needs` decides whether a pod's claims allow its placement, and on which nodes by their labels. `obstacles` judges, for
-each node, what depends on the node's other pods (`Uses`). A cluster whose pods have no claims has no extra cost.
+each node, what depends on the node's other pods (`VolumeUses`). A cluster whose pods have no claims has no extra cost.
 Source: Kubernetes documentation, "Persistent Volumes", "Storage Classes", "Storage Capacity" and "Node-specific Volume
 Limits"; kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
@@ -9,14 +9,13 @@ Limits"; kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestrictions 
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain, islice, product
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from core import names
 from core.claims import Attachment, Claim, NodeDrivers, StorageClass, StorageKind, Volume
-from core.constraints.constraint import Constraint, Obstacle, Reads
+from core.constraints.constraint import Constraint, Obstacle, ReadScope, View, add
 from core.constraints.storage import Storage
-from core.constraints.views import View
-from core.counts import add
 from core.errors import quoted
 from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, PodUid, Requirement
 from core.nodefit import NodeFacts, is_any, satisfies
@@ -39,7 +38,7 @@ class Attach(NamedTuple):
     shared: tuple[str, ...] = ()
 
 
-class Uses(NamedTuple):
+class VolumeUses(NamedTuple):
     """A pod's volumes that can conflict with other pods of a node; shared by pods with equal values."""
 
     disks: tuple[Disk, ...] = ()
@@ -63,7 +62,7 @@ class Binding(NamedTuple):
     volume: str = ""
 
 
-class Seat(NamedTuple):
+class VolumeSeat(NamedTuple):
     """A pod's node, and its volumes that count there for other pods: claims as namespace/name, and disks."""
 
     node: NodeName
@@ -87,11 +86,11 @@ class _DiskUse:
 
 
 class _UsesView(View):
-    """The nodes that refuse pods with one `Uses`."""
+    """The nodes that refuse pods with one `VolumeUses`."""
 
     __slots__ = ("refused", "uses")
 
-    def __init__(self, uses: Uses) -> None:
+    def __init__(self, uses: VolumeUses) -> None:
         super().__init__()
         self.uses: Final = uses
         self.refused: Final[set[NodeName]] = set()
@@ -111,8 +110,8 @@ class Volumes:
         self.unused: Final[dict[str, None]] = {}
         self._nodes: Final[dict[NodeName, None]] = {}
         # Pods with volumes only.
-        self._seats: Final[dict[PodUid, Seat]] = {}
-        self._views: Final[dict[Uses, _UsesView]] = {}
+        self._seats: Final[dict[PodUid, VolumeSeat]] = {}
+        self._views: Final[dict[VolumeUses, _UsesView]] = {}
         self._stale: Final[dict[_UsesView, None]] = {}
         self._moved: Final[dict[_UsesView, None]] = {}
         self._by_claim: Final[dict[str, dict[NodeName, int]]] = {}
@@ -145,21 +144,18 @@ class Volumes:
 
     def put(self, pod: Pod, node: NodeName) -> None:
         """*pod* is on *node*, whether or not that exists."""
-        if pod.volumes is not NO_VOLUMES:
-            self.restore(pod.uid, Seat(node, claims_of(pod), pod.volumes.disks))
-        elif pod.uid in self._seats:
-            self.restore(pod.uid, None)
+        self.restore(pod.uid, VolumeSeat(node, claims_of(pod), pod.volumes.disks))
 
     def drop(self, uid: PodUid) -> None:
         """A pod is on no node."""
         if uid in self._seats:
             self.restore(uid, None)
 
-    def seat(self, uid: PodUid) -> Seat | None:
+    def seat(self, uid: PodUid) -> VolumeSeat | None:
         """Return where a pod is, for `restore`."""
         return self._seats.get(uid)
 
-    def restore(self, uid: PodUid, seat: Seat | None) -> None:
+    def restore(self, uid: PodUid, seat: VolumeSeat | None) -> None:
         """Put a pod back to where it was when `seat` was called."""
         before = self._seats.get(uid)
         if before == seat:
@@ -171,7 +167,7 @@ class Volumes:
             self._seats[uid] = seat
             self._move(seat, 1)
 
-    def _move(self, mounted: Seat, by: int) -> None:
+    def _move(self, mounted: VolumeSeat, by: int) -> None:
         node = mounted.node
         for key in mounted.claims:
             add(self._by_claim.setdefault(key, {}), node, by)
@@ -353,10 +349,8 @@ class Volumes:
             found.append(Binding(claim))
         return tuple(found)
 
-    def uses(self, pod: Pod) -> Uses | None:
+    def uses(self, pod: Pod) -> VolumeUses | None:
         """Return the volumes of *pod* that can conflict with others now; None if there are none."""
-        if pod.volumes is NO_VOLUMES:
-            return None
         unused: dict[str, int] = {}
         shared: dict[str, list[str]] = {}
         for key in claims_of(pod):
@@ -371,7 +365,7 @@ class Volumes:
         if not unused and not pod.volumes.disks:
             return None
         attach = [Attach(driver, count, tuple(sorted(shared.get(driver, ())))) for driver, count in unused.items()]
-        return Uses(pod.volumes.disks, tuple(sorted(attach)))
+        return VolumeUses(pod.volumes.disks, tuple(sorted(attach)))
 
     def only_one_may_use(self, pods: Sequence[Pod]) -> Wait | None:
         """Return why *pods* cannot be placed together: two of them have a claim for one pod at a time."""
@@ -385,9 +379,9 @@ class Volumes:
                 seen.add(key)
         return None
 
-    def is_current(self, pod: Pod, uses: Uses | None) -> bool:
+    def is_current(self, pod: Pod, uses: VolumeUses | None) -> bool:
         """Return whether *pod* still has these *uses*, and no other pod uses a claim that only one pod may use."""
-        return pod.volumes is NO_VOLUMES or (self.uses(pod) == uses and not self._is_taken(pod))
+        return self.uses(pod) == uses and not self._is_taken(pod)
 
     def _is_taken(self, pod: Pod) -> bool:
         claims = self.storage.claims
@@ -399,7 +393,7 @@ class Volumes:
 
     # ------------------------------------------------------------------ nodes
 
-    def view(self, uses: Uses) -> View:
+    def view(self, uses: VolumeUses) -> View:
         """Return the nodes that refuse pods with *uses* now; the same object as long as it is kept up."""
         view = self._views.pop(uses, None)
         if view is None:
@@ -428,7 +422,7 @@ class Volumes:
                 view.flip(name, view.refused, refused=refused)
                 self._moved[view] = None
 
-    def freed(self) -> Set[Uses]:
+    def freed(self) -> Set[VolumeUses]:
         """Return the uses for which a node has opened since the last call."""
         for view in list(self._stale):
             self._refresh(view)
@@ -438,11 +432,11 @@ class Volumes:
         self._moved.clear()
         return found
 
-    def refuses_new(self, uses: Uses, labels: Mapping[str, str]) -> bool:
+    def refuses_new(self, uses: VolumeUses, labels: Mapping[str, str]) -> bool:
         """Return False: a new node has no pods, and nothing is attached to it."""
         return False
 
-    def obstacles(self, uses: Uses, node: NodeName) -> Iterator[Obstacle]:
+    def obstacles(self, uses: VolumeUses, node: NodeName) -> Iterator[Obstacle]:
         """Yield why *node* does not take a pod with *uses* now."""
         for disk in uses.disks:
             if self._is_held(disk, node):
@@ -552,14 +546,13 @@ def reach_of_volumes(volumes: Volumes) -> Constraint:
     """Return the constraint that a node reaches the volumes of a pod, by its labels."""
 
     def signature(pod: Pod) -> Hashable | Wait | None:
-        if pod.volumes is NO_VOLUMES:
-            return None
         needs = volumes.needs(pod)
         return needs if isinstance(needs, Wait) else needs.nodes or None
 
     return Constraint(
         name="volumes",
-        reads=Reads.NODE,
+        reads=ReadScope.NODE,
+        stated=attrgetter("volumes"),
         signature=signature,
         filter=_reaches,
         explain=_out_of_reach,
@@ -571,7 +564,8 @@ def uses_of_volumes(volumes: Volumes) -> Constraint:
     """Return the constraint that no other pod of a node uses a pod's disks, and that it can attach its volumes."""
     return Constraint(
         name="volumes in use",
-        reads=Reads.PODS,
+        reads=ReadScope.PODS,
+        stated=attrgetter("volumes"),
         signature=volumes.uses,
         filter=lambda uses, facts, held: facts.name not in volumes.view(uses).blocked,
         explain=lambda uses, facts, held: islice(volumes.obstacles(uses, facts.name), 1),

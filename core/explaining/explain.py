@@ -12,12 +12,13 @@ from core import names, spelling
 from core.constraints.node_affinity import CORRECT_LABELS
 from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import AMOUNTS, NEARNESS, NodeRefusal, lack, lacks, refusal_on, telling
-from core.ledger import Ledger, Placement
+from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.kinds import Helping, Kinds
 from core.placing.shape import Shape
-from core.port.refusals import Reason, Shortfall, Violation
+from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
+from core.units import listed
 from core.waiting import Cause, Wait
 
 # The number of nodes that a refusal shows in detail; the rest are counted.
@@ -51,7 +52,7 @@ _NO_CHANGE: Final = (99, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Explanation:
     """Why no node fits: number of *nodes*, counts per reason (most frequent first), nearest nodes, and the remedy.
 
     Without counts, no node refuses. remedy: the smallest change that lets the pod in, or "". never: no node could take
@@ -152,7 +153,7 @@ class _There:
         return f"{CORRECT_LABELS}{there}{labelled}"
 
 
-def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refused:
+def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Explanation:
     """Return the *refusals* out of all *nodes* as counts, the nearest nodes, and the smallest change.
 
     new: the name of a kind of new node that would take the pod, or "".
@@ -201,7 +202,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     else:
         waits = [next((one for one in best if one.wait), None), shut]
         remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None])
-    return Refused(
+    return Explanation(
         nodes=nodes,
         counts=ordered,
         nearest=best,
@@ -244,7 +245,7 @@ def _never_remedy(now: Advice | None, once_empty: tuple[Advice, str] | None) -> 
     return f"{less}; with {now} it would be placed now" if now is not None else f"{less}; it would then wait {wait}"
 
 
-def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
+def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Explanation:
     """Return why no node fits *shape*, judged over all nodes at once."""
     helping = Helping(Kinds(ledger), shape, policy)
     found: list[NodeRefusal] = []
@@ -255,7 +256,7 @@ def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
     return summed(found, len(ledger.states), helping.told())
 
 
-def wait(answer: Refused, silent: Sequence[NodeName] = ()) -> Wait:
+def wait(answer: Explanation, silent: Sequence[NodeName] = ()) -> Wait:
     """Return why a pod waits that no node takes; *silent*: nodes that would if their device plugins answered."""
     text, cause = sentence(answer), _cause(answer)
     if not silent:
@@ -263,7 +264,7 @@ def wait(answer: Refused, silent: Sequence[NodeName] = ()) -> Wait:
     return Wait(Cause.DEVICE_PLUGIN_SILENT, f"{_silence(silent)} {text}" if answer.counts else _silence(silent))
 
 
-def _cause(answer: Refused) -> Cause:
+def _cause(answer: Explanation) -> Cause:
     if answer.nodes and not answer.counts:
         return Cause.WAITING_FOR_DECISION
     if answer.held:
@@ -282,12 +283,11 @@ def _cause(answer: Refused) -> Cause:
 
 
 def _silence(nodes: Sequence[NodeName]) -> str:
-    shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     fit = "1 node would fit, but its" if len(nodes) == 1 else f"{len(nodes)} nodes would fit, but their"
-    return f"{fit} device plugin does not answer ({shown})."
+    return f"{fit} device plugin does not answer ({listed(nodes, 3)})."
 
 
-def sentence(answer: Refused) -> str:
+def sentence(answer: Explanation) -> str:
     """Return the short form for conditions and events: counts per reason, the nearest card, the remedy."""
     if not answer.nodes:
         return "0/0 nodes are available: the cluster has no nodes yet."
@@ -307,7 +307,7 @@ def sentence(answer: Refused) -> str:
     return text if len(text) <= _SENTENCE_MAX else text[: _SENTENCE_MAX - 1] + "…"
 
 
-def report(answer: Refused) -> str:
+def report(answer: Explanation) -> str:
     """Return the full text: every reason with its count, the nearest nodes card by card."""
     if answer.nodes and not answer.counts:
         return _NONE_REFUSES
@@ -324,40 +324,14 @@ def report(answer: Refused) -> str:
     return "\n".join(lines)
 
 
-def _with_help(text: str, answer: Refused) -> str:
+def _with_help(text: str, answer: Explanation) -> str:
     """Return *text* and the kind of node that would help; only *text* is shortened."""
     most = _SENTENCE_MAX - len(_helps(answer)) - 1
     return f"{text if len(text) <= most else text[: most - 1] + '…'} {_helps(answer)}"
 
 
-def _helps(answer: Refused) -> str:
+def _helps(answer: Explanation) -> str:
     return f"A new node {answer.new} would take it."
-
-
-def invalid(violations: Sequence[Violation]) -> str:
-    """Return the message for an invalid request, as in admission."""
-    return "; ".join(str(violation) for violation in violations)
-
-
-def unjudged(what: Sequence[str]) -> str:
-    """Return the message for a request that is not supported yet."""
-    return f"waits because cardshare does not support this: {', '.join(what)}; remove it, or use another scheduler"
-
-
-def not_sold(what: Sequence[str]) -> str:
-    """Return the message for a request by resources that sell no cards."""
-    named = ", ".join(what)
-    return f"asks for {named}, which this cluster's configuration does not offer; use the resource names that it offers"
-
-
-def placed(ledger: Ledger, placement: Placement) -> str:
-    """Return where a pod went, card by card: ``gpu-3: GPU-0 (4096 MiB, 25 % cores)``; without cards only the node."""
-    state = ledger.states.get(placement.node)
-    if placement.dialect is None:
-        return placement.node
-    cards = state.cards(placement.dialect) if state is not None else ()
-    entries = ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
-    return f"{placement.node}: " + ", ".join(f"{one.card} ({one.text})" for one in entries)
 
 
 def _distance(refusal: NodeRefusal) -> _Distance:
@@ -414,9 +388,7 @@ def _name_of(short: Shortfall) -> str:
 
 
 def _listed(words: Iterable[str]) -> str:
-    ordered = sorted(words)
-    more = f" and {len(ordered) - _LISTED} more" if len(ordered) > _LISTED else ""
-    return ", ".join(ordered[:_LISTED]) + more
+    return listed(sorted(words), _LISTED)
 
 
 def _capital(text: str) -> str:

@@ -43,7 +43,8 @@ WHY: Final = {
     Reason.MODE: "no card in the mode that the pod asks for",
     Reason.TYPE: "no card of a type that the pod accepts",
     Reason.GROUP: "every card holds a member of the pod's group",
-    Reason.RULE: "every card holds a pod of the same exclusive rule",
+    Reason.RULE: "a rule keeps the pod off every card",
+    Reason.LINKS: "too few of the cards that fit are linked with each other",
     Reason.LAYOUT: "no card with such a MIG slice left",
     Reason.TEMPLATE: "no card with such a slice left",
     Reason.HANDOVER: "a slice of a card is being handed over",
@@ -108,7 +109,7 @@ def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -
     if not absent:
         return refusal
     return replace(
-        refusal, absent=absent, offered=tuple([one for one in there if there[one] and one in ledger.resources])
+        refusal, absent=absent, offered=tuple([one for one in there if there[one] and one in ledger.words.resources])
     )
 
 
@@ -313,7 +314,7 @@ def _accounts(ledger: Ledger, shape: Shape, facts: NodeFacts, used: Mapping[str,
     found: dict[str, int] = {}
     named = ledger.catalog.names(shape.dialect, ledger.tables) if shape.dialect is not None else Names()
     memories = set(named.memories.values())
-    for name in ledger.resources_of(shape.dialect) & ledger.uncounted:
+    for name in ledger.resources_of(shape.dialect) & ledger.words.uncounted:
         if name not in facts.allocatable or name in named.memories:
             continue
         figure = Reason.MEMORY if name in memories else Reason.CORES
@@ -388,13 +389,20 @@ def _key(shortfalls: Sequence[Shortfall]) -> str:
 
 def telling(shortfalls: Sequence[Shortfall]) -> Shortfall | None:
     """Return the shortfall that represents a node: too few cards if some fit, else the card that lacks least."""
-    few = next((one for one in shortfalls if one.reason is Reason.CARD_COUNT and lacks(one)), None)
+    few = next((one for one in shortfalls if _is_of_all(one)), None)
     lacking = [one for one in shortfalls if lacks(one)]
     if few is not None or not shortfalls:
         return few
     if lacking:
         return min(lacking, key=lambda one: (lack(one), one.card))
     return min(shortfalls, key=lambda one: (NEARNESS[one.reason], one.card))
+
+
+def _is_of_all(short: Shortfall) -> bool:
+    """Return whether some cards fit, but not enough, or not together."""
+    if short.reason is Reason.CARD_COUNT:
+        return lacks(short)
+    return not short.card and short.reason in (Reason.RULE, Reason.LINKS)
 
 
 def lacks(short: Shortfall) -> bool:

@@ -29,7 +29,7 @@ class Missing:
     one: judged with all fitting members placed.
     """
 
-    one: explain.Refused
+    one: explain.Explanation
     news: Mapping[Shape, New]
 
 

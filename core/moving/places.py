@@ -9,12 +9,11 @@ from typing import Final
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.placing.decide import liking_of, placed_on, preferred_shapes
-from core.placing.score import NodePolicy, Rank
-from core.placing.shape import Shape, better
+from core.placing.shape import NodePolicy, Rank, Shape, better
 from core.port.cards import CardShare
 
 
-class Places:
+class MovePlaces:
     """Where shapes fit on a ledger that trials change.
 
     Attributes:
@@ -75,7 +74,7 @@ class Places:
     def _ranked(self, pod: Pod, shape: Shape, passed_over: Set[NodeName]) -> Iterator[Rank]:
         ledger = self.ledger
         liking = liking_of(pod, ledger)
-        if not shape.asked.pods and shape.preferred is None and liking is None:
+        if not shape.asked.pods and not shape.asked.preferred and liking is None:
             ranks: Mapping[NodeName, Rank] = self._kept(shape)
             yield from (rank for name, rank in ranks.items() if name not in passed_over)
             return

@@ -16,11 +16,10 @@ from typing import Final, NamedTuple
 
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
-from core.moving.places import Places
+from core.moving.places import MovePlaces
 from core.placing.domains import domains
 from core.placing.gang import Member, Unit
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape
+from core.placing.shape import NodePolicy, Shape
 
 # Of nodes on which equally few moves help, the gentlest of so many is taken.
 _COMPARED: Final = 32
@@ -103,7 +102,7 @@ def search(
     movable: Mapping[PodUid, Movable],
     limits: Limits,
     *,
-    places: Places | None = None,
+    places: MovePlaces | None = None,
 ) -> Search:
     """Search moves that let in the minimum of *unit*; at the end *ledger* is as it was.
 
@@ -115,7 +114,7 @@ def search(
         limits: of moves and work.
         places: what is remembered of earlier searches on *ledger*.
     """
-    places = places if places is not None else Places(ledger, policy)
+    places = places if places is not None else MovePlaces(ledger, policy)
     began = places.looked_at
     best: Moves | None = None
     gave_up = False
@@ -144,7 +143,7 @@ class _Search:
 
     def __init__(
         self,
-        places: Places,
+        places: MovePlaces,
         movable: Mapping[PodUid, Movable],
         limits: Limits,
         looks_max: int,

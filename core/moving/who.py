@@ -16,10 +16,9 @@ from core.model import NO_VOLUMES, Phase, Pod, PodUid, Taint
 from core.moving.search import Movable
 from core.placing.decide import shape_of
 from core.placing.preemption import SYSTEM_CRITICAL, speaks_of
+from core.placing.queues import standing_of
 from core.placing.shape import Shape
-from core.placing.standing import standing_of
-from core.wire.disruptions import DisruptionBudget
-from core.wire.priority_classes import PriorityClass
+from core.wire.policies import DisruptionBudget, PriorityClass
 
 _SYSTEM: Final = "kube-system"
 # Their pods belong to one node: a DaemonSet's, and those that a kubelet has from a file.
@@ -76,14 +75,14 @@ class Rights:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class MovablePods:
     """Who may move, and why each other pod stays, by uid."""
 
     movable: Mapping[PodUid, Movable]
     staying: Mapping[PodUid, Stays]
 
 
-def crowd_of(ledger: Ledger, pods: Iterable[Pod], rights: Rights) -> Crowd:
+def crowd_of(ledger: Ledger, pods: Iterable[Pod], rights: Rights) -> MovablePods:
     """Return who of *pods* on nodes may move.
 
     Args:
@@ -111,7 +110,7 @@ def crowd_of(ledger: Ledger, pods: Iterable[Pod], rights: Rights) -> Crowd:
             stays |= {uid: Stays.GROUP for uid in uids if uid in found}
             for uid in uids:
                 found.pop(uid, None)
-    return Crowd(found, stays)
+    return MovablePods(found, stays)
 
 
 def replacement_of(pod: Pod, book: Rulebook) -> Pod:

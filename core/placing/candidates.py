@@ -1,36 +1,30 @@
 """The best node for a pod's shape without looking at all of them.
 
 `core.placing.columns` has what is free on all nodes, a row each, once for all shapes. Each shape keeps a number for
-each row: the node's score if it was judged as it is now, else a bound of it (`core.placing.bounds`). When the shape is
+each row: the node's score if it was judged as it is now, else a bound of it (`core.placing.columns`). When the shape is
 asked about, the rows that changed since are bounded again. Then the dialect judges the best row, and lowers it if its
 number was only a bound, until the best row keeps its number. This holds for every policy and weight: if nothing bounds
 a score, every node that changed is judged. The answer is always that of `core.placing.shape.scan`.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from core import names
-from core.change_log import ChangeLog
-from core.constraints.constraint import Signatures
+from core.change_log import ChangeLog, NodeSet
+from core.constraints.constraint import Signatures, View
 from core.constraints.images import Liking
-from core.constraints.topology.leaning import Leaning
-from core.constraints.views import View
 from core.ledger import Ledger
 from core.model import NodeName
-from core.node_set import NodeSet
 from core.nodefit import NodeFacts
-from core.placing.bounds import REFUSED, Bounds
-from core.placing.columns import Columns, Marks
-from core.placing.holes import Grounds
-from core.placing.rooms import Rooms
-from core.placing.rows import Floats, Ints, Numbers, Rows, Some, grown
-from core.placing.score import NodePolicy
-from core.placing.shape import Found, Shape, judged, leant, ranked
+from core.placing.columns import REFUSED, Columns, Floats, Ints, Marks, Numbers, Rows, ScoreBounds, Some, at, grown
+from core.placing.decide import Rooms
+from core.placing.pack import Grounds
+from core.placing.shape import Found, NodePolicy, Shape, judged, ranked
 from core.settings import DialectName
 
 UNLIMITED: Final = float("inf")
@@ -65,17 +59,17 @@ class Remembered(NamedTuple):
 class _Memory:
     """What is known about one shape.
 
-    numbers: the negated score by row. cursor, leant: how far the logs of nodes, and of preferences for pods, were read.
+    numbers: the negated score by row. cursor: how far the log of rows was read. rated: the logs of nodes that pods made
+    better or worse by what it prefers, and how far each was read.
     """
 
     shape: Shape
     columns: Columns
     mask: Marks
-    bounds: Bounds
+    bounds: ScoreBounds
     numbers: Floats
     cursor: int = -1
-    leaning: Leaning | None = None
-    leant: int = 0
+    rated: list[tuple[ChangeLog, int]] = field(default_factory=list)
 
 
 class Candidates:
@@ -280,8 +274,8 @@ class Candidates:
         placed = judged(self._ledger, policy, shape, state, self._grounds)
         if placed is None:
             return None
-        rank = ranked(self._ledger, policy, shape, state, placed, tie_ppm=memory.columns.tie(self._rows.of[name]))
-        return Found(name, placed, leant(self._ledger, policy, shape, state, rank))
+        tie_ppm = memory.columns.tie(self._rows.of[name])
+        return Found(name, placed, ranked(self._ledger, policy, shape, state, placed, tie_ppm=tie_ppm))
 
     # ------------------------------------------------------------------ keeping
 
@@ -357,7 +351,7 @@ class Candidates:
         known = self._memories.pop(shape, None)
         memory = self._memories[shape] = known or self._new_memory(shape)
         takes_more = known is None or len(known.numbers) < self._rows.capacity
-        if memory.cursor != self._rows.log.cursor or memory.leaning is not None:
+        if memory.cursor != self._rows.log.cursor or memory.rated:
             self._refresh(memory)
         if takes_more:
             self._keep_to_limits()
@@ -367,12 +361,11 @@ class Candidates:
         columns, mask = self._columns_of(shape), self._mask_of(shape)
         mask.users += 1
         columns.catch_up()
-        bounds = Bounds(shape, columns, self._ledger.catalog.judging(shape.dialect), self._policy)
-        memory = _Memory(shape, columns, mask, bounds, np.full(self._rows.capacity, REFUSED))
-        preferred = shape.preferred
-        if preferred is not None and preferred.minds_pods:
-            memory.leaning = self._ledger.topology.leaning(preferred)
-        return memory
+        ledger, policy, preferred = self._ledger, self._policy, shape.asked.preferred
+        most = ledger.constraints.most(preferred, policy.others)
+        bounds = ScoreBounds(shape, columns, ledger.catalog.judging(shape.dialect), policy, most)
+        rated = [(log, -1) for log in ledger.constraints.rated(preferred)]
+        return _Memory(shape, columns, mask, bounds, np.full(self._rows.capacity, REFUSED), rated=rated)
 
     def _keep_to_limits(self) -> None:
         """Forget those that were not asked about for longest, as far as more is kept than may be."""
@@ -398,27 +391,26 @@ class Candidates:
         memory.numbers = grown(memory.numbers, capacity, REFUSED)
         changed = log.since(memory.cursor)
         memory.cursor = log.cursor
-        if memory.leaning is not None:
-            changed = self._leant(memory, changed)
+        if memory.rated:
+            changed = self._rerated(memory, changed)
         if changed is not None and 2 * len(changed) > len(self._rows):
             changed = np.unique(changed)  # some changed often; of few it takes less to bound them twice
         rows: Some = slice(0, len(self._rows)) if changed is None else changed
         numbers = memory.bounds.of(rows)
-        numbers[memory.mask.said[rows]] = REFUSED
+        np.putmask(numbers, at(memory.mask.said, rows), REFUSED)
         memory.numbers[rows] = numbers
 
-    def _leant(self, memory: _Memory, rows: Numbers | None) -> Numbers | None:
+    def _rerated(self, memory: _Memory, rows: Numbers | None) -> Numbers | None:
         """Return *rows* and the rows that other pods have made better or worse since; None: all."""
-        preferred, before = memory.shape.preferred, memory.leaning
-        if preferred is None or before is None:
-            return rows
-        leaning = memory.leaning = self._ledger.topology.leaning(preferred)
-        changed = leaning.log.since(memory.leant) if leaning is before else None
-        memory.leant = leaning.log.cursor
-        if changed is None or rows is None:
-            return None
-        of = self._rows.of
-        return np.array([*rows, *[of[name] for name in changed if name in of]], np.intp)
+        logs = self._ledger.constraints.rated(memory.shape.asked.preferred)
+        known, memory.rated = dict(memory.rated), [(log, log.cursor) for log in logs]
+        of, found = self._rows.of, list[int]()
+        for log in logs:
+            changed = log.since(known[log]) if log in known else None
+            if changed is None or rows is None:
+                return None
+            found += [of[name] for name in changed if name in of]
+        return rows if rows is None else np.array([*rows, *found], np.intp)
 
     def _marks_of(
         self, source: View | NodeSet | Liking, say: Callable[[NodeName], int], dtype: Any

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from core.ledger import Ledger, Placement
 from core.placing.decide import shapes_by_way
 from core.placing.pack import STEPS
-from core.placing.score import NodePolicy
-from core.placing.shape import Found, Shape, scan
+from core.placing.shape import Found, NodePolicy, Shape, scan
 from core.port.dialect import AnyDialect
 
 

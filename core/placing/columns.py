@@ -1,10 +1,12 @@
-"""What the search reads of nodes, in columns: what is free for each dialect, and marks of nodes.
+"""What the search reads of nodes, in columns: what is free for each dialect, marks of nodes, and bounds of scores.
 
-Each column has a row for each node (`core.placing.rows`), and is brought up to date node by node. A whole cluster takes
-longer than a loop may stand still, so callers with a loop do it in slices.
+Each node has the same row in all columns, and keeps it after it is gone; if too many nodes are gone, all columns are
+made anew, with new `Rows`. Columns are brought up to date node by node. A whole cluster takes longer than a loop may
+stand still, so callers with a loop do it in slices.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
+from struct import Struct
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -13,10 +15,108 @@ import numpy.typing as npt
 from core.change_log import ChangeLog
 from core.model import NodeName
 from core.node_state import NodeState
-from core.placing.rows import PLACE_BITS, Flags, Floats, Ints, Rows, grown
+from core.placing.shape import NodePolicy, Shape, most_of_others
 from core.port.cards import NodeRoom
 from core.port.dialect import AnyJudging
 from core.settings import DialectName
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+# Rows of nodes, as numpy takes them: some numbers, or all from the first on.
+Numbers = npt.NDArray[np.intp]
+Some = Numbers | slice
+
+# Of so many bits is a name's place, so that it and a tie make a whole number of 64.
+PLACE_BITS: Final = 32
+# Rows of nodes that are gone are kept until there are so many more of them than nodes.
+_SPARE: Final = 256
+
+
+class Rows:
+    """The rows of all nodes, and a log of those that changed.
+
+    Attributes:
+        of: the row of each node; names: the reverse.
+        places: where its name is among all names, by row; as of the last `settle`.
+        capacity: how long arrays by row are to be, at least.
+        log: the rows that changed.
+    """
+
+    def __init__(self, names: Collection[NodeName]) -> None:
+        """Begin with *names*, as of now."""
+        self.names: Final = sorted(names)
+        self.of: Final = {name: row for row, name in enumerate(self.names)}
+        self.capacity = len(self.names) + len(self.names) // 8 + 8
+        self.places = np.arange(len(self.names))
+        # All names; those that came since the last `settle` stand behind the others.
+        self._sorted: Final = list(self.names)
+        self.log: Final = Log()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def is_crowded(self, nodes: int) -> bool:
+        """Whether most rows, there being *nodes* nodes, are of nodes that are gone."""
+        return len(self.names) > 2 * nodes + _SPARE
+
+    def add(self, name: NodeName) -> int:
+        """A row for *name*, which has none; its place is known once it is settled."""
+        row = self.of[name] = len(self.names)
+        self.names.append(name)
+        self._sorted.append(name)
+        if row >= self.capacity:
+            self.capacity += self.capacity // 8 + 8
+        return row
+
+    def settle(self) -> bool:
+        """Find the places of names that were added; whether there were any, so that all have others."""
+        if len(self.places) == len(self.names):
+            return False
+        self._sorted.sort()
+        self.places = np.empty(len(self.names), np.int64)
+        self.places[[self.of[name] for name in self._sorted]] = np.arange(len(self.names))
+        return True
+
+
+class Log:
+    """Which rows changed, in the order in which they did; the oldest are forgotten."""
+
+    def __init__(self, most: int = 1 << 14) -> None:
+        """Remember *most* changes, at least."""
+        self._most: Final = most
+        self._rows: Final = np.zeros(2 * most, np.intp)
+        self._next: Final = self._rows.data
+        self._end = 0
+        self._cut = 0
+
+    @property
+    def cursor(self) -> int:
+        """The position behind the last change."""
+        return self._cut + self._end
+
+    def add(self, row: int) -> None:
+        """*row* changed."""
+        if self._end == len(self._rows):
+            self._rows[: self._most] = self._rows[self._most :]
+            self._end -= self._most
+            self._cut += self._most
+        self._next[self._end] = row
+        self._end += 1
+
+    def since(self, cursor: int) -> Numbers | None:
+        """The rows that changed since *cursor*, repeats included, until the next is added; None: too long ago."""
+        return None if cursor < self._cut else self._rows[cursor - self._cut : self._end]
+
+
+def grown(array: npt.NDArray[Any], capacity: int, fill: float) -> npt.NDArray[Any]:
+    """*array*, by row, if it has *capacity* rows; else a longer copy, *fill* in what is new."""
+    if len(array) >= capacity:
+        return array
+    longer = np.full((capacity, *array.shape[1:]), fill, array.dtype)
+    longer[: len(array)] = array
+    return longer
+
 
 # What is free of a card that is not there.
 NO_CARD: Final = -1.0
@@ -96,6 +196,12 @@ class Columns:
         self.idles: Final[list[int]] = []
         self._numbers: Final[dict[Hashable, int]] = {}
         self._idle_numbers: Final[dict[int, int]] = {}
+        self._view()
+
+    def _view(self) -> None:
+        """Open the arrays for single values: numpy itself takes several times as long to write one."""
+        self._kind, self._idle, self._seats = self.kind.data, self.idle.data, self.seats.data
+        self._cells, self._row = self.cells.data, Struct(f"{2 * self.width}d")
 
     @property
     def size_bytes(self) -> int:
@@ -105,7 +211,7 @@ class Columns:
 
     def tie(self, row: int) -> int:
         """What settles equal scores of the node of *row*, before its name."""
-        return int(self.seats[row]) >> PLACE_BITS
+        return self._seats[row] >> PLACE_BITS
 
     def seat_anew(self) -> None:
         """Take in that names have other places."""
@@ -143,10 +249,10 @@ class Columns:
                 last, number = kind, _number(kind, self._numbers, self.kinds)
             kinds.append(number)
         none = [NO_CARD] * (self.width - len(kinds))
-        self.kind[row] = number
-        self.idle[row] = _number(room.idle, self._idle_numbers, self.idles)
-        self.cells[row] = [*room.free, *none, *room.spare, *none]
-        self.seats[row] = (self._tie_ppm(room.used_ppm) << PLACE_BITS) + int(self.rows.places[row])
+        self._kind[row] = number
+        self._idle[row] = _number(room.idle, self._idle_numbers, self.idles)
+        self._row.pack_into(self._cells, row * self._row.size, *room.free, *none, *room.spare, *none)
+        self._seats[row] = (self._tie_ppm(room.used_ppm) << PLACE_BITS) + int(self.rows.places[row])
         if self.kind_of_card is not None or kinds.count(number) < len(kinds):
             self._tell_apart(row, kinds + [number] * len(none), room)
 
@@ -168,6 +274,7 @@ class Columns:
         self.seats, self.mixed = grown(self.seats, size, 0), grown(self.mixed, size, 0)
         if self.kind_of_card is not None:
             self.kind_of_card = np.pad(self.kind_of_card, more, mode="edge")
+        self._view()
 
 
 class Marks:
@@ -203,3 +310,130 @@ def _number(found: _Value, numbers: dict[_Value, int], values: list[_Value]) -> 
         number = numbers[found] = len(values)
         values.append(found)
     return number
+
+
+REFUSED: Final = float("inf")
+# Methods of arrays do the same, but go through Python.
+_all: Final = np.logical_and.reduce
+_min: Final = np.minimum.reduce
+_sum: Final = np.add.reduce
+# More than any card has free.
+_NEVER: Final = float(1 << 62)
+
+
+class ScoreBounds:
+    """What one shape wants of the cards of each kind, and what that makes of rows.
+
+    A bound is a negated score (`core.placing.shape.Rank.minus_score`), so the smallest is the best; `REFUSED` is that
+    of a node that takes the shape for no score.
+    """
+
+    def __init__(
+        self, shape: Shape, columns: Columns, judging: AnyJudging, policy: NodePolicy, most_preferred: float = 0.0
+    ) -> None:
+        """Bound *shape*; *most_preferred*: by how much a node may be better by what it prefers (`Constraints.most`)."""
+        self._shape: Final = shape
+        self._columns: Final = columns
+        self._judging: Final = judging
+        self._policy: Final = policy
+        self._bound: Final = judging.bound(shape.request, policy.cards)
+        self._by_free: Final = bool(policy.weight) and self._bound.by_free
+        self._width: Final = self._bound.width
+        self._others: Final = most_of_others(policy.others, most_preferred)
+        # By number of kind what is needed of a card of it, and what it makes of the score; by number of idle cards, as
+        # the columns have these, the negated score.
+        self._free, self._spare, self._numerator, self._total, self._by_idle = (np.zeros(0) for _ in range(5))
+        self._minds_spare = False
+        self._is_open: Final = policy.tables is not None or self._score_of_idle(1) == REFUSED
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether there may be rows without a bound of their score."""
+        return self._is_open or (self._width > 1 and self._columns.kind_of_card is not None)
+
+    def of(self, rows: Some) -> Floats:
+        """The bounds of *rows*: what the shape's static constraints say of them is not asked."""
+        columns = self._columns
+        if len(self._free) < len(columns.kinds):
+            self._learn(columns.kinds[len(self._free) :])
+        # What belongs together is read from one place, and calculated card by card.
+        cells = at(columns.cells, rows).T.copy()
+        if not len(self._free) or self._width > columns.width:
+            return np.full(cells.shape[1], REFUSED)
+        # Where each node has cards of one kind, one number tells it.
+        kind = at(columns.kind, rows) if columns.kind_of_card is None else at(columns.kind_of_card, rows).T.copy()
+        free, spare = cells[: columns.width], cells[columns.width :]
+        short = free < self._free.take(kind)
+        if self._minds_spare:
+            short |= spare < self._spare.take(kind)
+        if self._by_free and self._policy.tables is None:
+            np.putmask(free, short, REFUSED)
+            found = self._of_cards(rows, kind, free)
+            if self._shape.dialect is None:
+                # More than enough is as good as enough.
+                found = np.maximum(found, self._of_node(at(columns.idle, rows)))
+        else:
+            spared = columns.width - self._width
+            fails = _all(short, 0) if self._width == 1 else _sum(short, 0) > spared
+            found = self._of_node(at(columns.idle, rows))
+            np.putmask(found, fails, REFUSED)
+        return found - self._others if self._others else found
+
+    def _of_cards(self, rows: Some, kind: Ints, free: Floats) -> Floats:
+        """By what is *free* on as many cards as the shape asks at once: the least, for these are scored best."""
+        columns = self._columns
+        numerator, total = self._numerator.take(kind), self._total.take(kind)
+        if columns.kind_of_card is None:
+            return self._minus_score(_least(free, self._width), numerator, total)
+        if self._width == 1:
+            one: Floats = _min(self._minus_score(free, numerator, total), 0)
+            return one
+        several = self._minus_score(_least(free, self._width), numerator.max(0), total.max(0))
+        # No sum of free amounts bounds the score of cards of several kinds.
+        several[at(columns.mixed, rows) & (several < REFUSED)] = -REFUSED
+        return several
+
+    def _minus_score(self, free: Floats, numerator: Floats, total: Floats) -> Floats:
+        """The formula of `core.port.cards.Want`, negated, each step as there; of an infinite amount it is that."""
+        found: Floats = free - numerator
+        found *= 100.0
+        found /= total
+        if self._policy.weight != 1:
+            found *= self._policy.weight
+        return found
+
+    def _of_node(self, idle: Ints) -> Floats:
+        """By the number of its idle cards alone; without a bound where what is lost on a node counts."""
+        if self._policy.tables is not None:
+            return np.full(len(idle), -REFUSED)
+        counts = self._columns.idles[len(self._by_idle) :]
+        if counts:
+            scores = [-self._score_of_idle(count) for count in counts]
+            self._by_idle = np.append(self._by_idle, scores)
+        found: Floats = self._by_idle.take(idle)
+        return found
+
+    def _score_of_idle(self, count: int) -> float:
+        return self._bound.idle_score(count) * self._policy.weight if self._policy.weight else 0.0
+
+    def _learn(self, kinds: list[Hashable]) -> None:
+        """What the shape wants of cards of *kinds*, the next ones."""
+        wants = [self._judging.want(self._shape.request, kind, self._policy.cards) for kind in kinds]
+        free = [_NEVER if want is None else min(want.free, _NEVER) for want in wants]
+        spare = [0.0 if want is None else min(want.spare, _NEVER) for want in wants]
+        self._free = np.append(self._free, free)
+        self._spare = np.append(self._spare, spare)
+        self._minds_spare = bool(self._spare.any())
+        self._numerator = np.append(self._numerator, [0.0 if want is None else float(want.numerator) for want in wants])
+        self._total = np.append(self._total, [1.0 if want is None else float(want.total) for want in wants])
+
+
+def _least(free: Floats, count: int) -> Floats:
+    """The sum of the *count* least of each node."""
+    found: Floats = _min(free, 0) if count == 1 else _sum(np.partition(free, count - 1, 0)[:count], 0)
+    return found
+
+
+def at(array: Any, rows: Some) -> Any:
+    """*rows* of *array*; a third of the time of indexing by an array."""
+    return array[rows] if isinstance(rows, slice) else array.take(rows, 0)

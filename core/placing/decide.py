@@ -1,30 +1,119 @@
-"""One pod: what it asks, as a shape, and where it goes now.
+"""One pod: what it asks, as a shape, and where it goes now; and how many pods of one shape a node takes.
 
 Deciding only reads. The caller reserves what it accepts (`Ledger.reserve`), without a pause between the two.
 """
 
-from collections.abc import Generator, Set
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Sequence, Set
 from typing import Final, Protocol
 
 from core import cardless, nodefit
 from core.catalog import Asked
+from core.change_log import NodeSet
 from core.constraints.images import Liking
-from core.constraints.topology.preferred import preferred_of
 from core.errors import InvalidRequestError
 from core.ledger import Ledger, Placement
-from core.model import NodeName, Pod
-from core.node_set import NodeSet
-from core.placing.holes import Wanted, is_of_one_card
-from core.placing.score import NodePolicy
-from core.placing.shape import Found, Shape, better, has_room, scan
+from core.model import NodeName, Pod, PodUid
+from core.placing.pack import Wanted, is_of_one_card
+from core.placing.shape import Found, NodePolicy, Shape, better, has_room, scan
 from core.port.refusals import Violation
-from core.waiting import Wait
+from core.waiting import Cause, Wait
 
 _UNREADABLE: Final = "CS100"
+# The admission rule that a dialect must be enabled (docs/operators/admission-rules.md).
+_SWITCHED_OFF: Final = "CS202"
+# Least recently used shapes are forgotten beyond this number; each has an entry for every node that was counted.
+_SHAPES_MAX: Final = 16
 
 
-class Nodes(Protocol):
+def shape_of(pod: Pod, ledger: Ledger) -> Shape | Wait:
+    """Return all of *pod* that decides where it fits, under the ledger's tables and settings.
+
+    A `Wait` says why no node can take it until the pod or these change.
+    """
+    asked = ledger.catalog.request_of(pod, ledger.tables, ledger.settings)
+    if asked is not None and not isinstance(asked, Asked):
+        return invalid(asked)
+    if pod.unjudged:
+        named = ", ".join(pod.unjudged)
+        text = f"waits because cardshare does not support this: {named}; remove it, or use another scheduler"
+        return Wait(Cause.NOT_JUDGED, text)
+    try:
+        everything = nodefit.amounts_of(pod)
+    except InvalidRequestError as e:
+        return invalid((Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
+    amounts, accounted = nodefit.parted(everything, ledger.words.uncounted)
+    by_constraints = ledger.constraints.asked_by(pod, ledger.settings.node_weights)
+    if isinstance(by_constraints, Wait):
+        return by_constraints
+    if asked is None:
+        # Where no dialect serves them, a device plugin may give out cards by them all the same.
+        strange = [name for name, _ in everything if name in ledger.words.known]
+        if strange:
+            text = (
+                f"asks for {', '.join(strange)}, which this cluster's configuration does not offer; use the resource "
+                "names that it offers"
+            )
+            return Wait(Cause.NOT_SOLD, text)
+        request = cardless.request_of(amounts)
+        return Shape(dialect=None, request=request, amounts=amounts, asked=by_constraints, accounted=accounted)
+    return Shape(
+        dialect=asked.dialect, request=asked.request, amounts=amounts, asked=by_constraints, accounted=accounted
+    )
+
+
+def invalid(violations: Sequence[Violation]) -> Wait:
+    """Return that a pod waits because its request is invalid, with the same sentences as at admission."""
+    off = any(one.code == _SWITCHED_OFF for one in violations)
+    return Wait(Cause.SWITCHED_OFF if off else Cause.INVALID, "; ".join(map(str, violations)))
+
+
+def liking_of(pod: Pod, ledger: Ledger) -> Liking | None:
+    """What the images that *pod* needs make of nodes that are as good; None where that is nothing, or has no weight."""
+    images = ledger.images
+    if not ledger.settings.node_weights.image_locality or images.holders.keys().isdisjoint(pod.images):
+        return None
+    return images.liking(pod)
+
+
+class Rooms:
+    """How many pods of one shape a node takes, remembered until the node changes; make a new one for another policy.
+
+    This holds for pods that mind no other pods, and that no setting prefers to serve in one of several ways: then no
+    other node matters.
+    """
+
+    def __init__(self, ledger: Ledger, policy: NodePolicy) -> None:
+        self._ledger: Final = ledger
+        self._policy: Final = policy
+        # shape -> node -> (version of its state, up to how many were counted, how many it takes)
+        self._known: Final[dict[Shape, dict[NodeName, tuple[int, int, int]]]] = {}
+
+    def counts(self, shape: Shape, pods: Iterable[Pod]) -> bool:
+        """Return whether the counts of *shape* say how many of *pods* fit on several nodes together."""
+        if shape.asked.pods or preferred_shapes(self._ledger, shape):
+            return False
+        return all(self._ledger.constraints.is_current(pod, ()) for pod in pods)
+
+    def on(self, shape: Shape, nodes: Set[NodeName], most: int) -> int:
+        """Return how many pods of *shape*, up to *most* on each node, fit on *nodes* now."""
+        known = self._known.pop(shape, {})
+        while len(self._known) >= _SHAPES_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[shape] = known
+        states, found = self._ledger.states, 0
+        for name in nodes:
+            state = states.get(name)
+            if state is None:
+                continue
+            one = known.get(name)
+            if one is None or one[0] != state.version or one[1] < most:
+                many = room_on(self._ledger, self._policy, shape, name, most)
+                one = known[name] = state.version, most, many
+            found += min(one[2], most)
+        return found
+
+
+class Finder(Protocol):
     """Finds the best node of a ledger: `core.placing.candidates.Candidates`.
 
     Callers that look at every node instead need not load that.
@@ -33,6 +122,11 @@ class Nodes(Protocol):
     @property
     def ledger(self) -> Ledger:
         """Who holds what."""
+        ...
+
+    @property
+    def rooms(self) -> Rooms:
+        """How many pods of a shape each node takes."""
         ...
 
     def best(
@@ -46,75 +140,17 @@ class Nodes(Protocol):
         """See `Candidates.best`."""
         ...
 
+    def size(self, shape: Shape) -> tuple[float, ...]:
+        """See `Candidates.size`."""
+        ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invalid:
-    """The pod's request is invalid, with the same sentences as at admission; it is read again when it changes."""
-
-    violations: tuple[Violation, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unjudged:
-    """The pod asks for something that is not supported yet; it waits with these names as its reason."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotSold:
-    """The pod asks for cards by resources that are not configured: nodes may have them, but they are not counted."""
-
-    names: tuple[str, ...]
-
-
-def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold | Wait:
-    """All of *pod* that decides where it fits, under the ledger's tables and settings."""
-    asked = ledger.catalog.request_of(pod, ledger.tables, ledger.settings)
-    if asked is not None and not isinstance(asked, Asked):
-        return Invalid(violations=asked)
-    if pod.unjudged:
-        return Unjudged(names=pod.unjudged)
-    try:
-        everything = nodefit.amounts_of(pod)
-    except InvalidRequestError as e:
-        return Invalid(violations=(Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
-    amounts, accounted = nodefit.parted(everything, ledger.uncounted)
-    places = ledger.constraints.asked_by(pod)
-    if isinstance(places, Wait):
-        return places
-    preferred = preferred_of(pod, ledger.settings.node_weights)
-    if asked is None:
-        # Where no dialect serves them, a device plugin may give out cards by them all the same.
-        strange = [name for name, _ in everything if name in ledger.card_resources]
-        if strange:
-            return NotSold(names=tuple(strange))
-        request = cardless.request_of(amounts)
-        return Shape(
-            dialect=None,
-            request=request,
-            amounts=amounts,
-            asked=places,
-            accounted=accounted,
-            preferred=preferred,
-        )
-    return Shape(
-        dialect=asked.dialect,
-        request=asked.request,
-        amounts=amounts,
-        asked=places,
-        accounted=accounted,
-        preferred=preferred,
-    )
-
-
-def liking_of(pod: Pod, ledger: Ledger) -> Liking | None:
-    """What the images that *pod* needs make of nodes that are as good; None where that is nothing, or has no weight."""
-    return ledger.images.liking(pod) if ledger.settings.node_weights.image_locality else None
+    def choice(self, shape: Shape) -> int:
+        """See `Candidates.choice`."""
+        ...
 
 
 def decide(
-    candidates: Nodes,
+    candidates: Finder,
     pod: Pod,
     shape: Shape,
     passed_over: Set[NodeName] = frozenset(),
@@ -245,3 +281,18 @@ def _promise(pod: Pod, shape: Shape, found: Found) -> Placement:
         uses=shape.asked.use,
         asked_by=pod,
     )
+
+
+def room_on(ledger: Ledger, policy: NodePolicy, shape: Shape, name: NodeName, most: int) -> int:
+    """Return how many pods of *shape*, up to *most*, node *name* takes now, one after the other."""
+    with ledger.trial():
+        for count in range(most):
+            placement = placed_on(ledger, policy, _probe(count), shape, name)
+            if placement is None:
+                return count
+            ledger.reserve(placement)
+    return most
+
+
+def _probe(number: int) -> Pod:
+    return Pod(uid=PodUid(f"probe-{number}"), namespace="", name="probe")

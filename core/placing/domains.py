@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
-from core.groups import NetworkTopology
-from core.hyper_nodes import HyperNode
+from core.groups import HyperNode, NetworkTopology
 from core.ledger import Ledger
 from core.model import NodeName, Requirement
 from core.nodefit import required_labels, satisfies

@@ -15,7 +15,7 @@ from core.placing.shape import Shape
 _NOWHERE: Final = frozenset[NodeName]()
 
 
-class Want(NamedTuple):
+class WantedPods(NamedTuple):
     """A number of *pods* that are alike; pod: one of them, whose uid is the prefix of all uids."""
 
     pod: Pod
@@ -31,13 +31,13 @@ class Short(NamedTuple):
     """
 
     placements: tuple[Placement, ...]
-    first: Want
+    first: WantedPods
     over: tuple[Over, ...]
 
 
 def place_all(
     candidates: Candidates,
-    wants: Sequence[Want],
+    wants: Sequence[WantedPods],
     passed_over: Set[NodeName] = _NOWHERE,
     budget: Budget | None = None,
 ) -> Generator[None, None, tuple[Placement, ...] | Short]:
@@ -73,7 +73,7 @@ def place_all(
 
 
 def place_some(
-    candidates: Candidates, want: Want, passed_over: Set[NodeName] = _NOWHERE
+    candidates: Candidates, want: WantedPods, passed_over: Set[NodeName] = _NOWHERE
 ) -> Generator[None, None, tuple[Placement, ...]]:
     """Reserve for as many pods of *want* as fit on other nodes than *passed_over*."""
     yield from candidates.prepare(want.shape)
@@ -82,7 +82,7 @@ def place_some(
 
 
 def _place(
-    candidates: Candidates, wants: Sequence[Want], passed_over: Set[NodeName], left: Budget | None
+    candidates: Candidates, wants: Sequence[WantedPods], passed_over: Set[NodeName], left: Budget | None
 ) -> Generator[None, None, tuple[Placement, ...] | Short]:
     placements: list[Placement] = []
     for want in wants:

@@ -8,54 +8,17 @@ several orders are tried before a unit is refused.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from core.constraints.images import Liking
 from core.constraints.quota import Account, Budget, Over, taken
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
-from core.node_set import NodeSet
-from core.placing.decide import decide, placed_on
+from core.placing.decide import Finder, decide, placed_on
 from core.placing.domains import Domain, Near, domains
 from core.placing.minimums import Minimum, Path, Tally
-from core.placing.rooms import Rooms
-from core.placing.score import NodePolicy
-from core.placing.shape import Found, Shape
+from core.placing.shape import NodePolicy, Shape
 
 _NOWHERE: Final = frozenset[NodeName]()
-
-
-class Finder(Protocol):
-    """What finds a node for each member: `core.placing.candidates.Candidates`, which need not be loaded for that."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """Who holds what."""
-        ...
-
-    @property
-    def rooms(self) -> Rooms:
-        """How many pods of a shape each node takes."""
-        ...
-
-    def best(
-        self,
-        shape: Shape,
-        passed_over: Set[NodeName] = frozenset(),
-        liking: Liking | None = None,
-        crowd: NodeSet | None = None,
-        domain: Set[NodeName] | None = None,
-    ) -> Found | None:
-        """See `Candidates.best`."""
-        ...
-
-    def size(self, shape: Shape) -> tuple[float, ...]:
-        """See `Candidates.size`."""
-        ...
-
-    def choice(self, shape: Shape) -> int:
-        """See `Candidates.choice`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +215,7 @@ def _takes(tally: Tally, block: Block) -> bool:
     return tally.whole(block[0].parts)[1] <= len(block)
 
 
-class Part(NamedTuple):
+class UnitPart(NamedTuple):
     """The members of the same parts and shape: how many there are, and how many of them fit with the others."""
 
     parts: Path
@@ -273,7 +236,7 @@ class Refused:
 
     unit: Unit
     held: int
-    parts: tuple[Part, ...]
+    parts: tuple[UnitPart, ...]
     placements: tuple[Placement, ...]
     over: tuple[Over, ...] = ()
     domain: Domain | None = None
@@ -289,7 +252,7 @@ class Refused:
         return max(self.tally().needed(), 1)
 
     @property
-    def first(self) -> Part | None:
+    def first(self) -> UnitPart | None:
         """The members to explain: those of a part that misses its minimum, else the part with most left."""
         tally = self.tally()
         missing = [part for part in self.parts if tally.helps(part.parts)]
@@ -566,10 +529,10 @@ class _Attempt:
         self.over = self.over or over
         return bool(over)
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[UnitPart, ...]:
         """Return the parts whose members do not all fit."""
         counts = Counter((one.parts, one.shape) for one in self._unit.members)
-        parts = (Part(path, shape, many, self._fitting[path, shape]) for (path, shape), many in counts.items())
+        parts = (UnitPart(path, shape, many, self._fitting[path, shape]) for (path, shape), many in counts.items())
         return tuple(part for part in parts if part.fitting < part.members)
 
 

@@ -12,8 +12,7 @@ from core.node_state import NodeState
 from core.placing.decide import placed_on
 from core.placing.domains import domains
 from core.placing.gang import Member, Refused, Unit, put
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, takes
+from core.placing.shape import NodePolicy, Shape, takes
 
 
 def nodes_for(

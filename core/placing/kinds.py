@@ -39,7 +39,7 @@ _GONE_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class NodesAlike:
     """Nodes that are alike when they are new. described: its name in settings, "" for that of nodes that are there."""
 
     state: NodeState
@@ -52,7 +52,7 @@ class _Known(NamedTuple):
     facts: NodeFacts
     offers: Mapping[DialectName, tuple[Any, ...]]
     capacity: Mapping[str, str]
-    kind: Kind
+    kind: NodesAlike
 
 
 class Kinds:
@@ -61,11 +61,11 @@ class Kinds:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger: Final = ledger
         self._nodes: dict[NodeName, _Known] = {}
-        self._shared: dict[object, Kind] = {}
-        self._gone: dict[Kind, None] = {}
+        self._shared: dict[object, NodesAlike] = {}
+        self._gone: dict[NodesAlike, None] = {}
         self.described: Final = tuple(self._described())
 
-    def of(self, name: NodeName) -> Kind | None:
+    def of(self, name: NodeName) -> NodesAlike | None:
         """The kind of node *name*; None if it does not exist."""
         state, node = self._ledger.states.get(name), self._ledger.node(name)
         if state is None or node is None:
@@ -86,7 +86,7 @@ class Kinds:
         return kind
 
     @property
-    def absent(self) -> Iterable[Kind]:
+    def absent(self) -> Iterable[NodesAlike]:
         """The kinds that may have no node now: those described in settings, and those of nodes that are gone."""
         return (*self.described, *self._gone)
 
@@ -101,13 +101,13 @@ class Kinds:
             if len(self._gone) > _GONE_MAX:
                 del self._gone[next(iter(self._gone))]
 
-    def takes(self, kind: Kind, shape: Shape, policy: Policy) -> bool:
+    def takes(self, kind: NodesAlike, shape: Shape, policy: Policy) -> bool:
         """Whether a new node of *kind* takes *shape*."""
         if self._ledger.constraints.refuses_new(shape.asked, kind.state.facts.labels):
             return False
         return takes(self._ledger, shape, kind.state, policy)
 
-    def like(self, node: Node) -> Kind:
+    def like(self, node: Node) -> NodesAlike:
         """A new node like *node*, which need not exist, such as an autoscaler's template of nodes that it can add.
 
         What it does not say of cards is taken from the kind in settings whose labels it has, the one with most of them.
@@ -124,9 +124,9 @@ class Kinds:
                 allocatable={**kind.allocatable, **node.allocatable},
             )
         offers, _ = self._ledger.catalog.offers(node, self._ledger.tables, settings)
-        return Kind(self._state(node, offers), described.name if described is not None else "")
+        return NodesAlike(self._state(node, offers), described.name if described is not None else "")
 
-    def told(self, kind: Kind, dialect: DialectName | None) -> str:
+    def told(self, kind: NodesAlike, dialect: DialectName | None) -> str:
         """Return what to call a new node of *kind* for a pod that wants cards of *dialect*, or only cpu and memory."""
         if kind.described:
             return f"of kind {kind.described}"
@@ -142,7 +142,7 @@ class Kinds:
         type_ = facts.labels.get(INSTANCE_TYPE, "")
         return f"of type {type_} ({counts})" if type_ else f"with {counts}"
 
-    def room(self, kind: Kind, shape: Shape, policy: Policy, most: int) -> int:
+    def room(self, kind: NodesAlike, shape: Shape, policy: Policy, most: int) -> int:
         """How many of *shape* a new node of *kind* takes at once, *most* at the most."""
         state = kind.state
         # A pod that depends on what other pods are there counts as alone on the node.
@@ -161,7 +161,7 @@ class Kinds:
             state = state._replace(used=used, offers=offers)
         return most
 
-    def _kind(self, node: Node, offers: Mapping[DialectName, tuple[Any, ...]]) -> Kind:
+    def _kind(self, node: Node, offers: Mapping[DialectName, tuple[Any, ...]]) -> NodesAlike:
         best = at_its_best(node)
         if best is not node:
             offers, _ = self._ledger.catalog.offers(best, self._ledger.tables, self._ledger.settings)
@@ -172,7 +172,7 @@ class Kinds:
             frozenset(state.facts.allocatable.items()),
             frozenset(state.offers.items()),
         )
-        return self._shared.setdefault(key, Kind(state))
+        return self._shared.setdefault(key, NodesAlike(state))
 
     def _state(self, node: Node, offers: Mapping[DialectName, tuple[Any, ...]]) -> NodeState:
         """*node* as another like it would be when it is new."""
@@ -190,12 +190,12 @@ class Kinds:
             fresh[name] = self._ledger.catalog.dialects[name].at_best(cards)
         return NodeState(facts, fresh, {}, {})
 
-    def _described(self) -> Iterable[Kind]:
+    def _described(self) -> Iterable[NodesAlike]:
         ledger = self._ledger
         for kind in ledger.settings.node_kinds:
             node = node_of(kind)
             offers, _ = ledger.catalog.offers(node, ledger.tables, ledger.settings)
-            yield Kind(self._state(node, offers), kind.name)
+            yield NodesAlike(self._state(node, offers), kind.name)
 
     def _tidy(self) -> None:
         """Forget nodes that are gone, and kinds without nodes."""
@@ -213,7 +213,7 @@ class Helping:
         self._kinds: Final = kinds
         self._shape: Final = shape
         self._policy: Final = policy
-        self._judged: Final[dict[Kind, bool]] = {}
+        self._judged: Final[dict[NodesAlike, bool]] = {}
 
     def look(self, name: NodeName) -> None:
         """Judge the kind of node *name*."""
@@ -230,13 +230,13 @@ class Helping:
         kinds = self._helpful()
         return self._kinds.room(kinds[min(kinds)], self._shape, self._policy, most) if kinds else 0
 
-    def _helpful(self) -> dict[str, Kind]:
+    def _helpful(self) -> dict[str, NodesAlike]:
         """The kinds that would take the shape, by what to call them."""
         for kind in self._kinds.absent:
             self._judge(kind)
         return {self._kinds.told(kind, self._shape.dialect): kind for kind, takes in self._judged.items() if takes}
 
-    def _judge(self, kind: Kind) -> None:
+    def _judge(self, kind: NodesAlike) -> None:
         if kind not in self._judged:
             self._judged[kind] = self._kinds.takes(kind, self._shape, self._policy)
 

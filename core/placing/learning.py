@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from core.ledger import Ledger
 from core.model import NodeName, PodUid
-from core.placing.pack import NO_HOLE_VALUES, Asked, HoleValues, Mix, Request, Size, Stock, Table, taken
+from core.placing.pack import NO_HOLE_VALUES, CardsTaken, HoleValues, Mix, PackStock, Request, Size, Table, taken
 from core.placing.shape import Shape
 from core.settings import DialectName, Policy
 
@@ -72,7 +72,7 @@ class Learning:
         Yields False where others may have their turn, and last whether the tables are others than before.
         """
         self.is_due = False
-        stock = Stock()
+        stock = PackStock()
         for at, name in enumerate(tuple(self._ledger.states), start=1):
             if name in self._ledger.states:
                 self._add(stock, name)
@@ -80,7 +80,7 @@ class Learning:
                 yield False
         by_size: dict[Size, Table] = {}
         for size, cards in stock.samples.items():
-            asked: dict[Request, Asked] = {}
+            asked: dict[Request, CardsTaken] = {}
             for at, request in enumerate(self.mix.requests, start=1):
                 found = self._asked(request, size, cards)
                 if found is not None:
@@ -97,7 +97,7 @@ class Learning:
             self.tables = tables
         yield has_moved
 
-    def _add(self, stock: Stock, name: NodeName) -> None:
+    def _add(self, stock: PackStock, name: NodeName) -> None:
         catalog = self._ledger.catalog
         stock.beside(self._ledger.states[name].facts.allocatable)
         for dialect, cards in self._ledger.offered(name).items():
@@ -105,7 +105,7 @@ class Learning:
             if holes := catalog.dialects[dialect].holes(best):
                 stock.add(dialect, best, holes)
 
-    def _known(self, size: Size, stock: Stock, table: Table) -> Known:
+    def _known(self, size: Size, stock: PackStock, table: Table) -> Known:
         dialect, what = size
         cards = stock.samples[size]
         holes = self._ledger.catalog.dialects[dialect].holes(cards)
@@ -114,7 +114,7 @@ class Learning:
         told = [] if one is None else [one.label, f"{one.total} {one.unit}", one.mode]
         return Known(dialect, ", ".join([word for word in told if word]), stock.cards[size], table)
 
-    def _asked(self, request: Request, size: Size, cards: tuple[Any, ...]) -> Asked | None:
+    def _asked(self, request: Request, size: Size, cards: tuple[Any, ...]) -> CardsTaken | None:
         """Return what *request* takes of those idle *cards* that have one *size*."""
         if request is None or request[0] != size[0]:
             return None

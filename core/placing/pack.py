@@ -1,4 +1,4 @@
-"""What free room of cards and nodes is worth: tables of the policy `pack`, learnt from the pods that ask.
+"""The policy `pack`: which cards of a node a pod gets, and what free room of cards and nodes is worth to later pods.
 
 Two things are lost when a share is placed. A hole that is left on a card may be of a size that few pods ask for: how
 much of it is expected never to be sold is found by dynamic programming over the sizes that pods do ask (`losses`).
@@ -7,14 +7,23 @@ the sum of both grows least. Cards are measured in steps, a hundredth each, what
 the scarcest of what is left of its card.
 
 The tables are made of all pods that asked, those that found no room too; older ones count less.
+`core.placing.learning` makes them.
+
+Of a request for one card every card of the node that takes it is tried, and the one is taken by which least is lost,
+the fullest where several are equal. All others get the cards that their dialect chooses under binpack. A dialect that
+does not tell what is left of its cards (`holes`), and a pod with an order of nodes of its own, are scored as under
+binpack. Pods without cards go to nodes without cards first, and then where they strand least.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from core import names
+from core.catalog import Catalog
+from core.model import NodeName
+from core.node_state import NodeState
 from core.nodefit import Amounts
-from core.port.cards import Hole
+from core.port.cards import Hole, Placed
 from core.settings import DialectName
 
 # A card has so many steps.
@@ -200,7 +209,7 @@ def score(before: Lost, left: Mapping[str, int], after: Lost, left_after: Mappin
     return round(lost + after.kept, _DIGITS)
 
 
-class Asked(NamedTuple):
+class CardsTaken(NamedTuple):
     """What a request takes of idle cards of one size: at most *steps* of one card, and *total* of all."""
 
     steps: int
@@ -262,7 +271,7 @@ class Mix:
             for name in count.amounts:
                 count.amounts[name] *= older
 
-    def table(self, asked: Mapping[Request, Asked], have: Mapping[str, int], cards: int) -> Table:
+    def table(self, asked: Mapping[Request, CardsTaken], have: Mapping[str, int], cards: int) -> Table:
         """What the pods so far say of cards of one size.
 
         Args:
@@ -302,7 +311,7 @@ def _scarcity(asked_per_step: float, have: int, cards: int) -> float:
     return min(max((pressure - _SCARCE_FROM) / _SCARCE_OVER, 0.0), 1.0)
 
 
-class Stock:
+class PackStock:
     """The cards that a cluster has, nothing in use, and what there is beside them."""
 
     def __init__(self) -> None:
@@ -330,7 +339,7 @@ class Stock:
             self.have[name] += allocatable.get(name, 0)
 
 
-def taken(size: Hashable, before: Iterable[Hole], after: Iterable[Hole]) -> Asked | None:
+def taken(size: Hashable, before: Iterable[Hole], after: Iterable[Hole]) -> CardsTaken | None:
     """What of cards of *size* is taken between *before* and *after*; None if nothing."""
     most = total = 0
     for old, new in zip(before, after, strict=True):
@@ -338,4 +347,132 @@ def taken(size: Hashable, before: Iterable[Hole], after: Iterable[Hole]) -> Aske
             continue
         steps = steps_free(old) * old.cards - steps_free(new) * new.cards
         most, total = max(most, min(steps, STEPS)), total + steps
-    return Asked(most, total) if most else None
+    return CardsTaken(most, total) if most else None
+
+
+class Wanted(NamedTuple):
+    """What a pod wants: *request* of cards of *dialect*, None if it asks for none; *amounts* of its node."""
+
+    dialect: DialectName | None
+    request: Any
+    amounts: Amounts
+
+
+class Grounds:
+    """How the nodes' cards are left under *tables*, remembered by the version of their states."""
+
+    __slots__ = ("_catalog", "_known", "tables")
+
+    def __init__(self, catalog: Catalog, tables: HoleValues) -> None:
+        self._catalog: Final = catalog
+        self.tables: Final = tables
+        self._known: Final[dict[tuple[NodeName, DialectName], tuple[int, Ground]]] = {}
+
+    def of(self, state: NodeState, dialect: DialectName) -> Ground:
+        """How the cards of the node of *state* are left."""
+        key = (state.facts.name, dialect)
+        known = self._known.get(key)
+        if known is None or known[0] != state.version:
+            holes = self._catalog.dialects[dialect].holes(state.cards(dialect))
+            known = self._known[key] = (state.version, ground(self.tables, dialect, holes))
+        return known[1]
+
+    def drop(self, name: NodeName) -> None:
+        """Forget a node that is gone."""
+        for dialect in self._catalog.dialects:
+            self._known.pop((name, dialect), None)
+
+
+def packed(catalog: Catalog, grounds: Grounds, wanted: Wanted, state: NodeState, placed: Placed[Any]) -> Placed[Any]:
+    """What *wanted* gets of the node of *state*, and how good that is; *placed*: what it gets there under binpack."""
+    left = _left(state)
+    after = _less(left, wanted.amounts)
+    name, request = wanted.dialect, wanted.request
+    if name is None:
+        return _cardless(catalog, grounds, state, placed, (left, after))
+    dialect = catalog.dialects[name]
+    if not dialect.packs(request):
+        return placed
+    cards, before = state.cards(name), grounds.of(state, name)
+    rests = dialect.left(cards, request)
+    if rests is not None:
+        best = _best_card(rests, before, (left, after))
+        one = None if best is None else dialect.alone(cards, request, best[0])
+        if best is not None and one is not None:
+            return Placed(one.assignment, best[1])
+    holes = dialect.holes(dialect.take(cards, placed.assignment))
+    lost = ground(grounds.tables, name, holes).lost
+    return Placed(placed.assignment, score(before.lost, left, lost, after))
+
+
+def is_of_one_card(catalog: Catalog, wanted: Wanted, cards: Sequence[Any], assignment: Any) -> bool:
+    """Whether *assignment* is what *wanted* gets of some card of *cards*, if it is for one."""
+    if wanted.dialect is None:
+        return False
+    dialect = catalog.dialects[wanted.dialect]
+    for slot, rest in enumerate(dialect.left(cards, wanted.request) or ()):
+        one = None if rest is None else dialect.alone(cards, wanted.request, slot)
+        if one is not None and one.assignment == assignment:
+            return True
+    return False
+
+
+def _best_card(
+    rests: Sequence[Hole | None], before: Ground, left: tuple[Mapping[str, int], Mapping[str, int]]
+) -> tuple[int, float] | None:
+    """The card that a request for one card is best given, and how good that is; None if none takes it.
+
+    Of equal ones the fullest, then the first. *rests*: of each card after it. *left*: what is left of the node's
+    resources before and after it.
+    """
+    best: tuple[float, int, int] | None = None
+    tried: set[tuple[int, int, int]] = set()
+    for slot, (steps, hole) in enumerate(zip(before.steps, rests, strict=True)):
+        if hole is None:
+            continue
+        remains, table = min(steps_free(hole), steps), before.tables[slot]
+        # Most cards of a node are like others.
+        alike = (id(table), steps, remains)
+        if alike in tried:
+            continue
+        tried.add(alike)
+        found = score(before.lost, left[0], before.lost.with_hole(table, steps, remains), left[1])
+        if best is None or (-found, steps, slot) < best:
+            best = (-found, steps, slot)
+    return None if best is None else (best[2], -best[0])
+
+
+def _cardless(
+    catalog: Catalog,
+    grounds: Grounds,
+    state: NodeState,
+    placed: Placed[Any],
+    left: tuple[Mapping[str, int], Mapping[str, int]],
+) -> Placed[Any]:
+    """The same for a pod without cards: what it strands of those that could be sold.
+
+    *left*: what is left of the node's resources before and after it.
+    """
+    lost: Lost | None = None
+    for name, cards in state.offers.items():
+        if not cards or name in state.closed:
+            continue
+        found = grounds.of(state, name)
+        if found.steps and (lost is None or found.lost.free > lost.free):
+            lost = found.lost
+    if lost is None:
+        return placed if not any(state.offers.values()) else Placed(placed.assignment, 0.0)
+    return Placed(placed.assignment, score(lost, left[0], lost, left[1]))
+
+
+def _left(state: NodeState) -> dict[str, int]:
+    allocatable, used = state.facts.allocatable, state.used
+    return {name: allocatable[name] - used.get(name, 0) for name in RESOURCES if name in allocatable}
+
+
+def _less(left: Mapping[str, int], amounts: Amounts) -> dict[str, int]:
+    after = dict(left)
+    for name, amount in amounts:
+        if name in after:
+            after[name] -= amount
+    return after

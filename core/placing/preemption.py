@@ -13,7 +13,7 @@ nodes that were chosen.
 
 from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from core import nodefit
@@ -23,10 +23,9 @@ from core.node_state import NodeState
 from core.placing.decide import placed_on
 from core.placing.domains import domains
 from core.placing.gang import Member, Unit
-from core.placing.reclaim import Reclaim, Spent
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, has_room
-from core.wire.disruptions import DisruptionBudget
+from core.placing.queues import Reclaim, Spent
+from core.placing.shape import NodePolicy, Shape, has_room
+from core.wire.policies import DisruptionBudget
 
 # Pods of this priority and above keep a cluster going. Source: Kubernetes, scheduling.SystemCriticalPriority.
 SYSTEM_CRITICAL: Final = 2_000_000_000
@@ -81,12 +80,14 @@ class Cost(NamedTuple):
 class Eviction(NamedTuple):
     """The pods to evict, the most important first, and the placements of the unit's members after that.
 
-    Without victims, the unit fits now, or as soon as the pods that are ending have ended.
+    Without victims, the unit fits now, or as soon as the pods that are ending have ended. violations: how many of them
+    break a disruption budget. guarded: those that one covers.
     """
 
     victims: tuple[PodUid, ...]
     placements: tuple[Placement, ...]
     violations: int = 0
+    guarded: frozenset[PodUid] = frozenset()
 
 
 class _Block(NamedTuple):
@@ -118,7 +119,7 @@ class _Kept(NamedTuple):
 _KEPT_MAX: Final = 8
 
 
-class Known:
+class FoundOnNodes:
     """What searches found on nodes, for later searches of the same shape and priority.
 
     It holds for a node as long as its state, the pods on it and the policy are the same. Kept is only what depends on
@@ -171,7 +172,7 @@ def victims_for(
     passed_over: Set[NodeName] = frozenset(),
     skipped: int = 0,
     looked_at_max: int = LOOKED_AT_MAX,
-    known: Known | None = None,
+    known: FoundOnNodes | None = None,
 ) -> Generator[None, None, Eviction | None]:
     """Return the pods to evict so that the minimum of *unit* fits; None if no eviction would help.
 
@@ -251,7 +252,7 @@ class _Search:
         passed_over: Set[NodeName],
         skipped: int,
         looked_at_max: int,
-        known: Known | None,
+        known: FoundOnNodes | None,
     ) -> None:
         self._ledger: Final = ledger
         self._policy: Final = policy
@@ -284,6 +285,7 @@ class _Search:
             tuple(uid for block in victims for uid in block.pods),
             tuple(placement for _, placement in self._placed.values()),
             sum(self._violations(victims, Counter()).values()),
+            frozenset(uid for one in victims for uid, budgets in zip(one.pods, one.budgets, strict=False) if budgets),
         )
 
     def best(self, member: Member) -> Generator[None, None, _Candidate | None]:
@@ -324,7 +326,7 @@ class _Search:
         self._allowed(found.victims, self._taken_back)
         self._violations(found.victims, self._spent)
         pod = member.pod  # of pods of one shape, any was judged
-        placement = replace(found.placement, pod=pod.uid, pod_key=pod.key, asked_by=pod)
+        placement = found.placement._replace(pod=pod.uid, pod_key=pod.key, asked_by=pod)
         self._ledger.reserve(placement)
         self._placed[pod.uid] = member, placement
         for pool in self._pools.values():
@@ -365,7 +367,7 @@ class _Search:
     def _kept(self, member: Member) -> dict[NodeName, _Kept] | None:
         """What is known of pods like *member* by node; None if it depends on more than one node."""
         shape = member.shape
-        if self._known is None or shape.asked.pods or shape.preferred is not None:
+        if self._known is None or shape.asked.pods or shape.asked.preferred:
             return None
         if not self._ledger.constraints.is_current(member.pod, ()):
             return None

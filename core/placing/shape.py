@@ -1,20 +1,25 @@
-"""All of a pod that decides where it fits, and the exact verdict of one node, or of every node, on it."""
+"""All of a pod that decides where it fits, the exact verdict of one node, or of every node, on it, and their order.
 
-from collections.abc import Hashable, Set
+Scores are upstream's raw device scores times the configured weight, unrounded: upstream rounds before it weighs, which
+makes nodes equal that are not. What the pod prefers of nodes, and of pods there, is added. Equal scores are settled by
+the images that the pod needs and a node has (`core.constraints.images`), then by the node's used share (the fullest
+node first under binpack, else the emptiest), then by name.
+"""
+
+from collections.abc import Hashable, Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from core import nodefit
-from core.constraints.constraint import Asked, Signatures
+from core import names, nodefit
+from core.constraints.constraint import FULL, AskedConstraints, Signatures
 from core.constraints.images import Liking
-from core.constraints.topology.preferred import Preferred
 from core.ledger import Ledger
 from core.model import NodeName
 from core.node_state import NodeState
 from core.nodefit import Amounts
-from core.placing.holes import Grounds, Wanted, packed
-from core.placing.score import NodePolicy, Rank, preferred_labels, resource_score
+from core.placing.pack import NO_HOLE_VALUES, Grounds, HoleValues, Wanted, packed
 from core.port.cards import Placed
-from core.settings import DialectName, Policy
+from core.settings import DialectName, NodeWeights, Policy, Settings
 
 
 class Shape:
@@ -22,19 +27,9 @@ class Shape:
 
     dialect is None for a pod without cards. amounts: what a node must have; accounted: what it must have if it
     advertises any, because its cards count that (`core.nodefit.parted`). asked: what the pod asks by constraints.
-    preferred is None for a pod that prefers no node.
     """
 
-    __slots__ = (
-        "_alone",
-        "_hash",
-        "accounted",
-        "amounts",
-        "asked",
-        "dialect",
-        "preferred",
-        "request",
-    )
+    __slots__ = ("_alone", "_hash", "accounted", "amounts", "asked", "dialect", "request")
 
     def __init__(
         self,
@@ -42,28 +37,21 @@ class Shape:
         dialect: DialectName | None,
         request: Hashable,
         amounts: Amounts,
-        asked: Asked,
+        asked: AskedConstraints,
         accounted: Amounts = (),
-        preferred: Preferred | None = None,
     ) -> None:
         self.dialect: Final = dialect
         self.request: Final = request
         self.amounts: Final = amounts
         self.accounted: Final = accounted
         self.asked: Final = asked
-        self.preferred: Final = preferred
         self._alone: Shape | None = None
-        self._hash = hash((dialect, request, amounts, accounted, asked, preferred))
+        self._hash = hash((dialect, request, amounts, accounted, asked))
 
     def asking(self, request: Hashable) -> "Shape":
         """The same, but for what is asked of cards."""
         return Shape(
-            dialect=self.dialect,
-            request=request,
-            amounts=self.amounts,
-            asked=self.asked,
-            accounted=self.accounted,
-            preferred=self.preferred,
+            dialect=self.dialect, request=request, amounts=self.amounts, asked=self.asked, accounted=self.accounted
         )
 
     def beside(self, pods: Signatures) -> "Shape":
@@ -76,7 +64,6 @@ class Shape:
             amounts=self.amounts,
             asked=self.asked._replace(pods=pods),
             accounted=self.accounted,
-            preferred=self.preferred,
         )
 
     @property
@@ -105,8 +92,112 @@ class Shape:
             and self.amounts == other.amounts
             and self.accounted == other.accounted
             and self.asked == other.asked
-            and self.preferred == other.preferred
         )
+
+
+# ---------------------------------------------------------------------- which of two nodes is better
+
+
+# More than ties of one level can differ by: these are a million at most, of either sign.
+_LEVEL: Final = 4_000_000
+
+
+class Rank(NamedTuple):
+    """How good a node is; the smallest is the best: score negated, then ties."""
+
+    minus_score: float
+    tie_ppm: int
+    name: NodeName
+
+    def at(self, level: int) -> "Rank":
+        """The same of a node of *level* among those of the same score: it comes before all that are of a lower one."""
+        return self._replace(tie_ppm=self.tie_ppm - level * _LEVEL) if level else self
+
+
+@dataclass(frozen=True, slots=True)
+class NodePolicy:
+    """How nodes compare: the card policy, the weight of device scores (0: ties alone decide), other weights.
+
+    tables: by what is lost on a node and a card, not by device scores; then the first of equal nodes by name is taken.
+    """
+
+    cards: Policy
+    weight: int
+    others: NodeWeights = field(default_factory=NodeWeights)
+    tables: HoleValues | None = None
+
+    def rank(self, score: float, tie_ppm: int, name: NodeName) -> Rank:
+        """Where a node stands whose placement scored *score*."""
+        return Rank(-score * self.weight, tie_ppm, name)
+
+    def tie_ppm(self, used_ppm: int) -> int:
+        """What settles equal scores, of a node whose cards are used to *used_ppm* millionths.
+
+        One whose cards hold more than they have is as full as a full one.
+        """
+        if self.tables is not None:
+            return 0
+        full = min(used_ppm, 1_000_000)
+        return -full if self.cards is Policy.BINPACK else full
+
+
+def node_policy(settings: Settings) -> NodePolicy:
+    """The policy that *settings* ask for; a weight below 0 counts as 0."""
+    is_pack = settings.policy is Policy.PACK
+    cards = Policy.BINPACK if is_pack else settings.policy
+    tables = NO_HOLE_VALUES if is_pack else None
+    return NodePolicy(cards, max(settings.schedule_weight, 0), settings.node_weights, tables)
+
+
+def most_of_others(weights: NodeWeights, most_preferred: float) -> float:
+    """By how much a node may at most be better than its cards make it: by its resources, and by what the pod prefers.
+
+    Rounded up; taints add nothing.
+    """
+    of_resources = (weights.binpack, weights.least_requested, weights.most_requested, weights.balanced)
+    return (sum([abs(one) for one in of_resources]) * FULL + most_preferred) * (1 + 1e-9)
+
+
+def rounded(score: float) -> int:
+    """A device score as upstream reports it: rounded half up to a whole number (nvidia.md 3.13)."""
+    return int(score + 0.5)
+
+
+def resource_score(
+    weights: NodeWeights,
+    wanted: tuple[tuple[str, int], ...],
+    allocatable: Mapping[str, int],
+    used: Mapping[str, int],
+) -> float:
+    """What a node's own resources add to its score, if *wanted* were placed there too.
+
+    binpack: 100 x the weighted mean, over the resources asked for, of the share in use afterwards. least_requested
+    and most_requested: the mean free or used share of cpu and memory, 0 to 100; balanced: 100 less 100 x half the
+    difference of the two shares. Source: Volcano, plugins/binpack and plugins/nodeorder.
+    """
+    after = {name: used.get(name, 0) + amount for name, amount in wanted}
+    score = 0.0
+    if weights.binpack:
+        counted = [(name, weight) for name, weight in weights.resources if weight > 0 and name in after]
+        total = sum(weight for _, weight in counted)
+        if total:
+            shares = sum(weight * _share(after[name], allocatable.get(name, 0)) for name, weight in counted)
+            score += weights.binpack * 100.0 * shares / total
+    if weights.least_requested or weights.most_requested or weights.balanced:
+        cpu, memory = (
+            _share(after.get(name, used.get(name, 0)), allocatable.get(name, 0)) for name in (names.CPU, names.MEMORY)
+        )
+        mean = (cpu + memory) / 2
+        score += weights.least_requested * 100.0 * (1 - mean) + weights.most_requested * 100.0 * mean
+        score += weights.balanced * 100.0 * (1 - abs(cpu - memory) / 2)
+    return score
+
+
+def _share(used: int, total: int) -> float:
+    return min(used / total, 1.0) if total > 0 else 0.0
+
+
+# ---------------------------------------------------------------------- the verdict of a node
 
 
 class Found(NamedTuple):
@@ -200,7 +291,7 @@ def better(
     if placed is None:
         return best
     tie_ppm = policy.tie_ppm(dialect.room(state.cards(shape.dialect)).used_ppm)
-    rank = leant(ledger, policy, shape, state, ranked(ledger, policy, shape, state, placed, tie_ppm=tie_ppm))
+    rank = ranked(ledger, policy, shape, state, placed, tie_ppm=tie_ppm)
     if liking is not None:
         rank = rank.at(liking.level(state.facts.name))
     return Found(state.facts.name, placed, rank) if best is None or rank < best.rank else best
@@ -209,22 +300,13 @@ def better(
 def ranked(
     ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed[Any], *, tie_ppm: int
 ) -> Rank:
-    """Return the rank of a node that takes *placed*, by its own cards, resources, labels and taints."""
+    """Return the rank of a node that takes *placed*, by cards, resources and taints, and what the pod prefers."""
     rank = policy.rank(placed.score, tie_ppm, state.facts.name)
     more = 0.0
     if policy.others:
         more += resource_score(policy.others, shape.amounts, state.facts.allocatable, state.used)
-    leaning = ledger.constraints.score(shape.asked, state.facts, policy.others)
-    if shape.preferred is not None:
-        leaning += preferred_labels(policy.others, shape.preferred, state.facts)
-    more += leaning
+    constraints, asked = ledger.constraints, shape.asked
+    more += constraints.score(asked, state.facts, policy.others)
+    if asked.preferred:
+        more += constraints.rate(asked.preferred, state.facts, policy.others)
     return rank._replace(minus_score=rank.minus_score - more) if more else rank
-
-
-def leant(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, rank: Rank) -> Rank:
-    """Return *rank* with what the pod prefers about other pods: those near it, and even spreading."""
-    preferred = shape.preferred
-    if preferred is None or not preferred.minds_pods:
-        return rank
-    points = ledger.topology.leaning(preferred).points(policy.others, state.facts.labels)
-    return rank._replace(minus_score=rank.minus_score - points)

@@ -4,9 +4,8 @@ To add a protocol, write one package in core/dialects that exports a `spec.Diale
 nothing else knows the form of that protocol's cards. A dialect is a stateless object: every method is a pure function
 of its arguments.
 
-`dialect` has the six roles that every dialect implements. `optional` has the roles of only some dialects. The values
-that they exchange are in `refusals` (why not), `cards` (what exists, is free or held) and `handoff` (from a Binding to
-the devices).
+`dialect` has the methods of a dialect. The values that they exchange are in `refusals` (why not), `cards` (what exists,
+is free or held) and `handoff` (from a Binding to the devices).
 
 Three values belong to the dialect alone and are opaque to all other code (frozen, hashable, compared by value):
 its *card* (one accelerator with its use), its *request* (everything that a pod requests of it, parsed, with selectors

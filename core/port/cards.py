@@ -2,25 +2,27 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from core.port.refusals import Complaint
-from core.port.typevars import AssignmentT, CardT
+
+_CardT = TypeVar("_CardT")
+_AssignmentT = TypeVar("_AssignmentT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer(Generic[CardT]):
+class Offer(Generic[_CardT]):
     """The unused cards that a node offers in one dialect; complaints name single cards that are left out."""
 
-    cards: tuple[CardT, ...]
+    cards: tuple[_CardT, ...]
     complaints: tuple[Complaint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held(Generic[AssignmentT]):
+class Held(Generic[_AssignmentT]):
     """What a bound pod holds. closes: why the node must accept nothing new until this pod is gone, or ""."""
 
-    assignment: AssignmentT
+    assignment: _AssignmentT
     closes: str = ""
 
 
@@ -63,7 +65,7 @@ class Bound(NamedTuple):
 
     width: how many entries of `NodeRoom` it needs at once (its largest container's number), >= 1. by_free: whether free
     amounts bound the score (`Want`). idle_score: returns the highest score of a node with exactly so many idle cards;
-    called once for each number that occurs, if free amounts bound nothing.
+    called once for each number that occurs, if free amounts bound nothing. If it is infinite, it is so for all numbers.
     """
 
     width: int
@@ -71,10 +73,10 @@ class Bound(NamedTuple):
     idle_score: Callable[[int], float]
 
 
-class Placed(NamedTuple, Generic[AssignmentT]):
+class Placed(NamedTuple, Generic[_AssignmentT]):
     """A placement on one node: the dialect's assignment, and the raw device score (upstream's, before rounding)."""
 
-    assignment: AssignmentT
+    assignment: _AssignmentT
     score: float
 
 

@@ -13,6 +13,7 @@ from core.tables import Tables
 class Stamp:
     """The hand-off's input to a Binding: node name, Unix seconds and nanoseconds, the ordering stamp.
 
+    containers: the names of the pod's containers, init containers first, where they are known.
     order: the value with which the plugin finds this pod last among those in flight on the node (seconds for vGPU,
     nanoseconds for the share plugin and MindCluster); see `Dialect.next_stamp`.
     """
@@ -20,6 +21,7 @@ class Stamp:
     node: NodeName
     now_s: int
     order: int
+    containers: tuple[str, ...] = ()
 
 
 class Progress(StrEnum):
@@ -74,6 +76,31 @@ class LockWait:
     until_s: int = 0
 
 
+class LockQuestion(NamedTuple):
+    """What decides about a node's lock besides the node.
+
+    pods: those in flight on the node, those being bound to it now, and the pod that `lock_owner` names, if it exists
+    and another scheduler will bind it; a pod of cardshare whose Binding was not written is not among them.
+    wanted: the pod that is to be bound, if there is one.
+    seen_s: since when the lock is unchanged, by the clock of *now_s*: a later time in it is wrong; None: unknown.
+    served: with *wanted*, the pods with cards on the node that are not in flight.
+    releasing: pods that were served or failed so recently that the plugin may still release their lock. Such a lock is
+    left alone, because old plugins then delete any lock.
+    """
+
+    pods: Sequence[Pod]
+    now_s: int
+    tables: Tables
+    wanted: Pod | None = None
+    seen_s: int | None = None
+    served: Sequence[Pod] = ()
+    releasing: Sequence[Pod] = ()
+
+    def since_s(self, taken_s: int) -> int:
+        """Return since when a lock counts as taken that says *taken_s*."""
+        return taken_s if self.seen_s is None else min(taken_s, self.seen_s)
+
+
 class NodeLock(Protocol):
     """A lock on a node by which a device plugin finds its pod, or two schedulers avoid each other.
 
@@ -81,37 +108,14 @@ class NodeLock(Protocol):
       it, then continue (409, or an unknown outcome: read the node, call again). A wait: the pod waits its turn.
     - When a Binding was certainly not written, and whenever the node's lock, or a pod of this dialect that is or was on
       the node, changes or is removed: call `lock` without *wanted*. A step: write it.
-
-    pods: those in flight on the node, those being bound to it now, and the pod that `lock_owner` names, if it exists
-    and another scheduler will bind it; a pod of cardshare whose Binding was not written is not among them.
     """
 
     def lock_owner(self, node: Node) -> str:
         """Return namespace/name of the pod for which the node is locked, "" if there is none or it is unknown."""
-        ...
 
     @property
     def lock_key(self) -> str:
         """The node annotation that is the lock."""
-        ...
 
-    def lock(
-        self,
-        node: Node,
-        pods: Sequence[Pod],
-        now_s: int,
-        tables: Tables,
-        wanted: Pod | None = None,
-        *,
-        seen_s: int | None = None,
-        served: Sequence[Pod] = (),
-        releasing: Sequence[Pod] = (),
-    ) -> LockStep | LockWait | None:
-        """Return what to write to the node's lock now, or why *wanted* must wait; None: nothing.
-
-        seen_s: since when the lock is unchanged, by the clock of *now_s*: a later time in it is wrong.
-        served: with *wanted*, the pods with cards on the node that are not in flight.
-        releasing: pods that were served or failed so recently that the plugin may still release their lock. Such a lock
-        is left alone, because old plugins then delete any lock.
-        """
-        ...
+    def lock(self, node: Node, asked: LockQuestion) -> LockStep | LockWait | None:
+        """Return what to write to the node's lock now, or why the wanted pod must wait; None: nothing."""

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     MODE = "mode"
     GROUP = "group"
     RULE = "rule"
+    LINKS = "links"
     LAYOUT = "layout"
     TEMPLATE = "template"
     BUSY = "busy"
@@ -44,7 +45,7 @@ UNSTEADY: Final = "it became unhealthy again and again, and has not stayed well 
 DESERTED: Final = "another device plugin may answer kubelet there; event CardsUnusable on the node says what to do"
 
 
-class Fault(NamedTuple):
+class CardFault(NamedTuple):
     """Why a card without a fault of its device plugin accepts nothing new, as a reason and for people."""
 
     reason: Reason
@@ -54,7 +55,8 @@ class Fault(NamedTuple):
 class Shortfall(NamedTuple):
     """One card, and what it lacked: wanted and free in the dialect's *unit* (both 0 if no amount is involved).
 
-    mib_per_unit: MiB per unit of memory in manifests, if *unit* is MiB.
+    mib_per_unit: MiB per unit of memory in manifests, if *unit* is MiB. per_card: how much of *unit* a card is, where
+    cards are asked for by their parts.
     """
 
     card: str
@@ -64,6 +66,7 @@ class Shortfall(NamedTuple):
     unit: str = ""
     detail: str = ""
     mib_per_unit: int = 1
+    per_card: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
 from core.model import Node, Pod
 from core.port.cards import Series
-from core.port.dialect import Dialect
+from core.port.dialect import AssignmentT, CardT, Dialect, RequestT
 from core.port.handoff import NodeLock
 from core.port.refusals import Complaint
-from core.port.typevars import AssignmentT, CardT, RequestT
 from core.settings import DialectName
 from core.tables import Tables
 from core.wire.vocabulary import DeviceSection, SchedulerArguments
@@ -29,7 +28,7 @@ class CardLists(NamedTuple):
     avoid: str
 
 
-class Place(NamedTuple):
+class ConfigMapPlace(NamedTuple):
     """A place of ConfigMaps with documents of nodes: a name for people, the namespace, the label selector."""
 
     title: str
@@ -44,7 +43,7 @@ class NodeDocuments(NamedTuple):
     other ConfigMaps; raises InvalidRequestError if it is unreadable.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[ConfigMapPlace, ...]
     read: Callable[[str, Mapping[str, str]], Iterator[tuple[str, str, str]]]
 
 

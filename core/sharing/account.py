@@ -1,17 +1,22 @@
 """What pods hold of shared cards: the written entries, what the cards lose to them, and how people see both."""
 
 from bisect import insort
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from core.model import Pod
 from core.port.cards import CardShare, Tally
 from core.port.refusals import Reason
 from core.sharing import slices as _slices
 from core.sharing.card import HAMI_CORE, MIG, Card, Kind, Measures, with_fault
 from core.sharing.slices import UNKNOWN, Slice
 from core.units import counted
+from core.wire.entries import Unread, Written
 
 _Item = TypeVar("_Item", str, Slice)
+# Makes a record, a NamedTuple, of all its figures in order; calling its class takes twice as long. It is used where a
+# decision makes most of its records.
+record: Final = tuple.__new__
 
 
 class Entry(NamedTuple):
@@ -19,7 +24,7 @@ class Entry(NamedTuple):
 
     slot: where the card was in the node's cards, a hint only. memory: as written, charge: what the card loses, both in
     register units. slice: of MIG, None without; profile: the name of the slice or template, "" without. counted: what
-    else the card loses. type: of the card, where assignments name it.
+    else the card loses. told: as in `Fixed`.
     """
 
     slot: int
@@ -31,7 +36,13 @@ class Entry(NamedTuple):
     slice: Slice | None = None
     profile: str = ""
     counted: tuple[int, ...] = ()
-    type: str = ""
+    told: str = ""
+
+    @property
+    def name(self) -> str:
+        """The uuid of its card; with the slice, if slices have names."""
+        taken = self.slice
+        return f"{self.uuid}[{taken.group}-{taken.start}]" if taken is not None and taken.group else self.uuid
 
 
 class Charge(NamedTuple):
@@ -119,22 +130,12 @@ def assigned(
         card_type: see `Assignment`.
         is_started: the containers in *ending* have ended.
     """
-    if not (ending or unread) and (len(entries) == 1 or len({one.uuid for one in entries}) == len(entries)):
-        each = [
-            Charge(
-                one.slot,
-                one.uuid,
-                1,
-                one.charge,
-                one.cores,
-                () if one.slice is None else (one.slice,),
-                marks,
-                0,
-                one.counted,
-            )
-            for one in entries
-        ]
-        return Assignment(segments, tuple(entries), tuple(sorted(each)), card_type)
+    if not (ending or unread):
+        if len(entries) == 1:
+            return record(Assignment, (segments, tuple(entries), (_charge(entries[0], marks),), card_type))
+        if len({one.uuid for one in entries}) == len(entries):
+            charges = sorted([_charge(one, marks) for one in entries])
+            return record(Assignment, (segments, tuple(entries), tuple(charges), card_type))
     slots: dict[str, int] = {uuid: slot for slot, uuid in unread}
     peaks: dict[str, _Use] = {uuid: _Use() for _, uuid in unread}
     running: dict[str, _Use] = {}
@@ -156,7 +157,7 @@ def assigned(
             ended.append(one)
     names = [uuid for _, uuid in unread]
     cut = _slices_of(entries, ending)
-    charges = [
+    peak = [
         Charge(
             slots[uuid],
             uuid,
@@ -170,7 +171,13 @@ def assigned(
         )
         for uuid, use in peaks.items()
     ]
-    return Assignment(segments, tuple(entries), tuple(sorted(charges)), card_type)
+    return Assignment(segments, tuple(entries), tuple(sorted(peak)), card_type)
+
+
+def _charge(one: Entry, marks: tuple[str, ...]) -> Charge:
+    """Return what a card loses to *one*, its only entry."""
+    cut = () if one.slice is None else (one.slice,)
+    return record(Charge, (one.slot, one.uuid, 1, one.charge, one.cores, cut, marks, 0, one.counted))
 
 
 def _slices_of(entries: Sequence[Entry], ending: Collection[int]) -> dict[str, list[Slice]]:
@@ -185,6 +192,57 @@ def _slices_of(entries: Sequence[Entry], ending: Collection[int]) -> dict[str, l
             if one.slice not in taken:
                 taken.append(one.slice)
     return found
+
+
+# Completes an entry: its segment, its device there, what is written, the entry so far, and its card, if it is there.
+# False: the entry does not say what it takes.
+Finish = Callable[[int, int, Written, Entry, Card | None], tuple[Entry, bool]]
+
+
+class Listed(NamedTuple):
+    """The entries of an assignment; unread: (slot, uuid) of cards of which nobody knows what it takes.
+
+    closes: as in `Held`.
+    """
+
+    entries: list[Entry]
+    unread: list[tuple[int, str]]
+    closes: str
+
+
+def listed(
+    pod: Pod,
+    cards: Sequence[Card],
+    field: str,
+    segments: Sequence[Sequence[Written | Unread]],
+    places: Sequence[int],
+    *,
+    finish: Finish | None = None,
+) -> Listed:
+    """Return what *segments* of *field* list, each for the container in *places*; *finish* completes an entry."""
+    by_uuid = {card.fixed.uuid: slot for slot, card in reversed(tuple(enumerate(cards)))}
+    found: list[Entry] = []
+    unread: list[tuple[int, str]] = []
+    closes = ""
+    for at, segment in enumerate(segments):
+        for device, one in enumerate(segment):
+            uuid = one.name if one.name in by_uuid else one.name.partition("[")[0]
+            slot = by_uuid.get(uuid, -1)
+            if isinstance(one, Unread):
+                if slot < 0 and cards:
+                    told = f"'{one.text[:64]}', which cannot be read and names no card of the node; delete the pod"
+                    closes = closes or f"pod {pod.key}: {field} holds {told}"
+                unread.append((slot, uuid))
+                continue
+            memory = one.memory
+            entry = record(Entry, (slot, uuid, places[at], memory, one.cores, memory, None, "", (), ""))
+            if finish is not None:
+                entry, is_known = finish(at, device, one, entry, cards[slot] if slot >= 0 else None)
+                if not is_known:
+                    unread.append((slot, uuid))
+            # Shares of cards that are gone close nothing: whoever comes back is registered as it then is.
+            found.append(entry)
+    return record(Listed, (found, unread, closes))
 
 
 def take(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
@@ -203,15 +261,18 @@ def _changed(cards: tuple[Card, ...], assignment: Assignment, sign: int) -> tupl
         slot = _slot(after, charge)
         if slot >= 0:
             card = after[slot]
-            after[slot] = Card(
-                card.fixed,
-                card.used_slots + sign * charge.slots,
-                card.used_memory + sign * charge.memory,
-                card.used_cores + sign * charge.cores,
-                _items(card.slices, charge.slices, sign) if charge.slices else card.slices,
-                _items(card.marks, charge.marks, sign) if charge.marks else card.marks,
-                card.unread + sign * charge.unread,
-                _sum(card.counted, charge.counted, sign) if card.counted and charge.counted else card.counted,
+            after[slot] = record(
+                Card,
+                (
+                    card.fixed,
+                    card.used_slots + sign * charge.slots,
+                    card.used_memory + sign * charge.memory,
+                    card.used_cores + sign * charge.cores,
+                    _items(card.slices, charge.slices, sign) if charge.slices else card.slices,
+                    _items(card.marks, charge.marks, sign) if charge.marks else card.marks,
+                    card.unread + sign * charge.unread,
+                    _sum(card.counted, charge.counted, sign) if card.counted and charge.counted else card.counted,
+                ),
             )
     return tuple(after)
 
@@ -250,18 +311,9 @@ def _items(items: tuple[_Item, ...], change: tuple[_Item, ...], sign: int) -> tu
     return tuple(found)
 
 
-def set_aside(cards: Sequence[Card], entries: Sequence[Entry]) -> tuple[Card, ...]:
-    """Return *cards*, where those of *entries* take nothing of the other containers of the pod."""
-    taken = {one.slot for one in entries}
-    problem = "another container of the pod takes it"
-    return tuple([with_fault(card, Reason.BUSY, problem) if slot in taken else card for slot, card in enumerate(cards)])
-
-
-def kept_to(cards: Sequence[Card], entries: Sequence[Entry]) -> tuple[Card, ...]:
-    """Return *cards*, where only those of *entries* take something of the other containers of the pod."""
-    taken = {one.slot for one in entries}
-    problem = "the containers of the pod share one card, and it is another"
-    return tuple([card if slot in taken else with_fault(card, Reason.RULE, problem) for slot, card in enumerate(cards)])
+def closed(cards: Sequence[Card], slots: Collection[int], reason: Reason, problem: str) -> tuple[Card, ...]:
+    """Return *cards*, where those at *slots* take nothing more of the pod, for *reason*, which is *problem*."""
+    return tuple([with_fault(card, reason, problem) if slot in slots else card for slot, card in enumerate(cards)])
 
 
 def fullness(cards: Sequence[Card], entries: Sequence[Entry]) -> float:
@@ -319,16 +371,12 @@ def overcommitted(cards: Sequence[Card], measures: Measures) -> tuple[str, ...]:
             found.append(f"{fixed.uuid} holds {card.used_slots} shares of {fixed.slots}")
         if card.slices and _slices.conflicting(card.slices):
             shown = ", ".join([_slices.shown(one) for one in card.slices])
-            found.append(f"{fixed.uuid} holds MIG slices that cannot exist together: {shown}")
+            found.append(f"{fixed.uuid} holds slices that cannot exist together: {shown}")
     return tuple(found)
 
 
-def tally(cards: Sequence[Card], measures: Measures) -> tuple[Tally, ...]:
-    """Return every card with its memory in use, for people."""
-    return tuple([_tallied(card, measures) for card in cards])
-
-
-def _tallied(card: Card, measures: Measures) -> Tally:
+def tallied(card: Card, measures: Measures) -> Tally:
+    """Return *card* with its memory in use, for people."""
     fixed, kind = card.fixed, card.fixed.kind
     return Tally(
         card=fixed.uuid,
@@ -346,7 +394,13 @@ def _tallied(card: Card, measures: Measures) -> Tally:
 def described(assignment: Assignment, cards: Sequence[Card], measures: Measures) -> tuple[CardShare, ...]:
     """Return what *assignment* holds of each card, for people."""
     kinds = {card.fixed.uuid: card.fixed.kind for card in cards}
-    shares = [_described(one, kinds.get(one.uuid), measures) for one in assignment.entries]
+    shares: list[CardShare] = []
+    for one in assignment.entries:
+        kind = kinds.get(one.uuid, _UNKNOWN_KIND)
+        amount = one.charge * kind.factor if one.uuid in kinds else None
+        has_cores = measures.cores and one.slice is None and not one.profile
+        cores_pct = _percent(one.cores, kind) if has_cores else None
+        shares.append(CardShare(one.name, _share(one, kind, measures), amount, cores_pct, one.uuid))
     shares += [
         CardShare(one.uuid, "an entry that does not say what it takes: the whole card", of=one.uuid)
         for one in assignment.charges
@@ -362,17 +416,6 @@ def _percent(cores: int, kind: Kind) -> int | None:
 
 # Of a card that is gone.
 _UNKNOWN_KIND: Final = Kind("", (), "", 0)
-
-
-def _described(entry: Entry, kind: Kind | None, measures: Measures) -> CardShare:
-    known = kind or _UNKNOWN_KIND
-    return CardShare(
-        _slices.card_id(entry.uuid, entry.slice),
-        _share(entry, known, measures),
-        entry.charge * known.factor if kind is not None else None,
-        _percent(entry.cores, known) if measures.cores and entry.slice is None and not entry.profile else None,
-        entry.uuid,
-    )
 
 
 def _share(entry: Entry, kind: Kind, measures: Measures) -> str:

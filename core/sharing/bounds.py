@@ -40,7 +40,7 @@ def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
             # A template may need nothing of what else is counted.
             at = templates.scarce
             spare = max(spare if at < 0 else templates.counted[at] - card.counted[at], 0)
-        elif spare <= 0:
+        elif spare <= 0 and not rules.serves_full:
             # If all cores are promised, nothing is left, even for requests without cores.
             continue
         times = 1
@@ -52,11 +52,7 @@ def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
                 narrow.append(Sliced(kind, slices.canonical(kind.layout, card.slices), used_memory, free))
         elif narrow is not None and free > 0:
             narrow.append(kind)
-        if free > 0 and times:
-            kinds.append(kind)
-            frees.append(free)
-            spares.append(spare)
-        for _ in range(times - 1):
+        for _ in range(times if free > 0 else 0):
             kinds.append(kind)
             frees.append(free)
             spares.append(spare)

@@ -4,13 +4,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from core.port.refusals import PASSING, Reason
+from core.port.refusals import PASSING, CardFault, Reason
 from core.selection import Words
 from core.sharing.slices import Layout, Slice, Templates
 
-# Sharing modes: the library in the container limits it; the card is cut into MIG instances.
+# Sharing modes of NVIDIA's cards: the library in the container limits it; the card is cut into MIG instances; MPS.
 HAMI_CORE: Final = "hami-core"
 MIG: Final = "mig"
+MPS: Final = "mps"
+MODES: Final[tuple[str, ...]] = (HAMI_CORE, MIG, MPS)
 
 
 class Measures(NamedTuple):
@@ -31,7 +33,7 @@ class Kind(NamedTuple):
     memory: in register units of *factor* MiB. cores: percent. slack: by how much a layout's slices exceed the
     memory, 0 if they do not. templates: None if shares are not cut by templates. unit: of cores, for people. module: so
     many cards, at positions next to each other, are allocated as a whole. ringed: each card is in a ring. by_share: the
-    card has its own number of cores, of which requests have percent. is_named: assignments name the type.
+    card has its own number of cores, of which requests have percent.
     """
 
     mode: str
@@ -47,11 +49,15 @@ class Kind(NamedTuple):
     module: int = 1
     ringed: bool = False
     by_share: bool = False
-    is_named: bool = False
 
     def __hash__(self) -> int:
         """Return a hash without layouts and templates, which are large and follow from the type."""
         return hash((self.mode, self.serves, self.type, self.memory, self.cores))
+
+    @property
+    def sells_cores(self) -> bool:
+        """Whether shares have a part of the cores that they ask for; templates bring their own."""
+        return self.templates is None or not self.templates.counted
 
     def serves_any(self, modes: tuple[str, ...]) -> bool:
         """Return whether cards of this kind serve one of *modes*; () are all."""
@@ -80,7 +86,9 @@ class Fixed:
     the kind's factor. cores: percent of one card. label: its type for people. fault: why it accepts nothing, None if it
     does; problem: the same for people, or what else they should know. ordered: whether *position* will mean the same
     card later. numa: its NUMA node. links: scores of its links to other cards, by their uuids. ring: the ring of cards
-    that it is in, where the kind has rings. group: what cards of one board have in common, "" for none.
+    that it is in, where the kind has rings. group: what cards of one board, or node, have in common, "" for nothing.
+    policy: what the device plugin says that the pods there have in common, "" for nothing. told: what assignments tell
+    of it besides, such as its type.
     """
 
     uuid: str
@@ -98,6 +106,8 @@ class Fixed:
     links: tuple[tuple[str, int], ...] = ()
     ring: int = 0
     group: str = ""
+    policy: str = ""
+    told: str = ""
 
 
 class Card(NamedTuple):
@@ -127,6 +137,11 @@ def shared(kind: Kind) -> Kind:
 def with_fault(card: Card, fault: Reason | None, problem: str) -> Card:
     """Return *card* with another fault."""
     return card._replace(fixed=replace(card.fixed, fault=fault, problem=problem))
+
+
+def kept_out(card: Card, fault: CardFault | None) -> Card:
+    """Return *card* with *fault*, unless it has another one."""
+    return with_fault(card, *fault) if fault is not None and card.fixed.fault is None else card
 
 
 def healed(card: Card) -> Card:

@@ -1,14 +1,13 @@
-"""The part of the port that is the same for all dialects of shared cards."""
+"""The part of the port that is the same for all dialects of shared cards; `core.port.dialect` describes the methods."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Protocol
+from math import inf
 
 from core.names import USE_GPU_TYPE
 from core.port.cards import Bound, CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
 from core.port.dialect import Dialect
 from core.port.names import Names
-from core.port.refusals import Fault, Reason, Shortfall
-from core.port.typevars import AssignmentT, CardT, RequestT
+from core.port.refusals import CardFault, Reason, Shortfall
 from core.settings import Policy
 from core.sharing import account, bounds, fit
 from core.sharing import card as _card
@@ -16,31 +15,46 @@ from core.sharing import request as _request
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.request import Request
-from core.sharing.resources import Resources, has_words, worded
+from core.sharing.resources import Resources, worded
 from core.sharing.rules import Rules
 from core.tables import Tables
 
 
-class Declared(Dialect[CardT, RequestT, AssignmentT], Protocol):
-    """What follows of `core.port` from the declared resources.
+class SharedCards(Dialect[Card, Request, Assignment]):
+    """What follows from the declared names, and from cards, requests and assignments.
 
     Attributes:
+        rules: what the dialect does differently.
+        has_ids: the uuids of cards are unique in the cluster.
+        sells: the resources of each kind of card, unless a configuration names them.
         types_key: the annotation by which pods select types of cards, "" if there is none.
+        assignment_keys, preferences: as in `Names`.
     """
 
+    rules: Rules = Rules()
+    has_ids: bool = True
+    sells: tuple[Resources, ...] = ()
     types_key: str = USE_GPU_TYPE
+    assignment_keys: frozenset[str] = frozenset()
+    preferences: frozenset[str] = frozenset()
+
+    holes = staticmethod(bounds.holes)
+    take = staticmethod(account.take)
+    give_back = staticmethod(account.give_back)
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
-        """Return the resources of each kind of card; () if the dialect sells nothing."""
-        ...
+        """Return the resources of each kind of card, as the configuration names them; () if it sells nothing."""
+        return self.sells
 
     def names(self, tables: Tables) -> Names:
-        """See `Reads`; no node advertises a part of a counted card, or kubelet charges it once per container."""
+        # No node advertises a part of a counted card, or kubelet charges it once per container.
         counted = self._counted(tables)
         counts = {name: one.cards for one in counted for name in one.parts}
         return Names(
-            resources=frozenset([name for one in self.declared(tables) for name in (one.cards, *one.parts) if name]),
+            resources=frozenset([name for one in self.declared(tables) for name in one.all]),
             uncounted=frozenset(counts),
+            assignment_keys=self.assignment_keys,
+            preferences=self.preferences,
             counts=counts,
             memories={one.cards: one.memory for one in counted},
             budgeted=tuple([name for one in counted for name in (one.memory, one.cores) if name]),
@@ -51,143 +65,91 @@ class Declared(Dialect[CardT, RequestT, AssignmentT], Protocol):
         return [one for one in self.declared(tables) if one.cards and one.memory]
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Usual`."""
-        key = self.types_key
-        return tuple([worded(wish, one, key) for one in self.declared(tables) if has_words(wish, one, key)])
-
-
-class SharedCards(Declared[Card, Request, Assignment]):
-    """The roles of `core.port` that only depend on cards, requests and assignments; see there.
-
-    Attributes:
-        rules: what the dialect does differently.
-    """
-
-    rules: Rules = Rules()
+        found = [worded(wish, one, self.types_key) for one in self.declared(tables)]
+        return tuple([one for one in found if one is not None])
 
     def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """See `Usual`; the order of the cards is known too."""
         return tuple([_card.healed(one) for one in cards])
 
     def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
-        """See `Usual`; cards are named by their uuids."""
         return frozenset([one.fixed.uuid for one in cards if one.fixed.fault is not Reason.UNHEALTHY])
 
-    def kept_out(self, cards: tuple[Card, ...], faults: Mapping[str, Fault]) -> tuple[Card, ...]:
-        """See `Usual`."""
-        return tuple(
-            [
-                _card.with_fault(one, *faults[one.fixed.uuid])
-                if one.fixed.uuid in faults and one.fixed.fault is None
-                else one
-                for one in cards
-            ]
-        )
+    def kept_out(self, cards: tuple[Card, ...], faults: Mapping[str, CardFault]) -> tuple[Card, ...]:
+        return tuple([_card.kept_out(one, faults.get(one.fixed.uuid)) for one in cards])
 
     def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        """Return the uuids."""
-        return tuple([one.fixed.uuid for one in cards])
+        return tuple([one.fixed.uuid for one in cards]) if self.has_ids else ()
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """See `Usual`."""
         return tuple([_card.at_best(one, at) for at, one in enumerate(cards)])
 
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
-        """See `Places`."""
         return fit.place(self.rules, cards, request, policy)
 
     def shortfalls(self, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
-        """See `Places`."""
         return fit.shortfalls(self.rules, cards, request)
 
     def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
-        """See `Places`."""
         factors = [one.fixed.kind.factor for one in cards]
         return _request.relaxed(request, reason, amount, max(factors, default=1))
 
-    def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-        """See `Accounts`."""
-        return account.take(cards, assignment)
-
-    def give_back(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
-        """See `Accounts`."""
-        return account.give_back(cards, assignment)
-
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        """See `Accounts`."""
         return account.overcommitted(cards, self.rules.measures)
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
-        """See `Bounds`."""
         return bounds.room(self.rules, cards)
 
     def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
-        """See `Bounds`."""
-        del policy
         return bounds.want(self.rules, request, kind)
 
     def bound(self, request: Request, policy: Policy) -> Bound:
-        """See `Bounds`."""
-        rules = self.rules
-        return Bound(
-            _request.width(request),
-            bounds.bounded(request, policy),
-            lambda idle: rules.idle_score(request, idle, policy),
-        )
-
-    def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
-        """See `Usual`."""
-        return bounds.holes(cards)
+        rules, width = self.rules, max([ask.number for ask in request.asks])
+        if rules.prefers(request):
+            return Bound(width, False, lambda idle: inf)
+        return Bound(width, bounds.bounded(request, policy), lambda idle: rules.idle_score(request, idle, policy))
 
     def packs(self, request: Request) -> bool:
-        """Return whether the pod leaves the order of nodes to the settings."""
         return not request.order.nodes
 
-    def by_card(self, request: Request) -> bool:
-        """Return whether one container asks for one card, and the pod leaves the order of cards to the settings."""
+    def left(self, cards: Sequence[Card], request: Request) -> Sequence[Hole | None] | None:
         wanted = request.order
-        if self.rules.chooses:
-            return False
-        return len(request.asks) == 1 and request.asks[0].number == 1 and not (wanted.policies or wanted.bound)
-
-    def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
-        """See `Usual`."""
-        return fit.left(self.rules, cards[slot], request)
+        if self.rules.chooses or wanted.policies or wanted.bound or len(request.asks) > 1 or request.asks[0].number > 1:
+            return None
+        return [fit.left(self.rules, card, request) for card in cards]
 
     def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
-        """See `Usual`."""
         return fit.alone(self.rules, cards, request, slot)
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
-        """See `Shows`."""
-        return account.tally(cards, self.rules.measures)
+        return tuple([account.tallied(one, self.rules.measures) for one in cards])
 
     def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
-        """See `Shows`."""
         return account.described(assignment, cards, self.rules.measures)
 
     def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
-        """Return whole units of memory, cores and percent of the healthy cards."""
-        healthy = [one.fixed for one in cards if one.fixed.fault is None]
-        memory_mib = sum([one.memory * one.kind.factor for one in healthy])
-        cores_pct = sum([one.cores for one in healthy])
         found: dict[str, int] = {}
+        healthy = [one.fixed for one in cards if one.fixed.fault is None]
         for one in self._counted(tables):
-            found |= {one.memory: memory_mib // one.mib_per_unit, one.cores: cores_pct}
-            found |= {one.percentage: 100 * len(healthy)}
+            own = [fixed for fixed in healthy if one.type in ("", fixed.kind.type)]
+            if own:
+                found[one.memory] = sum([fixed.memory * fixed.kind.factor for fixed in own]) // one.mib_per_unit
+                found[one.cores] = sum([fixed.cores for fixed in own if fixed.kind.sells_cores])
+                found[one.percentage] = 100 * len(own)
         return {name: amount for name, amount in found.items() if name}
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
-        """Return memory and cores on all cards at the pod's peak; the charges must be in MiB."""
-        charges = assignment.charges
-        return self.metered_as(sum([one.memory for one in charges]), sum([one.cores for one in charges]), tables)
+        # At the pod's peak; the charges must be in MiB.
+        charges, card_type = assignment.charges, assignment.type
+        return self.metered_as(
+            sum([one.memory for one in charges]), sum([one.cores for one in charges]), tables, card_type
+        )
 
-    def metered_as(self, memory_mib: int, cores_pct: int, tables: Tables) -> Mapping[str, int]:
-        """Return these totals by resource; a percentage counts as the memory that it becomes.
+    def metered_as(self, memory_mib: int, cores_pct: int, tables: Tables, card_type: str = "") -> Mapping[str, int]:
+        """Return these totals of cards of *card_type* by resource; a percentage counts as the memory that it becomes.
 
         A part of a unit counts as a whole unit, so that many pods together do not exceed a quota.
         """
         found: dict[str, int] = {}
-        for one in self._counted(tables):
+        for one in [one for one in self._counted(tables) if one.type in ("", card_type)]:
             found |= {one.memory: -(-memory_mib // one.mib_per_unit), one.cores: cores_pct, one.percentage: 0}
         return {name: amount for name, amount in found.items() if name}

@@ -11,7 +11,7 @@ from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD
 from core.settings import CARD_POLICIES, Policy
 from core.sharing import account, bounds, order, slices
-from core.sharing.account import Assignment, Entry
+from core.sharing.account import Assignment, Entry, record
 from core.sharing.card import MIG, Card, Kind
 from core.sharing.order import Linked, Rank, Ranking
 from core.sharing.request import ANY_ORDER, Ask, Request
@@ -19,6 +19,10 @@ from core.sharing.rules import Rules
 from core.sharing.slices import Profile
 
 _NO_ENDING: Final[frozenset[int]] = frozenset()
+_OTHER_CARD: Final = "the containers of the pod share one card, and it is another"
+_OTHER_SIZE: Final = (
+    "another container of the pod has a slice of another size there, and all slices of a card have one size"
+)
 
 
 class _Pick(NamedTuple):
@@ -50,9 +54,12 @@ def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy)
             return None
         entries = [one for pick in sorted(picks, key=_container_of) for one in pick.entries]
     assignment = account.assigned(request.segments, entries, _ending(request), request.marks, card_type=request.type)
+    if rules.prefers(request):
+        score = rules.preference(cards, entries, request, order.of_nodes(request.order, policy))
+        return Placed(assignment, score + rules.score(cards, entries, request, policy))
     if bounds.bounded(request, policy):
-        return Placed(assignment, rules.fullness(cards, entries))
-    return Placed(assignment, rules.score(cards, entries, request, policy))
+        return record(Placed, (assignment, rules.fullness(cards, entries)))
+    return record(Placed, (assignment, rules.score(cards, entries, request, policy)))
 
 
 def _container_of(pick: _Pick) -> int:
@@ -78,7 +85,7 @@ def alone(rules: Rules, cards: Sequence[Card], request: Request, slot: int) -> P
     """Return what *request*, which is for one card, gets of the card at *slot*, which takes it."""
     entry = _entry(slot, cards[slot], request.asks[0])
     assignment = account.assigned(request.segments, [entry], _ending(request), request.marks, card_type=request.type)
-    return Placed(assignment, rules.fullness(cards, [entry]))
+    return record(Placed, (assignment, rules.fullness(cards, [entry])))
 
 
 def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy) -> list[_Pick] | _Stuck:
@@ -88,10 +95,6 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
     uses those of another container that asks for the same (HN-21). Some protocols keep containers apart (ascend D-8).
     """
     rank = rules.ranking(request.order, policy)
-    if len(request.asks) == 1:
-        ask = request.asks[0]
-        entries = _pick(rules, cards, ask, request, rank)
-        return _Stuck(ask, cards) if entries is None else [_Pick(ask, entries)]
     picks: list[_Pick] = []
     filled = tuple(cards)
     for ask in request.asks:
@@ -100,27 +103,42 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
             picks.append(_Pick(ask, lent, lent=True))
             continue
         waits = ask.initial and not rules.apart
-        seen = _during_start(filled, _beside(cards, picks, ask)) if waits else filled
+        seen = _during_start(cards, filled, picks, ask) if waits else filled
+        if waits and rules.restricts:
+            # The plugin makes the slices of all containers before the first one starts.
+            others = {one.slot for pick in picks for one in pick.entries if one.memory != ask.memory}
+            seen = account.closed(seen, others, Reason.RULE, _OTHER_SIZE)
         entries = _pick(rules, seen, ask, request, rank)
         if entries is None:
             return _Stuck(ask, seen)
         picks.append(_Pick(ask, entries))
+        if len(picks) == len(request.asks):
+            break  # nobody asks for what is left now
+        taken = {one.slot for one in entries}
         if rules.on_one_card:
-            filled, cards = account.kept_to(filled, entries), account.kept_to(cards, entries)
+            others = set(range(len(cards))) - taken
+            filled = account.closed(filled, others, Reason.RULE, _OTHER_CARD)
+            cards = account.closed(cards, others, Reason.RULE, _OTHER_CARD)
         if rules.apart:
-            filled = account.set_aside(filled, entries)
+            filled = account.closed(filled, taken, Reason.BUSY, "another container of the pod takes it")
         elif ask.initial:
             filled = account.with_slices(filled, entries)
         else:
-            # Without its marks: a pod does not exclude itself from its own cards.
-            filled = account.take(filled, account.assigned(0, entries))
+            # Mostly without its marks: a pod does not exclude itself from its own cards.
+            filled = account.take(filled, account.assigned(0, entries, marks=rules.own_marks(request)))
     return picks
 
 
-def _beside(cards: Sequence[Card], picks: Sequence[_Pick], ask: Ask) -> tuple[Card, ...]:
-    """Return *cards* with the shares of the sidecars that run when the init container of *ask* runs."""
+def _during_start(cards: Sequence[Card], filled: Sequence[Card], picks: Sequence[_Pick], ask: Ask) -> tuple[Card, ...]:
+    """Return *cards* as the init container of *ask* finds them: with the shares of the sidecars that run beside it.
+
+    The slices of all containers are made, or still to be made.
+    """
     running = [one for pick in picks if _outlasts(pick.ask, ask) for one in pick.entries]
-    return account.take(tuple(cards), account.assigned(0, running))
+    beside = account.take(tuple(cards), account.assigned(0, running))
+    return tuple(
+        [one._replace(slices=later.slices) if later.slices else one for later, one in zip(filled, beside, strict=True)]
+    )
 
 
 def _outlasts(other: Ask, ask: Ask) -> bool:
@@ -128,18 +146,11 @@ def _outlasts(other: Ask, ask: Ask) -> bool:
     return other.sidecar and other.container < ask.container
 
 
-def _during_start(filled: Sequence[Card], beside: Sequence[Card]) -> tuple[Card, ...]:
-    """Return the cards as an init container finds them: the slices of all containers are made, or still to be made."""
-    return tuple(
-        [one._replace(slices=later.slices) if later.slices else one for later, one in zip(filled, beside, strict=True)]
-    )
-
-
 def _lent(rules: Rules, picks: Sequence[_Pick], ask: Ask) -> list[Entry] | None:
     for pick in picks:
         other = pick.ask
         # A container with lent slices has them from another one, which is in *picks* too.
-        if pick.lent or _outlasts(other, ask) or not _asks_alike(other, ask):
+        if pick.lent or _outlasts(other, ask) or _share_of(other) != _share_of(ask):
             continue
         if (
             other.number >= ask.number
@@ -150,12 +161,8 @@ def _lent(rules: Rules, picks: Sequence[_Pick], ask: Ask) -> list[Entry] | None:
     return None
 
 
-def _asks_alike(one: Ask, other: Ask) -> bool:
-    """Return whether both ask for the same share of each of their cards."""
-    return _share_of(one) == _share_of(other)
-
-
 def _share_of(ask: Ask) -> Ask:
+    """Return what *ask* wants of each of its cards."""
     return ask._replace(container=0, number=0, initial=False, sidecar=False)
 
 
@@ -169,7 +176,7 @@ def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank:
     ]
     ranked.sort()
     if rules.chooses:
-        chosen = rules.choose(cards, [slot for _, slot in ranked], ask.number, request.order)
+        chosen = rules.choose(cards, [slot for _, slot in ranked], ask, request)
         return None if chosen is None else [_entry(slot, cards[slot], ask) for slot in chosen]
     groups = rules.groups(cards, ranked, request)
     # Cards of a node that is cut are not chosen by their links (HN-14).
@@ -223,12 +230,16 @@ def _collected(
 ) -> list[Entry] | None:
     """Return the first shares of *slots*; a card that is cut may give several, one for each slice that it has left."""
     chosen: list[Entry] = []
+    if not rules.several:
+        if len(slots) >= ask.number:
+            chosen = [_entry(slot, cards[slot], ask) for slot in slots[: ask.number]]
+        return (sorted(chosen) if rules.by_position else chosen) or None
     for slot in slots:
         card = cards[slot]
         entry = _entry(slot, card, ask)
         chosen.append(entry)
         shares = card.fixed.slots - card.used_slots
-        while rules.several and entry.slice is not None and len(chosen) < ask.number and shares > 1:
+        while entry.slice is not None and len(chosen) < ask.number and shares > 1:
             # The places of several slices say what they can take together, not their memory and cores.
             card, shares = account.cut(card, entry.slice), shares - 1
             if refusal(rules, card, ask, request) is not None:
@@ -254,7 +265,7 @@ def _entry(slot: int, card: Card, ask: Ask) -> Entry:
             memory, cores = (need, ask.cores) if profile.cores is None else (profile.memory_mib, profile.cores)
             return Entry(slot, fixed.uuid, ask.container, memory, cores, profile.charge, chosen.slice, profile.name)
     cores = bounds.cores_of(ask, kind)
-    return Entry(slot, fixed.uuid, ask.container, need, cores, need, None, "", (), kind.type if kind.is_named else "")
+    return record(Entry, (slot, fixed.uuid, ask.container, need, cores, need, None, "", (), fixed.told))
 
 
 def wanted(ask: Ask, card: Card) -> int:
@@ -296,14 +307,18 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
     if rules.restricts and used_slots and rules.restricted(card, need):
         return Reason.RULE
     # The slices of a card can exceed together what its driver reports: then they alone decide.
-    if fixed.memory - card.used_memory < need and not (kind.slack and _has_slice(card, need)):
+    if fixed.memory - card.used_memory < need and not (
+        kind.slack
+        and not slices.conflicting(card.slices)
+        and slices.choose(kind.layout, card.slices, need * kind.factor)
+    ):
         return Reason.LAYOUT if card.slices else Reason.MEMORY
     cores, total = ask.cores if not kind.by_share else bounds.cores_of(ask, kind), fixed.cores
     if total - used_cores < cores:
         return Reason.CORES
     if used_slots and cores == total == 100:
         return Reason.EXCLUSIVE
-    if not cores and used_cores == total and total:
+    if not cores and used_cores == total and total and not (rules.serves_full and rules.beside_full(request)):
         return Reason.PROMISED
     if card.slices and slices.conflicting(card.slices):
         return Reason.UNUSABLE
@@ -322,13 +337,6 @@ def lacking(card: Card, cut: Profile) -> int:
             if total and card.counted[at] + cut.counted[at] > total:
                 return at
     return -1
-
-
-def _has_slice(card: Card, need: int) -> bool:
-    if card.slices and slices.conflicting(card.slices):
-        return False
-    kind = card.fixed.kind
-    return slices.choose(kind.layout, card.slices, need * kind.factor) is not None
 
 
 def shortfalls(rules: Rules, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
@@ -355,15 +363,23 @@ def _shortfalls(rules: Rules, stuck: _Stuck, request: Request) -> tuple[Shortfal
         most = max([len(group) for group in rules.groups(stuck.cards, fitting, request)], default=0)
         where = rules.together(stuck.cards, request)
         if rules.chooses and most >= stuck.ask.number:
-            found.insert(0, Shortfall("", Reason.RULE, detail=rules.chosen_by))
+            reason, told = rules.unchosen(stuck.cards, stuck.ask)
+            found.insert(0, Shortfall("", reason, detail=told))
         else:
-            found.insert(0, Shortfall("", Reason.CARD_COUNT, stuck.ask.number, most, "cards", where))
+            each, unit = rules.counted(stuck.ask)
+            number = stuck.ask.number * each
+            found.insert(0, Shortfall("", Reason.CARD_COUNT, number, most * each, unit, where, per_card=each))
     return tuple(found)
+
+
+_UNREAD: Final = "a pod's assignment names the card but does not say what it takes"
+_CONFLICT: Final = "slices are in use that cannot exist together"
 
 
 def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall:
     fixed, kind = card.fixed, card.fixed.kind
     uuid, factor = fixed.uuid, kind.factor
+    mib = max(factor, request.mib_per_unit)
     spare = max(fixed.cores - card.used_cores, 0)
     special = rules.shortfall(card, ask, request, reason)
     if special is not None:
@@ -374,10 +390,11 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
             # A card that is cut gives only whole slices.
             free = min(free, slices.largest_free_mib(kind.layout, card.slices)) if kind.layout else free
             unit = ask.unit(rules.measures.unit)
-            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, unit, mib_per_unit=factor)
+            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, unit, mib_per_unit=mib)
         case Reason.LAYOUT:
             free = slices.largest_free_mib(kind.layout, card.slices)
-            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, "MiB", _laid_out(card), factor)
+            unit = rules.measures.unit
+            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, unit, _laid_out(card), mib)
         case Reason.CORES if kind.by_share:
             return Shortfall(uuid, reason, ask.cores, spare * 100 // fixed.cores, "%")
         case Reason.CORES:
@@ -398,17 +415,11 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
         case Reason.INDEX:
             return Shortfall(uuid, reason, unit="position", detail=f"it is card {fixed.position}")
         case Reason.UNUSABLE:
-            return Shortfall(uuid, reason, detail=fixed.problem or _unusable(card))
+            return Shortfall(uuid, reason, detail=fixed.problem or (_UNREAD if card.unread else _CONFLICT))
         case Reason.RULE if fixed.fault is None:
             return Shortfall(uuid, reason, detail=rules.restricted(card, wanted(ask, card)))
         case _:
             return Shortfall(uuid, reason, detail=fixed.problem)
-
-
-def _unusable(card: Card) -> str:
-    if card.unread:
-        return "a pod's assignment names the card but does not say what it takes"
-    return "MIG slices are in use that cannot exist together"
 
 
 def _laid_out(card: Card) -> str:

@@ -1,11 +1,11 @@
 """Handing over by the node lock that HAMi's device plugins share, and by a time that orders pods."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import Final
 
 from core import hami_lock
 from core.model import Node, Pod
-from core.port.handoff import LockStep, LockWait
+from core.port.handoff import LockQuestion, LockStep, LockWait
 from core.tables import Tables
 
 # A plugin that is done writes 2^64-1; nothing that large is a time.
@@ -41,33 +41,18 @@ class NodeLock:
         """See `core.port.handoff.NodeLock`."""
         return hami_lock.owner(node)
 
-    def lock(
-        self,
-        node: Node,
-        pods: Sequence[Pod],
-        now_s: int,
-        tables: Tables,
-        wanted: Pod | None = None,
-        *,
-        seen_s: int | None = None,
-        served: Sequence[Pod] = (),
-        releasing: Sequence[Pod] = (),
-    ) -> LockStep | LockWait | None:
+    def lock(self, node: Node, asked: LockQuestion) -> LockStep | LockWait | None:
         """See `core.port.handoff.NodeLock`."""
-        if wanted is not None and self._guesses(wanted, tables) and hami_lock.misleads(node, [*pods, *served], wanted):
+        wanted = asked.wanted
+        beside = [*asked.pods, *asked.served]
+        if wanted is not None and self._guesses(wanted, asked.tables) and hami_lock.misleads(node, beside, wanted):
             return hami_lock.MISLED
-        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted, releasing)
+        return hami_lock.step(node, asked)
 
 
 class ByNodeLock:
     """What a dialect answers whose plugin finds its pod by that lock."""
 
-    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
-        """Return the current time, because the plugin uses the lock and not the age of pods."""
-        del pods
-        return now_s
-
     def confusable(self, request: object) -> frozenset[Hashable]:
         """Return any pod of the node, because the plugin serves the pod in the lock."""
-        del request
         return hami_lock.ANY_POD

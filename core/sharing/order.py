@@ -1,15 +1,18 @@
-"""In which order the cards of a node are tried, and which of them are linked best.
+"""In which order the cards of a node are tried, which of them are linked best, and how pods say so under HAMi.
 
-Source: protocol reference, hami 4.4, with HN-8: the highest index wins ties.
+Source: protocol reference, hami 1.4, 4.4 and 6, with HN-8 and HN-12: the highest index wins ties.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import comb
 from typing import Final, NamedTuple
 
+from core.errors import InvalidRequestError, quoted
+from core.port.refusals import Violation
 from core.settings import Policy
 from core.sharing.card import Card
-from core.sharing.request import Order, Weights
+from core.sharing.request import ANY_ORDER, EVEN, Order, Weights, check_words
+from core.units import MAX_INT32, TRUE, parse_count
 
 # The words by which a pod orders cards.
 BINPACK: Final = "binpack"
@@ -24,6 +27,11 @@ NODE_WORDS: Final[tuple[str, ...]] = (BINPACK, SPREAD)
 # A card as it is compared: lower comes first, and of equal ones the card that stands first.
 Rank = tuple[float, ...]
 Ranking = Callable[[int, Card], Rank]
+# How Volcano's scheduler compares cards: the fullest, or the one with the fewest shares.
+BY_USE: Final[Mapping[Policy, Ranking]] = {
+    Policy.BINPACK: lambda _, card: (-card.used_memory,),
+    Policy.SPREAD: lambda _, card: (card.used_slots,),
+}
 _BY_SETTINGS: Final = {Policy.BINPACK: (BINPACK,), Policy.SPREAD: (SPREAD,), Policy.INDEX: (SPREAD,)}
 _SCORING: Final = (BINPACK, SPREAD, NUMA)
 
@@ -41,6 +49,11 @@ def is_linked(order: Order) -> bool:
 def policies_of(order: Order, policy: Policy) -> tuple[str, ...]:
     """Return the pod's policies, or those of the settings if it has none."""
     return order.policies or _BY_SETTINGS[policy]
+
+
+def of_nodes(order: Order, policy: Policy) -> str:
+    """Return the word by which nodes compare: the pod's, or that of the settings."""
+    return order.nodes or str(policy)
 
 
 def ranking(order: Order, policy: Policy) -> Ranking:
@@ -160,3 +173,45 @@ def _greedy(rows: _Rows, number: int) -> tuple[tuple[int, ...], int]:
         chosen.append(best)
         left.remove(best)
     return tuple(chosen), total
+
+
+NUMA_BIND: Final = "nvidia.com/numa-bind"
+NODE_POLICY: Final = "hami.io/node-scheduler-policy"
+CARD_POLICY: Final = "hami.io/gpu-scheduler-policy"
+WEIGHTS: Final = "hami.io/device-scoring-weights"
+KEYS: Final[frozenset[str]] = frozenset({NUMA_BIND, NODE_POLICY, CARD_POLICY, WEIGHTS})
+_WEIGHT_REMEDY: Final = "write 'slot=1,core=1,memory=1' with whole numbers, not all of them 0"
+
+
+def order_of(annotations: Mapping[str, str], violations: list[Violation]) -> Order:
+    """Return how a pod with *annotations* wants cards and nodes compared; adds CS104 and CS105 to *violations*."""
+    if annotations.keys().isdisjoint(KEYS):
+        return ANY_ORDER
+    policies = words(annotations, CARD_POLICY)
+    nodes = annotations.get(NODE_POLICY, "").strip()
+    check_words(CARD_POLICY, policies, CARD_WORDS, violations)
+    check_words(NODE_POLICY, (nodes,) if nodes else (), NODE_WORDS, violations)
+    found = Order(policies, _weights(annotations, violations), annotations.get(NUMA_BIND, "") in TRUE, nodes)
+    return ANY_ORDER if found == ANY_ORDER else found
+
+
+def words(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """Return the items of the list of words in *key*."""
+    return tuple([word for item in annotations.get(key, "").split(",") if (word := item.strip())])
+
+
+def _weights(annotations: Mapping[str, str], violations: list[Violation]) -> Weights:
+    text = annotations.get(WEIGHTS)
+    if text is None:
+        return EVEN
+    pairs = [[part.strip() for part in item.split("=", 1)] for item in text[:256].split(",")]
+    try:
+        found = {name: parse_count(figure, "", MAX_INT32) for name, figure in pairs}
+    except (InvalidRequestError, ValueError):
+        found = {}
+    if len(pairs) != len(found) or found.keys() != set(Weights._fields) or not any(found.values()):
+        violations.append(
+            Violation(code="CS105", field=f"annotation {WEIGHTS}", found=quoted(text), remedy=_WEIGHT_REMEDY)
+        )
+        return EVEN
+    return Weights(**found)

@@ -1,7 +1,8 @@
 """What a pod asks of the shared cards of one node."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from core import names, selection
@@ -11,7 +12,7 @@ from core.port.refusals import Reason, Violation
 from core.selection import ANY_CARD, CardSelection
 from core.sharing.resources import Resources
 from core.sharing.slices import Profile
-from core.units import MAX_INT32, parse_count
+from core.units import MAX_INT32, parse_count, parse_memory
 
 _Read = TypeVar("_Read")
 
@@ -56,13 +57,15 @@ class Order(NamedTuple):
     """How the pod wants cards compared.
 
     policies: the words of `core.sharing.order` in the order of the pod, () if the settings decide. bound: all cards of
-    a container must be of one NUMA node. nodes: the word by which nodes compare, "" if the settings decide.
+    a container must be of one NUMA node. nodes: the word by which nodes compare, "" if the settings decide. linked:
+    nodes whose links stay whole are preferred.
     """
 
     policies: tuple[str, ...] = ()
     weights: Weights = EVEN
     bound: bool = False
     nodes: str = ""
+    linked: bool = False
 
 
 ANY_ORDER: Final = Order()
@@ -73,6 +76,7 @@ class Request(NamedTuple):
 
     segments: how many containers the assignment has. modes: the accepted sharing modes, () for any. marks: what the pod
     puts on its cards (see `Card`), and may avoid on others. type: the only type of cards that serves it, "" for any.
+    mib_per_unit: MiB per unit of memory in manifests, if registers have MiB.
     """
 
     asks: tuple[Ask, ...]
@@ -82,6 +86,7 @@ class Request(NamedTuple):
     order: Order = ANY_ORDER
     marks: tuple[str, ...] = ()
     type: str = ""
+    mib_per_unit: int = 1
 
 
 class Figures:
@@ -90,6 +95,8 @@ class Figures:
     def __init__(self, container: Container, role: str, violations: list[Violation]) -> None:
         """Read *container*, which is a "container" or an "init container" by its *role*."""
         self._container = container
+        # Read here once: there are many figures, and each call of `Container.amount` costs more than both lookups.
+        self._limits, self._requests = container.limits, container.requests
         self._role = role
         self.violations = violations
 
@@ -102,11 +109,13 @@ class Figures:
         parse: Callable[[str, str, int], int] = parse_count,
     ) -> int | None:
         """Return the amount of *resource*, from *minimum* to *maximum*; None if it is absent, or wrong (*code*)."""
-        text, field = self._found(resource)
+        text = self._limits.get(resource)
+        if text is None:
+            text = self._requests.get(resource)
         if text is None:
             return None
         try:
-            found = parse(text, field, maximum)
+            found = parse(text, "", maximum)
             remedy = f"write a whole number from {minimum} to {maximum}"
         except InvalidRequestError as error:
             found, remedy = minimum - 1, error.remedy
@@ -115,16 +124,22 @@ class Figures:
         self.wrong(code, resource, remedy)
         return None
 
+    def mib(self, resource: str, mib_per_unit: int) -> int | None:
+        """Return the MiB of *resource*, an amount of units of *mib_per_unit* MiB; None if it is absent, or wrong."""
+        parse = partial(parse_memory, mib_per_unit=mib_per_unit)
+        units = self.read(resource, "CS101", maximum=MAX_INT32 // mib_per_unit, parse=parse)
+        return units and units * mib_per_unit
+
+    def text(self, resource: str) -> str:
+        """Return the amount of *resource* as it is written, "" if it is absent."""
+        return self._container.amount(resource) or ""
+
     def wrong(self, code: str, resource: str, remedy: str) -> None:
         """Add a violation: the amount of *resource* is wrong."""
-        text, field = self._found(resource)
-        self.violations.append(Violation(code=code, field=field, found=quoted(text or ""), remedy=remedy))
-
-    def _found(self, resource: str) -> tuple[str | None, str]:
-        place, text = "limit", self._container.limits.get(resource)
-        if text is None:
-            place, text = "request", self._container.requests.get(resource)
-        return text, f'{self._role} "{self._container.name}": {place} {resource}'
+        place = "limit" if resource in self._limits else "request"
+        field = f'{self._role} "{self._container.name}": {place} {resource}'
+        found = quoted(self._container.amount(resource) or "")
+        self.violations.append(Violation(code=code, field=field, found=found, remedy=remedy))
 
 
 class Place(NamedTuple):
@@ -170,41 +185,82 @@ def selection_of(
     """
     if annotations.keys().isdisjoint((use, avoid, *types, *names.PLACE_WISHES)):
         return ANY_CARD
-    empty: frozenset[str] = frozenset()
-    no_types: frozenset[selection.TypePattern] = frozenset()
-
-    def read(key: str, decode: Callable[[str, str], _Read], absent: _Read) -> _Read:
-        text = annotations.get(key)
-        try:
-            return absent if text is None else decode(text, f"annotation {key}")
-        except InvalidRequestError as error:
-            violations.append(Violation(code="CS105", field=error.field, found=error.found, remedy=error.remedy))
-            return absent
-
-    avoided = read(names.AVOIDED_CARDS, selection.avoided, (empty, frozenset[int]()))
+    wished = _Wished(annotations, violations)
+    avoided = wished.read(names.AVOIDED_CARDS, selection.avoided, (ANY_CARD.no_use_uuids, ANY_CARD.avoided_indices))
     found = CardSelection(
-        use_types=read(types[0], selection.decode_types, no_types),
-        no_use_types=read(types[1], selection.decode_types, no_types),
-        use_uuids=read(use, selection.decode_items, empty),
-        no_use_uuids=read(avoid, selection.decode_items, empty) | avoided[0],
-        indices=read(names.WISHED_INDICES, selection.decode_indices, frozenset[int]()),
+        use_types=wished.read(types[0], selection.decode_types, ANY_CARD.use_types),
+        no_use_types=wished.read(types[1], selection.decode_types, ANY_CARD.no_use_types),
+        use_uuids=wished.read(use, selection.decode_items, ANY_CARD.use_uuids),
+        no_use_uuids=wished.read(avoid, selection.decode_items, ANY_CARD.no_use_uuids) | avoided[0],
+        indices=wished.read(names.WISHED_INDICES, selection.decode_indices, ANY_CARD.indices),
         avoided_indices=avoided[1],
     )
     return ANY_CARD if found == ANY_CARD else found
 
 
-def uncounted_shares(pod: AnyPod, named: Resources) -> Iterator[Violation]:
-    """Yield CS203 for each container that asks for parts of cards and no card: kubelet gives it none."""
-    for role, one in containers_of(pod):
-        given = [key for key in named.parts if (text := one.amount(key)) is not None and text.strip("0")]
-        field = f'{role} "{one.name}": limit {named.cards}'
+class _Wished:
+    """Reads *annotations*; those that cannot be read add CS105 to *violations*."""
+
+    def __init__(self, annotations: Mapping[str, str], violations: list[Violation]) -> None:
+        self._annotations = annotations
+        self._violations = violations
+
+    def read(self, key: str, decode: Callable[[str, str], _Read], absent: _Read) -> _Read:
+        text = self._annotations.get(key)
+        if text is None:
+            return absent
+        try:
+            return decode(text, f"annotation {key}")
+        except InvalidRequestError as error:
+            self._violations.append(Violation(code="CS105", field=error.field, found=error.found, remedy=error.remedy))
+            return absent
+
+
+def uncounted_shares(
+    containers: Iterable[tuple[str, Container]], named: Resources, wanted: str = "1", *, implied: bool = False
+) -> list[Violation]:
+    """Return CS203 for each of *containers* that asks for parts of cards and no card: kubelet gives it none.
+
+    Args:
+        containers: each after its role for people.
+        named: what parts and cards are called.
+        wanted: how much of the count it should write.
+        implied: a part without a count asks for one card, whatever its amount.
+    """
+    found: list[Violation] = []
+    shares = (named.memory, named.cores, named.percentage)
+    for role, one in containers:
         count = one.limits.get(named.cards)
-        if count is None and (given or named.cards in one.requests):
-            remedy = f"write {named.cards}: 1 as well; kubelet gives the container no card without it"
-            yield Violation(code="CS203", field=field, found="", remedy=remedy)
-        elif count is not None and not count.strip("0") and given:
-            remedy = f"write {named.cards}: 1, or leave out {', '.join(given)} as well"
-            yield Violation(code="CS203", field=field, found=quoted(count), remedy=remedy)
+        if count is not None and count.strip("0"):
+            continue
+        amounts = {key: one.limits.get(key, one.requests.get(key)) for key in shares}
+        parts = {key: text for key, text in amounts.items() if text is not None}
+        given = [key for key, text in parts.items() if text.strip("0")]
+        field = f'{role} "{one.name}": limit {named.cards}'
+        if count is None and ((parts if implied else given) or named.cards in one.requests):
+            remedy = f"write {named.cards}: {wanted} as well; kubelet gives the container no card without it"
+            found.append(Violation(code="CS203", field=field, found="", remedy=remedy))
+        elif count is not None and given:
+            remedy = f"write {named.cards}: {wanted}, or leave out {', '.join(given)} as well"
+            found.append(Violation(code="CS203", field=field, found=quoted(count), remedy=remedy))
+    return found
+
+
+def cards_at_start(pod: AnyPod, resource: str, asks: Callable[[Container], object]) -> list[Violation]:
+    """Return CS205 for each init container that *asks* for cards, where a plugin serves only other containers."""
+    found: list[Violation] = []
+    for one in pod.init_containers:
+        if asks(one):
+            remedy = f"ask for {resource} in a normal container; init containers get no card"
+            found.append(Violation(code="CS205", field=f'init container "{one.name}"', found="", remedy=remedy))
+    return found
+
+
+def miscounted(pod: AnyPod, least: str, resource: str, number: int) -> Violation:
+    """Return CS106: the number of positions that *pod* names is wrong; *least*: "at least" or "exactly" *number*."""
+    key = names.WISHED_INDICES
+    remedy = f"name {least} as many cards as {resource} asks for ({number})"
+    return Violation(code="CS106", field=f"annotation {key}", found=quoted(pod.annotations[key]), remedy=remedy)
 
 
 def check_words(key: str, words: Sequence[str], known: Sequence[str], violations: list[Violation]) -> None:
@@ -218,13 +274,17 @@ def check_words(key: str, words: Sequence[str], known: Sequence[str], violations
             return
 
 
-def width(request: Request) -> int:
-    """Return how many shares of one node *request* needs at once: those of its largest container."""
-    return max([ask.number for ask in request.asks])
+def judged(
+    asked: Request | tuple[Violation, ...] | None, more: Iterable[Violation]
+) -> Request | tuple[Violation, ...] | None:
+    """Return *asked*, or what is wrong with it and *more*, each once."""
+    wrong = asked if asked is not None and not isinstance(asked, Request) else ()
+    found = [*wrong, *more]
+    return tuple(dict.fromkeys(found)) if found else asked
 
 
 def relaxed(request: Request, reason: Reason, amount: int, mib_per_unit: int) -> Request | None:
-    """Return *request* with at most *amount* for each container: cards, percent of cores, or MiB; see `Places`."""
+    """Return *request* with at most *amount* for each container: cards, percent of cores, or MiB; see `Judging`."""
     match reason:
         case Reason.MODE:
             return request._replace(modes=())

@@ -1,15 +1,18 @@
 """The resources by which containers ask for shared cards, as a dialect declares them."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from core import names
+from core.model import AnyPod
 from core.port.cards import CardWish, Wording
+from core.warnings import AdmissionWarning, all_memory, little_memory
 
 
 class Resources(NamedTuple):
     """The names for one kind of cards: how many *cards*, and of each *memory*, *cores* and *percentage* of its memory.
 
-    A name is "" if the protocol has none. mib_per_unit: MiB per unit of *memory*.
+    A name is "" if the protocol has none. mib_per_unit: MiB per unit of *memory*. type: the only type of
+    these cards, "" for any.
     """
 
     cards: str = ""
@@ -17,6 +20,12 @@ class Resources(NamedTuple):
     cores: str = ""
     percentage: str = ""
     mib_per_unit: int = 1
+    type: str = ""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All of its names."""
+        return (self.cards, *self.parts) if self.cards else self.parts
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -24,17 +33,33 @@ class Resources(NamedTuple):
         return tuple([one for one in (self.memory, self.cores, self.percentage) if one])
 
 
-def has_words(wish: CardWish, named: Resources, types: str) -> bool:
-    """Return whether the protocol has a resource for each part of *wish*, and an annotation *types* if it needs one."""
+def worded(wish: CardWish, named: Resources, types: str) -> Wording | None:
+    """Return *wish* as limits, and the annotation *types*; None if the protocol has no word for a part of it.
+
+    Memory is rounded up to units; without a resource that counts cards, it is of one card. A type is in the names
+    themselves if these are of one type.
+    """
+    if named.type:
+        wanted = [one.strip().lower() for one in wish.types.split(",") if one.strip()]
+        if wanted and not any(one in named.type.lower() for one in wanted):
+            return None
+        wish = wish._replace(types="")
     lacks = (wish.memory_mib is not None and not named.memory) or (wish.cores_pct is not None and not named.cores)
-    return not (lacks or (wish.types and not types))
-
-
-def worded(wish: CardWish, named: Resources, types: str = names.USE_GPU_TYPE) -> Wording:
-    """Return *wish*, which `has_words`, as limits and the annotation *types*; memory is rounded up to units."""
-    limits = {named.cards: str(wish.cards)}
+    uncounted = not named.cards and (wish.cards != 1 or wish.memory_mib is None)
+    if lacks or uncounted or (wish.types and not types):
+        return None
+    limits = {named.cards: str(wish.cards)} if named.cards else {}
     if wish.memory_mib is not None:
         limits[named.memory] = str(-(-wish.memory_mib // named.mib_per_unit))
     if wish.cores_pct is not None:
         limits[named.cores] = str(wish.cores_pct)
     return Wording(limits, {types: wish.types} if wish.types else {})
+
+
+def odd_memory(pod: AnyPod, named: Resources) -> Iterator[AdmissionWarning]:
+    """Yield CS116 and CS119 for amounts of memory of *pod* that give more, or less, than they seem to."""
+    for one in (*pod.init_containers, *pod.containers):
+        has_cards, is_whole = one.amount(named.cards) not in (None, "0"), one.amount(named.percentage) in (None, "0")
+        if one.amount(named.memory) == "0" and has_cards and is_whole:
+            yield all_memory(one, named.memory)
+        yield from little_memory(one, named.memory, named.mib_per_unit)

@@ -22,7 +22,8 @@ class Rules:
         apart: the containers of a pod get different cards; an init container can use those of another container.
         on_one_card: the containers of a pod get the same one card, init containers too.
         restricts: `restricted` says whether a card with shares takes another one.
-        chooses: `choose` says which of the cards that fit a container gets; chosen_by: for people, why none.
+        chooses: `choose` says which of the cards that fit a container gets, and `unchosen` why none.
+        serves_full: `beside_full` says who may join a card of which all cores are promised.
     """
 
     several: bool = False
@@ -32,26 +33,38 @@ class Rules:
     on_one_card: bool = False
     restricts: bool = False
     chooses: bool = False
-    chosen_by: str = ""
+    serves_full: bool = False
+
+    def beside_full(self, request: Request) -> bool:
+        """Return whether *request*, which asks for no cores, may join a card of which all cores are promised."""
+        return False
 
     def restricted(self, card: Card, memory: int) -> str:
         """Return why *card*, which has shares, must not serve another with *memory*, for people; "" if it may."""
-        del card, memory
         return ""
 
-    def choose(self, cards: Sequence[Card], slots: Sequence[int], number: int, wanted: Order) -> Sequence[int] | None:
-        """Return which *number* of *slots*, which fit and are in order, a container gets; None if none."""
-        del cards, wanted
-        return slots[:number] if len(slots) >= number else None
+    def own_marks(self, request: Request) -> tuple[str, ...]:
+        """Return which marks of a pod are on its cards while its other containers get theirs; usually none."""
+        return ()
+
+    def choose(self, cards: Sequence[Card], slots: Sequence[int], ask: Ask, request: Request) -> Sequence[int] | None:
+        """Return which of *slots*, which fit and are in order, the container of *ask* gets; None if none."""
+        return slots[: ask.number] if len(slots) >= ask.number else None
+
+    def unchosen(self, cards: Sequence[Card], ask: Ask) -> tuple[Reason, str]:
+        """Return why `choose` returned None for *ask* although enough of *cards* fit, and a text about it."""
+        return Reason.RULE, ""
+
+    def counted(self, ask: Ask) -> tuple[int, str]:
+        """Return what *ask* counts, for people: how much of it each of its cards is, and the unit."""
+        return 1, "cards"
 
     def refuse(self, card: Card, ask: Ask, request: Request) -> Reason | None:
         """Return why *card* must not serve *ask*, None if it may; called if both have marks, or *ask* a template."""
-        del card, ask, request
         return None
 
     def shortfall(self, card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall | None:
         """Return why *card* refused *ask* for *reason*; None to say it as all dialects do."""
-        del card, ask, request, reason
         return None
 
     def groups(self, cards: Sequence[Card], ranked: Sequence[tuple[Rank, int]], request: Request) -> list[list[int]]:
@@ -63,7 +76,6 @@ class Rules:
 
     def together(self, cards: Sequence[Card], request: Request) -> str:
         """Return a text for people on which cards can be one container's; "" if any can."""
-        del cards
         return "of one NUMA node" if request.order.bound else ""
 
     def ranking(self, wanted: Order, policy: Policy) -> Ranking:
@@ -74,21 +86,27 @@ class Rules:
         """Return the score of a node on which a request gets *entries*, if free amounts bound it; see `Want`."""
         return account.fullness(cards, entries)
 
+    def prefers(self, request: Request) -> bool:
+        """Return whether `preference` counts for *request*: nothing bounds it, so all changed nodes are judged."""
+        return False
+
+    def preference(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, word: str) -> float:
+        """Return what *entries* add to the score of a node if nodes compare by *word*, besides what is free."""
+        return 0.0
+
     def bound(self, request: Request, kind: Kind, want: Want) -> Want:
         """Return *want* of cards of *kind* with the bound of the score by `fullness`."""
-        del request, kind
         return want
 
     def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
         """Return the score of a node on which *request* gets *entries*, if free amounts do not bound it."""
-        del entries
         idle = sum([not card.used_slots and card.fixed.fault is None and not card.unread for card in cards])
         return self.idle_score(request, idle, policy)
 
     def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
         """Return the highest score of a node with *idle* idle cards, if free amounts do not bound it."""
         asked = sum([ask.number for ask in request.asks])
-        match request.order.nodes or str(policy):
+        match order.of_nodes(request.order, policy):
             case order.SPREAD:
                 return 100.0 * min(idle, asked)
             case order.BINPACK:

@@ -5,6 +5,7 @@ positions; HAMi's has one group of places that may overlap. Templates have no pl
 protocol reference, nvidia 3.6; hami 1.9, 4.7; ascend 4.3.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -45,6 +46,29 @@ class Group(NamedTuple):
 
 
 Layout = tuple[Group, ...]
+
+
+def numbered(name: str, sizes: Sequence[tuple[str, int, int]]) -> Group:
+    """Return group *name* with numbered places, in the order of *sizes*: the name of a slice, its MiB, and how many."""
+    found: list[Profile] = []
+    first = 0
+    for profile, memory_mib, count in sizes:
+        places = tuple([Slice(name, at) for at in range(first, first + count)])
+        found.append(Profile(profile, memory_mib, memory_mib, places))
+        first += count
+    return Group(name, tuple(sorted(found, key=_memory_of)))
+
+
+def in_units(layout: Layout, factor: int) -> Layout:
+    """Return *layout*, which has charges in MiB, with charges in units of *factor* MiB."""
+    if factor == 1:
+        return layout
+    return tuple(
+        [
+            one._replace(profiles=tuple([cut._replace(charge=cut.memory_mib // factor) for cut in one.profiles]))
+            for one in layout
+        ]
+    )
 
 
 class Templates(NamedTuple):
@@ -163,14 +187,10 @@ def _most(group: Group, used: tuple[Slice, ...]) -> int:
     places = {place for profile in group.profiles for place in profile.places}
     found = end = 0
     # The place that ends first leaves the most space after it.
-    for place in sorted(places, key=_by_end):
+    for place in sorted(places, key=lambda place: (place.start + place.size, -place.start)):
         if place.start >= end and is_free(place, used):
             found, end = found + 1, place.start + place.size
     return found
-
-
-def _by_end(place: Slice) -> tuple[int, int]:
-    return place.start + place.size, -place.start
 
 
 def canonical(layout: Layout, used: tuple[Slice, ...]) -> tuple[Slice, ...]:
@@ -204,8 +224,3 @@ def shown(one: Slice) -> str:
     if one == UNKNOWN:
         return "unknown"
     return f"{one.group}-{one.start}" if one.group else f"{one.start}+{one.size}"
-
-
-def card_id(uuid: str, taken: Slice | None) -> str:
-    """Return the name of a card or, if its slices have names, of the slice."""
-    return f"{uuid}[{taken.group}-{taken.start}]" if taken is not None and taken.group else uuid

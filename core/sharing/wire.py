@@ -4,7 +4,7 @@ Source: protocol reference, hami 1.9, 2.5, 5.1, 5.2 and 8, ascend 4.7; every seg
 peak, sidecars beside all others (HN-1, HN-2).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from core import hami_lock
@@ -12,7 +12,8 @@ from core.errors import InvalidRequestError
 from core.model import Pod
 from core.port.cards import Held
 from core.port.handoff import Stamp
-from core.sharing.account import Assignment, Entry, assigned
+from core.sharing import account
+from core.sharing.account import Assignment, assigned
 from core.sharing.card import Card
 from core.wire import entries
 from core.wire.entries import Unread, Written, encode_segments
@@ -25,13 +26,13 @@ def wire_text(assignment: Assignment, card_type: str, whole: tuple[int, int] | N
 
     Args:
         assignment: what a pod gets.
-        card_type: the type of cards that have none of their own in *assignment*.
+        card_type: the type of cards of which *assignment* tells none.
         whole: the memory and cores of every entry, None for those in *assignment*.
     """
     segments: list[list[Written]] = [[] for _ in range(assignment.segments)]
     for one in assignment.entries:
         memory, cores = whole or (one.memory, one.cores)
-        segments[one.container].append(Written(one.uuid, one.type or card_type, memory, cores))
+        segments[one.container].append(Written(one.name, one.told or card_type, memory, cores))
     return encode_segments(segments)
 
 
@@ -46,19 +47,16 @@ def bound(assigned: Sequence[str], text: str, stamp: Stamp) -> dict[str, str]:
     }
 
 
-# Completes an entry: its segment, its device there, what is written, the entry so far, and its card, if it is there.
-# False: the entry does not say what it takes.
-Finish = Callable[[int, int, Written, Entry, Card | None], tuple[Entry, bool]]
-
-
 def held(
     pod: Pod,
     cards: Sequence[Card],
     key: str,
     counts: Collection[str],
     *,
-    finish: Finish | None = None,
+    finish: account.Finish | None = None,
     unread: Sequence[tuple[int, str]] = (),
+    marks: tuple[str, ...] = (),
+    devices_max: int = entries.DEVICES_MAX,
 ) -> Held[Assignment] | None:
     """Return what bound *pod* holds of *cards* by its annotation *key*, whoever bound it; None if it names no card.
 
@@ -72,45 +70,32 @@ def held(
         counts: the resources by which its containers ask for cards.
         finish: completes an entry.
         unread: (slot, uuid) of further cards of which nobody knows what *pod* takes.
+        marks: what *pod* puts on its cards.
+        devices_max: of how many entries no assignment has more; a longer one closes the node.
     """
     text = pod.annotations.get(key)
-    if text is None or not text.replace(":", "").replace(_SEPARATOR, "").strip():
+    if text is None or not names_any(text):
         return None
     field = f"annotation {key}"
     try:
-        segments = decode_segments(text, field)
+        segments = decode_segments(text, field, devices_max)
     except InvalidRequestError as error:
         return Held(assignment=Assignment(0, (), ()), closes=f"pod {pod.key}: {error}")
     if not any(segments):
         return None
-    by_uuid = {card.fixed.uuid: slot for slot, card in reversed(tuple(enumerate(cards)))}
     places, ending = _places(pod, segments, counts)
-    found: list[Entry] = []
-    unknown: list[tuple[int, str]] = []
-    closes = ""
-    for at, segment in enumerate(segments):
-        for device, one in enumerate(segment):
-            uuid = one.name.partition("[")[0]
-            slot = by_uuid.get(uuid, -1)
-            if isinstance(one, Unread):
-                if slot < 0 and cards:
-                    told = f"'{one.text[:64]}', which cannot be read and names no card of the node; delete the pod"
-                    closes = closes or f"pod {pod.key}: {field} holds {told}"
-                unknown.append((slot, uuid))
-                continue
-            entry = Entry(slot, uuid, places[at], one.memory, one.cores, one.memory)
-            if finish is not None:
-                entry, is_known = finish(at, device, one, entry, cards[slot] if slot >= 0 else None)
-                if not is_known:
-                    unknown.append((slot, uuid))
-            found.append(entry)
-    # Shares of cards that are gone close nothing: whoever comes back is registered as it then is.
+    found = account.listed(pod, cards, field, segments, places, finish=finish)
     count = max(len(segments), len(pod.init_containers) + len(pod.containers))
-    assignment = assigned(count, found, ending, unread=[*unknown, *unread], is_started=pod.init_done)
-    return Held(assignment=assignment, closes=closes)
+    assignment = assigned(count, found.entries, ending, marks, [*found.unread, *unread], is_started=pod.init_done)
+    return Held(assignment=assignment, closes=found.closes)
 
 
-def decode_segments(text: str, field: str) -> list[list[Written | Unread]]:
+def names_any(text: str) -> bool:
+    """Return whether an assignment has any entry, readable or not."""
+    return bool(text.replace(":", "").replace(_SEPARATOR, "").strip())
+
+
+def decode_segments(text: str, field: str, devices_max: int = entries.DEVICES_MAX) -> list[list[Written | Unread]]:
     """Read an assignment; padding without a name is dropped, the rest stays.
 
     Raises:
@@ -118,31 +103,29 @@ def decode_segments(text: str, field: str) -> list[list[Written | Unread]]:
     """
     # Upstream skips what has no comma, and up to v2.5 wrote ``,,0,0`` for containers without a card.
     return [
-        [one for one in segment if one.name and _has_fields(one)] for segment in entries.decode_segments(text, field)
+        [one for one in segment if one.name and (isinstance(one, Written) or "," in one.text)]
+        for segment in entries.decode_segments(text, field, devices_max)
     ]
-
-
-def _has_fields(one: Written | Unread) -> bool:
-    return isinstance(one, Written) or "," in one.text
 
 
 def _places(
     pod: Pod, segments: Sequence[Sequence[object]], counts: Collection[str]
-) -> tuple[dict[int, int], frozenset[int]]:
+) -> tuple[Sequence[int], frozenset[int]]:
     """Of which container of *pod* each segment is (hami 5.2), and which of those end before the others start."""
-    inits, apps = len(pod.init_containers), len(pod.containers)
+    inits, apps, number = len(pod.init_containers), len(pod.containers), len(segments)
     ends = frozenset([at for at, one in enumerate(pod.init_containers) if not one.sidecar])
-    plain = {at: at for at in range(len(segments))}
-    if len(segments) == inits + apps:
-        return plain, ends
-    if len(segments) == apps or not inits:
-        return {at: inits + at for at in range(len(segments))}, frozenset()
+    if number == inits + apps:
+        return range(number), ends
+    of_apps = range(inits, inits + number)
+    if number == apps or not inits:
+        return of_apps, frozenset()
     asking = [
         at
         for at, one in enumerate((*pod.init_containers, *pod.containers))
         if any(one.amount(count) not in (None, "0") for count in counts)
     ]
     filled = [at for at, segment in enumerate(segments) if segment]
-    if len(filled) == len(asking):
-        return {**plain, **dict(zip(filled, asking, strict=True))}, ends
-    return {at: inits + at for at in range(len(segments))}, frozenset()
+    if len(filled) != len(asking):
+        return of_apps, frozenset()
+    moved = dict(zip(filled, asking, strict=True))
+    return [moved.get(at, at) for at in range(number)], ends

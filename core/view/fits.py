@@ -15,18 +15,15 @@ from core import nodefit
 from core.catalog import Asked
 from core.constraints.quota import QUOTA, Account, Budget, Limited, Over, budget, over_wait, taken
 from core.explaining import explain
-from core.explaining.asked import read_wish
-from core.explaining.reading_back import said_in
 from core.ledger import Ledger, Placement
 from core.model import NO_VOLUMES, Container, Pod, PodUid
-from core.placing.decide import placed_on, try_decide
-from core.placing.score import NodePolicy, node_policy
-from core.placing.shape import Shape
+from core.placing.decide import placed_on, shape_of, try_decide
+from core.placing.shape import NodePolicy, Shape, node_policy
 from core.port.cards import CardWish, Wording
 from core.settings import DialectName
 from core.view.cards import VERSION
-from core.waiting import Wait
-from core.wire.quotas import ResourceQuota
+from core.waiting import Wait, said_in
+from core.wire.policies import ResourceQuota
 
 # The limit of counted pods, whose placement takes some seconds.
 COUNT_MAX: Final = 100_000
@@ -111,7 +108,9 @@ class Place(NamedTuple):
             if one.scoped:
                 continue
             in_all = {key.removeprefix(LIMITS): most for key, most in one.hard.items() if key.startswith(LIMITS)}
-            yield Limited(account, {key: most for key, most in in_all.items() if key in self.ledger.budgeted}, held)
+            yield Limited(
+                account, {key: most for key, most in in_all.items() if key in self.ledger.words.budgeted}, held
+            )
             yield Limited(account, {key: most for key, most in one.hard.items() if key.startswith(REQUESTS)}, one.used)
 
 
@@ -174,7 +173,7 @@ def written(ledger: Ledger, namespace: str, wording: Wording) -> Pod:
 
 
 def _fit(where: Place, pod: Pod, protocol: str) -> Fit:
-    shape = read_wish(pod, where.ledger)
+    shape = shape_of(pod, where.ledger)
     if isinstance(shape, Wait):
         return _told(Fit(protocol=protocol, pods=0, is_all=True), shape)
     copy, left = where.ledger.fork(), where.budget()
@@ -266,7 +265,7 @@ def _largest(where: Place, wish: CardWish, asking: Callable[[CardWish], Wording 
         if wording is None:
             return False
         pod = written(ledger, where.namespace, wording)
-        shape = read_wish(pod, ledger)
+        shape = shape_of(pod, ledger)
         if isinstance(shape, Wait):
             return False
         for state in ledger.states.values():

@@ -12,13 +12,11 @@ from core.explaining import explain
 from core.groups import group_of
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid, Toleration
-from core.moving.carrying import Reach, reach, room_for
 from core.moving.search import Limits, Move, Search, search
-from core.moving.units import unit_of
-from core.moving.who import Crowd, Rights, budget_of, crowd_of
+from core.moving.units import MoveReach, reach, room_for, unit_of
+from core.moving.who import MovablePods, Rights, budget_of, crowd_of
 from core.placing.gang import Unit
-from core.placing.score import NodePolicy, node_policy
-from core.placing.shape import scan
+from core.placing.shape import NodePolicy, node_policy, scan
 from core.port.cards import CardWish, Wording
 from core.units import counted
 from core.view.cards import VERSION
@@ -121,7 +119,7 @@ class Ground(NamedTuple):
         """The policy for choosing nodes, as far as the settings define it."""
         return node_policy(self.ledger.settings)
 
-    def crowd(self) -> Crowd:
+    def crowd(self) -> MovablePods:
         """Return who may move."""
         return crowd_of(self.ledger, self.pods, self.rights)
 
@@ -168,7 +166,7 @@ def wished(
     return unit_of([pod._replace(uid=PodUid(f"{pod.uid}-{at}")) for at in range(many)], ledger)
 
 
-def still_helps(ground: Ground, plan: Plan, unit: Unit, left: Sequence[PodUid]) -> Reach:
+def still_helps(ground: Ground, plan: Plan, unit: Unit, left: Sequence[PodUid]) -> MoveReach:
     """Return whether the moves of *left* still let in *unit* as *plan* says, on the ledger as it is now.
 
     Budgets are the API server's to judge at each eviction: while a replacement starts, they allow none.
@@ -184,7 +182,7 @@ def still_helps(ground: Ground, plan: Plan, unit: Unit, left: Sequence[PodUid]) 
     return reach(ground.ledger.fork(), ground.policy, unit, by_uid, crowd=crowd, left=left)
 
 
-def has_room(ground: Ground, unit: Unit) -> tuple[NodeName, ...] | None:
+def nodes_with_room(ground: Ground, unit: Unit) -> tuple[NodeName, ...] | None:
     """Return the nodes that take the minimum of *unit* without a move now; None if it does not fit."""
     return room_for(ground.ledger.fork(), ground.policy, unit)
 
@@ -192,7 +190,7 @@ def has_room(ground: Ground, unit: Unit) -> tuple[NodeName, ...] | None:
 # ---------------------------------------------------------------------- values
 
 
-def _empty(ground: Ground, asked: str, crowd: Crowd) -> Plan:
+def _empty(ground: Ground, asked: str, crowd: MovablePods) -> Plan:
     counts = Counter(str(reason) for reason in crowd.staying.values())
     return Plan(
         asked=asked,
@@ -209,7 +207,7 @@ def _empty(ground: Ground, asked: str, crowd: Crowd) -> Plan:
     )
 
 
-def _plan(ground: Ground, asked: str, crowd: Crowd, answer: Search, unit: Unit, *, is_there: bool) -> Plan:
+def _plan(ground: Ground, asked: str, crowd: MovablePods, answer: Search, unit: Unit, *, is_there: bool) -> Plan:
     plan, found = _empty(ground, asked, crowd), answer.found
     if found is None:
         return replace(plan, gain=_no_gain(crowd, answer, ground.limits), why=_why(ground, unit))
@@ -228,7 +226,7 @@ def _plan(ground: Ground, asked: str, crowd: Crowd, answer: Search, unit: Unit, 
     return replace(plan, gain=gain, helps=True, why=why, places=places, moves=moves, is_fewest=found.is_fewest)
 
 
-def _no_gain(crowd: Crowd, answer: Search, limits: Limits) -> str:
+def _no_gain(crowd: MovablePods, answer: Search, limits: Limits) -> str:
     if answer.gave_up:
         return f"no moves were found before the search reached its limit of {answer.looks} looks"
     if not crowd.movable:

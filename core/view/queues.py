@@ -6,11 +6,11 @@ Fields may be added; renaming a field or changing its meaning requires another *
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from core.constraints.quota import also_taken, taken
+from core.constraints.quota import taken
 from core.groups import DEFAULT_QUEUE, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import Pod
-from core.placing.queue_tree import QueueTree
+from core.placing.queues import QueueTree
 from core.view.cards import VERSION
 from core.view.waiting import Lines, Waiting
 
@@ -114,7 +114,7 @@ def held_by_queue(tree: QueueTree, ledger: Ledger, pods: Iterable[Pod], lines: L
         if pod is not None:
             amounts = taken(ledger, pod, holding.dialect, holding.assignment)
         else:
-            amounts = also_taken(ledger, holding.dialect, holding.assignment, holding.amounts)
+            amounts = {**dict(holding.amounts), **ledger.metered(holding.dialect, holding.assignment)}
         group = lines.group(pod) if pod is not None else None
         # Pods without a queue count only for `default`, whatever its ancestors.
         for name in (tree.path(group.queue) if group is not None else []) or [DEFAULT_QUEUE]:
@@ -129,7 +129,7 @@ def _amounts(
 ) -> Iterable[QueueAmount]:
     guaranteed = tree.guaranteed.get(queue.name, {})
     limited = guaranteed.keys() | queue.deserved.keys() | queue.capability.keys()
-    of_cards = {name for name, amount in (held or {}).items() if amount and name in ledger.resources}
+    of_cards = {name for name, amount in (held or {}).items() if amount and name in ledger.words.resources}
     for name in sorted(limited | of_cards):
         yield QueueAmount(
             resource=name,

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from core.view.cards import VERSION
-from core.view.kinds import Kind
+from core.view.cards import VERSION, Kind
 
 
 class Because(StrEnum):

@@ -6,17 +6,16 @@ Fields may be added; renaming a field or changing its meaning requires another *
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from core.explaining.reading_back import said_in
-from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving
+from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, line_of, order
 from core.model import Phase, Pod
-from core.placing.standing import line_of, order, standing_of
+from core.placing.queues import standing_of
+from core.units import time_text
 from core.view.cards import VERSION
 from core.view.explained import why_it_waits
-from core.waiting import cause_of, code_in
-from core.wire.priority_classes import PriorityClass
+from core.waiting import cause_of, code_in, said_in
+from core.wire.policies import PriorityClass
 
 # The number of listed pods for each reason.
 _FIRST: Final = 5
@@ -188,7 +187,7 @@ def _waiting_pod(pod: Pod, places: _Places, queue: str | None) -> WaitingPod:
         pod=pod.key,
         code=code_in(pod.scheduled_message),
         reason=pod.scheduled_reason,
-        since=datetime.fromtimestamp(pod.created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if pod.created_s else None,
+        since=time_text(pod.created_s) if pod.created_s else None,
         text=why_it_waits(pod),
         nearest=said.nearest,
         change=said.change,

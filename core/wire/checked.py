@@ -40,13 +40,17 @@ class _Told:
         return (*self._texts, f"and {self._more} more") if self._more else tuple(self._texts)
 
 
+def _nowhere(_: str) -> str:
+    return ""
+
+
 class Checks:
     """The problems so far; each reader below adds one and returns its default if a value is wrong.
 
     elsewhere: returns where an unknown key would have a meaning, for people; "" if nowhere.
     """
 
-    def __init__(self, elsewhere: Callable[[str], str] = lambda _: "") -> None:
+    def __init__(self, elsewhere: Callable[[str], str] = _nowhere) -> None:
         self._elsewhere = elsewhere
         self._problems = _Told()
         self._notes = _Told()
@@ -56,15 +60,19 @@ class Checks:
         """The unknown or ineffective parts of the text, once each."""
         return self._notes.all()
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The problems that make the text unusable, once each."""
+        return self._problems.all()
+
     def raise_all(self) -> None:
         """Raise if there was any problem.
 
         Raises:
             ConfigError: lists the problems that make the text unusable.
         """
-        problems = self._problems.all()
-        if problems:
-            raise ConfigError(problems)
+        if self.problems:
+            raise ConfigError(self.problems)
 
     def wrong(self, place: str, found: object, remedy: str) -> None:
         """Add the problem that the value at *place* is unusable."""
@@ -74,10 +82,13 @@ class Checks:
         """Read a mapping with text keys; {} for None."""
         if found is None:
             return {}
-        if isinstance(found, dict) and all(isinstance(key, str) for key in found):
-            return found
-        self.wrong(place, found, "write a mapping of names to values")
-        return {}
+        if not isinstance(found, dict):
+            self.wrong(place, found, "write a mapping of names to values")
+            return {}
+        odd = [key for key in found if not isinstance(key, str)]
+        if odd:
+            self.wrong(place, odd[0], "write this name in quotes, so that it is a text")
+        return {} if odd else found
 
     def items(self, found: object, place: str) -> list[Any]:
         """Read a list; [] for None."""
@@ -143,12 +154,14 @@ class Checks:
         """Add a note about something without effect."""
         self._notes.add(lambda: text)
 
-    def note_unknown(self, found: Iterable[str], known: Iterable[str], place: str) -> None:
+    def note_unknown(
+        self, found: Iterable[str], known: Iterable[str], place: str, *, may_belong_elsewhere: bool = True
+    ) -> None:
         """Note every key of *found* at *place* that is not *known*, in a third-party format that may define it."""
-        names = sorted(known)
+        names, elsewhere = sorted(known), self._elsewhere if may_belong_elsewhere else _nowhere
         for key in found:
             if key not in names:
-                self._notes.add(partial(_no_effect, key, names, place, self._elsewhere))
+                self._notes.add(partial(_no_effect, key, names, place, elsewhere))
 
 
 def each(checks: Checks, found: object, place: str, read: Callable[[Mapping[str, Any], str], _T]) -> tuple[_T, ...]:

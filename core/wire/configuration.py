@@ -3,6 +3,7 @@
 The keys are the names of the fields of `core.settings.Settings`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,6 +12,7 @@ from core.errors import InvalidRequestError
 from core.settings import (
     ALLOWABLE,
     SCHEDULER_NAME_REMEDY,
+    SERVICE_ACCOUNT,
     DialectName,
     NeverFits,
     NodeKind,
@@ -26,6 +28,9 @@ from core.wire.vocabulary import Vocabulary
 
 # The word for upstream's order, which applies without a policy.
 _INDEX_WORD: Final = "index"
+# A service account's user name, and what people write instead; a trailing ``*`` makes a prefix.
+_SERVICE_ACCOUNT: Final = re.compile(rf"{SERVICE_ACCOUNT}[-a-z0-9]+:(?:[-.a-z0-9]+\*?|\*)")
+_SHORT_ACCOUNT: Final = re.compile(r"[-a-z0-9]+[/:][-.a-z0-9]+\*?")
 _FLAT: Final = (
     "scheduler_names",
     "policy",
@@ -213,7 +218,7 @@ def _admission(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> d
         "allow_variables": checks.texts,
         "known_schedulers": checks.texts,
         "trusted_accounts": lambda value, key: _accounts(checks, value, key),
-        "plugin_accounts": lambda value, key: _accounts(checks, value, key),
+        "plugin_accounts": lambda value, key: _plugin_accounts(checks, value, key),
         "other_schedulers": lambda value, key: _other_schedulers(checks, value, key),
         "plugins_on_other_nodes": lambda value, key: OnOtherNodes(
             checks.word(value, key, OnOtherNodes, OnOtherNodes.WARN)
@@ -257,6 +262,16 @@ def _accounts(checks: Checks, found: object, place: str) -> tuple[str, ...]:
         # Every authenticated account of a cluster starts with one of these; a shorter prefix would trust all of them.
         if account.endswith("*") and len(account) < len("system:serviceaccount:x:y*"):
             checks.wrong(f"{place}[{i}]", account, "write at least namespace and beginning of the account before '*'")
+    return accounts
+
+
+def _plugin_accounts(checks: Checks, found: object, place: str) -> tuple[str, ...]:
+    """Read service accounts: the node of a device plugin is that of its token."""
+    accounts = checks.texts(found, place)
+    for i, account in enumerate(accounts):
+        if not _SERVICE_ACCOUNT.fullmatch(account):
+            named = account.replace("/", ":") if _SHORT_ACCOUNT.fullmatch(account) else "NAMESPACE:NAME"
+            checks.wrong(f"{place}[{i}]", account, f"write a service account as '{SERVICE_ACCOUNT}{named}'")
     return accounts
 
 

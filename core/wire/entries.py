@@ -12,7 +12,7 @@ from core.wire.reading import check_length
 
 _SEPARATOR: Final = ";"
 # A pod has no more containers with cards, and hardly one of them has more cards than a node.
-_DEVICES_MAX: Final = 512
+DEVICES_MAX: Final = 512
 
 
 class Written(NamedTuple):
@@ -43,7 +43,7 @@ def text_of(found: Iterable[tuple[str, str, int, int]]) -> str:
     return "".join(f"{name},{kind},{memory},{cores}:" for name, kind, memory, cores in found)
 
 
-def decode_segments(text: str, field: str, devices_max: int = _DEVICES_MAX) -> list[list[Written | Unread]]:
+def decode_segments(text: str, field: str, devices_max: int = DEVICES_MAX) -> list[list[Written | Unread]]:
     """Read an assignment of one segment for each container, each closed by a semicolon.
 
     Raises:

@@ -13,6 +13,7 @@ import msgspec
 
 from core.errors import InvalidRequestError
 from core.model import Pod
+from core.wire.objects import Head
 from core.wire.pods import decode_pod
 
 # No cluster has more nodes, and no autoscaler asks about so many.
@@ -33,16 +34,8 @@ class _Args(msgspec.Struct, frozen=True):
     nodenames: msgspec.Raw = _NULL
 
 
-class _Metadata(msgspec.Struct, frozen=True, gc=False):
-    name: str
-
-
-class _Named(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Metadata
-
-
 class _Names(msgspec.Struct, frozen=True):
-    items: list[_Named] | None = None
+    items: list[Head] | None = None
 
 
 class _Texts(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from core.errors import InvalidRequestError, quoted
 from core.names import MAX_NODE_ANNOTATION_BYTES, MAX_REGISTERED_CARDS
-from core.units import FALSE, MAX_INT32, TRUE, is_text, parse_int64
+from core.units import FALSE, HALVES, MAX_INT32, TRUE, is_text, parse_int64
 
 _REMEDY: Final = "restart HAMi's device plugin so that it writes its cards anew"
 # A card has no more kinds of instances, and no more places for one.
@@ -18,6 +18,8 @@ _MAX_PROFILES: Final = 32
 _MAX_PLACEMENTS: Final = 64
 _MAX_SLICES: Final = 64
 _MAX_INFO: Final = 16
+# Stands where there was half of a character, which JSON's escapes can name and nothing can encode.
+NO_CHARACTER: Final = "\ufffd"
 
 
 class Profile(NamedTuple):
@@ -33,7 +35,8 @@ class Profile(NamedTuple):
 class Record(NamedTuple):
     """One card as registered; absent fields are zero. position: NVML's index.
 
-    problem: why it cannot be used, "" if it can. info: further texts of the vendor's.
+    problem: why it cannot be used, "" if it can. info: further texts of the vendor's. ring: of an Ascend chip, None
+    without.
     """
 
     uuid: str
@@ -48,6 +51,7 @@ class Record(NamedTuple):
     profiles: tuple[Profile, ...] = ()
     problem: str = ""
     info: tuple[tuple[str, str], ...] = ()
+    ring: int | None = None
 
 
 def decode_register(text: str, field: str) -> tuple[Record, ...]:
@@ -59,10 +63,22 @@ def decode_register(text: str, field: str) -> tuple[Record, ...]:
     if len(text) > MAX_NODE_ANNOTATION_BYTES:
         raise InvalidRequestError(field, text, f"write no more than {MAX_NODE_ANNOTATION_BYTES} characters")
     if is_json(text):
-        records = [_record(one) for one in _list(text, field)]
+        records = [record(one) for one in listed(text, field)]
     else:
         records = [_line(piece, at) for at, piece in enumerate(_pieces(text, field))]
     return tuple(sorted(records, key=lambda one: (one.position, one.uuid)))
+
+
+def decode_whole_register(text: str, field: str) -> tuple[Record, ...]:
+    """Read a register of JSON in its own order, or nothing of it, as Go does; null names no card.
+
+    Raises:
+        InvalidRequestError: a field of a card cannot be read; as `decode_register`.
+    """
+    try:
+        return tuple([_record(one, -MAX_INT32 - 1) for one in (() if text.strip() == "null" else listed(text, field))])
+    except _UnreadError as error:
+        raise InvalidRequestError(field, text, f"{_REMEDY}; it has {error}") from error
 
 
 def is_json(text: str) -> bool:
@@ -110,12 +126,29 @@ def decode_links(text: str) -> Mapping[str, Mapping[str, int]]:
     return links
 
 
-def _list(text: str, field: str) -> list[Any]:
+def parsed(text: str, field: str) -> Any:
+    """Return what the JSON of the register *text* stands for.
+
+    Raises:
+        InvalidRequestError: it is not JSON, or beyond 1 MiB.
+    """
+    if len(text) > MAX_NODE_ANNOTATION_BYTES:
+        raise InvalidRequestError(field, text, f"write no more than {MAX_NODE_ANNOTATION_BYTES} characters")
     try:
-        found = json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as e:
         raise InvalidRequestError(field, text, _REMEDY) from e
-    items: list[Any] = found
+
+
+def listed(text: str, field: str) -> list[Any]:
+    """Return the entries of the register *text*, of JSON.
+
+    Raises:
+        InvalidRequestError: as `decode_register`.
+    """
+    if not is_json(text):
+        raise InvalidRequestError(field, text, "restart the device plugin so that it writes a list in JSON")
+    items: list[Any] = parsed(text, field)
     _check_number(len(items), text, field)
     return items
 
@@ -138,28 +171,42 @@ def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def _record(found: object) -> Record:
-    if not isinstance(found, dict):
-        return Record("", problem="an entry of the register is no card")
-    fields = {key.lower(): value for key, value in found.items()}
-    uuid = fields.get("id")
-    name = uuid if isinstance(uuid, str) else ""
+def record(found: object) -> Record:
+    """Return the card that an entry of a register of JSON names; what cannot be read of it is its problem."""
     try:
-        return Record(
-            uuid=_text(fields, "id"),
-            position=_whole(fields, "index"),
-            slots=_whole(fields, "count"),
-            memory_mib=_whole(fields, "devmem"),
-            cores=_whole(fields, "devcore"),
-            type=_text(fields, "type"),
-            numa=_whole(fields, "numa", -MAX_INT32 - 1),
-            mode=_text(fields, "mode"),
-            healthy=_typed(fields, "health", bool, False),
-            profiles=tuple(_profile(one) for one in _typed(fields, "migprofiles", list, [])[:_MAX_PROFILES]),
-            info=_info(_typed(fields, "custominfo", dict, {})),
-        )
+        return _record(found)
     except _UnreadError as error:
-        return Record(name if is_text(name) else "", problem=f"its register has {error}")
+        uuid = {key.lower(): value for key, value in found.items()}.get("id") if isinstance(found, dict) else None
+        return Record(uuid if isinstance(uuid, str) and is_text(uuid) else "", problem=f"its register has {error}")
+
+
+def _record(found: object, least: int = 0) -> Record:
+    """Return the card of an entry, of which amounts are at least *least*."""
+    if not isinstance(found, dict):
+        raise _UnreadError("an entry that is no card")
+    fields = {key.lower(): value for key, value in found.items()}
+    info = _typed(fields, "custominfo", dict, {})
+    return Record(
+        uuid=_text(fields, "id"),
+        position=_whole(fields, "index"),
+        slots=_whole(fields, "count", least),
+        memory_mib=_whole(fields, "devmem", least),
+        cores=_whole(fields, "devcore", least),
+        type=_text(fields, "type"),
+        numa=_whole(fields, "numa", -MAX_INT32 - 1),
+        mode=_text(fields, "mode"),
+        healthy=_typed(fields, "health", bool, False),
+        profiles=tuple(_profile(one) for one in _typed(fields, "migprofiles", list, [])[:_MAX_PROFILES]),
+        info=_info(info),
+        ring=_ring(info.get("NetworkID")),
+    )
+
+
+def _ring(found: object) -> int | None:
+    """Return the number of a ring; text that is no number counts as absent (ascend 10.4)."""
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    return int(found) if abs(found) < 2**53 else None
 
 
 def _info(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -183,15 +230,13 @@ def _typed(fields: Mapping[str, Any], key: str, kind: type[Any], absent: Any) ->
 
 def _text(fields: Mapping[str, Any], key: str) -> str:
     text: str = _typed(fields, key, str, "")
-    if not is_text(text):
-        raise _UnreadError(f"half a character in {key}")
-    return text
+    return text if is_text(text) else HALVES.sub(NO_CHARACTER, text)
 
 
 def _whole(fields: Mapping[str, Any], key: str, least: int = 0) -> int:
     value: int = _typed(fields, key, int, 0)
     if not least <= value <= MAX_INT32:
-        raise _UnreadError(f"{value} for {key}")
+        raise _UnreadError(f"{quoted(str(value))} for {key}")
     return value
 
 

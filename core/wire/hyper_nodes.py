@@ -9,16 +9,11 @@ from typing import Annotated, Final
 import msgspec
 
 from core.errors import InvalidRequestError
-from core.hyper_nodes import HyperNode, Members
+from core.groups import HyperNode, Members
 from core.wire import reading
-from core.wire.objects import Head
-from core.wire.selecting import Selector, selector_of
+from core.wire.objects import Head, ObjectMeta, Selector, selector_of
 
 _INNER: Final = "HyperNode"
-
-
-class _Meta(msgspec.Struct, frozen=True, gc=False):
-    name: str = ""
 
 
 class _Name(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +44,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class HyperNodeObject(msgspec.Struct, frozen=True, gc=False):
     """The fields of a HyperNode that are read. Source: Volcano, topology/v1alpha1 hypernode_types.go (groups 4.11)."""
 
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec | None = None
 
 

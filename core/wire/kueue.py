@@ -13,27 +13,12 @@ from core.kueue import Additions, AdmissionCheck, Check, Flavor, PodSet, Workloa
 from core.model import Pod, ReviewedPod, Toleration
 from core.names import DEFAULT_SCHEDULER_NAME
 from core.wire import reading
-from core.wire.objects import Head, Time
+from core.wire.objects import Head, ObjectMeta, Time
 from core.wire.pod_places import TolerationObject, constraints_of
 from core.wire.pods import decode_pod
 from core.wire.reviewed_pods import PodObject, pod_of
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-
-
-class _Owner(msgspec.Struct, frozen=True, gc=False):
-    kind: str = ""
-    name: str = ""
-
-
-class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str = ""
-    namespace: str | None = ""
-    uid: str | None = ""
-    resource_version: str | None = ""
-    generation: int | None = 0
-    creation_timestamp: Time | None = None
-    owner_references: tuple[_Owner, ...] | None = None
 
 
 class _PodSet(msgspec.Struct, frozen=True, gc=False):
@@ -88,7 +73,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _WorkloadObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta
+    metadata: ObjectMeta
     spec: _Spec = _Spec()
     status: _Status | None = None
 
@@ -167,7 +152,7 @@ class _FlavorSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _FlavorObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta
+    metadata: ObjectMeta
     spec: _FlavorSpec = _FlavorSpec()
 
 
@@ -188,7 +173,7 @@ class _CheckStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class _CheckObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta
+    metadata: ObjectMeta
     spec: _CheckSpec = _CheckSpec()
     status: _CheckStatus | None = None
 

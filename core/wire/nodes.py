@@ -1,7 +1,6 @@
 """Nodes: from the API server's JSON to `Node`."""
 
 import sys
-from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
@@ -9,18 +8,8 @@ import msgspec
 
 from core.model import Image, Node, NodeName, Taint
 from core.wire import reading
-from core.wire.objects import Head
+from core.wire.objects import Head, ObjectMeta
 from core.wire.reading import Quantity
-
-
-class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str = ""
-    uid: str | None = ""
-    resource_version: str | None = ""
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
 
 
 class _Taint(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +49,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 class NodeObject(msgspec.Struct, frozen=True, gc=False):
     """The fields of a node that are read. Source: Kubernetes API reference, core/v1 Node (v1.36)."""
 
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec | None = None
     status: _Status | None = None
 

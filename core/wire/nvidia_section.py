@@ -3,8 +3,10 @@
 Source: protocol reference, nvidia 1.7 and hami 1.7.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from core.wire.checked import Checks
 
 KEY: Final = "nvidia"
 _VOLCANO: Final = "volcano.sh/"
@@ -21,6 +23,15 @@ HAMIS_KEYS: Final = (
     "memoryFactor", "gpuCorePolicy", "libCudaLogLevel", "runtimeClassName", "enableNumaTopology", "migProfileAllowlist",
 )  # fmt: skip
 LEVEL: Final = (KEYS, "in section nvidia")
+
+
+def names(checks: Checks, section: Mapping[str, Any], usual: Sequence[str]) -> tuple[str, str, str, str]:
+    """Return what *section* calls cards, memory, cores and percentages of memory; *usual*: otherwise."""
+    cards, memory, cores, percentage = [
+        checks.text(section[key], f"{KEY}.{key}", name) if section.get(key) else name
+        for key, name in zip(_RESOURCES, usual, strict=True)
+    ]
+    return cards, memory, cores, percentage
 
 
 def is_hamis_section(section: object, *, is_hamis: bool) -> bool:

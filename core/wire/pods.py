@@ -5,7 +5,7 @@ waits with that reason and is never placed wrongly.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
@@ -25,22 +25,18 @@ from core.model import (
     Wishes,
 )
 from core.wire import reading
-from core.wire.objects import Owner, Presence, Time
-from core.wire.pod_places import Affinity, SpreadObject, TolerationObject, constraints_of, peers_of, wishes_of
-from core.wire.pod_volumes import VolumeObject, volumes_of
+from core.wire.objects import ObjectMeta, Owner, Presence, Time
+from core.wire.pod_places import (
+    Affinity,
+    SpreadObject,
+    TolerationObject,
+    VolumeObject,
+    constraints_of,
+    peers_of,
+    volumes_of,
+    wishes_of,
+)
 from core.wire.reading import Quantity
-
-
-class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str = ""
-    namespace: str | None = ""
-    uid: str | None = ""
-    resource_version: str | None = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    creation_timestamp: Time | None = None
-    deletion_timestamp: str | None = None
-    owner_references: tuple[Owner, ...] | None = None
 
 
 class _Resources(msgspec.Struct, frozen=True, gc=False):
@@ -143,7 +139,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class _PodObject(msgspec.Struct, frozen=True, gc=False):
     """The fields of a pod that are read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
 
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec | None = None
     status: _Status | None = None
 
@@ -151,7 +147,7 @@ class _PodObject(msgspec.Struct, frozen=True, gc=False):
 class _PodSeen(msgspec.Struct, frozen=True, gc=False):
     """The same for a pod from the API server, with its spec as text."""
 
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = msgspec.Raw(b"null")
     status: _Status | None = None
 
@@ -238,7 +234,7 @@ def _seen_pod(found: _PodSeen) -> Pod:
     return _pod(found.metadata, asked, found.status or _NO_STATUS)
 
 
-def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
+def _pod(meta: ObjectMeta, asked: _Asked, status: _Status) -> Pod:
     scheduled = _scheduled(status.conditions)
     return Pod(
         uid=PodUid(meta.uid or ""),
@@ -484,3 +480,52 @@ def _features(spec: _Spec) -> Iterator[str]:
 def _unjudged(spec: _Spec) -> tuple[str, ...]:
     """Return the names of requests that no rule supports."""
     return tuple([f"resource claim {quoted(one.name)}" for one in spec.resource_claims or ()])
+
+
+class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    # Unlike other objects, a pod is identified by its uid; without one it cannot be counted.
+    name: str
+    uid: str
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _HeadSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str | None = ""
+
+
+class _HeadStatus(msgspec.Struct, frozen=True, gc=False):
+    phase: str | None = ""
+
+
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    """The readable part of a pod whose other fields are unreadable."""
+
+    metadata: _HeadMeta
+    spec: _HeadSpec | None = None
+    status: _HeadStatus | None = None
+
+
+_decode_head: Final = reading.reader("pod", _Head, lambda found: found)
+
+
+def salvage_pod(text: bytes, resources: Collection[str]) -> Pod:
+    """Return a pod that `decode_pod` cannot read: its identity, its node, and which of *resources* it mentions.
+
+    It is never placed; on its node it counts as a pod with unknown cards.
+
+    Raises:
+        InvalidRequestError: even these are unreadable.
+    """
+    head = _decode_head(text)
+    spec, status = head.spec or _HeadSpec(), head.status or _HeadStatus()
+    named = {resource: "1" for resource in resources if resource.encode() in text}
+    return Pod(
+        uid=PodUid(head.metadata.uid),
+        namespace=head.metadata.namespace,
+        name=head.metadata.name,
+        resource_version=head.metadata.resource_version,
+        node_name=spec.node_name or "",
+        phase=PHASES.get(status.phase or "", Phase.PENDING),
+        containers=(Container(name="", limits=named),) if named else (),
+    )

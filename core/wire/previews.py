@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from core.wire import reading
-from core.wire.reviews import POD, Kind, Operation
+from core.wire.reviews import POD, ObjectKind, Operation
 
 # The API server cuts a warning at this length, and drops all of them if they have 4,096 characters together.
 _MAX_WARNING: Final = 256
@@ -13,7 +13,7 @@ _MAX_WARNINGS_BYTES: Final = 3_500
 
 
 class _Request(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    kind: Kind
+    kind: ObjectKind
     operation: Operation
     sub_resource: str = ""
     dry_run: bool | None = None
@@ -25,7 +25,7 @@ class _Question(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Preview(msgspec.Struct, frozen=True, gc=False):
-    """The part of the controller's answer (controller/reporting/preview.py) that is shown."""
+    """The part of the controller's answer (controller/reporting/answers.py) that is shown."""
 
     state: str
     text: str

@@ -96,7 +96,7 @@ def unreadable(what: str, error: BaseException) -> InvalidRequestError:
 def _in_words(found: re.Match[str]) -> str:
     if found["got"] == "float" and "int" in found["wanted"].split(" | "):
         return "a fraction where a whole number belongs"
-    wanted = [_WORDS.get(word, word) for word in found["wanted"].split(" | ") if word != "null"]
+    wanted = dict.fromkeys(_WORDS.get(word, word) for word in found["wanted"].split(" | ") if word != "null")
     return f"{_WORDS.get(found['got'], found['got'])} where {' or '.join(wanted) or 'nothing'} belongs"
 
 

@@ -8,11 +8,10 @@ from typing import Final
 
 import msgspec
 
+from core.claims import Device, Pool, ResourceClaim, ResourceSlice
 from core.model import NodeName
-from core.resource_claims import Device, Pool, ResourceClaim, ResourceSlice
 from core.wire import reading
-from core.wire.objects import HeadMeta
-from core.wire.selecting import Terms
+from core.wire.objects import NamedMeta, Terms
 
 # Device attributes that identify a card: its own id, and the id of the card that it is a part of. Source:
 # dra-driver-nvidia-gpu, deviceinfo.go; HAMi's k8s-dra-driver, hami_core.go.
@@ -42,12 +41,12 @@ class _ClaimStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class _ClaimObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: HeadMeta
+    metadata: NamedMeta
     status: _ClaimStatus | None = None
 
 
 def _claim(found: _ClaimObject) -> ResourceClaim:
-    key = f"{found.metadata.namespace}/{found.metadata.name}"
+    key = found.metadata.key
     allocation = found.status.allocation if found.status else None
     if allocation is None or allocation.devices is None:
         return ResourceClaim(key)
@@ -100,7 +99,7 @@ class _SliceSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _SliceObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: HeadMeta
+    metadata: NamedMeta
     spec: _SliceSpec = _SliceSpec()
 
 

@@ -1,6 +1,6 @@
 """Pods under review: the fields for admission; `core.wire.pods` reads the fields for placing."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final
 
@@ -9,21 +9,12 @@ import msgspec
 from core.model import NO_REACH, Container, Reach, ReviewedPod
 from core.watched import is_kept, is_watched, may_be_kept, may_be_watched
 from core.wire import reading
-from core.wire.objects import Owner, Presence
+from core.wire.objects import ObjectMeta, PartialObjectMetadata, Presence
 from core.wire.patches import Path, Present
 from core.wire.reading import Quantity
 
-
-class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str = ""
-    generate_name: str | None = ""
-    namespace: str | None = ""
-    uid: str | None = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
-    finalizers: tuple[str, ...] | None = None
-    owner_references: tuple[Owner, ...] | None = None
+# The manifest of the last `kubectl apply`, which kubectl stores on the object.
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class _Resources(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -82,7 +73,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class PodObject(msgspec.Struct, frozen=True, gc=False):
     """The fields of a pod that are read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
 
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec | None = None
 
 
@@ -265,3 +256,14 @@ def _present_in_container(found: _Container, name: str) -> Present:
         return Present(3, ())
     amounts = resources.limits if name == "limits" else resources.requests
     return Present(4, ()) if amounts is None else Present(5, amounts)
+
+
+_applied_decoder: Final = msgspec.json.Decoder(PartialObjectMetadata)
+
+
+def applied_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the annotations of the last applied manifest; {} if it is missing or unreadable."""
+    try:
+        return _applied_decoder.decode(annotations.get(LAST_APPLIED, "{}")).metadata.annotations or {}
+    except reading.DECODE_ERRORS:
+        return {}

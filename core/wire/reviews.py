@@ -30,7 +30,7 @@ class Operation(StrEnum):
     CONNECT = "CONNECT"
 
 
-class Kind(msgspec.Struct, frozen=True, gc=False):
+class ObjectKind(msgspec.Struct, frozen=True, gc=False):
     """The kind of an object; the core group is ""."""
 
     group: str = ""
@@ -38,9 +38,9 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
 
 
-POD: Final = Kind(version="v1", kind="Pod")
+POD: Final = ObjectKind(version="v1", kind="Pod")
 # Sent to pods/binding, and to bindings, an older path for the same.
-BINDING: Final = Kind(version="v1", kind="Binding")
+BINDING: Final = ObjectKind(version="v1", kind="Binding")
 # The subresources of a pod through which its annotations can be written.
 _WITH_ANNOTATIONS: Final = ("", "status")
 
@@ -56,7 +56,7 @@ class _User(msgspec.Struct, frozen=True, gc=False):
 
 class _Head(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     uid: str
-    kind: Kind
+    kind: ObjectKind
     operation: Operation
     sub_resource: str = ""
     name: str = ""
@@ -200,18 +200,18 @@ def _check(found: _Question | _HeadQuestion) -> None:
         raise InvalidRequestError(f"{KIND} request.uid", "", "send the uid that the answer must repeat")
 
 
-class Reply(bytes):
+class ReviewReply(bytes):
     """An answer without its uid, which is shared by reviews with the same verdict."""
 
     __slots__ = ()
 
 
-def encode_answer(uid: str, reply: Reply) -> bytes:
+def encode_answer(uid: str, reply: ReviewReply) -> bytes:
     """Return the AdmissionReview that answers *uid* with *reply*."""
     return b"".join((_HEAD, _encoder.encode(uid), reply))
 
 
-def admit(patch: bytes = b"", warnings: Sequence[str] = ()) -> Reply:
+def admit(patch: bytes = b"", warnings: Sequence[str] = ()) -> ReviewReply:
     """Return an answer that admits, with *patch* (RFC 6902, as JSON) and *warnings* for the user."""
     return _reply(
         _Verdict(
@@ -223,7 +223,7 @@ def admit(patch: bytes = b"", warnings: Sequence[str] = ()) -> Reply:
     )
 
 
-def deny(message: str, code: int = 422, reason: str = "Invalid", warnings: Sequence[str] = ()) -> Reply:
+def deny(message: str, code: int = 422, reason: str = "Invalid", warnings: Sequence[str] = ()) -> ReviewReply:
     """Return an answer that denies, with *message* for the user and *code* as HTTP status."""
     status = _Status(message=message[:_MAX_MESSAGE], reason=reason, code=code)
     return _reply(_Verdict(allowed=False, warnings=_shown(warnings), status=status))
@@ -232,9 +232,9 @@ def deny(message: str, code: int = 422, reason: str = "Invalid", warnings: Seque
 _HEAD: Final = f'{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"uid":'.encode()
 
 
-def _reply(verdict: _Verdict) -> Reply:
+def _reply(verdict: _Verdict) -> ReviewReply:
     # The uid goes first, so the object's opening brace is removed.
-    return Reply(b"," + _encoder.encode(verdict)[1:] + b"}")
+    return ReviewReply(b"," + _encoder.encode(verdict)[1:] + b"}")
 
 
 def _shown(warnings: Sequence[str]) -> tuple[str, ...]:

@@ -15,9 +15,8 @@ from core.errors import InvalidRequestError
 from core.model import Alternatives, NodeName, Requirement
 from core.units import MAX_AMOUNT
 from core.wire import reading
-from core.wire.objects import HeadMeta, Owner
+from core.wire.objects import NamedMeta, Selector, Terms, alternatives, selector_of
 from core.wire.reading import Quantity
-from core.wire.selecting import Selector, Terms, alternatives, selector_of
 
 _ONCE: Final = "ReadWriteOncePod"
 _BLOCK: Final = "Block"
@@ -29,24 +28,6 @@ _GCE: Final = "pd.csi.storage.gke.io"
 _AZURE: Final = "disk.csi.azure.com"
 _CINDER: Final = "cinder.csi.openstack.org"
 _VSPHERE: Final = "csi.vsphere.vmware.com"
-
-
-class _OwnerUid(Owner, frozen=True, gc=False):
-    uid: str = ""
-
-
-class _Meta(HeadMeta, frozen=True, gc=False, rename="camel"):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
-    owner_references: tuple[_OwnerUid, ...] | None = None
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-    def annotation(self, key: str) -> str:
-        return (self.annotations or {}).get(key, "")
 
 
 def _bytes(found: dict[str, Quantity], *, unreadable: int, absent: int = 0) -> int:
@@ -78,7 +59,7 @@ class _Phase(msgspec.Struct, frozen=True, gc=False):
 
 
 class _ClaimObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta
+    metadata: NamedMeta
     spec: _ClaimSpec = _ClaimSpec()
     status: _Phase | None = None
 
@@ -89,8 +70,8 @@ def _claim(found: _ClaimObject) -> Claim:
     owners = [one.uid for one in meta.owner_references or () if one.controller and one.kind == "Pod"]
     return Claim(
         key=meta.key,
-        uid=meta.uid,
-        version=meta.resource_version,
+        uid=meta.uid or "",
+        version=meta.resource_version or "",
         storage_class=sys.intern(meta.annotation(names.STORAGE_CLASS) or spec.storage_class_name or ""),
         volume=spec.volume_name or "",
         bound=bool(spec.volume_name) and names.BIND_COMPLETED in (meta.annotations or {}),
@@ -164,7 +145,7 @@ class _VolumeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _VolumeObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta
+    metadata: NamedMeta
     spec: _VolumeSpec = _VolumeSpec()
     status: _Phase | None = None
 
@@ -177,7 +158,7 @@ def _volume(found: _VolumeObject) -> Volume:
     ref = spec.claim_ref
     return Volume(
         name=meta.name,
-        version=meta.resource_version,
+        version=meta.resource_version or "",
         affinity=alternatives(required) if required is not None else None,
         zones=tuple([(key, frozenset(labels[key].split("__"))) for key in names.ZONES if key in labels]),
         driver=sys.intern(driver),
@@ -228,7 +209,7 @@ class _Topology(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _ClassObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    metadata: _Meta
+    metadata: NamedMeta
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[_Topology, ...] | None = None
@@ -273,7 +254,7 @@ class _CsiNodeSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class _CsiNodeObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta
+    metadata: NamedMeta
     spec: _CsiNodeSpec = _CsiNodeSpec()
 
 
@@ -297,7 +278,7 @@ class _DriverSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _DriverObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta
+    metadata: NamedMeta
     spec: _DriverSpec = _DriverSpec()
 
 
@@ -310,7 +291,7 @@ driver_from_object: Final = reading.converter("CSIDriver", _DriverObject, _drive
 
 
 class _CapacityObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    metadata: _Meta
+    metadata: NamedMeta
     storage_class_name: str = ""
     node_topology: Selector | None = None
     capacity: Quantity | None = None
@@ -342,7 +323,7 @@ class _AttachmentSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _AttachmentObject(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Meta
+    metadata: NamedMeta
     spec: _AttachmentSpec = _AttachmentSpec()
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from core.units import parse_int64
 from core.wire import reading
+from core.wire.objects import ObjectMeta
 from core.wire.reviewed_pods import PodObject
 
 # By group and kind: every existing version of a kind has its template at the same place.
@@ -101,19 +102,9 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     strategy: _Strategy | None = None
 
 
-class _Owner(msgspec.Struct, frozen=True, gc=False):
-    controller: bool | None = None
-
-
-class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    annotations: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
-    owner_references: tuple[_Owner, ...] | None = None
-
-
 class _Workload(msgspec.Struct, frozen=True, gc=False):
     kind: str | None = None
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec | None = None
 
 
@@ -126,7 +117,7 @@ class _Question(msgspec.Struct, frozen=True, gc=False):
     request: _Request
 
 
-class Workload(NamedTuple):
+class ReviewedWorkload(NamedTuple):
     """The templates of a workload in its new and old state.
 
     deleting: it will create no more pods. made: created by a controller from a workload that is judged itself.
@@ -149,7 +140,7 @@ class Workload(NamedTuple):
 _decoder: Final = msgspec.json.Decoder(_Question)
 
 
-def decode_workload(text: bytes | bytearray | memoryview) -> Workload:
+def decode_workload(text: bytes | bytearray | memoryview) -> ReviewedWorkload:
     """Decode the templates in an AdmissionReview about a workload.
 
     Raises:
@@ -160,7 +151,7 @@ def decode_workload(text: bytes | bytearray | memoryview) -> Workload:
     except reading.DECODE_ERRORS as e:
         raise reading.unreadable("workload", e) from e
     new = found.object
-    return Workload(
+    return ReviewedWorkload(
         templates=_templates(new),
         before=_templates(found.old_object),
         deleting=new is not None and new.metadata.deletion_timestamp is not None,

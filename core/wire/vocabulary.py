@@ -20,6 +20,10 @@ def _always(found: object, *, is_hamis: bool) -> bool:
     return True
 
 
+def _nothing(checks: Checks, found: object) -> None:
+    del checks, found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSection:
     """A section of device-config.yaml.
@@ -27,7 +31,9 @@ class DeviceSection:
     key: its name. table: the class of its values. read: makes them of the section, and reports problems.
     means: returns whether a section of this name is this one, if several products have one; is_hamis: whether the text
     is in HAMi's ConfigMap. is_hamis: it is first looked for in HAMi's ConfigMap.
-    levels: its keys, for hints at keys that are written at another place.
+    note: adds what is unknown in it, also if *means* says no. levels: its keys, for hints at keys that are written at
+    another place. alone: the only dialect that it concerns: if it is wrong, an earlier one replaces it, or that dialect
+    has none; "" if the whole text is refused then.
     """
 
     key: str
@@ -35,7 +41,16 @@ class DeviceSection:
     read: Callable[[Checks, Any], Section]
     means: Callable[..., bool] = _always
     is_hamis: bool = False
+    note: Callable[[Checks, Any], None] = _nothing
     levels: tuple[Level, ...] = ()
+    alone: str = ""
+
+    def unused(self, problem: str, *, is_kept: bool | None) -> str:
+        """Return the note that it is not used because of *problem*; is_kept: an earlier one is; None: perhaps."""
+        if is_kept is False:
+            return f"{problem}; until then this section is ignored for {self.alone}"
+        told = f"{problem}; until then the section that was read before stays in force for {self.alone}"
+        return told if is_kept else f"{told}, if there was one"
 
 
 class SchedulerArguments(NamedTuple):

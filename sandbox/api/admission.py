@@ -12,16 +12,14 @@ import msgspec
 
 from kube.calls import Access
 from sandbox.api import fields
-from sandbox.api.conditions import Allows, ConditionError, met
 from sandbox.api.defaults import complete, fresh
 from sandbox.api.errors import StatusError, bad_request, forbidden, internal
 from sandbox.api.patching import json_patch
-from sandbox.api.rbac import Authorizer
 from sandbox.api.resources import ResourceType
 from sandbox.api.selectors import label_matcher
 from sandbox.api.store import Store
-from sandbox.api.users import User
-from sandbox.api.webhooks import Answer, Caller, CallError
+from sandbox.api.users import Authorizer, User, service_account
+from sandbox.api.webhooks import Allows, Caller, CallError, ConditionError, WebhookAnswer, met
 
 Json = dict[str, Any]
 
@@ -132,7 +130,7 @@ class Admission:
         complete(write.kind if write.subkind is None else write.subkind, patched)
         return None if patched == write.obj else replace(write, obj=patched)
 
-    async def _ask(self, hook: _Hook, write: Write, warnings: list[str]) -> Answer | None:
+    async def _ask(self, hook: _Hook, write: Write, warnings: list[str]) -> WebhookAnswer | None:
         """Make one call; return None if it failed and the failure is ignored."""
         if write.dry_run and hook.config.get("sideEffects") not in ("None", "NoneOnDryRun"):
             raise bad_request(f'admission webhook "{hook.name}" does not support dry run')
@@ -163,10 +161,8 @@ class Admission:
 
     def _account_may(self, asked: Mapping[str, str]) -> bool:
         namespace, verb = asked["namespace"], asked["check"]
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
-        user = User(name=f"system:serviceaccount:{namespace}:{asked['name']}", groups=groups)
         what = {key: asked.get(key, "") for key in ("group", "resource", "subresource")}
-        return self._authorizer.allows(user, Access(verb=verb, **what))
+        return self._authorizer.allows(service_account(namespace, asked["name"]), Access(verb=verb, **what))
 
     def _labels_selected(self, hook: _Hook, write: Write) -> bool:
         objects = [obj for obj in (write.obj, write.old) if obj is not None]

@@ -71,7 +71,7 @@ def _complete(kind: ResourceType, obj: Json) -> None:
         complete_pod(obj)
     elif kind.resource == "nodes":
         _complete_node(obj)
-    elif kind.resource == "events" and kind.group == "":
+    elif kind.resource == "events":
         for name, empty in _EVENT.items():
             obj.setdefault(name, empty)
     elif (template := template_of(obj)) is not None:

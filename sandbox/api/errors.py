@@ -43,14 +43,16 @@ class StatusError(Exception):
 
     def status(self) -> dict[str, Any]:
         """Return the Status object for the body."""
-        optional = {"reason": self.reason, "details": self.details}
+        optional: dict[str, Any] = {"reason": self.reason} if self.reason else {}
+        if self.details or self.code == 404:
+            optional["details"] = self.details  # kubectl reads it of every 404
         return {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            **{key: value for key, value in optional.items() if value},
+            **optional,
             "code": self.code,
         }
 

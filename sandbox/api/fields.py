@@ -17,86 +17,52 @@ Json = dict[str, Any]
 # A type is a word, a table of fields, or a list with the type of its elements.
 Type = str | Mapping[str, Any] | Sequence[Any]
 
+
+def _all(names: str, kind: Type) -> dict[str, Type]:
+    return dict.fromkeys(names.split(), kind)
+
+
 _METADATA: Final[Mapping[str, Type]] = {
-    **dict.fromkeys(("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion"), "string"),
-    **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), "string"),
-    **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), "number"),
-    "labels": "strings",
-    "annotations": "strings",
+    **_all("name generateName namespace selfLink uid resourceVersion", "string"),
+    **_all("creationTimestamp deletionTimestamp", "string"),
+    **_all("generation deletionGracePeriodSeconds", "number"),
+    **_all("labels annotations", "strings"),
     "ownerReferences": ("object",),
     "finalizers": ["string"],
     "managedFields": "any",
 }
 _RESOURCES: Final[Mapping[str, Type]] = {"limits": "object", "requests": "object", "claims": ["object"]}
 _CONTAINER: Final[Mapping[str, Type]] = {
-    **dict.fromkeys(
-        (
-            *("name", "image", "workingDir", "terminationMessagePath", "terminationMessagePolicy"),
-            *("imagePullPolicy", "restartPolicy", "targetContainerName"),
-        ),
-        "string",
-    ),
-    **dict.fromkeys(("stdin", "stdinOnce", "tty"), "bool"),
-    **dict.fromkeys(
-        ("securityContext", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"),
-        "object",
-    ),
-    **dict.fromkeys(
-        ("ports", "envFrom", "resizePolicy", "restartPolicyRules", "volumeMounts", "volumeDevices"), ("object",)
-    ),
-    "command": ["string"],
-    "args": ["string"],
+    **_all("name image workingDir terminationMessagePath terminationMessagePolicy", "string"),
+    **_all("imagePullPolicy restartPolicy targetContainerName", "string"),
+    **_all("stdin stdinOnce tty", "bool"),
+    **_all("securityContext livenessProbe readinessProbe startupProbe lifecycle", "object"),
+    **_all("ports envFrom resizePolicy restartPolicyRules volumeMounts volumeDevices", ("object",)),
+    **_all("command args", ["string"]),
     "env": [{"name": "string", "value": "string", "valueFrom": "object"}],
     "resources": _RESOURCES,
 }
 _POD_SPEC: Final[Mapping[str, Type]] = {
-    **dict.fromkeys(("initContainers", "containers", "ephemeralContainers"), (_CONTAINER,)),
-    **dict.fromkeys(
-        (
-            *("restartPolicy", "dnsPolicy", "serviceAccountName", "serviceAccount", "nodeName", "hostname"),
-            *("subdomain", "schedulerName", "priorityClassName", "runtimeClassName", "preemptionPolicy"),
-            "hostnameOverride",
-        ),
-        "string",
-    ),
-    **dict.fromkeys(("terminationGracePeriodSeconds", "activeDeadlineSeconds", "priority"), "number"),
-    **dict.fromkeys(
-        (
-            *("automountServiceAccountToken", "hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"),
-            *("enableServiceLinks", "setHostnameAsFQDN", "hostUsers"),
-        ),
-        "bool",
-    ),
-    **dict.fromkeys(
-        ("securityContext", "affinity", "dnsConfig", "overhead", "os", "workloadRef", "schedulingGroup"), "object"
-    ),
-    **dict.fromkeys(
-        (
-            *("volumes", "imagePullSecrets", "tolerations", "hostAliases", "readinessGates"),
-            *("topologySpreadConstraints", "schedulingGates", "resourceClaims"),
-        ),
-        ("object",),
-    ),
+    **_all("initContainers containers ephemeralContainers", (_CONTAINER,)),
+    **_all("restartPolicy dnsPolicy serviceAccountName serviceAccount nodeName hostname", "string"),
+    **_all("subdomain schedulerName priorityClassName runtimeClassName preemptionPolicy", "string"),
+    "hostnameOverride": "string",
+    **_all("terminationGracePeriodSeconds activeDeadlineSeconds priority", "number"),
+    **_all("automountServiceAccountToken hostNetwork hostPID hostIPC shareProcessNamespace", "bool"),
+    **_all("enableServiceLinks setHostnameAsFQDN hostUsers", "bool"),
+    **_all("securityContext affinity dnsConfig overhead os workloadRef schedulingGroup", "object"),
+    **_all("volumes imagePullSecrets tolerations hostAliases readinessGates", ("object",)),
+    **_all("topologySpreadConstraints schedulingGates resourceClaims", ("object",)),
     "nodeSelector": "strings",
     "resources": _RESOURCES,
 }
 _TEMPLATE: Final[Mapping[str, Type]] = {"metadata": _METADATA, "spec": _POD_SPEC}
-_POD: Final[Mapping[str, Type]] = {
-    "kind": "string",
-    "apiVersion": "string",
-    "metadata": _METADATA,
-    "spec": _POD_SPEC,
-    "status": "object",
+_OBJECT: Final[Mapping[str, Type]] = {"kind": "string", "apiVersion": "string", "metadata": _METADATA}
+_TARGET: Final = _all("kind namespace name uid apiVersion resourceVersion fieldPath", "string")
+_TABLES: Final[Mapping[str, Mapping[str, Type]]] = {
+    "pods": {**_OBJECT, "spec": _POD_SPEC, "status": "object"},
+    "bindings": {**_OBJECT, "target": _TARGET},
 }
-_BINDING: Final[Mapping[str, Type]] = {
-    "kind": "string",
-    "apiVersion": "string",
-    "metadata": _METADATA,
-    "target": {
-        **dict.fromkeys(("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"), "string")
-    },
-}
-_TABLES: Final[Mapping[str, Mapping[str, Type]]] = {"pods": _POD, "bindings": _BINDING}
 
 
 def check(kind: ResourceType, obj: Json) -> tuple[Json, tuple[str, ...]]:

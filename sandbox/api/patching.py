@@ -1,4 +1,4 @@
-"""Applies patches: JSON patch, merge patch, strategic merge patch, and a simplified server-side apply.
+"""Reads request bodies, and applies patches: JSON patch, merge patch, strategic merge patch, a simplified apply.
 
 Every function returns a new object and does not change its inputs.
 """
@@ -6,12 +6,17 @@ Every function returns a new object and does not change its inputs.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import jsonpatch
+import msgspec
+import yaml
 
+from sandbox.api import protobuf
 from sandbox.api.errors import StatusError, bad_request
+from sandbox.api.resources import ResourceType
+from sandbox.client import PatchKind
 
 Json = dict[str, Any]
 
@@ -39,7 +44,6 @@ _MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "webhooks": ("name",),
 }
 _MERGED_VALUES: Final = frozenset({"finalizers", "podCIDRs"})
-_ORDER: Final = "$setElementOrder/"
 _DELETED_VALUES: Final = "$deleteFromPrimitiveList/"
 
 
@@ -108,9 +112,6 @@ def strategic_merge(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Json
         if key.startswith(_DELETED_VALUES):
             name = key.removeprefix(_DELETED_VALUES)
             merged[name] = [item for item in merged.get(name) or () if item not in value]
-    for key, value in patch.items():
-        if key.startswith(_ORDER):
-            _reorder(merged, key.removeprefix(_ORDER), value)
     return merged
 
 
@@ -152,29 +153,74 @@ def _merge_lists(field: str, old: Sequence[Json], new: Sequence[Mapping[str, Any
     return result
 
 
-def _reorder(merged: Json, field: str, order: Sequence[Any]) -> None:
-    items = merged.get(field)
-    if not items:
-        return
-    if isinstance(items[0], Mapping):
-        keys = _MERGE_KEYS.get(field, ("name",))
-        wanted = [next((o[k] for k in keys if k in o), None) if isinstance(o, Mapping) else o for o in order]
-        place = {value: i for i, value in enumerate(wanted)}
-        named = [next((item[k] for k in keys if k in item), None) for item in items]
-    else:
-        place = {value: i for i, value in enumerate(order)}
-        named = list(items)
-    # An element that the order does not name stays behind its neighbour if possible.
-    last, ranks = -1, []
-    for name in named:
-        last = place.get(name, last)
-        ranks.append(last)
-    merged[field] = [item for _, item in sorted(zip(ranks, items, strict=True), key=lambda pair: pair[0])]
-
-
 def apply_patch(target: Mapping[str, Any] | None, applied: Mapping[str, Any], *, custom: bool) -> Json:
     """Apply without field ownership: the applied fields are merged, and none is removed."""
     if custom:
         merged: Json = merge_patch(target or {}, applied)
         return merged
     return strategic_merge(target or {}, applied)
+
+
+def decode(raw: bytes, content_type: str) -> Any:
+    """Read a body as JSON or YAML.
+
+    Raises:
+        StatusError: 400 for invalid text, 415 for another format.
+    """
+    if "protobuf" in content_type:
+        try:
+            return protobuf.decode(raw)
+        except protobuf.ProtobufError as e:
+            raise StatusError(415, "UnsupportedMediaType", f"the body is protobuf, and {e}") from e
+    try:
+        if "yaml" in content_type and not raw.lstrip().startswith(b"{"):
+            return yaml.safe_load(raw)
+        return msgspec.json.decode(raw)
+    except yaml.YAMLError as e:
+        raise bad_request(f"error decoding YAML: {e}") from e
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        raise bad_request(f"the object provided is unrecognized (must be of type JSON): {e}") from e
+
+
+def decode_object(raw: bytes, content_type: str) -> Json:
+    """Read a body that must be an object; an empty body is an empty object.
+
+    Raises:
+        StatusError: 400 or 415.
+    """
+    body = decode(raw, content_type) if raw else {}
+    if not isinstance(body, dict):
+        raise bad_request("the body must be an object")
+    return body
+
+
+def transformation(kind: ResourceType, content_type: str, raw: bytes) -> Callable[[Json], Json]:
+    """Return the effect of a patch on an object.
+
+    Raises:
+        StatusError: 400 or 415.
+    """
+    media = content_type.partition(";")[0].strip()
+    patch = decode(raw, media)
+    match media:
+        case PatchKind.JSON:
+            if not isinstance(patch, list):
+                raise bad_request("a JSON patch must be a list of operations")
+            return lambda obj: json_patch(obj, patch)
+        case _ if not isinstance(patch, dict):
+            raise bad_request("the patch must be an object")
+        case PatchKind.MERGE:
+            return lambda obj: _object(merge_patch(obj, patch))
+        case PatchKind.STRATEGIC if not kind.custom:
+            return lambda obj: strategic_merge(obj, patch)
+        case PatchKind.APPLY:
+            return lambda obj: apply_patch(obj, patch, custom=kind.custom)
+        case _:
+            message = f"the body of the request was in an unknown format - {media} is not supported by {kind.plural}"
+            raise StatusError(415, "UnsupportedMediaType", message)
+
+
+def _object(value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise bad_request("the patch leaves no object")
+    return value

@@ -1,118 +1,68 @@
-"""Decodes the objects that kubectl's create commands send as protobuf, whatever the server prefers.
+"""Decodes the objects that kubectl's create commands and questions send as protobuf, whatever the server prefers.
 
-Answers are JSON, which kubectl accepts. A table describes a message: field number -> (name, type). The tables cover the
-fields that kubectl writes. Source: the generated.proto files of k8s.io/api, v0.36.
+Answers are JSON, which kubectl accepts. The refusal of other kinds says how to send them as YAML. Source: the
+generated.proto files of k8s.io/api, v0.36.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 Json = dict[str, Any]
+# The fields that kubectl writes, by number. Each is a name, for a text, or with ":int", ":bool", ":map" (of texts),
+# ":bytes" (a map in base64) or ":list" (of texts); or a pair of a name and the fields of a message, more with ":list".
+# Numbers are kept if they are 0: the value of a class has no omitempty, and the others are sent only if they are given.
+Message = Mapping[int, Any]
 
 _MAGIC: Final = b"k8s\x00"
-
-
-class ProtobufError(ValueError):
-    """The bytes are not a known object."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """The fields of one message."""
-
-    fields: Mapping[int, tuple[str, Type]]
-
-
-# text, raw, bytes (base64 in JSON), int, bool, time, map and bytes-map (keys are text), or a message; in a tuple:
-# repeated.
-Type = str | Message | tuple[str] | tuple[Message]
-
-
-def _message(**fields: tuple[int, Type]) -> Message:
-    return Message(fields={number: (name, what) for name, (number, what) in fields.items()})
-
-
-_OWNER: Final = _message(
-    kind=(1, "text"), name=(3, "text"), uid=(4, "text"), apiVersion=(5, "text"), controller=(6, "bool")
+_META: Final[Message] = {1: "name", 3: "namespace", 11: "labels:map", 12: "annotations:map"}
+_NAMED: Final[Message] = {1: ("metadata", _META)}
+_ATTRIBUTES: Final[Message] = dict(
+    enumerate(("namespace", "verb", "group", "version", "resource", "subresource", "name"), start=1)
 )
-_META: Final = _message(
-    name=(1, "text"),
-    generateName=(2, "text"),
-    namespace=(3, "text"),
-    uid=(5, "text"),
-    resourceVersion=(6, "text"),
-    creationTimestamp=(8, "time"),
-    labels=(11, "map"),
-    annotations=(12, "map"),
-    ownerReferences=(13, (_OWNER,)),
-    finalizers=(14, ("text",)),
+_ACCESS: Final[Message] = {
+    1: ("resourceAttributes", _ATTRIBUTES),
+    2: ("nonResourceAttributes", {1: "path", 2: "verb"}),
+}
+_DELETE: Final[Message] = {
+    1: "gracePeriodSeconds:int",
+    2: ("preconditions", {1: "uid", 2: "resourceVersion"}),
+    4: "propagationPolicy",
+    5: "dryRun:list",
+}
+_RULE: Final[Message] = dict(
+    enumerate(("verbs:list", "apiGroups:list", "resources:list", "resourceNames:list", "nonResourceURLs:list"), start=1)
 )
-_REFERENCE: Final = _message(name=(1, "text"))
-_RULE: Final = _message(
-    verbs=(1, ("text",)),
-    apiGroups=(2, ("text",)),
-    resources=(3, ("text",)),
-    resourceNames=(4, ("text",)),
-    nonResourceURLs=(5, ("text",)),
-)
-_SUBJECT: Final = _message(kind=(1, "text"), apiGroup=(2, "text"), name=(3, "text"), namespace=(4, "text"))
-_ROLE_REF: Final = _message(apiGroup=(1, "text"), kind=(2, "text"), name=(3, "text"))
-_ROLE: Final = _message(metadata=(1, _META), rules=(2, (_RULE,)))
-_BINDING: Final = _message(metadata=(1, _META), subjects=(2, (_SUBJECT,)), roleRef=(3, _ROLE_REF))
-_ACCESS: Final = _message(
-    resourceAttributes=(
-        1,
-        _message(
-            namespace=(1, "text"),
-            verb=(2, "text"),
-            group=(3, "text"),
-            version=(4, "text"),
-            resource=(5, "text"),
-            subresource=(6, "text"),
-            name=(7, "text"),
-        ),
-    ),
-    nonResourceAttributes=(2, _message(path=(1, "text"), verb=(2, "text"))),
-)
-_TOKEN: Final = _message(audiences=(1, ("text",)), expirationSeconds=(4, "int"))
-_DELETE: Final = _message(
-    gracePeriodSeconds=(1, "int"),
-    preconditions=(2, _message(uid=(1, "text"), resourceVersion=(2, "text"))),
-    orphanDependents=(3, "bool"),
-    propagationPolicy=(4, "text"),
-    dryRun=(5, ("text",)),
-)
+_ROLE: Final[Message] = {**_NAMED, 2: ("rules:list", _RULE)}
+_SUBJECT: Final[Message] = {1: "kind", 2: "apiGroup", 3: "name", 4: "namespace"}
+_BINDING: Final[Message] = {
+    **_NAMED,
+    2: ("subjects:list", _SUBJECT),
+    3: ("roleRef", {1: "apiGroup", 2: "kind", 3: "name"}),
+}
 _KINDS: Final[Mapping[str, Message]] = {
-    "Namespace": _message(metadata=(1, _META)),
-    "ConfigMap": _message(metadata=(1, _META), data=(2, "map"), binaryData=(3, "bytes-map"), immutable=(4, "bool")),
-    "Secret": _message(
-        metadata=(1, _META), data=(2, "bytes-map"), type=(3, "text"), stringData=(4, "map"), immutable=(5, "bool")
-    ),
-    "ServiceAccount": _message(metadata=(1, _META), imagePullSecrets=(3, (_REFERENCE,))),
-    "PriorityClass": _message(
-        metadata=(1, _META),
-        value=(2, "int"),
-        globalDefault=(3, "bool"),
-        description=(4, "text"),
-        preemptionPolicy=(5, "text"),
-    ),
+    "Namespace": _NAMED,
+    "ServiceAccount": _NAMED,
     "Role": _ROLE,
     "ClusterRole": _ROLE,
     "RoleBinding": _BINDING,
     "ClusterRoleBinding": _BINDING,
-    "SelfSubjectAccessReview": _message(metadata=(1, _META), spec=(2, _ACCESS)),
-    "SelfSubjectReview": _message(metadata=(1, _META)),
-    "TokenRequest": _message(metadata=(1, _META), spec=(2, _TOKEN)),
-    "Eviction": _message(metadata=(1, _META), deleteOptions=(2, _DELETE)),
+    "PriorityClass": {**_NAMED, 2: "value:int", 3: "globalDefault:bool", 4: "description", 5: "preemptionPolicy"},
+    "Secret": {**_NAMED, 2: "data:bytes", 3: "type"},
+    "SelfSubjectReview": _NAMED,
+    "ConfigMap": {**_NAMED, 2: "data:map", 3: "binaryData:bytes"},
+    "SelfSubjectAccessReview": {**_NAMED, 2: ("spec", _ACCESS)},
+    "TokenRequest": {**_NAMED, 2: ("spec", {1: "audiences:list", 4: "expirationSeconds:int"})},
+    "Eviction": {**_NAMED, 2: ("deleteOptions", _DELETE)},
     "DeleteOptions": _DELETE,
 }
-_ENVELOPE: Final = _message(typeMeta=(1, _message(apiVersion=(1, "text"), kind=(2, "text"))), raw=(2, "raw"))
-_MAP_ENTRY: Final = _message(key=(1, "text"), value=(2, "raw"))
+_TYPE: Final[Message] = {1: ("typeMeta", {1: "apiVersion", 2: "kind"})}
+
+
+class ProtobufError(ValueError):
+    """The bytes are not a known object."""
 
 
 def decode(raw: bytes) -> Json:
@@ -123,59 +73,58 @@ def decode(raw: bytes) -> Json:
     """
     if not raw.startswith(_MAGIC):
         raise ProtobufError("it does not begin as an object of Kubernetes does")
+    envelope = raw[len(_MAGIC) :]
     try:
-        envelope = _read(_ENVELOPE, raw[len(_MAGIC) :])
-        named = envelope.get("typeMeta", {})
+        named = _read(_TYPE, envelope).get("typeMeta", {})
         message = _KINDS.get(named.get("kind", ""))
         if message is None:
             raise ProtobufError(
                 f"objects of kind {named.get('kind', '')!r} are not read from it; "
                 "write them as YAML and apply that: add --dry-run=client -o yaml | kubectl apply -f -"
             )
-        return {**named, **_read(message, envelope.get("raw", b""))}
+        body = next((value for number, value in _fields(envelope) if number == 2), b"")
+        return {**named, **_read(message, body)}
     except (IndexError, UnicodeDecodeError) as e:
         raise ProtobufError("the message is damaged") from e
 
 
-def _read(message: Message, raw: bytes) -> Json:
+def _read(message: Message, raw: int | bytes) -> Json:
     found: Json = {}
-    for number, value in _fields(raw):
-        if number not in message.fields:
+    for number, value in _fields(_bytes(raw)):
+        field = message.get(number, ":unknown")
+        if isinstance(field, tuple):
+            (name, _, several), inner = field[0].partition(":"), _read(field[1], value)
+            found[name] = [*found.get(name, ()), inner] if several else inner
             continue
-        name, what = message.fields[number]
-        if isinstance(what, tuple):
-            found.setdefault(name, []).append(_value(what[0], value))
-        elif what in ("map", "bytes-map"):
-            entry = _read(_MAP_ENTRY, _bytes(value))
-            inner = _value("text" if what == "map" else "bytes", entry.get("value", b""))
-            found.setdefault(name, {})[entry.get("key", "")] = inner
-        else:
-            found[name] = _value(what, value)
-    # Protobuf expresses "absent" by empty texts and zero times.
-    return {name: value for name, value in found.items() if value not in ("", None)}
+        name, _, kind = field.partition(":")
+        match kind:
+            case "unknown":
+                continue
+            case "int":
+                found[name] = _int(value)
+            case "bool":
+                found[name] = bool(_int(value))
+            case "map" | "bytes":
+                entry = _read({1: "key", 2: "value" if kind == "map" else "value:base64"}, value)
+                found.setdefault(name, {})[entry.get("key", "")] = entry.get("value", "")
+            case "base64":
+                found[name] = base64.b64encode(_bytes(value)).decode()
+            case "list":
+                found.setdefault(name, []).append(_text(value))
+            case _:
+                found[name] = _text(value)
+    # Protobuf expresses "absent" by empty texts and by false; the API server leaves both out of what it stores.
+    return {name: value for name, value in found.items() if value != "" and value is not False}
 
 
-def _value(what: str | Message, value: int | bytes) -> Any:
-    if isinstance(what, Message):
-        return _read(what, _bytes(value))
-    match what:
-        case "int":
-            return value if isinstance(value, int) and value < 2**63 else int(value) - 2**64
-        case "bool":
-            return bool(value)
-        case "raw":
-            return _bytes(value)
-        case "bytes":
-            return base64.b64encode(_bytes(value)).decode()
-        case "time":
-            seconds = next((v for n, v in _fields(_bytes(value)) if n == 1), None)
-            return None if not isinstance(seconds, int) or seconds >= 2**40 else _time(seconds)
-        case _:
-            return _bytes(value).decode("utf-8")
+def _int(value: int | bytes) -> int:
+    if not isinstance(value, int):
+        raise ProtobufError("a field is of another type than expected")
+    return value if value < 2**63 else value - 2**64
 
 
-def _time(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _text(value: int | bytes) -> str:
+    return _bytes(value).decode("utf-8")
 
 
 def _bytes(value: int | bytes) -> bytes:
@@ -198,10 +147,6 @@ def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
                     raise ProtobufError("the message is cut short")
                 yield tag >> 3, raw[at : at + size]
                 at += size
-            case 1:
-                at += 8
-            case 5:
-                at += 4
             case other:
                 raise ProtobufError(f"wire type {other} is unknown")
 

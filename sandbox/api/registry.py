@@ -1,6 +1,6 @@
 """Create, update, delete: the lifecycle of every object, between a request and the store.
 
-It knows nothing of HTTP. `podlife` has the operations on pods (binding, eviction, grace).
+It knows nothing of HTTP. `operations` has the operations on pods (binding, eviction, grace).
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from sandbox.api import fields
 from sandbox.api.admission import Admission, Write
 from sandbox.api.defaults import admit_pod, complete, complete_conditions, fresh, qos_class, tolerate_lost_nodes
 from sandbox.api.errors import StatusError, already_exists, conflict, invalid, not_found
-from sandbox.api.incoming import SYSTEM_FIELDS, Target, drop_unwritable, metadata_of, of_kind, through_subresource
+from sandbox.api.requests import SYSTEM_FIELDS, Target, drop_unwritable, metadata_of, of_kind, through_subresource
 from sandbox.api.resources import Catalogue, ResourceType
-from sandbox.api.runtimes import meet_runtime_class
 from sandbox.api.selectors import Selection
-from sandbox.api.store import Store, Stored
+from sandbox.api.store import Store, Stored, shown, to_stored
 from sandbox.api.users import User
 from sandbox.api.validation import check_create, check_update, other_uid
-from sandbox.api.versions import shown, to_stored
 
 Json = dict[str, Any]
 
@@ -39,7 +37,7 @@ _LOST_RACE: Final = "the object has been modified; please apply your changes to 
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
+class WriteCall:
     """The context of a write; *warnings* collects warnings for the answer.
 
     *field_validation* is Strict, Warn or Ignore; empty means Warn. *options* are those that webhooks see.
@@ -94,7 +92,7 @@ class Registry:
             raise not_found(target.kind.resource, target.name)
         return stored
 
-    async def create(self, target: Target, body: Json, call: Call) -> Json:
+    async def create(self, target: Target, body: Json, call: WriteCall) -> Json:
         """Create an object from *body*, which then belongs to the registry."""
         kind = target.kind
         obj = to_stored(kind, _known(kind, of_kind(kind, body), call))
@@ -106,9 +104,6 @@ class Registry:
         self._admit_new(kind, obj)
         write = write_of("CREATE", replace(target, name=metadata.get("name", "")), call, obj)
         obj = await self.admission.mutate(write, call.warnings) or obj
-        if kind.resource == "pods" and isinstance(obj.get("spec"), dict):
-            # Repeated after the webhooks, which may have set one.
-            meet_runtime_class(self.store, obj)
         metadata = obj["metadata"]
         self._begin(kind, obj)
         if not metadata.get("name") and metadata.get("generateName"):
@@ -122,7 +117,7 @@ class Registry:
             obj = self.commit(kind, obj)
         return shown(kind, obj)
 
-    async def update(self, target: Target, transform: Transform, call: Call, *, replaces: bool = False) -> Json:
+    async def update(self, target: Target, transform: Transform, call: WriteCall, *, replaces: bool = False) -> Json:
         """Replace an object by the result of *transform* on a copy of it.
 
         After a concurrent write, it is repeated with the newer object, unless the result names the version that it was
@@ -143,7 +138,7 @@ class Registry:
             admitted = await self.admission.mutate(write, call.warnings)
             if admitted is not None and admitted is not obj:
                 obj = self._prepare(target, admitted, stored)
-            check_update(target.kind, obj, stored.obj, target.subresource)
+            check_update(target.kind, obj, stored.obj)
             await self.admission.validate(replace(write, obj=obj), call.warnings)
             if call.dry_run:
                 return shown(target.kind, obj)
@@ -152,7 +147,7 @@ class Registry:
             # There was a write while the webhooks were called.
         raise conflict(target.kind.resource, target.name, _LOST_RACE)
 
-    async def delete(self, target: Target, options: DeleteOptions, call: Call) -> tuple[Json, bool]:
+    async def delete(self, target: Target, options: DeleteOptions, call: WriteCall) -> tuple[Json, bool]:
         """Delete an object, or mark it until its finalizers are gone; return its state and whether it is gone."""
         stored = self.fetch(target)
         check_preconditions(target, stored.obj, options)
@@ -285,10 +280,8 @@ class Registry:
         """Store an object after admission; it then belongs to the store."""
         if kind.resource == _CRD:
             _establish(obj, self.now())
-        written = self.store.write(kind.resource, obj).obj
-        if kind.resource == _CRD:
-            self.catalogue.add(written)
-        return written
+            self.catalogue.add(obj)
+        return self.store.write(kind.resource, obj).obj
 
     def _check_namespace(self, kind: ResourceType, namespace: str) -> None:
         stored = self.store.get("namespaces", "", namespace)
@@ -303,7 +296,6 @@ class Registry:
         if kind.resource == "pods" and isinstance(obj.get("spec"), dict):
             admit_pod(obj)
             self._resolve_priority(obj)
-            meet_runtime_class(self.store, obj)
 
     def _begin(self, kind: ResourceType, obj: Json) -> None:
         """Set the initial fields of an object, which mutating webhooks do not see yet: measured."""
@@ -333,9 +325,8 @@ class Registry:
 
 
 def write_of(
-    operation: str, target: Target, call: Call, obj: Json | None, old: Mapping[str, Any] | None = None
+    operation: str, target: Target, call: WriteCall, obj: Json | None, old: Mapping[str, Any] | None = None
 ) -> Write:
-    """Return a write for admission."""
     return Write(
         operation=operation,
         kind=target.kind,
@@ -377,7 +368,7 @@ def _grace_s(pod: Mapping[str, Any], options: DeleteOptions) -> int:
     return asked if left is None or options.grace_s is not None else min(asked, left)
 
 
-def _known(kind: ResourceType, obj: Json, call: Call) -> Json:
+def _known(kind: ResourceType, obj: Json, call: WriteCall) -> Json:
     checked, unknown = fields.check(kind, obj)
     fields.refuse_or_warn(kind, unknown, call.field_validation, call.warnings)
     return checked

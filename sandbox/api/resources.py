@@ -8,7 +8,7 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 
-ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+ALL_VERBS: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,6 @@ class ResourceType:
     @property
     def resource(self) -> str:
         """``pods`` or ``deployments.apps``: the common key of all versions in the store."""
-        if self.group == "events.k8s.io":
-            return self.plural
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -56,7 +54,6 @@ class ResourceType:
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs in discovery."""
         return ("create",) if self.virtual else ALL_VERBS
 
     @property
@@ -65,114 +62,70 @@ class ResourceType:
         return "status" in self.subresources
 
 
-def _core(kind: str, plural: str, *short: str, namespaced: bool = True, sub: tuple[str, ...] = ()) -> ResourceType:
-    return _of("", "v1", kind, plural, *short, namespaced=namespaced, sub=sub)
+# apiVersion, kind (* = in no namespace, ? = a query that is not stored), plural, short names, subresources.
+# Policies are stored and not evaluated: none denies anything here.
+_SERVED: Final = """
+v1 Pod pods po status,binding,eviction
+v1 Node* nodes no status
+v1 Namespace* namespaces ns status
+v1 ConfigMap configmaps cm -
+v1 Secret secrets - -
+v1 Event events ev -
+v1 ServiceAccount serviceaccounts sa token
+v1 Service services svc status
+v1 ResourceQuota resourcequotas quota status
+v1 PersistentVolumeClaim persistentvolumeclaims pvc status
+v1 PersistentVolume* persistentvolumes pv status
+v1 Binding? bindings - -
+apps/v1 Deployment deployments deploy status
+apps/v1 ReplicaSet replicasets rs status
+apps/v1 StatefulSet statefulsets sts status
+apps/v1 DaemonSet daemonsets ds status
+batch/v1 Job jobs - status
+batch/v1 CronJob cronjobs cj status
+coordination.k8s.io/v1 Lease leases - -
+admissionregistration.k8s.io/v1 MutatingWebhookConfiguration* mutatingwebhookconfigurations - -
+admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration* validatingwebhookconfigurations - -
+admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy* validatingadmissionpolicies - status
+admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding* validatingadmissionpolicybindings - -
+rbac.authorization.k8s.io/v1 Role roles - -
+rbac.authorization.k8s.io/v1 RoleBinding rolebindings - -
+rbac.authorization.k8s.io/v1 ClusterRole* clusterroles - -
+rbac.authorization.k8s.io/v1 ClusterRoleBinding* clusterrolebindings - -
+policy/v1 PodDisruptionBudget poddisruptionbudgets pdb status
+scheduling.k8s.io/v1 PriorityClass* priorityclasses pc -
+node.k8s.io/v1 RuntimeClass* runtimeclasses - -
+storage.k8s.io/v1 StorageClass* storageclasses sc -
+storage.k8s.io/v1 CSINode* csinodes - -
+storage.k8s.io/v1 CSIDriver* csidrivers - -
+storage.k8s.io/v1 CSIStorageCapacity csistoragecapacities - -
+storage.k8s.io/v1 VolumeAttachment* volumeattachments - status
+resource.k8s.io/v1 ResourceClaim resourceclaims - status
+resource.k8s.io/v1 ResourceSlice* resourceslices - -
+apiextensions.k8s.io/v1 CustomResourceDefinition* customresourcedefinitions crd,crds status
+authentication.k8s.io/v1 TokenReview*? tokenreviews - -
+authentication.k8s.io/v1 SelfSubjectReview*? selfsubjectreviews - -
+authorization.k8s.io/v1 SubjectAccessReview*? subjectaccessreviews - -
+authorization.k8s.io/v1 SelfSubjectAccessReview*? selfsubjectaccessreviews - -
+"""
 
 
-def _of(
-    group: str, version: str, kind: str, plural: str, *short: str, namespaced: bool = True, sub: tuple[str, ...] = ()
-) -> ResourceType:
-    return ResourceType(
-        group=group,
-        version=version,
-        kind=kind,
-        plural=plural,
-        namespaced=namespaced,
-        singular=kind.lower(),
-        short_names=short,
-        subresources=sub,
-    )
-
-
-def _question(group: str, kind: str, plural: str, *, namespaced: bool = False) -> ResourceType:
-    return ResourceType(
-        group=group, version="v1", kind=kind, plural=plural, namespaced=namespaced, singular=kind.lower(), virtual=True
-    )
-
-
-_STATUS: Final = ("status",)
-
-BUILTIN: Final[tuple[ResourceType, ...]] = (
-    _core("Pod", "pods", "po", sub=("status", "binding", "eviction", "ephemeralcontainers", "resize")),
-    _core("Node", "nodes", "no", namespaced=False, sub=_STATUS),
-    _core("Namespace", "namespaces", "ns", namespaced=False, sub=_STATUS),
-    _core("ConfigMap", "configmaps", "cm"),
-    _core("Secret", "secrets"),
-    _core("Event", "events", "ev"),
-    _core("ServiceAccount", "serviceaccounts", "sa", sub=("token",)),
-    _core("Service", "services", "svc", sub=_STATUS),
-    _core("ResourceQuota", "resourcequotas", "quota", sub=_STATUS),
-    _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", sub=_STATUS),
-    _core("PersistentVolume", "persistentvolumes", "pv", namespaced=False, sub=_STATUS),
-    ResourceType(group="", version="v1", kind="Binding", plural="bindings", singular="binding", virtual=True),
-    _of("apps", "v1", "Deployment", "deployments", "deploy", sub=_STATUS),
-    _of("apps", "v1", "ReplicaSet", "replicasets", "rs", sub=_STATUS),
-    _of("apps", "v1", "StatefulSet", "statefulsets", "sts", sub=_STATUS),
-    _of("apps", "v1", "DaemonSet", "daemonsets", "ds", sub=_STATUS),
-    _of("batch", "v1", "Job", "jobs", sub=_STATUS),
-    _of("batch", "v1", "CronJob", "cronjobs", "cj", sub=_STATUS),
-    _of("coordination.k8s.io", "v1", "Lease", "leases"),
-    _of("events.k8s.io", "v1", "Event", "events", "ev"),
-    _of(
-        "admissionregistration.k8s.io",
-        "v1",
-        "MutatingWebhookConfiguration",
-        "mutatingwebhookconfigurations",
-        namespaced=False,
-    ),
-    _of(
-        "admissionregistration.k8s.io",
-        "v1",
-        "ValidatingWebhookConfiguration",
-        "validatingwebhookconfigurations",
-        namespaced=False,
-    ),
-    # Stored and not evaluated: no policy denies anything here.
-    _of(
-        "admissionregistration.k8s.io",
-        "v1",
-        "ValidatingAdmissionPolicy",
-        "validatingadmissionpolicies",
-        namespaced=False,
-        sub=_STATUS,
-    ),
-    _of(
-        "admissionregistration.k8s.io",
-        "v1",
-        "ValidatingAdmissionPolicyBinding",
-        "validatingadmissionpolicybindings",
-        namespaced=False,
-    ),
-    _of("rbac.authorization.k8s.io", "v1", "Role", "roles"),
-    _of("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
-    _of("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False),
-    _of("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
-    _of("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", sub=_STATUS),
-    _of("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "pc", namespaced=False),
-    _of("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False),
-    _of("storage.k8s.io", "v1", "StorageClass", "storageclasses", "sc", namespaced=False),
-    _of("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False),
-    _of("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False),
-    _of("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
-    _of("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", namespaced=False, sub=_STATUS),
-    _of("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", sub=_STATUS),
-    _of("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False),
-    _of(
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        "crd",
-        "crds",
-        namespaced=False,
-        sub=_STATUS,
-    ),
-    _question("authentication.k8s.io", "TokenReview", "tokenreviews"),
-    _question("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews"),
-    _question("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews"),
-    _question("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews"),
-    _question("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", namespaced=True),
-)
+def _builtin() -> Iterator[ResourceType]:
+    for line in _SERVED.strip().splitlines():
+        api, word, plural, short, sub = line.split()
+        group, _, version = api.rpartition("/")
+        kind = word.rstrip("*?")
+        yield ResourceType(
+            group=group,
+            version=version,
+            kind=kind,
+            plural=plural,
+            namespaced="*" not in word,
+            singular=kind.lower(),
+            short_names=() if short == "-" else tuple(short.split(",")),
+            subresources=() if sub == "-" else tuple(sub.split(",")),
+            virtual=word.endswith("?"),
+        )
 
 
 def custom_types(definition: Mapping[str, Any]) -> tuple[ResourceType, ...]:
@@ -210,7 +163,7 @@ class Catalogue:
     """The resource types that are currently served."""
 
     _types: dict[tuple[str, str, str], ResourceType] = field(
-        default_factory=lambda: {(t.group, t.version, t.plural): t for t in BUILTIN}
+        default_factory=lambda: {(t.group, t.version, t.plural): t for t in _builtin()}
     )
 
     def __iter__(self) -> Iterator[ResourceType]:

@@ -13,39 +13,17 @@ Json = dict[str, Any]
 
 # Selectable fields by resource; every resource also has the two of its metadata. Source: the registries'
 # ToSelectableFields and AddFieldLabelConversionFunc.
+_POD: Final = "nodeName restartPolicy schedulerName serviceAccountName hostNetwork"
+_INVOLVED: Final = "kind namespace name uid apiVersion resourceVersion fieldPath"
 SELECTABLE: Final[Mapping[str, frozenset[str]]] = {
-    "pods": frozenset(
-        [
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.podIPs",
-            "status.nominatedNodeName",
-        ]
-    ),
+    "pods": frozenset({f"spec.{name}" for name in _POD.split()})
+    | {"status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"},
     "nodes": frozenset({"spec.unschedulable"}),
     "namespaces": frozenset({"status.phase"}),
     "secrets": frozenset({"type"}),
     "jobs.batch": frozenset({"status.successful"}),
-    "events": frozenset(
-        [
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ]
-    ),
+    "events": frozenset({f"involvedObject.{name}" for name in _INVOLVED.split()})
+    | {"reason", "reportingComponent", "source", "type"},
 }
 _ALWAYS: Final = frozenset({"metadata.name", "metadata.namespace"})
 _SET_TERM: Final = re.compile(r"^\s*(\S+)\s+(in|notin)\s*\(([^)]*)\)\s*$")
@@ -54,7 +32,7 @@ _NOT_IN_PARENTHESES: Final = re.compile(r",(?![^(]*\))")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelTerm:
-    """One requirement on labels; *operator* is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One requirement on labels; *operator* is In, NotIn, Exists or DoesNotExist."""
 
     key: str
     operator: str
@@ -69,16 +47,8 @@ class LabelTerm:
                 return labels.get(self.key) not in self.values
             case "Exists":
                 return self.key in labels
-            case "Gt" | "Lt":
-                return self._compares(labels.get(self.key, ""))
             case _:
                 return self.key not in labels
-
-    def _compares(self, text: str) -> bool:
-        if not text.isascii() or not text.isdigit():
-            return False
-        (bound,) = self.values
-        return int(text) > int(bound) if self.operator == "Gt" else int(text) < int(bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +78,6 @@ class Selection:
         return not self.labels and not self.fields
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Return whether *obj* is selected."""
         metadata = obj["metadata"]
         if self.namespace and metadata.get("namespace") != self.namespace:
             return False
@@ -155,14 +124,7 @@ def _label_term(part: str) -> LabelTerm:
             if not key.strip():
                 raise bad_request(f"unable to parse requirement: found '{sign}', expected: identifier")
             return LabelTerm(key=key.strip(), operator=operator, values=frozenset({value.strip()}))
-    for sign, operator in ((">", "Gt"), ("<", "Lt")):
-        key, found_sign, value = part.partition(sign)
-        if found_sign:
-            if not value.strip().isdigit():
-                why = "for 'Gt', 'Lt' operators, the value must be an integer"
-                raise bad_request(f"values: Invalid value: '{value.strip()}': {why}")
-            return LabelTerm(key=key.strip(), operator=operator, values=frozenset({value.strip()}))
-    if re.search(r"[\s()]", part):
+    if re.search(r"[\s()<>]", part):
         raise bad_request(f"unable to parse requirement: found '{part}', expected a label selector")
     if part.startswith("!"):
         return LabelTerm(key=part[1:].strip(), operator="DoesNotExist")

@@ -14,18 +14,16 @@ import structlog
 from aiohttp import web
 
 from kube.calls import Access
-from sandbox.api import bodies, discovery, paths, podlife, reviews
+from sandbox.api import discovery, operations, patching, requests
 from sandbox.api.admission import Admission
+from sandbox.api.defaults import fresh
+from sandbox.api.discovery import table
 from sandbox.api.errors import StatusError, internal
-from sandbox.api.incoming import Target
-from sandbox.api.paths import Route
-from sandbox.api.rbac import Authorizer, Recorder
-from sandbox.api.registry import Call, Registry
+from sandbox.api.registry import Registry, WriteCall
+from sandbox.api.requests import Route, Target
 from sandbox.api.resources import Catalogue
-from sandbox.api.store import Store, Stored
-from sandbox.api.tables import table
-from sandbox.api.users import ADMINS, Tokens, User
-from sandbox.api.versions import list_item, shown, shown_raw
+from sandbox.api.store import Store, Stored, list_item, shown, shown_raw
+from sandbox.api.users import ADMINS, Authorizer, Recorder, Tokens, User
 from sandbox.api.watching import Stream, read_wish
 from sandbox.api.webhooks import Caller
 
@@ -134,7 +132,7 @@ class ApiServer:
             return web.Response(body=discovery.openapi_v2_protobuf(), content_type=discovery.OPENAPI_V2_SENT)
         if (document := discovery.answer(path, self.catalogue)) is not None:
             return _json(document)
-        route = paths.find(request.method, path, request.query, self.catalogue)
+        route = requests.find(request.method, path, request.query, self.catalogue)
         self._authorize(user, route.action)
         if route.verb == "watch":
             return await self._watch(request, route)
@@ -142,7 +140,7 @@ class ApiServer:
             return self._read(request, route)
         limit = request.query.get("timeout")
         try:
-            async with asyncio.timeout(paths.duration_s(limit) if limit else None):
+            async with asyncio.timeout(requests.duration_s(limit) if limit else None):
                 return await self._write(request, route, user)
         except TimeoutError as e:
             message = "Timeout: request did not complete within requested timeout - context deadline exceeded"
@@ -173,21 +171,13 @@ class ApiServer:
 
     def _read(self, request: web.Request, route: Route) -> web.Response:
         query, target = request.query, route.target
-        version = query.get("resourceVersion") or "0"
-        if query.get("resourceVersionMatch") and not query.get("resourceVersion"):
-            why = (
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-            )
-            raise StatusError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {why}')
-        self.store.check_reached(paths.whole_number(query, "resourceVersion"))
+        self.store.check_reached(requests.whole_number(query, "resourceVersion"))
         accept = request.headers.get("Accept", "")
         if route.verb == "get":
             stored = self.registry.fetch(target)
             return _raw(self._encoder(target, accept, query)(stored))
-        if query.get("resourceVersionMatch") == "Exact" and int(version) != self.store.revision:
-            raise StatusError(410, "Expired", "The provided resource version is no longer kept.")
-        limit = 0 if query.get("resourceVersion") == "0" else paths.whole_number(query, "limit")
-        selected = paths.selection(route, query)
+        limit = 0 if query.get("resourceVersion") == "0" else requests.whole_number(query, "limit")
+        selected = route.selection
         page = self.store.page(target.kind.resource, selected, limit, query.get("continue", ""))
         metadata: Json = {"resourceVersion": str(page.revision)}
         if page.token:
@@ -199,19 +189,13 @@ class ApiServer:
             objects = [shown(kind, stored.obj) for stored in page.items]
             include = query.get("includeObject", "Metadata")
             return _json(table(kind, objects, self._clock(), metadata=metadata, include=include))
-        partial = "as=PartialObjectMetadata" in accept
-        name = "PartialObjectMetadataList" if partial else f"{kind.kind}List"
-        api_version = "meta.k8s.io/v1" if partial else kind.api_version
-        head = msgspec.json.encode({"kind": name, "apiVersion": api_version, "metadata": metadata})
-        if partial:
-            items = [_partial(stored) for stored in page.items]
-        else:
-            items = [list_item(kind, stored) for stored in page.items]
+        head = msgspec.json.encode({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata})
+        items = [list_item(kind, stored) for stored in page.items]
         return _raw(head[:-1] + b',"items":[' + b",".join(items) + b"]}")
 
     async def _watch(self, request: web.Request, route: Route) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
-        wish = read_wish(request.query, paths.selection(route, request.query))
+        wish = read_wish(request.query, route.selection)
         encode = self._encoder(route.target, accept, request.query)
         if wish.since is not None:
             self.store.check_reached(wish.since)
@@ -239,34 +223,28 @@ class ApiServer:
                 return msgspec.json.encode(table(kind, objects, self._clock(), metadata=metadata, include=include))
 
             return rows
-        if "as=PartialObjectMetadata" in accept:
-            return _partial
         return lambda stored: shown_raw(kind, stored)
 
     async def _write(self, request: web.Request, route: Route, user: User) -> web.Response:
         query, target = request.query, route.target
         raw = await request.read()
         content_type = request.headers.get("Content-Type", "application/json")
-        call = Call(user=user, dry_run=_dry_run(query), field_validation=query.get("fieldValidation", ""))
+        call = WriteCall(user=user, dry_run=_dry_run(query), field_validation=query.get("fieldValidation", ""))
         call.options = _shown_options(query, dry_run=call.dry_run)
-        if call.field_validation == "Strict":
-            bodies.refuse_doubled(raw, content_type)
         status = 200
         match route.verb:
             case "create":
-                answer, status = await self._create(target, bodies.decode_object(raw, content_type), call), 201
+                answer, status = await self._create(target, patching.decode_object(raw, content_type), call), 201
             case "update":
-                body = bodies.decode_object(raw, content_type)
-                answer = await self.registry.update(target, lambda _: _copy(body), call, replaces=True)
+                body = patching.decode_object(raw, content_type)
+                answer = await self.registry.update(target, lambda _: fresh(body), call, replaces=True)
             case "patch":
                 answer, status = await self._patch(target, content_type, raw, call, query)
-            case "delete":
-                options = podlife.read_delete_options(_options(raw, content_type, call), query)
+            case _:
+                options = operations.read_delete_options(_options(raw, content_type, call), query)
                 answer, gone = await self.registry.delete(target, options, call)
                 if gone and target.kind.resource != "pods":
                     answer = _deleted(target, answer)
-            case _:
-                answer = await self._delete_collection(request, route, raw, call)
         response = _json(answer, status)
         for warning in dict.fromkeys(call.warnings):
             # Measured: a warning that is invalid in a header is omitted.
@@ -276,29 +254,29 @@ class ApiServer:
             response.headers.add("Warning", f'299 - "{quoted}"')
         return response
 
-    async def _create(self, target: Target, body: Json, call: Call) -> Json:
+    async def _create(self, target: Target, body: Json, call: WriteCall) -> Json:
         kind = target.kind
         match target.subresource:
             case "binding":
-                return await podlife.bind(self.registry, target, body, call)
+                return await operations.bind(self.registry, target, body, call)
             case "eviction":
-                return await podlife.evict(self.registry, target, body, call)
+                return await operations.evict(self.registry, target, body, call)
             case "token":
-                return podlife.request_token(self.registry, self.tokens, target, body)
+                return operations.request_token(self.registry, self.tokens, target, body)
             case "":
                 pass
             case other:
                 raise StatusError(405, "MethodNotAllowed", f"{kind.plural}/{other} cannot be created")
         if kind.plural == "bindings":
-            return await podlife.bind(self.registry, target, body, call)
+            return await operations.bind(self.registry, target, body, call)
         if kind.virtual:
-            return reviews.answer(kind.plural, body, call.user, self.tokens, self.authorizer)
+            return operations.answer(kind.plural, body, call.user, self.tokens, self.authorizer)
         return await self.registry.create(target, body, call)
 
     async def _patch(
-        self, target: Target, content_type: str, raw: bytes, call: Call, query: Mapping[str, str]
+        self, target: Target, content_type: str, raw: bytes, call: WriteCall, query: Mapping[str, str]
     ) -> tuple[Json, int]:
-        transform = bodies.transformation(target.kind, content_type, raw)
+        transform = patching.transformation(target.kind, content_type, raw)
         applied = content_type.startswith("application/apply-patch")
         if applied and not query.get("fieldManager"):
             message = (
@@ -312,20 +290,6 @@ class ApiServer:
             return await self.registry.create(target, transform({}), call), 201
         return await self.registry.update(target, transform, call), 200
 
-    async def _delete_collection(self, request: web.Request, route: Route, raw: bytes, call: Call) -> Json:
-        content_type = request.headers.get("Content-Type", "application/json")
-        options = podlife.read_delete_options(_options(raw, content_type, call), request.query)
-        kind = route.target.kind
-        found = tuple(self.store.select(kind.resource, paths.selection(route, request.query)))
-        for stored in found:
-            metadata = stored.obj["metadata"]
-            target = Target(kind=kind, namespace=metadata.get("namespace", ""), name=metadata["name"])
-            if self.store.get(kind.resource, target.namespace, target.name) is not None:
-                await self.registry.delete(target, options, call)
-        items = [msgspec.Raw(list_item(kind, stored)) for stored in found]
-        metadata = {"resourceVersion": str(self.store.revision)}
-        return {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": items}
-
     def _service(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         stored = self.store.get("services", namespace, name)
         return None if stored is None else stored.obj
@@ -336,14 +300,8 @@ class ApiServer:
         return {"requests": [{**dict(zip(words, key, strict=True)), "count": count} for key, count in counted]}
 
 
-def _copy(body: Json) -> Json:
-    """Return a copy of a body, because a retried update must start from what was sent."""
-    copied: Json = msgspec.json.decode(msgspec.json.encode(body))
-    return copied
-
-
-def _options(raw: bytes, content_type: str, call: Call) -> Json:
-    body = bodies.decode_object(raw, content_type)
+def _options(raw: bytes, content_type: str, call: WriteCall) -> Json:
+    body = patching.decode_object(raw, content_type)
     call.dry_run = call.dry_run or "All" in (body.get("dryRun") or ())
     call.options = {**call.options, **{key: value for key, value in body.items() if key not in ("kind", "apiVersion")}}
     return body
@@ -367,15 +325,6 @@ def _deleted(target: Target, obj: Mapping[str, Any]) -> Json:
     if target.kind.group:
         details["group"] = target.kind.group
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-
-
-def _partial(stored: Stored) -> bytes:
-    obj = {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": stored.obj["metadata"],
-    }
-    return msgspec.json.encode(obj)
 
 
 def _json(document: Mapping[str, Any], status: int = 200) -> web.Response:

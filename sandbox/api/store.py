@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from sandbox.api.errors import StatusError, bad_request, expired
+from sandbox.api.resources import ResourceType
 from sandbox.api.selectors import Selection, field_text
 
 Json = dict[str, Any]
@@ -187,7 +188,6 @@ class Store:
 
     @property
     def revision(self) -> int:
-        """The revision of the last write."""
         return self._revision
 
     def get(self, resource: str, namespace: str, name: str) -> Stored | None:
@@ -285,7 +285,6 @@ class Store:
         return watcher
 
     def unwatch(self, resource: str, watcher: Watcher) -> None:
-        """End a watch."""
         self._of(resource).watchers.discard(watcher)
 
     def end_watches(self) -> None:
@@ -328,6 +327,33 @@ class Store:
         collection.changed = event.revision
         for watcher in collection.watchers:
             watcher.offer(event)
+
+
+def to_stored(kind: ResourceType, obj: Mapping[str, Any]) -> Json:
+    """Return *obj* of *kind* in its stored form; its type comes first, so that lists can omit it."""
+    rest = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
+    return {"kind": kind.kind, "apiVersion": kind.api_version, **rest}
+
+
+def shown(kind: ResourceType, obj: Mapping[str, Any]) -> Json:
+    """Return a stored object in the form of *kind*."""
+    if obj.get("apiVersion") == kind.api_version:
+        return dict(obj)
+    return {**obj, "kind": kind.kind, "apiVersion": kind.api_version}
+
+
+def shown_raw(kind: ResourceType, stored: Stored) -> bytes:
+    """Return a stored object as JSON of *kind*; the shared text if it is the same."""
+    if stored.obj.get("apiVersion") == kind.api_version:
+        return stored.raw
+    return msgspec.json.encode(shown(kind, stored.obj))
+
+
+def list_item(kind: ResourceType, stored: Stored) -> bytes:
+    """Return the same inside a list, where objects of built-in kinds omit their kind."""
+    raw = shown_raw(kind, stored)
+    prefix = f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'.encode()
+    return b"{" + raw[len(prefix) :] if not kind.custom and raw.startswith(prefix) else raw
 
 
 def key_of(namespace: str, name: str) -> str:

@@ -7,14 +7,13 @@ Rules and texts: validation of Kubernetes 1.36 (k8s.io/kubernetes/pkg/apis/core/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sandbox.api.conditions import MAX_CONDITIONS, ExpressionError, check_expression
 from sandbox.api.defaults import CONTAINER_LISTS, template_of
 from sandbox.api.errors import StatusError, bad_request, conflict, invalid, not_found
 from sandbox.api.quantities import QuantityError, is_whole, value_of
-from sandbox.api.resources import ResourceType
+from sandbox.api.resources import ResourceType, custom_types
 
 Json = dict[str, Any]
 
@@ -22,14 +21,12 @@ MAX_ANNOTATION_BYTES: Final = 262_144
 _NAME_PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_FINALIZERS: Final = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 # Native resources of containers; other names without a domain are invalid.
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 # Kinds whose names may have more characters than a DNS subdomain.
 _FREE_NAMES: Final = frozenset(
     f"{plural}.rbac.authorization.k8s.io" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 )
-_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 _MUTABLE_IN_SPEC: Final = (
     "activeDeadlineSeconds",
     "tolerations",
@@ -48,23 +45,20 @@ def check_create(kind: ResourceType, obj: Mapping[str, Any]) -> None:
     _raise(kind, obj, [*_metadata(kind, obj), *_body(kind, obj)])
 
 
-def check_update(kind: ResourceType, obj: Mapping[str, Any], old: Mapping[str, Any], subresource: str = "") -> None:
-    """Reject a change that violates a rule; through ``resize`` the resources of containers may change.
+def check_update(kind: ResourceType, obj: Mapping[str, Any], old: Mapping[str, Any]) -> None:
+    """Reject a change that violates a rule.
 
     Raises:
         StatusError: 422 with every reason.
     """
     # The stored object may already violate a rule (a Binding is not validated), and is checked anyway: measured, a bad
     # annotation key makes every later write fail until it is removed.
-    reasons = [*_metadata(kind, obj), *_new_finalizers(obj["metadata"], old["metadata"])]
+    reasons = list(_metadata(kind, obj))
     judged = "status" if kind.resource == "nodes" else "spec"
     if obj.get(judged) != old.get(judged):
         reasons += _body(kind, obj)
         if kind.resource == "pods":
-            changeable = frozenset({"image", "resources"}) if subresource == "resize" else frozenset({"image"})
-            reasons += _pod_spec_change(obj["spec"], old["spec"], changeable)
-    if kind.resource in ("configmaps", "secrets") and old.get("immutable") and obj.get("data") != old.get("data"):
-        reasons.append("data: Forbidden: field is immutable when `immutable` is set")
+            reasons += _pod_spec_change(obj["spec"], old["spec"])
     _raise(kind, obj, reasons)
 
 
@@ -143,21 +137,6 @@ def _metadata(kind: ResourceType, obj: Mapping[str, Any]) -> Iterator[str]:
         )
     yield from _annotations(metadata.get("annotations") or {})
     yield from _labels("metadata.labels", metadata.get("labels") or {})
-    for i, finalizer in enumerate(metadata.get("finalizers") or ()):
-        if not qualified(finalizer):
-            why = "name part must consist of alphanumeric characters"
-            yield f'metadata.finalizers: Invalid value: "{finalizer}": {why}'
-        if finalizer not in _FINALIZERS and ("/" not in finalizer or not qualified(finalizer)):
-            why = "name is neither a standard finalizer name nor is it fully qualified"
-            yield f'metadata.finalizers[{i}]: Invalid value: "{finalizer}": {why}'
-
-
-def _new_finalizers(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
-    there = old.get("finalizers") or ()
-    added = [finalizer for finalizer in metadata.get("finalizers") or () if finalizer not in there]
-    if added and old.get("deletionTimestamp"):
-        why = "no new finalizers can be added if the object is being deleted, found new finalizers"
-        yield f"metadata.finalizers: Forbidden: {why} {added}"
 
 
 def _annotations(annotations: Any) -> Iterator[str]:
@@ -211,83 +190,22 @@ def _body(kind: ResourceType, obj: Mapping[str, Any]) -> list[str]:
         return list(_node(obj))
     if kind.resource == "customresourcedefinitions.apiextensions.k8s.io":
         return list(_definition(obj))
-    if kind.resource == "leases.coordination.k8s.io":
-        return list(_lease(obj))
-    if kind.resource == "events":
-        return list(_event(obj))
-    if kind.group == "admissionregistration.k8s.io":
-        return list(_webhooks(obj))
     template = template_of(obj)
     return [] if template is None else list(_pod_spec("spec.template.spec", template))
 
 
 def _definition(obj: Mapping[str, Any]) -> Iterator[str]:
     """Check a definition, because an invalid one would break discovery for all kinds."""
-    spec = obj.get("spec")
-    names = spec.get("names") if isinstance(spec, Mapping) else None
-    if not isinstance(spec, Mapping) or not isinstance(names, Mapping):
-        yield "spec.names: Required value"
+    try:
+        types = custom_types(obj)
+    except KeyError as e:
+        yield f"spec: Required value: {e.args[0]}"
         return
-    for path, holder, field in (
-        ("spec", spec, "group"),
-        ("spec.names", names, "kind"),
-        ("spec.names", names, "plural"),
-    ):
-        if not isinstance(holder.get(field), str) or not holder[field]:
-            yield f"{path}.{field}: Required value"
-    versions = spec.get("versions")
-    named = isinstance(versions, list) and all(isinstance(v, Mapping) and v.get("name") for v in versions)
-    if not versions or not named:
-        yield "spec.versions: Required value: every version needs a name"
-    elif sum(1 for version in versions if version.get("storage")) != 1:
-        yield "spec.versions: Invalid value: must have exactly one version marked as storage version"
-    if obj["metadata"].get("name") != f"{names.get('plural')}.{spec.get('group')}":
-        yield 'metadata.name: Invalid value: must be spec.names.plural+"."+spec.group'
-
-
-def _lease(obj: Mapping[str, Any]) -> Iterator[str]:
-    duration_s = (obj.get("spec") or {}).get("leaseDurationSeconds")
-    if duration_s is not None and duration_s <= 0:
-        yield f"spec.leaseDurationSeconds: Invalid value: {duration_s}: must be greater than 0"
-
-
-def _event(obj: Mapping[str, Any]) -> Iterator[str]:
-    namespace = (obj.get("involvedObject") or {}).get("namespace") or "default"
-    if namespace != obj["metadata"].get("namespace"):
-        yield f'involvedObject.namespace: Invalid value: "{namespace}": does not match event.namespace'
-
-
-def _webhooks(obj: Mapping[str, Any]) -> Iterator[str]:
-    for i, webhook in enumerate(obj.get("webhooks") or ()):
-        effects = webhook.get("sideEffects")
-        if effects not in _SIDE_EFFECTS:
-            supported = ", ".join(f'"{word}"' for word in _SIDE_EFFECTS)
-            yield f'webhooks[{i}].sideEffects: Unsupported value: "{effects}": supported values: {supported}'
-        if not webhook.get("admissionReviewVersions"):
-            yield f"webhooks[{i}].admissionReviewVersions: Required value: must specify one of v1, v1beta1"
-        yield from _match_conditions(f"webhooks[{i}].matchConditions", webhook.get("matchConditions") or ())
-
-
-def _match_conditions(path: str, conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    if len(conditions) > MAX_CONDITIONS:
-        yield f"{path}: Too many: {len(conditions)}: must have at most {MAX_CONDITIONS} items"
-    names: set[str] = set()
-    for i, condition in enumerate(conditions):
-        name, expression = str(condition.get("name") or ""), str(condition.get("expression") or "")
-        if not name:
-            yield f"{path}[{i}].name: Required value"
-        elif not qualified(name):
-            yield f'{path}[{i}].name: Invalid value: "{name}": name part must consist of alphanumeric characters'
-        elif name in names:
-            yield f'{path}[{i}].name: Duplicate value: "{name}"'
-        names.add(name)
-        if not expression.strip():
-            yield f"{path}[{i}].expression: Required value"
-            continue
-        try:
-            check_expression(expression)
-        except ExpressionError as e:
-            yield f'{path}[{i}].expression: Invalid value: "{expression}": {e}'
+    except (TypeError, AttributeError):
+        types = ()
+    words = [word for one in types for word in (one.group, one.version, one.kind, one.plural, one.singular)]
+    if not words or not all(isinstance(word, str) and word for word in words):
+        yield "spec: Invalid value: group, names and at least one served version must be given as text"
 
 
 def _node(obj: Mapping[str, Any]) -> Iterator[str]:
@@ -375,7 +293,7 @@ def is_extended(name: str) -> bool:
     )
 
 
-def _pod_spec_change(new: Mapping[str, Any], old: Mapping[str, Any], changeable: frozenset[str]) -> Iterator[str]:
+def _pod_spec_change(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
     yield from _gates_and_tolerations(new, old)
     grace = old.get("terminationGracePeriodSeconds")
     if new.get("terminationGracePeriodSeconds") not in (grace, 1) or (
@@ -386,7 +304,7 @@ def _pod_spec_change(new: Mapping[str, Any], old: Mapping[str, Any], changeable:
     if old.get("schedulingGates"):
         # A gated pod's node selection may only be narrowed, which is not checked here.
         mutable |= {"nodeSelector", "affinity"}
-    if _frozen(new, mutable, changeable) != _frozen(old, mutable, changeable):
+    if _frozen(new, mutable) != _frozen(old, mutable):
         yield (
             "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
             "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
@@ -407,12 +325,11 @@ def _untimed(toleration: Mapping[str, Any]) -> Json:
     return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
 
-def _frozen(spec: Mapping[str, Any], mutable: set[str], changeable: frozenset[str]) -> Json:
-    """Return the parts of a pod spec that an update must not change; *changeable*: mutable fields of a container."""
+def _frozen(spec: Mapping[str, Any], mutable: set[str]) -> Json:
+    """Return the parts of a pod spec that an update must not change; the images of containers may."""
     frozen: Json = {key: value for key, value in spec.items() if key not in mutable}
     for name in CONTAINER_LISTS[:2]:
         frozen[name] = [
-            {key: value for key, value in container.items() if key not in changeable}
-            for container in spec.get(name) or ()
+            {key: value for key, value in container.items() if key != "image"} for container in spec.get(name) or ()
         ]
     return {key: value for key, value in frozen.items() if value not in (None, [], {}, "")}

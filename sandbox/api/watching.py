@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sandbox.api import paths
+from sandbox.api import requests
 from sandbox.api.errors import StatusError, internal
 from sandbox.api.resources import ResourceType
 from sandbox.api.selectors import Selection
@@ -53,13 +53,13 @@ def read_wish(query: Mapping[str, str], selection: Selection) -> Wish:
         # Measured: a list rejects such a version with 400, a watch fails.
         raise internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
     from_now = version in ("", "0")
-    end_s = paths.whole_number(query, "timeoutSeconds")
+    end_s = requests.whole_number(query, "timeoutSeconds")
     return Wish(
         selection=selection,
-        since=None if from_now else paths.whole_number(query, "resourceVersion"),
-        initial=paths.is_true(streamed) if streamed is not None else from_now,
-        bookmarks=paths.is_true(query.get("allowWatchBookmarks")),
-        marks_initial_end=paths.is_true(streamed),
+        since=None if from_now else requests.whole_number(query, "resourceVersion"),
+        initial=requests.is_true(streamed) if streamed is not None else from_now,
+        bookmarks=requests.is_true(query.get("allowWatchBookmarks")),
+        marks_initial_end=requests.is_true(streamed),
         end_s=float(end_s or random.uniform(1, 2) * _DEFAULT_END_S),  # noqa: S311  (spreads load, hides nothing)
     )
 

@@ -1,6 +1,7 @@
 """Calls one admission webhook over TLS, and reads its answer as strictly as the API server does.
 
-`admission` selects and orders webhooks.
+`admission` selects and orders webhooks. `met` judges their match conditions, CEL expressions that exclude irrelevant
+reviews.
 """
 
 from __future__ import annotations
@@ -9,23 +10,29 @@ import asyncio
 import base64
 import binascii
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import aiohttp
 import msgspec
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_optional, ext_strings
 
 from sandbox.client import sendable
 
 Json = dict[str, Any]
 
-# An annotation of a Service with its address, because no proxy routes cluster addresses here.
-ADDRESS_ANNOTATION: Final = "sandbox.cardshare.io/address"
 _MAX_ANSWER_BYTES: Final = 16 * 2**20
 # The number of retries after 429 or 5xx with Retry-After (client-go, rest/with_retry.go).
 _RETRIES: Final = 10
 _DECODER: Final = msgspec.json.Decoder()
+_VARIABLES: Final = ("object", "oldObject", "request")
+# Returns whether the service account with namespace and name may use a verb on a resource of a group.
+Allows = Callable[[Mapping[str, str]], bool]
+_allows: ContextVar[Allows] = ContextVar("allows")
 
 
 class CallError(Exception):
@@ -33,7 +40,7 @@ class CallError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WebhookAnswer:
     """A webhook's well-formed answer; *patch* is the decoded JSON text of the operations, b"" if none."""
 
     allowed: bool
@@ -43,7 +50,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class WebhookTarget:
     """The address of a webhook: its URL, and the name in its certificate if that differs."""
 
     url: str
@@ -72,12 +79,11 @@ class Caller:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._opened is not None:
             await self._opened.close()
             self._opened = None
 
-    async def call(self, webhook: Mapping[str, Any], review: Json) -> Answer:
+    async def call(self, webhook: Mapping[str, Any], review: Json) -> WebhookAnswer:
         """Send *review* and read the answer within the webhook's own ``timeoutSeconds``.
 
         Raises:
@@ -123,22 +129,21 @@ class Caller:
             tries += 1
             await asyncio.sleep(int(wait_s))
 
-    def _target(self, config: Mapping[str, Any]) -> Target:
+    def _target(self, config: Mapping[str, Any]) -> WebhookTarget:
         if config.get("url"):
-            return Target(url=str(config["url"]))
+            return WebhookTarget(url=str(config["url"]))
         service = config["service"]
         namespace, name = service["namespace"], service["name"]
         path = "/" + str(service.get("path") or "").lstrip("/")
         found = self._find_service(namespace, name)
         if found is None:
             raise CallError(f'service "{name}" not found')
-        address = (found["metadata"].get("annotations") or {}).get(ADDRESS_ANNOTATION)
         spec = found.get("spec") or {}
-        if not address and spec.get("type") == "ExternalName":
-            address = f"{spec['externalName']}:{_target_port(spec, int(service.get('port') or 443))}"
-        if not address:
+        # No proxy routes cluster addresses here.
+        if spec.get("type") != "ExternalName":
             raise CallError(f'no endpoints available for service "{name}"')
-        return Target(url=f"https://{address}{path}", server_name=f"{name}.{namespace}.svc")
+        address = f"{spec['externalName']}:{_target_port(spec, int(service.get('port') or 443))}"
+        return WebhookTarget(url=f"https://{address}{path}", server_name=f"{name}.{namespace}.svc")
 
     def _context(self, bundle: str) -> ssl.SSLContext:
         found = self._contexts.get(bundle)
@@ -162,7 +167,7 @@ def _target_port(spec: Mapping[str, Any], port: int) -> int:
     return port
 
 
-def _read(body: bytes, uid: str) -> Answer:
+def _read(body: bytes, uid: str) -> WebhookAnswer:
     try:
         review = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
@@ -177,7 +182,7 @@ def _read(body: bytes, uid: str) -> Answer:
         raise CallError("webhook response was absent")
     if response.get("uid") != uid:
         raise CallError(f'expected response.uid="{uid}", got "{response.get("uid")}"')
-    return Answer(
+    return WebhookAnswer(
         allowed=response.get("allowed") is True,
         patch=_patch(response),
         warnings=tuple(str(warning) for warning in response.get("warnings") or ()),
@@ -201,3 +206,80 @@ def _patch(response: Mapping[str, Any]) -> bytes:
     if not isinstance(operations, list):
         raise CallError("couldn't decode the patch: it is no list")
     return patch
+
+
+def nobody(asked: Mapping[str, str]) -> bool:
+    """Deny everything."""
+    del asked
+    return False
+
+
+class ConditionError(Exception):
+    """A condition could not be evaluated, and no other one is false; `failurePolicy` decides what follows."""
+
+
+def met(conditions: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], allows: Allows = nobody) -> bool:
+    """Return whether all conditions are true; a false one decides, even if others fail.
+
+    It differs from the real server in two ways. The fields of ``request`` have no types here, so an expression that
+    misuses one is registered, and fails at its evaluation. Of Kubernetes' own functions, only those exist that ask the
+    authorizer about a service account and a resource; an expression with another one is rejected at its registration.
+
+    *allows* replaces the authorizer.
+
+    Raises:
+        ConditionError: none is false, and some could not be evaluated; or one is no boolean expression.
+    """
+    if not conditions:
+        return True
+    _allows.set(allows)
+    activation = _environment().Activation({"authorizer": {}, **{name: variables[name] for name in _VARIABLES}})
+    failures = []
+    for condition in conditions:
+        found = _compiled(condition["expression"]).eval(activation)
+        if found.type() != cel.Type.BOOL:
+            failures.append(f"condition {condition['name']}: {found.value()}")
+        elif not found.value():
+            return False
+    if failures:
+        raise ConditionError(", ".join(failures))
+    return True
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> Any:
+    try:
+        found = _environment().compile(text)
+    except RuntimeError as e:
+        raise ConditionError(f"{text}: compilation failed: {e}") from e
+    if found.return_type() != cel.Type.BOOL:
+        raise ConditionError(f"{text}: must evaluate to bool")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    text, asked = cel.Type.STRING, cel.Type.MAP
+    account = cel.Overload("account", asked, [asked, text, text], is_member=True, impl=_account)
+    told = [
+        cel.FunctionDecl(name, [cel.Overload(f"{name}_of", asked, [asked, text], is_member=True, impl=_telling(name))])
+        for name in ("group", "resource", "subresource", "check")
+    ]
+    allowed = cel.Overload("allowed", cel.Type.BOOL, [asked], is_member=True, impl=_allowed)
+    return cel.NewEnv(
+        variables={"authorizer": asked, **dict.fromkeys(_VARIABLES, cel.Type.DYN)},
+        functions=[cel.FunctionDecl("serviceAccount", [account]), *told, cel.FunctionDecl("allowed", [allowed])],
+        extensions=[ext_optional.ExtOptional(), ext_strings.ExtStrings()],
+    )
+
+
+def _account(_: Any, namespace: str, name: str) -> dict[str, str]:
+    return {"namespace": namespace, "name": name}
+
+
+def _telling(what: str) -> Callable[[Any, str], dict[str, str]]:
+    return lambda asked, word: {**dict(asked), what: word}
+
+
+def _allowed(asked: Any) -> bool:
+    return _allows.get()(dict(asked))

@@ -19,22 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
-
 from certs.files import why_not_written
-from sandbox.client import ApiClient, ApiStatusError
-from sandbox.demo import disks, jobs
-from sandbox.demo.bars import CardBar, lines
+from sandbox.client import ApiClient
+from sandbox.demo import jobs
 from sandbox.demo.examples import Example, ExampleError, find
 from sandbox.demo.outcomes import Sighting
-from sandbox.demo.picture import cards, environment
-from sandbox.demo.play import ExampleVerdict, Play
+from sandbox.demo.picture import CardBar, cards, environment, lines
+from sandbox.demo.play import KINDS, ExampleVerdict, Play, can_apply
 from sandbox.demo.processes import Processes, ProcessFailedError, watch
 from sandbox.demo.product import show_settings
-from sandbox.demo.stage import Stage, running_stage
+from sandbox.demo.stage import Stage, running_stage, switched
 from sandbox.demo.story import Chapters, fullest, one_of_each
-from sandbox.demo.switches import switched
-from sandbox.demo.user import KINDS, can_apply
+from sandbox.players.provisioner import provided
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
 # The story shows at most this many holders of one card.
@@ -47,7 +43,7 @@ _END_WITHIN_S: Final = 25.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class DemoOptions:
     """The command line; seconds bounds the whole run."""
 
     files: tuple[Path, ...]
@@ -78,7 +74,7 @@ class Teller:
         print(f"{time.monotonic() - self.started_s:6.1f} s {mark} {line}", flush=True)
 
 
-def parse(argv: Sequence[str]) -> Options:
+def parse(argv: Sequence[str]) -> DemoOptions:
     """Read the command line.
 
     Raises:
@@ -107,10 +103,10 @@ def parse(argv: Sequence[str]) -> Options:
         except OSError as e:
             parser.error(f"--logs: {why_not_written(found.logs, e)}")
     verbose = found.verbose or bool(found.files)
-    return Options(files=files, verbose=verbose, keep=found.keep, seconds=found.seconds, logs=found.logs)
+    return DemoOptions(files=files, verbose=verbose, keep=found.keep, seconds=found.seconds, logs=found.logs)
 
 
-async def run(options: Options, environ: Mapping[str, str]) -> int:
+async def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
     """Run the demo; return the exit code."""
     examples = find(options.files)
     for example in examples:
@@ -121,7 +117,7 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
         async with (
             asyncio.timeout(options.seconds) as limit,
             running_stage(folder, environ, volcano=True) as stage,
-            disks.provided(stage.admin, examples),
+            provided(stage.admin, [one for example in examples for one in example.manifests]),
         ):
             code = await _show(stage, examples, with_jobs=options.files == (_EXAMPLES,), verbose=options.verbose)
             if options.keep:
@@ -203,16 +199,11 @@ async def _show_jobs(stage: Stage, tell: Teller) -> list[ExampleVerdict]:
 
 async def _follow(client: ApiClient, tell: Teller) -> None:
     """Print the cluster's events as they occur."""
-    path = "/api/v1/events"
-    while True:
-        try:
-            async for event in client.watch(path):
-                if event.type in ("ADDED", "MODIFIED"):
-                    about = event.object.get("involvedObject", {})
-                    said = f"{event.object.get('reason', '')}: {event.object.get('message', '')}"
-                    tell(f"{about.get('kind', '')} {about.get('name', '')}: {said}", mark="·")
-        except (ApiStatusError, aiohttp.ClientError):
-            await asyncio.sleep(0.5)
+    async for event in client.follow("/api/v1/events"):
+        if event.type != "DELETED":
+            about = event.object.get("involvedObject", {})
+            said = f"{event.object.get('reason', '')}: {event.object.get('message', '')}"
+            tell(f"{about.get('kind', '')} {about.get('name', '')}: {said}", mark="·")
 
 
 def _tell_verdict(verdict: ExampleVerdict, tell: Teller) -> None:
@@ -329,7 +320,7 @@ def _head(text: str) -> None:
     print(f"\n{text}\n{'─' * len(text)}")
 
 
-async def _until_told(options: Options, environ: Mapping[str, str]) -> int:
+async def _until_told(options: DemoOptions, environ: Mapping[str, str]) -> int:
     """Run until completion or a signal, which stops all processes in order."""
     task = asyncio.ensure_future(run(options, environ))
     loop = asyncio.get_running_loop()

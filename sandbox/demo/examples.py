@@ -6,17 +6,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import msgspec
 import yaml
 
 Json = dict[str, Any]
 
+_T = TypeVar("_T")
 _OUTCOME_SUFFIX: Final = ".outcome.yaml"
+# Keys of lists of texts, which may also be one text; and keys of patterns or annotations by key.
+_LISTS: Final = frozenset({"node", "reason", "warning", "stripped", "denied", "deploy"})
+_MAPS: Final = frozenset({"env", "annotations", "events", "with"})
 
 
 class ExampleError(ValueError):
@@ -33,31 +38,32 @@ class Outcome(StrEnum):
     EVICTED = "evicted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectation:
+class _Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the format; an unknown key is an error, so that a typo cannot skip a check."""
+
+
+class Expectation(_Declared, frozen=True, kw_only=True):
     """The expected outcome of one pod; empty or None fields are not checked.
 
-    nodes and card_ids are patterns (``*``), of which one must match, or all in order; env and annotations map a key to
-    a pattern; reason and warning are texts that must occur; stripped: keys whose forged value must be gone; events map
-    the reason of an event to a pattern of its message.
+    node: patterns (``*``), of which one must match; cards: their number, or patterns that must match in order; env and
+    annotations map a key to a pattern; reason and warning are texts that must occur; stripped: keys whose forged value
+    must be gone; events map the reason of an event to a pattern of its message.
     """
 
     pod: str
     outcome: Outcome
-    nodes: tuple[str, ...] = ()
-    card_count: int | None = None
-    card_ids: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    cards: int | tuple[str, ...] | None = None
     same_cards_as: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    env: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     reason: tuple[str, ...] = ()
     warning: tuple[str, ...] = ()
     stripped: tuple[str, ...] = ()
-    events: Mapping[str, str] = field(default_factory=dict)
+    events: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(_Declared, frozen=True, kw_only=True, rename={"changes": "with", "expectations": "pods"}):
     """A step after the first outcomes: apply or delete a pod, or write annotations to it.
 
     A pod that a step applies is not applied before. denied: texts in the refusal of the write; empty = it must succeed.
@@ -66,17 +72,25 @@ class Step:
     apply: str = ""
     delete: str = ""
     annotate: str = ""
-    changes: Mapping[str, str | None] = field(default_factory=dict)
+    changes: dict[str, str | None] = {}
     denied: tuple[str, ...] = ()
     expectations: tuple[Expectation, ...] = ()
 
+    @property
+    def pod(self) -> str:
+        return self.apply or self.delete or self.annotate
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """Required deviations from the defaults: keys of cardshare.yaml, and optional manifests of deploy/."""
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
+class ClusterChanges(_Declared, frozen=True, kw_only=True):
+    """Required deviations from the defaults.
+
+    settings: keys of cardshare.yaml. deploy: optional manifests of deploy/. hami: sections of HAMi's
+    device-config.yaml.
+    """
+
+    settings: dict[str, Any] = {}
     deploy: tuple[str, ...] = ()
+    hami: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +102,7 @@ class Example:
     manifests: tuple[Json, ...]
     expectations: tuple[Expectation, ...] = ()
     steps: tuple[Step, ...] = ()
-    cluster: Cluster = field(default_factory=Cluster)
+    cluster: ClusterChanges = field(default_factory=ClusterChanges)
 
 
 def find(places: Iterable[Path]) -> tuple[Example, ...]:
@@ -120,21 +134,20 @@ def read(path: Path) -> Example:
     declared = path.with_name(path.stem + _OUTCOME_SUFFIX)
     if not declared.is_file():
         return Example(name=path.stem, path=path, manifests=manifests)
-    reader = _Reader(declared)
-    expectations, steps = reader.expectations(), reader.steps()
+    (top, *_) = (*_documents(declared), {})
+    try:
+        found = _read(top, "the file", _File)
+        steps = tuple(_step(entry, f"after[{at}]") for at, entry in enumerate(found.after))
+        expectations, cluster = _pods(found.pods, "pods"), _read(_texts(found.cluster), "cluster", ClusterChanges)
+    except ExampleError as e:
+        raise ExampleError(f"{declared}: {e}") from e
     rounds = (expectations, *(step.expectations for step in steps))
-    named = {expected.pod for one in rounds for expected in one}
-    named |= {step.apply or step.delete or step.annotate for step in steps}
+    named = {expected.pod for one in rounds for expected in one} | {step.pod for step in steps}
     unknown = sorted(named - {doc["metadata"]["name"] for doc in manifests})
     if unknown:
         raise ExampleError(f"{declared}: no manifest in {path.name} is named {', '.join(unknown)}")
     return Example(
-        name=path.stem,
-        path=path,
-        manifests=manifests,
-        expectations=expectations,
-        steps=steps,
-        cluster=reader.cluster(),
+        name=path.stem, path=path, manifests=manifests, expectations=expectations, steps=steps, cluster=cluster
     )
 
 
@@ -147,87 +160,37 @@ def _documents(path: Path) -> list[Any]:
         raise ExampleError(f"{path}: no YAML: {e}") from e
 
 
-class _Reader:
-    """Reads the outcomes of one example; an unknown key is an error, so that a typo cannot skip a check."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        documents = _documents(path)
-        self._top = self._mapping(documents[0] if documents else {}, "the file", ("cluster", "pods", "after"))
-
-    def cluster(self) -> Cluster:
-        values = self._mapping(self._top.get("cluster", {}), "cluster", ("settings", "deploy"))
-        settings = self._mapping(values.get("settings", {}), "cluster.settings")
-        return Cluster(settings=dict(settings), deploy=_texts(values.get("deploy")))
-
-    def expectations(self) -> tuple[Expectation, ...]:
-        return self._pods(self._top.get("pods", {}), "pods")
-
-    def steps(self) -> tuple[Step, ...]:
-        entries = self._top.get("after", [])
-        if not isinstance(entries, list):
-            raise ExampleError(f"{self._path}: after: write a list of steps")
-        return tuple(self._step(entry, f"after[{i}]") for i, entry in enumerate(entries))
-
-    def _step(self, entry: Any, where: str) -> Step:
-        values = self._mapping(entry, where, ("apply", "delete", "annotate", "with", "denied", "pods"))
-        if len({"apply", "delete", "annotate"} & set(values)) != 1:
-            raise ExampleError(f"{self._path}: {where}: write one of apply, delete and annotate")
-        return Step(
-            apply=str(values.get("apply", "")),
-            delete=str(values.get("delete", "")),
-            annotate=str(values.get("annotate", "")),
-            changes={
-                str(key): None if value is None else str(value)
-                for key, value in self._mapping(values.get("with", {}), f"{where}.with").items()
-            },
-            denied=_texts(values.get("denied")),
-            expectations=self._pods(values.get("pods", {}), f"{where}.pods"),
-        )
-
-    def _pods(self, entries: Any, where: str) -> tuple[Expectation, ...]:
-        return tuple(self._pod(name, entry, f"{where}.{name}") for name, entry in self._mapping(entries, where).items())
-
-    def _pod(self, name: str, entry: Any, where: str) -> Expectation:
-        known = (
-            *("outcome", "node", "cards", "same_cards_as", "env"),
-            *("annotations", "reason", "warning", "stripped", "events"),
-        )
-        values = self._mapping(entry, where, known)
-        try:
-            outcome = Outcome(values.get("outcome", ""))
-        except ValueError as e:
-            raise ExampleError(f"{self._path}: {where}.outcome: write one of {', '.join(Outcome)}") from e
-        cards = values.get("cards")
-        return Expectation(
-            pod=name,
-            outcome=outcome,
-            nodes=_texts(values.get("node")),
-            card_count=cards if isinstance(cards, int) else None,
-            card_ids=_texts(cards) if isinstance(cards, list) else (),
-            same_cards_as=str(values.get("same_cards_as", "")),
-            env=self._patterns(values, "env", where),
-            annotations=self._patterns(values, "annotations", where),
-            reason=_texts(values.get("reason")),
-            warning=_texts(values.get("warning")),
-            stripped=_texts(values.get("stripped")),
-            events=self._patterns(values, "events", where),
-        )
-
-    def _patterns(self, values: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
-        entries = self._mapping(values.get(key, {}), f"{where}.{key}")
-        return {str(name): str(pattern) for name, pattern in entries.items()}
-
-    def _mapping(self, value: Any, where: str, known: tuple[str, ...] = ()) -> Mapping[str, Any]:
-        if not isinstance(value, dict):
-            raise ExampleError(f"{self._path}: {where}: write keys and values")
-        unknown = sorted(str(key) for key in value if known and key not in known)
-        if unknown:
-            raise ExampleError(f"{self._path}: {where}: unknown {', '.join(unknown)}; known are {', '.join(known)}")
-        return value
+class _File(_Declared, frozen=True, kw_only=True):
+    cluster: dict[str, Any] = {}
+    pods: dict[str, dict[str, Any]] = {}
+    after: list[dict[str, Any]] = []
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    return tuple(str(entry) for entry in value) if isinstance(value, list) else (str(value),)
+def _step(entry: Json, where: str) -> Step:
+    if len({"apply", "delete", "annotate"} & entry.keys()) != 1:
+        raise ExampleError(f"{where}: write one of apply, delete and annotate")
+    pods = _pods(entry.get("pods", {}), f"{where}.pods")
+    return _read({**_texts(entry), "pods": pods}, where, Step)
+
+
+def _pods(entries: Any, where: str) -> tuple[Expectation, ...]:
+    found = _read(entries, where, dict[str, dict[str, Any]])
+    return tuple(_read({**_texts(one), "pod": name}, f"{where}.{name}", Expectation) for name, one in found.items())
+
+
+def _texts(entry: Json) -> Json:
+    """Return *entry* with numbers of YAML as text where a text belongs, and one text as a list of it."""
+    found = dict(entry)
+    for key, value in entry.items():
+        if key in _LISTS or (key == "cards" and isinstance(value, list)):
+            found[key] = [str(one) for one in (value if isinstance(value, list) else [value])]
+        elif key in _MAPS and isinstance(value, dict):
+            found[key] = {str(name): None if one is None else str(one) for name, one in value.items()}
+    return found
+
+
+def _read(values: Any, where: str, kind: type[_T]) -> _T:
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as e:
+        raise ExampleError(f"{where}: {e}; docs/examples/README.md has the format") from e

@@ -1,13 +1,13 @@
 """Plays Volcano's Jobs against a cluster: applies them, lets their containers end, and judges their outcomes.
 
-The format of `outcomes.yaml` is `Declared` in YAML. `sandbox.players.volcano` plays Volcano's controllers.
+The format of `outcomes.yaml` is `DeclaredJob` in YAML. `sandbox.players.volcano` plays Volcano's controllers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -15,9 +15,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
-from sandbox.client import ApiClient, ApiStatusError
+from sandbox.client import PODS, ApiClient, ApiStatusError, pod_path, within
 from sandbox.demo.examples import ExampleError
 from sandbox.demo.play import ExampleVerdict
 from sandbox.nodes.kubelet import RUN_SECONDS
@@ -28,13 +29,10 @@ Json = dict[str, Any]
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "examples" / "volcano-jobs"
 _OUTCOMES: Final = "outcomes.yaml"
-_KEYS: Final = frozenset({"phases", "pods", "node"})
-_MORE_KEYS: Final = frozenset({"apart"})
 _ENDS_AFTER_S: Final = "1.5"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The expected outcome of one Job: its phases in order, and how many pods run on which nodes (patterns).
 
     apart: a Job whose pods never run at the same time as this one's, or "".
@@ -43,8 +41,13 @@ class Declared:
     job: str
     phases: tuple[str, ...]
     pods: int
-    nodes: tuple[str, ...]
+    node: str | tuple[str, ...]
     apart: str = ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The patterns of the nodes."""
+        return (self.node,) if isinstance(self.node, str) else self.node
 
 
 @dataclass(slots=True)
@@ -60,7 +63,7 @@ class _Seen:
     left: str = ""
 
 
-def read(folder: Path = FOLDER) -> tuple[tuple[Json, ...], tuple[Declared, ...]]:
+def read(folder: Path = FOLDER) -> tuple[tuple[Json, ...], tuple[DeclaredJob, ...]]:
     """Return the manifests of *folder*, queues first, and the expected outcomes of its Jobs.
 
     Raises:
@@ -74,17 +77,13 @@ def read(folder: Path = FOLDER) -> tuple[tuple[Json, ...], tuple[Declared, ...]]
     path = folder / _OUTCOMES
     entries = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
     jobs = {one["metadata"]["name"] for one in manifests if one["kind"] == "Job"}
-    if entries.keys() != jobs or any(entry.keys() - _MORE_KEYS != _KEYS for entry in entries.values()):
+    try:
+        declared = msgspec.convert([{"job": name, **entry} for name, entry in entries.items()], tuple[DeclaredJob, ...])
+    except msgspec.ValidationError as e:
+        raise ExampleError(f"{path}: {e}") from e
+    if entries.keys() != jobs or not {one.apart for one in declared} <= {"", *jobs}:
         raise ExampleError(f"{path}: write phases, pods and node of {', '.join(sorted(jobs))}, and of no other")
-    if any(entry.get("apart", name) not in jobs for name, entry in entries.items()):
-        raise ExampleError(f"{path}: apart: name one of {', '.join(sorted(jobs))}")
-    return tuple(manifests), tuple(_declared(name, entry) for name, entry in entries.items())
-
-
-def _declared(name: str, entry: Mapping[str, Any]) -> Declared:
-    nodes = entry["node"] if isinstance(entry["node"], list) else [entry["node"]]
-    phases, pods = tuple(entry["phases"]), entry["pods"]
-    return Declared(job=name, phases=phases, pods=pods, nodes=tuple(nodes), apart=entry.get("apart", ""))
+    return tuple(manifests), declared
 
 
 @asynccontextmanager
@@ -102,7 +101,7 @@ async def controllers(client: ApiClient) -> AsyncIterator[None]:
 async def play(
     client: ApiClient,
     manifests: tuple[Json, ...],
-    declared: tuple[Declared, ...],
+    declared: tuple[DeclaredJob, ...],
     *,
     within_s: float,
     tell: Callable[[str], None] = lambda line: None,
@@ -138,7 +137,7 @@ async def _left(client: ApiClient, job: str) -> str:
     """Return a short description of the PodGroup and the pods of a Job."""
     groups = await client.list(GROUPS)
     owned = [one for one in groups if job in (each["name"] for each in one["metadata"].get("ownerReferences") or ())]
-    pods = await client.list("/api/v1/namespaces/default/pods", label_selector=f"{protocol.JOB_NAME}={job}")
+    pods = await client.list(within(PODS, "default"), label_selector=f"{protocol.JOB_NAME}={job}")
     return "; ".join([*(_words("PodGroup", one) for one in owned), *(_words("pod", one) for one in pods)])
 
 
@@ -148,26 +147,22 @@ def _words(kind: str, found: Json) -> str:
     return " ".join([kind, found["metadata"]["name"], status.get("phase", "without a phase"), *said])
 
 
-async def remove(client: ApiClient, declared: tuple[Declared, ...]) -> None:
+async def remove(client: ApiClient, declared: tuple[DeclaredJob, ...]) -> None:
     """Delete the Jobs and their remaining pods; return once all are gone."""
     for one in declared:
         with contextlib.suppress(ApiStatusError):
-            await client.delete(f"{JOBS.replace('/jobs', '/namespaces/default/jobs')}/{one.job}")
-    while pods := await client.list("/api/v1/namespaces/default/pods", label_selector=protocol.JOB_NAME):
+            await client.delete(f"{within(JOBS, 'default')}/{one.job}")
+    while pods := await client.list(within(PODS, "default"), label_selector=protocol.JOB_NAME):
         for pod in pods:
             with contextlib.suppress(ApiStatusError):
-                await client.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", grace_s=0)
+                await client.delete(pod_path(pod), grace_s=0)
 
 
 async def _apply(client: ApiClient, manifest: Json) -> None:
     """Create an object, or keep the existing one; a Job gets the defaults of Volcano's webhook."""
     is_queue = manifest["kind"] == "Queue"
-    path = QUEUES if is_queue else JOBS.replace("/jobs", "/namespaces/default/jobs")
-    try:
-        await client.create(path, manifest if is_queue else _ending(protocol.defaulted(manifest)))
-    except ApiStatusError as e:
-        if e.reason != "AlreadyExists":
-            raise
+    path = QUEUES if is_queue else within(JOBS, "default")
+    await client.ensure(path, manifest if is_queue else _ending(protocol.defaulted(manifest)))
 
 
 def _ending(job: Json) -> Json:
@@ -187,7 +182,7 @@ async def _note(client: ApiClient, job: Json, seen: _Seen, tell: Callable[[str],
     seen.phases.append(phase)
     name = job["metadata"]["name"]
     if phase == "Running":
-        pods = await client.list("/api/v1/namespaces/default/pods", label_selector=protocol.JOB_NAME)
+        pods = await client.list(within(PODS, "default"), label_selector=protocol.JOB_NAME)
         seen.nodes = tuple(sorted(pod["spec"].get("nodeName", "") for pod in pods if _job_of(pod) == name))
         running = frozenset(_job_of(pod) for pod in pods if pod["status"]["phase"] == "Running")
         seen.beside = running if name in running else frozenset()
@@ -202,7 +197,7 @@ def _shown(nodes: tuple[str, ...]) -> str:
     return ", ".join(f"{node} ({nodes.count(node)})" for node in dict.fromkeys(nodes))
 
 
-def _verdict(declared: Declared, seen: _Seen) -> ExampleVerdict:
+def _verdict(declared: DeclaredJob, seen: _Seen) -> ExampleVerdict:
     problems = []
     if tuple(seen.phases) != declared.phases:
         problems.append(f"it went through {', '.join(seen.phases) or 'no phase'}; {seen.left or 'nothing is left'}")

@@ -1,21 +1,49 @@
 """Compares a pod's state with its expected outcome, in sentences; pure.
 
-A placed pod must also meet an invariant: its containers see exactly the cards that its annotations promise.
+A placed pod must also meet an invariant: its containers see exactly the cards that its annotations promise, in each
+protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
-from sandbox.demo.assigned import cards_of, unseen
 from sandbox.demo.examples import Expectation, Outcome
-from sandbox.demo.user import Told
-from sandbox.players import vgpu_protocol
+from sandbox.players import (
+    ascend_hami_protocol,
+    enflame,
+    gpushare,
+    hami_instances,
+    mindcluster_protocol,
+    nvidia,
+    vendors,
+    vgpu_protocol,
+)
+from sandbox.players.mig import visible_ids
+from sandbox.players.objects import annotations_of, limits_of
 
 Json = dict[str, Any]
+
+
+_VGPU: Final = "volcano.sh/vgpu-ids-new"
+_HAMI: Final = re.compile(r"hami\.io/(?P<word>.+?)(?:-devices)?-allocated")
+SHARES: Final = "vgpu"
+_GPUS_SEEN: Final = "NVIDIA_VISIBLE_DEVICES"
+NOT_REPORTED: Final = "the device plugin has not reported its NPUs yet"
+_NPUS_SEEN: Final = "ASCEND_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One event of a pod."""
+
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +75,7 @@ class Sighting:
     @property
     def annotations(self) -> Mapping[str, str]:
         """Its annotations in the API server."""
-        return {} if self.pod is None else vgpu_protocol.annotations_of(self.pod)
+        return {} if self.pod is None else annotations_of(self.pod)
 
     @property
     def waiting_reason(self) -> str:
@@ -147,8 +175,8 @@ def _placed(expected: Expectation, seen: Sighting) -> Iterator[str]:
         why = seen.waiting_reason
         yield f"not placed: {why}" if why else "not placed yet"
         return
-    if expected.nodes and not any(fnmatchcase(seen.node, pattern) for pattern in expected.nodes):
-        yield f"placed on {seen.node}, not on {' or '.join(expected.nodes)}"
+    if expected.node and not any(fnmatchcase(seen.node, pattern) for pattern in expected.node):
+        yield f"placed on {seen.node}, not on {' or '.join(expected.node)}"
     if seen.phase != "Running":
         status = (seen.pod or {}).get("status", {})
         why = f"{status.get('reason', '')} {status.get('message', '')}".strip()
@@ -167,10 +195,11 @@ def _on_cards(
 ) -> Iterator[str]:
     if not seen.node:
         return
-    if expected.card_count is not None and len(seen.cards) != expected.card_count:
-        yield f"it holds {len(seen.cards)} cards ({', '.join(seen.cards)}), not {expected.card_count}"
-    wanted = expected.card_ids
-    if wanted and not (
+    wanted = expected.cards
+    if isinstance(wanted, int):
+        if len(seen.cards) != wanted:
+            yield f"it holds {len(seen.cards)} cards ({', '.join(seen.cards)}), not {wanted}"
+    elif wanted and not (
         len(wanted) == len(seen.cards) and all(fnmatchcase(card, p) for card, p in zip(seen.cards, wanted, strict=True))
     ):
         yield f"it holds the cards {', '.join(seen.cards)}, not {', '.join(wanted)}"
@@ -180,7 +209,7 @@ def _on_cards(
 
 
 def _kept_clean(expected: Expectation, seen: Sighting) -> Iterator[str]:
-    forged = vgpu_protocol.annotations_of(seen.manifest)
+    forged = annotations_of(seen.manifest)
     for key in expected.stripped:
         if key not in forged:
             yield f"the manifest forges no {key}, so that this cannot be checked"
@@ -189,3 +218,107 @@ def _kept_clean(expected: Expectation, seen: Sighting) -> Iterator[str]:
     for key, pattern in expected.annotations.items():
         if not fnmatchcase(seen.annotations.get(key, ""), pattern):
             yield f"annotation {key} is {seen.annotations.get(key)!r}, not {pattern!r}"
+
+
+def cards_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the cards in a bound pod's assignment: ids, or numbers if the protocol has only those.
+
+    A slice is shown as its card, with its layout or template if the protocol appends it to the card's name.
+    """
+    if _VGPU in annotations:
+        return tuple(device.id for device in vgpu_devices(annotations))
+    if devices := tuple(device.id for _, device in hami_devices(annotations)):
+        return devices
+    text = annotations.get(mindcluster_protocol.ASSIGNED) or annotations.get(gpushare.INDEX, "")
+    return tuple(text.split(",")) if text else ()
+
+
+def vgpu_devices(annotations: Mapping[str, str]) -> tuple[vgpu_protocol.VgpuDevice, ...]:
+    """Return the shares of a vGPU assignment; none if the plugin could not read it."""
+    try:
+        segments = vgpu_protocol.decode(annotations.get(_VGPU, ""))
+    except vgpu_protocol.PluginPanicError:
+        return ()
+    return tuple(device for segment in segments for device in segment)
+
+
+def hami_devices(annotations: Mapping[str, str]) -> Iterator[tuple[str, ascend_hami_protocol.HamiDevice]]:
+    """Yield the devices of an assignment in HAMi's protocol, each with the word of its kind, `SHARES` for NVIDIA's."""
+    for key, text in annotations.items():
+        if (match := _HAMI.fullmatch(key)) is not None:
+            with contextlib.suppress(ascend_hami_protocol.HamiRequestError):
+                yield from ((match["word"], one) for segment in ascend_hami_protocol.decode(text) for one in segment)
+
+
+def hami_shares(annotations: Mapping[str, str]) -> tuple[ascend_hami_protocol.HamiDevice, ...]:
+    """Return the shares of NVIDIA cards in an assignment of HAMi."""
+    return tuple(device for word, device in hami_devices(annotations) if word == SHARES)
+
+
+def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
+    """Return what is wrong with the cards that the containers of a running *pod* see, "" if nothing."""
+    envs = tuple(envs)
+    env = {key: value for given in envs for key, value in given.items()}
+    annotations = annotations_of(pod)
+    if shares := hami_shares(annotations):
+        cards = sorted(card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
+        given_ids = hami_instances.visible_ids(annotations) or [one.id for one in shares]
+        return _compared({_GPUS_SEEN: ",".join(cards)}, _GPUS_SEEN, ",".join(sorted(given_ids)))
+    if mindcluster_protocol.ASSIGNED in annotations:
+        return _unseen_npus(annotations, env)
+    chips = tuple(hami_devices(annotations))
+    if chips and chips[0][0] in vendors.WHOLE:
+        found = [one for given in envs for one in given.get(vendors.SEEN, "").split(",") if one]
+        told = f"its containers see {len(set(found))} cards, promised were {len(chips)} whole ones"
+        return "" if len(set(found)) == len(chips) else told
+    if chips and chips[0][0] == "enflame-vgpu":
+        # One card for all containers of the pod.
+        return _compared(env, enflame.SEEN, annotations.get(enflame.MINOR, ""))
+    if chips and not chips[0][0].startswith("Ascend"):
+        return _compared(env, vendors.SEEN, ",".join(device.id for _, device in chips))
+    if chips:
+        # The ids of played chips end with the number by which containers see them.
+        return _compared(env, _NPUS_SEEN, ",".join(device.id.rpartition("-")[2] for _, device in chips))
+    if _VGPU in annotations:
+        # Every container sees only its own; a card that two of them share is promised once.
+        own = (card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
+        env[_GPUS_SEEN] = ",".join(dict.fromkeys(own))
+    promised = ",".join(visible_ids(cards_of(annotations)))
+    whole = _whole_gpus(pod)
+    if not whole or promised:
+        return _compared(env, _GPUS_SEEN, promised)
+    # Only the device plugin knows which ones.
+    seen = set(env.get(_GPUS_SEEN, "").split(",")) - {""}
+    if len(seen) == whole:
+        return ""
+    return f"its container sees the cards {env.get(_GPUS_SEEN)!r}, promised were {whole} whole ones"
+
+
+def _unseen_npus(annotations: Mapping[str, str], env: Mapping[str, str]) -> str:
+    """MindCluster's plugin reports its allocation afterwards; it may swap pods with equal requests."""
+    text, seen = annotations[mindcluster_protocol.ASSIGNED], env.get(_NPUS_SEEN, "")
+    if mindcluster_protocol.REAL not in annotations:
+        return NOT_REPORTED
+    real = mindcluster_protocol.decode_real(annotations[mindcluster_protocol.REAL])
+    assigned = mindcluster_protocol.decode(text)
+    if (
+        assigned is not None
+        and len(assigned.chips) == len(real)
+        and {one.template for one in real} == {assigned.template}
+        and {str(one.id) for one in real} == set(seen.split(","))
+    ):
+        return ""
+    return (
+        f"its container sees the NPUs {seen!r}, reported were {annotations[mindcluster_protocol.REAL]!r} for {text!r}"
+    )
+
+
+def _compared(env: Mapping[str, str], variable: str, promised: str) -> str:
+    if env.get(variable, "") == promised:
+        return ""
+    return f"its container sees the cards {env.get(variable)!r}, promised were {promised!r}"
+
+
+def _whole_gpus(pod: Json) -> int:
+    containers = pod.get("spec", {}).get("containers", [])
+    return sum(int(limits_of(one).get(nvidia.RESOURCE, 0)) for one in containers)

@@ -1,20 +1,119 @@
-"""Plays examples against a cluster: applies them, runs their steps, and waits for their outcomes."""
+"""Plays examples against a cluster as a user of kubectl: applies them, runs their steps, waits for their outcomes."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+import msgspec
+
+from sandbox.client import ApiClient, collection_of
 from sandbox.demo.examples import Example, Expectation, Outcome, Step
-from sandbox.demo.outcomes import Sighting, complaints
-from sandbox.demo.user import Answer, KubectlUser
+from sandbox.demo.outcomes import Sighting, Told, complaints
 
 Json = dict[str, Any]
 
 _LOOK_EVERY_S = 0.05
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+# RFC 9110 warn-value: code, agent, quoted text; only 299 is ever sent.
+_WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(r"\\(.)")
+# The only cluster-scoped kind of these.
+PRIORITY_CLASS: Final = "PriorityClass"
+# The kinds of objects of examples, with their apiVersion.
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("Pod", "ConfigMap", "PersistentVolumeClaim"), "v1"),
+    "Deployment": "apps/v1",
+    "Job": "batch/v1",
+    PRIORITY_CLASS: "scheduling.k8s.io/v1",
+}
+
+
+def can_apply(manifest: Mapping[str, Any]) -> bool:
+    """Return whether `KubectlUser.apply` supports the kind of *manifest*."""
+    return (str(manifest["kind"]), manifest.get("apiVersion")) in KINDS.items()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The API server's answer: status, its text on refusal, its warnings, and the object on success."""
+
+    status: int
+    message: str = ""
+    warnings: tuple[str, ...] = ()
+    object: Json = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> bool:
+        return self.status < 400
+
+
+class KubectlUser:
+    """One user at one API server, with an opened client."""
+
+    namespace = "default"
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def apply(self, manifest: Mapping[str, Any]) -> Answer:
+        """``kubectl apply``: create a missing object, otherwise patch it towards the manifest."""
+        path = self._collection(manifest)
+        name = manifest["metadata"]["name"]
+        annotations = manifest["metadata"].get("annotations") or {}
+        recorded = {**annotations, _LAST_APPLIED: msgspec.json.encode(manifest, order="sorted").decode() + "\n"}
+        body = {**manifest, "metadata": {**manifest["metadata"], "annotations": recorded}}
+        if (await self._call("GET", f"{path}/{name}")).status == 404:
+            return await self._call("POST", f"{path}?fieldManager=kubectl-client-side-apply", body)
+        return await self._patch(f"{path}/{name}", body, "application/strategic-merge-patch+json")
+
+    async def annotate(self, pod: str, annotations: Mapping[str, str | None]) -> Answer:
+        """``kubectl annotate --overwrite pod``; None removes a key."""
+        body = {"metadata": {"annotations": dict(annotations)}}
+        return await self._patch(self.pod_path(pod), body, "application/merge-patch+json")
+
+    async def delete(self, pod: str, *, grace_s: int = 1) -> Answer:
+        """``kubectl delete pod --grace-period``."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s}
+        return await self._call("DELETE", self.pod_path(pod), options)
+
+    async def get(self, pod: str) -> Json | None:
+        """``kubectl get pod -o json``; None if there is none."""
+        answer = await self._call("GET", self.pod_path(pod))
+        return answer.object if answer.accepted else None
+
+    async def events(self, pod: str, uid: str) -> tuple[Told, ...]:
+        """``kubectl events --for pod/``, without events of earlier pods with its name."""
+        path = f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=involvedObject.name={pod}"
+        found = (await self._call("GET", path)).object.get("items", ())
+        return tuple(
+            Told(reason=str(one.get("reason", "")), message=str(one.get("message", "")))
+            for one in found
+            if one["involvedObject"].get("uid") == uid
+        )
+
+    def pod_path(self, pod: str) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
+
+    def _collection(self, manifest: Mapping[str, Any]) -> str:
+        if manifest["kind"] == PRIORITY_CLASS:
+            return collection_of(manifest)
+        metadata = {"namespace": self.namespace, **manifest["metadata"]}
+        return collection_of({**manifest, "metadata": metadata})
+
+    async def _patch(self, path: str, body: Mapping[str, Any], content_type: str) -> Answer:
+        return await self._call("PATCH", path, body, content_type)
+
+    async def _call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Answer:
+        status, warned, raw = await self._client.exchange(method, path, body, media=content_type)
+        found = msgspec.json.decode(raw)
+        warnings = tuple(_ESCAPED.sub(r"\1", text) for header in warned for text in _WARNING.findall(header))
+        message = str(found.get("message", "")) if status >= 400 else ""
+        return Answer(status=status, message=message, warnings=warnings, object=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +185,7 @@ class Play:
         if step.apply:
             await self._apply(next(m for m in example.manifests if m["metadata"]["name"] == step.apply))
             return await self._await(example.name, step.expectations, within_s)
-        pod = step.delete or step.annotate
+        pod = step.pod
         if step.delete:
             command = f"delete pod {pod}"
             self.tell(f"kubectl {command}")

@@ -8,11 +8,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NoReturn, Self
+from typing import Final, NoReturn, Protocol, Self
 
 import aiohttp
 
@@ -20,7 +20,7 @@ import core
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _GUARD: Final = Path(__file__).with_name("guard.py")
-_STOP_WITHIN_S: Final = 8.0
+_STOP_WITHIN_S: Final = 20.0
 _LOOK_S: Final = 0.3
 
 
@@ -39,16 +39,54 @@ class ProcessFailedError(Exception):
     """A process ended, or is not ready in time; the text quotes the end of its log."""
 
 
+class Process(Protocol):
+    """The part of `asyncio.subprocess.Process` that is used here."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, minus the signal's number if one ended it, or None while it runs."""
+        ...
+
+    async def wait(self) -> int:
+        """Wait for the end, and return the exit code."""
+        ...
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        ...
+
+
+# Starts a module with its arguments and whole environment; its output goes to a file descriptor.
+Launch = Callable[[str, Sequence[str], Mapping[str, str], int], Awaitable[Process]]
+
+
+async def by_command(module: str, arguments: Sequence[str], environ: Mapping[str, str], output: int) -> Process:
+    """Start ``python -m MODULE``, the leader of its own session."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=output,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+        env=environ,
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class Running:
     """One process, the leader of its own group."""
 
     name: str
     log: Path
-    process: asyncio.subprocess.Process
+    process: Process
 
     def log_tail(self, lines: int = 15) -> str:
-        """Return the last *lines* of its log."""
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
     def signal(self, number: signal.Signals) -> None:
@@ -58,10 +96,14 @@ class Running:
 
 
 class Processes:
-    """Starts ``python -m MODULE``; leaving the context stops all processes, the last one first."""
+    """Starts processes of this checkout; leaving the context stops them all, the last one first.
 
-    def __init__(self, logs: Path, environ: Mapping[str, str]) -> None:
+    launch: how each is started.
+    """
+
+    def __init__(self, logs: Path, environ: Mapping[str, str], *, launch: Launch = by_command) -> None:
         self.logs = logs
+        self._launch = launch
         self._environ = clean_environ(environ)
         self._running: list[Running] = []
         self._guard: asyncio.subprocess.Process | None = None
@@ -88,17 +130,7 @@ class Processes:
         """Start *module* with *arguments* and additional variables; its output goes to ``<logs>/<name>.log``."""
         log = self.logs / f"{name}.log"
         with log.open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                module,
-                *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-                env={**self._environ, **(environ or {})},
-            )
+            process = await self._launch(module, arguments, {**self._environ, **(environ or {})}, output.fileno())
         self._tell_guard(f"+{process.pid}")
         running = Running(name=name, log=log, process=process)
         self._running.append(running)

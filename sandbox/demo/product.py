@@ -19,10 +19,10 @@ import aiohttp
 import yaml
 
 from certs.files import CA_FILE, ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from core.wire.history import HISTORY_MAP
-from sandbox.client import ApiClient, ApiStatusError
-from sandbox.cluster import API_SERVER
+from sandbox.client import ApiClient, ApiStatusError, collection_of
+from sandbox.cluster import API_SERVER, write_private
 from sandbox.demo.processes import Processes, Running, free_port
 
 Json = dict[str, Any]
@@ -167,12 +167,7 @@ async def _token(admin: ApiClient, account: str, file: Path) -> Path:
     """Return *file* with a token of *account* that the controller accepts."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
     answer = await admin.create(path, {"spec": {"audiences": [_AUDIENCE], "expirationSeconds": _TOKEN_S}})
-
-    def write() -> None:
-        file.touch(mode=0o600)
-        file.write_text(answer["status"]["token"], encoding="ascii")
-
-    await asyncio.to_thread(write)
+    await asyncio.to_thread(write_private, file, answer["status"]["token"].encode("ascii"))
     return file
 
 
@@ -228,7 +223,7 @@ def policies() -> tuple[Json, ...]:
 
 
 async def _start_webhook(processes: Processes, certs: Path, options: tuple[str, ...]) -> tuple[Running, str, str]:
-    wanted = Wanted(dns_names=("localhost",), ip_addresses=(_HOST,), days=_DAYS, ca_days=_DAYS)
+    wanted = WantedPair(dns_names=("localhost",), ip_addresses=(_HOST,), days=_DAYS, ca_days=_DAYS)
     await asyncio.to_thread(ensure, certs, wanted, datetime.now(UTC))
     reviews, plain = f"{_HOST}:{free_port()}", f"{_HOST}:{free_port()}"
     # The API server double stops first, so no calls remain to drain.
@@ -271,7 +266,7 @@ async def apply(admin: ApiClient, documents: Iterable[Json]) -> None:
         ApiStatusError: the API server refuses one of them.
     """
     for document in documents:
-        path = _collection(document)
+        path = collection_of(document)
         try:
             await admin.create(path, document)
         except ApiStatusError as e:
@@ -287,13 +282,4 @@ async def remove(admin: ApiClient, documents: Iterable[Json]) -> None:
         ApiStatusError: one of them is missing, or the API server refuses.
     """
     for document in documents:
-        await admin.delete(f"{_collection(document)}/{document['metadata']['name']}")
-
-
-def _collection(document: Json) -> str:
-    """Return the collection path for the kind and namespace of *document*."""
-    metadata, api = document["metadata"], document["apiVersion"]
-    place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-    kind = document["kind"].lower()
-    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
-    return f"/{'apis' if '/' in api else 'api'}/{api}{place}/{plural}"
+        await admin.delete(f"{collection_of(document)}/{document['metadata']['name']}")

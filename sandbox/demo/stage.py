@@ -1,25 +1,46 @@
-"""The demo's cluster: mixed nodes on the embedded API server, with the product installed beside it."""
+"""The demo's cluster: mixed nodes on the embedded API server, with the product beside it, as an example requires it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
+import yaml
+
 from sandbox.api.users import User, service_account
 from sandbox.client import ApiClient
-from sandbox.cluster import ClusterSettings, running_cluster
-from sandbox.demo.processes import Processes
-from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, WEBHOOK_ACCOUNT, Product, apply, install, policies
-from sandbox.demo.user import KubectlUser
+from sandbox.cluster import ClusterSettings, running_cluster, write_private
+from sandbox.demo.examples import ClusterChanges
+from sandbox.demo.play import KubectlUser
+from sandbox.demo.processes import Launch, Processes, ProcessFailedError, by_command
+from sandbox.demo.product import (
+    CONTROLLER_ACCOUNT,
+    NAMESPACE,
+    WEBHOOK_ACCOUNT,
+    Product,
+    apply,
+    install,
+    inventoried,
+    policies,
+    reloads,
+    remove,
+)
 from sandbox.nodes import nodefile
 from sandbox.nodes.kubelet import KubeletSettings
-from sandbox.nodes.records import Records
-from sandbox.players import volcano_kinds
+from sandbox.nodes.plugin_port import Records
+from sandbox.players.volcano import install as install_volcano
 
+_DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy"
+_FILE: Final = "cardshare.yaml"
+_HAMI_MAP: Final = "kube-system/hami-scheduler-device"
+_TAKEN_WITHIN_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.05
 _MINDCLUSTER: Final = {"accelerator": "huawei-Ascend310P", "host-arch": "huawei-arm"}
 # Seconds until MindCluster's plugin reports a slice and retries to find a pod; the real values are 5 and 1.
 _PROMPT: Final = {"report_after_s": 0.1, "retry_after_s": 0.05}
@@ -70,6 +91,17 @@ NODES: Final[list[dict[str, Any]]] = [
             {"kind": "ascend-hami", "chip": "Ascend910B4-1", "count": 1},
         ],
     },
+    # HAMi's other vendors, which offer cards while an example has their sections in HAMi's configuration.
+    {"name": "amd-a", "plugin": {"kind": "amd", "memory_mib": 65536, "count": 2}},
+    {"name": "aws-a", "plugin": {"kind": "neuron", "memory_mib": 32768, "count": 2}},
+    {"name": "cambricon-a", "plugin": {"kind": "cambricon", "memory_mib": 24576, "count": 2}},
+    {"name": "enflame-a", "plugin": {"kind": "enflame-drs", "memory_mib": 49152, "count": 2}},
+    {"name": "hygon-a", "plugin": {"kind": "hygon", "memory_mib": 65536, "count": 2}},
+    {"name": "kunlunxin-a", "plugin": {"kind": "kunlun", "memory_mib": 98304, "count": 8}},
+    {"name": "kunlunxin-b", "plugin": {"kind": "kunlun-xpu", "memory_mib": 98304, "count": 2}},
+    {"name": "metax-a", "plugin": {"kind": "metax-gpu", "memory_mib": 65536, "count": 2}},
+    {"name": "mthreads-a", "plugin": {"kind": "mthreads", "memory_mib": 49152, "count": 2}},
+    {"name": "vastai-a", "plugin": {"kind": "vastai", "memory_mib": 32768, "count": 2}},
     {"name": "mind-a", "labels": _MINDCLUSTER, "plugin": {"kind": "mindcluster", "chips": 8, **_PROMPT}},
     {"name": "mind-b", "labels": _MINDCLUSTER, "plugin": {"kind": "mindcluster", "chips": 2, **_PROMPT}},
 ]
@@ -101,6 +133,7 @@ async def running_stage(
     nodes: Sequence[Mapping[str, Any]] = NODES,
     *,
     volcano: bool = False,
+    launch: Launch = by_command,
 ) -> AsyncIterator[Stage]:
     """Start everything on an embedded API server and stop it at the end; files and logs go to *folder*.
 
@@ -110,6 +143,7 @@ async def running_stage(
         kubelet: order and delay of kubelets' admissions; None = oldest first, at once.
         nodes: the nodes, as in a node file.
         volcano: whether Volcano's kinds are installed.
+        launch: how the processes are started.
 
     Raises:
         ProcessFailedError: webhook or controller does not become ready.
@@ -118,51 +152,134 @@ async def running_stage(
         nodefile.read(list(nodes)), ClusterSettings(enforces_rbac=True, kubelet=kubelet or KubeletSettings())
     ) as cluster:
         if volcano:
-            await volcano_kinds.install(cluster.admin)
+            await install_volcano(cluster.admin)
         # The API server double stores policies so that all shipped objects exist, but does not enforce them.
         await apply(cluster.admin, await asyncio.to_thread(policies))
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         ours = {
-            account: await _write(
-                folder / f"{account.removeprefix('cardshare-')}.kubeconfig",
-                cluster.kubeconfig(service_account(NAMESPACE, account)),
-            )
+            account: folder / f"{account.removeprefix('cardshare-')}.kubeconfig"
             for account in (CONTROLLER_ACCOUNT, WEBHOOK_ACCOUNT)
         }
-        theirs = await _write(folder / "kubeconfig", cluster.kubeconfig(PERSON))
-        clients = await _write(folder / "clients.crt", cluster.ca_pem.decode("ascii"))
-        token = cluster.api.tokens.issue(PERSON)
+        users = {path: service_account(NAMESPACE, account) for account, path in ours.items()}
+        theirs, clients = folder / "kubeconfig", folder / "clients.crt"
+        for path, user in {**users, theirs: PERSON}.items():
+            await asyncio.to_thread(write_private, path, cluster.kubeconfig(user).encode())
+        await asyncio.to_thread(write_private, clients, cluster.ca_pem)
         async with (
-            KubectlUser(server=cluster.url, token=token, ca_pem=cluster.ca_pem) as person,
-            installed(folder, environ, admin=cluster.admin, kubeconfigs=ours, client_ca=clients) as product,
+            cluster.client(PERSON, timeout_s=30.0) as client,
+            Processes(folder / "logs", environ, launch=launch) as processes,
         ):
+            product = await install(processes, folder, admin=cluster.admin, kubeconfigs=ours, client_ca=clients)
             yield Stage(
                 url=cluster.url,
                 admin=cluster.admin,
                 records=cluster.records,
                 product=product,
-                person=person,
+                person=KubectlUser(client),
                 kubeconfig=theirs,
             )
 
 
 @asynccontextmanager
-async def installed(
-    folder: Path, environ: Mapping[str, str], *, admin: ApiClient, kubeconfigs: Mapping[str, Path], client_ca: Path
-) -> AsyncIterator[Product]:
-    """Yield the product beside the API server of *admin* and *kubeconfigs*; logs go to *folder*.
+async def switched(
+    stage: Stage, cluster: ClusterChanges, tell: Callable[[str], None] = lambda line: None
+) -> AsyncIterator[None]:
+    """Make *stage* as *cluster* requires inside this context; the controller sees an edit of settings within a second.
+
+    It waits for the webhook at both ends: after a reload the webhook does not know the cards yet, and would omit
+    warnings.
+
+    Args:
+        stage: the stage of the example.
+        cluster: the requirements; nothing happens if there are none.
+        tell: receives a line for people for each action.
 
     Raises:
-        ProcessFailedError: webhook or controller does not become ready.
+        ProcessFailedError: the webhook does not reload the settings.
     """
-    async with Processes(folder / "logs", environ) as processes:
-        yield await install(processes, folder, admin=admin, kubeconfigs=kubeconfigs, client_ca=client_ca)
+    documents = [one for name in cluster.deploy for one in await asyncio.to_thread(_documents, _DEPLOY / name)]
+    for name in cluster.deploy:
+        tell(f"kubectl apply -f deploy/{name}")
+    if cluster.hami:
+        documents.append(_hamis(cluster.hami))
+        tell(f"ConfigMap {_HAMI_MAP} of HAMi: {', '.join(cluster.hami)}")
+    count = await _reloads(stage.product) if cluster.hami else None
+    # The rights come before their use, and are removed after it.
+    await apply(stage.admin, documents)
+    await _reloaded(stage.product, count)
+    try:
+        async with _edited(stage.product, cluster.settings):
+            for key, value in cluster.settings.items():
+                tell(f"{_FILE}: {yaml.safe_dump({key: value}).strip()}")
+            yield
+    finally:
+        count = await _reloads(stage.product) if cluster.hami else None
+        await remove(stage.admin, documents)
+        await _reloaded(stage.product, count)
 
 
-async def _write(path: Path, text: str) -> Path:
-    def write() -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8")
+@asynccontextmanager
+async def _edited(product: Product, settings: Mapping[str, Any]) -> AsyncIterator[None]:
+    if settings and not product.settings:
+        raise RuntimeError("this stage does not tell where its settings are")
+    paths = [folder / _FILE for folder in product.settings] if settings else []
+    before = {path: await asyncio.to_thread(path.read_text, encoding="utf-8") for path in paths}
+    parsed = {path: yaml.safe_load(text) for path, text in before.items()}
+    wanted = {path: yaml.safe_dump({**one, **settings}) for path, one in parsed.items() if one != {**one, **settings}}
+    if not wanted:
+        yield
+        return
+    try:
+        await _take(product, wanted)
+        yield
+    finally:
+        await _take(product, before)
 
-    await asyncio.to_thread(write)
-    return path
+
+async def _take(product: Product, texts: Mapping[Path, str]) -> None:
+    """Write the changed *texts*, and wait until a running webhook has reloaded them and knows the cards.
+
+    Raises:
+        ProcessFailedError: it does not reload them.
+    """
+    count = await _reloads(product)
+    for path, text in texts.items():
+        await asyncio.to_thread(write_private, path, text.encode())
+    await _reloaded(product, count)
+
+
+async def _reloaded(product: Product, count: int | None) -> None:
+    """Wait until a running webhook has reloaded its settings since it had done so *count* times, and knows the cards.
+
+    Raises:
+        ProcessFailedError: it does not reload them.
+    """
+    if count is None:
+        return
+    end_s = time.monotonic() + _TAKEN_WITHIN_S
+    while await _reloads(product) == count:
+        if time.monotonic() > end_s:
+            log = product.webhook.log_tail()
+            raise ProcessFailedError(f"the webhook does not take the settings; its log ends with:\n{log}")
+        await asyncio.sleep(_LOOK_EVERY_S)
+    await inventoried(f"{product.webhook_url}/metrics")
+
+
+async def _reloads(product: Product) -> int | None:
+    """Return how often the webhook has reloaded its settings; None if it does not answer."""
+    try:
+        return await reloads(f"{product.webhook_url}/metrics")
+    except aiohttp.ClientError:
+        return None
+
+
+def _hamis(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return HAMi's ConfigMap with *sections*."""
+    namespace, _, name = _HAMI_MAP.partition("/")
+    metadata = {"namespace": namespace, "name": name}
+    data = {"device-config.yaml": yaml.safe_dump(dict(sections))}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sandbox.demo.bars import CardBar
 from sandbox.demo.outcomes import Sighting
+from sandbox.demo.picture import CardBar
 from sandbox.demo.play import ExampleVerdict
 
 JOBS: Final = "Volcano Jobs: gangs start whole, queues share"
@@ -26,7 +26,7 @@ CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
         *("gpu-memory", "gpu-number", "gpu-sharing"),
         *("whole-gpu-types", "multi-gpu", "distributed-gpu"),
     ),
-    "HAMi's requests, served by HAMi's own device plugin": ("hami-shares", "hami-cards"),
+    "HAMi's requests, served by HAMi's own device plugins": ("hami-shares", "hami-cards", "hami-vendors"),
     "Slices of NVIDIA cards: memory, compute, MIG, MPS": (
         *("hami-core", "vgpu-training", "memory-only", "memory-percentage"),
         *("mig", "mig-layouts", "mps", "mode-chosen"),

@@ -1,6 +1,6 @@
 """Plays the kubelets of many nodes: one API client that admits the pods bound to them, in its own order.
 
-It is an ordinary client with its own user. `admit` has its decisions, `statuses` its writes.
+It is an ordinary client with its own user. `admit` has its decisions, `admit` its writes.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
-import aiohttp
 import structlog
 
-from sandbox.client import ApiClient, ApiStatusError, Json, PatchKind
-from sandbox.nodes import admit, statuses
-from sandbox.nodes.devices import DeviceLists, DevicesUnavailableError
+from sandbox.client import PODS, WORLD_FAILED, ApiClient, ApiStatusError, Json, PatchKind, node_path, pod_path
+from sandbox.nodes import admit
 from sandbox.nodes.nodefile import NodeSpec
 from sandbox.nodes.plugin_port import (
+    DIED,
     AllocateError,
     BeatingPlugin,
     ContainerEnv,
+    DeviceLists,
     DevicePlugin,
+    DevicesUnavailableError,
+    Records,
+    Served,
     SettlingPlugin,
     TellingPlugin,
 )
-from sandbox.nodes.records import Records, Served
 
 # A pod with this annotation ends as Succeeded after this many seconds.
 RUN_SECONDS: Final = "sandbox.cardshare.io/run-seconds"
@@ -37,9 +39,6 @@ RUN_SECONDS: Final = "sandbox.cardshare.io/run-seconds"
 STOP_SECONDS: Final = "sandbox.cardshare.io/stop-seconds"
 
 _RETRY_S: Final = 0.5
-# Kubelet's error when a plugin's process dies during a call.
-_DIED: Final = "rpc error: code = Unavailable desc = error reading from server: EOF"
-_WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError, OSError)
 _log = structlog.get_logger()
 
 
@@ -121,7 +120,7 @@ class Kubelet:
         self._records = records
         self._clock = clock
         self._random = random.Random(self._settings.seed)  # noqa: S311  (an order for tests, repeatable)
-        addresses = statuses.addresses(len(nodes))
+        addresses = admit.addresses(len(nodes))
         self._nodes = {
             played.spec.name: _Node(played=played, address=address)
             for played, address in zip(nodes, addresses, strict=True)
@@ -138,9 +137,7 @@ class Kubelet:
         """Play until cancelled; call `register` first."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirror("/api/v1/nodes", "", self._heed_node, group), name="kubelet-nodes")
-            group.create_task(
-                self._mirror("/api/v1/pods", "spec.nodeName!=", self._heed_pod, group), name="kubelet-pods"
-            )
+            group.create_task(self._mirror(PODS, "spec.nodeName!=", self._heed_pod, group), name="kubelet-pods")
             group.create_task(self._beat(), name="kubelet-heartbeat")
             for name, node in self._nodes.items():
                 group.create_task(self._work(node, group), name=f"kubelet-{name}")
@@ -185,7 +182,6 @@ class Kubelet:
             await plugin.start()
 
     def devices(self, name: str) -> DeviceLists:
-        """Return the device lists of a node's kubelet."""
         return self._nodes[name].played.devices
 
     def plugins(self, name: str) -> tuple[DevicePlugin, ...]:
@@ -194,7 +190,7 @@ class Kubelet:
 
     async def _register(self, node: _Node, limit: asyncio.Semaphore) -> None:
         async with limit:
-            obj = statuses.node(node.played.spec, node.address, self._now())
+            obj = admit.node(node.played.spec, node.address, self._now())
             try:
                 await self._client.create("/api/v1/nodes", obj)
             except ApiStatusError as e:
@@ -213,12 +209,12 @@ class Kubelet:
             await asyncio.sleep(self._settings.node_status_delay_s)
             try:
                 await self._write_devices(name, devices)
-            except _WORLD_FAILED as e:
+            except WORLD_FAILED as e:
                 _log.warning("devices not written", node=name, error=str(e))
 
     async def _write_devices(self, name: str, devices: DeviceLists) -> None:
         if status := devices.told():
-            await self._client.patch(f"/api/v1/nodes/{name}/status", {"status": status}, PatchKind.STRATEGIC)
+            await self._client.patch(f"{node_path(name)}/status", {"status": status}, PatchKind.STRATEGIC)
 
     async def _let_beat(self, node: _Node, plugin: BeatingPlugin) -> None:
         """Let a plugin write its heartbeats while it lives."""
@@ -228,40 +224,14 @@ class Kubelet:
                 continue
             try:
                 await plugin.beat()
-            except _WORLD_FAILED as e:
+            except WORLD_FAILED as e:
                 _log.warning("plugin cannot write to its node", node=node.played.spec.name, error=str(e))
 
     async def _mirror(
         self, path: str, fields: str, heed: Callable[[str, Json, asyncio.TaskGroup], None], group: asyncio.TaskGroup
     ) -> None:
-        """List and watch for ever; after a new list, missing objects are reported as DELETED."""
-        params = {"fieldSelector": fields} if fields else {}
-        known: dict[str, Json] = {}
-        while True:
-            try:
-                listed = await self._client.get(path, params)
-                version = listed["metadata"]["resourceVersion"]
-                there = {obj["metadata"]["uid"]: obj for obj in listed["items"]}
-                for uid in [uid for uid in known if uid not in there]:
-                    heed("DELETED", known.pop(uid), group)
-                for uid, obj in there.items():
-                    known[uid] = obj
-                    heed("MODIFIED", obj, group)
-                while True:
-                    async for event in self._client.watch(path, resource_version=version, params=params):
-                        version = event.object["metadata"]["resourceVersion"]
-                        if event.type == "BOOKMARK":
-                            continue
-                        uid = event.object["metadata"]["uid"]
-                        if event.type == "DELETED":
-                            known.pop(uid, None)
-                        else:
-                            known[uid] = event.object
-                        heed(event.type, event.object, group)
-                    await asyncio.sleep(_RETRY_S)
-            except _WORLD_FAILED as e:
-                _log.warning("kubelet lost its watch", path=path, error=str(e))
-                await asyncio.sleep(_RETRY_S)
+        async for event in self._client.follow(path, {"fieldSelector": fields} if fields else None):
+            heed(event.type, event.object, group)
 
     def _heed_node(self, kind: str, obj: Json, group: asyncio.TaskGroup) -> None:
         del group
@@ -326,7 +296,7 @@ class Kubelet:
                 pod = node.pending.pop(self._next(node))
                 try:
                     await self._admit(node, pod, group)
-                except _WORLD_FAILED as e:
+                except WORLD_FAILED as e:
                     _log.warning("pod status not written", pod=_name(pod), node=node.played.spec.name, error=str(e))
                 self._part_with_vanished(node, pod["metadata"]["uid"], group)
 
@@ -358,7 +328,7 @@ class Kubelet:
         wanted = admit.requests(pod)
         short = admit.shortage(wanted, node.holding.values(), node.allocatable)
         if short is not None:
-            await self._write_status(pod, statuses.turned_away(short.reason, short.message, self._now()))
+            await self._write_status(pod, admit.turned_away(short.reason, short.message, self._now()))
             return
         node.holding[uid] = wanted
         try:
@@ -367,9 +337,9 @@ class Kubelet:
             node.holding.pop(uid, None)
             why = f"rpc error: code = Unknown desc = {e.message}" if isinstance(e, AllocateError) else str(e)
             message = f"Allocate failed due to {why}, which is unexpected"
-            await self._write_status(pod, statuses.turned_away("UnexpectedAdmissionError", message, self._now()))
+            await self._write_status(pod, admit.turned_away("UnexpectedAdmissionError", message, self._now()))
             return
-        await self._write_status(pod, statuses.running(pod, node.address, self._now()))
+        await self._write_status(pod, admit.running(pod, node.address, self._now()))
         self._let_end(node, pod, group)
 
     async def _allocate(self, node: _Node, pod: Json, group: asyncio.TaskGroup) -> None:
@@ -389,18 +359,18 @@ class Kubelet:
     async def _call(self, node: _Node, plugin: DevicePlugin, ask: admit.Ask) -> ContainerEnv:
         """Return a plugin's answer; the plugin may die during the call and leave its work half done."""
         if plugin in node.dead:
-            raise AllocateError(_DIED)
+            raise AllocateError(DIED)
         # A task outside the group, awaited here, because in a group its failure would end the kubelet.
-        task = asyncio.create_task(_answer(plugin, ask), name=f"allocate {ask.resource}")
+        task = asyncio.create_task(plugin.allocate(ask.resource, ask.count), name=f"allocate {ask.resource}")
         node.calling = (plugin, task)
         try:
             return await task
         except asyncio.CancelledError as e:
             if plugin in node.dead and task.cancelled():
-                raise AllocateError(_DIED) from e
+                raise AllocateError(DIED) from e
             task.cancel()
             raise
-        except _WORLD_FAILED as e:
+        except WORLD_FAILED as e:
             # A plugin that cannot reach the API server returns an error like any other.
             raise AllocateError(str(e)) from e
         finally:
@@ -415,15 +385,14 @@ class Kubelet:
         await asyncio.sleep(seconds)
         if node.holding.pop(pod["metadata"]["uid"], None) is None:
             return
-        await self._insist(pod, lambda: self._write_status(pod, statuses.succeeded(pod, self._now())))
+        await self._insist(pod, lambda: self._write_status(pod, admit.succeeded(pod, self._now())))
 
     async def _stop(self, node: _Node, pod: Json) -> None:
         """Stop the containers within the grace period, then remove the object."""
         metadata = pod["metadata"]
         grace_s = float(metadata.get("deletionGracePeriodSeconds") or 0)
         await asyncio.sleep(min(admit.seconds_of(pod, STOP_SECONDS) or 0.0, grace_s))
-        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-        await self._insist(pod, lambda: self._client.delete(path, grace_s=0, uid=metadata["uid"]))
+        await self._insist(pod, lambda: self._client.delete(pod_path(pod), grace_s=0, uid=metadata["uid"]))
 
     async def _insist(self, pod: Json, write: Callable[[], Any]) -> None:
         """Write until the server accepts, or reports that the pod is gone or another."""
@@ -434,19 +403,15 @@ class Kubelet:
                 if e.status in (404, 409, 422):
                     return
                 _log.warning("pod not written", pod=_name(pod), error=str(e))
-            except _WORLD_FAILED as e:
+            except WORLD_FAILED as e:
                 _log.warning("pod not written", pod=_name(pod), error=str(e))
             else:
                 return
             await asyncio.sleep(_RETRY_S)
 
     async def _write_status(self, pod: Json, status: Json) -> None:
-        metadata = pod["metadata"]
-        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
-        body = {"metadata": {"uid": metadata["uid"]}, "status": status}
-        await self._insist_patch(pod, path, body)
-
-    async def _insist_patch(self, pod: Json, path: str, body: Json) -> None:
+        path = f"{pod_path(pod)}/status"
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         await self._insist(pod, lambda: self._client.patch(path, body, PatchKind.STRATEGIC))
 
     async def _beat(self) -> None:
@@ -455,19 +420,15 @@ class Kubelet:
             for name in self._nodes:
                 try:
                     await self._write_ready(name)
-                except _WORLD_FAILED as e:
+                except WORLD_FAILED as e:
                     _log.warning("heartbeat not written", node=name, error=str(e))
 
     async def _write_ready(self, name: str) -> None:
-        status = statuses.ready(self._now(), is_ready=self._nodes[name].is_ready)
-        await self._client.patch(f"/api/v1/nodes/{name}/status", {"status": status}, PatchKind.STRATEGIC)
+        status = admit.ready(self._now(), is_ready=self._nodes[name].is_ready)
+        await self._client.patch(f"{node_path(name)}/status", {"status": status}, PatchKind.STRATEGIC)
 
     def _now(self) -> str:
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-async def _answer(plugin: DevicePlugin, ask: admit.Ask) -> ContainerEnv:
-    return await plugin.allocate(ask.resource, ask.count)
 
 
 def _name(pod: Mapping[str, Any]) -> str:

@@ -10,33 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import yaml
 
 from sandbox.api.quantities import QuantityError, canonical
 
 # The defaults of a node: large enough that cards are the limit, not processors.
 _DEFAULT_CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1000Gi", "pods": "110"}
-_KNOWN: Final = frozenset(
-    {
-        "name",
-        "count",
-        "labels",
-        "annotations",
-        "capacity",
-        "allocatable",
-        "taints",
-        "unschedulable",
-        "images",
-        "plugin",
-        "plugins",
-    }
-)
 
 
 class NodeFileError(ValueError):
-    """The node file is invalid; the text lists every problem."""
+    """The node file is invalid; the text names a problem of each wrong node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +48,32 @@ class NodeSpec:
     plugins: tuple[PluginSpec, ...] = ()
 
 
+class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    names: tuple[str, ...]
+    size_bytes: int
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A node, or several, in the file."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    labels: dict[str, Any] | None = None
+    annotations: dict[str, Any] | None = None
+    capacity: dict[str, Any] | None = None
+    allocatable: dict[str, Any] | None = None
+    taints: tuple[dict[str, Any], ...] | None = None
+    unschedulable: bool = False
+    images: tuple[_Image, ...] | None = None
+    plugin: dict[str, Any] | None = None
+    plugins: tuple[dict[str, Any], ...] | None = None
+
+
 def read_text(text: str) -> tuple[NodeSpec, ...]:
     """Read a node file.
 
     Raises:
-        NodeFileError: lists every problem.
+        NodeFileError: names a problem of each wrong node.
     """
     try:
         found = yaml.safe_load(text)
@@ -79,7 +86,7 @@ def read(found: Any) -> tuple[NodeSpec, ...]:
     """Read the parsed content of a node file.
 
     Raises:
-        NodeFileError: lists every problem.
+        NodeFileError: names a problem of each wrong node.
     """
     entries = found.get("nodes") if isinstance(found, Mapping) else found
     if not isinstance(entries, list):
@@ -96,20 +103,16 @@ def read(found: Any) -> tuple[NodeSpec, ...]:
 
 
 def _expand(entry: Any, where: str, problems: list[str]) -> list[NodeSpec]:
-    if not isinstance(entry, Mapping):
-        problems.append(f"{where}: found {entry!r}; write a mapping with at least 'name'")
-        return []
-    if unknown := sorted(str(key) for key in entry if key not in _KNOWN):
-        problems.append(f"{where}: unknown {', '.join(unknown)}; known are {', '.join(sorted(_KNOWN))}")
-    name = entry.get("name")
-    if not isinstance(name, str) or not name:
-        problems.append(f"{where}: 'name' is missing")
-        return []
-    count = entry.get("count", 1)
-    if not isinstance(count, int) or count < 1 or (count > 1 and "{i}" not in name):
-        problems.append(f"{where}: count {count!r} needs a whole number above 0 and a name that holds '{{i}}'")
-        return []
-    return [_node(_numbered(entry, i), where, problems) for i in range(count)]
+    try:
+        found = msgspec.convert(entry, _Entry)
+        if found.count > 1 and "{i}" not in found.name:
+            raise NodeFileError(f"count {found.count} needs a name that has '{{i}}'")
+        return [_node(msgspec.convert(_numbered(entry, i), _Entry)) for i in range(found.count)]
+    except msgspec.ValidationError as e:
+        problems.append(f"{where}: {e}; a node may have {', '.join(_Entry.__struct_fields__)}")
+    except NodeFileError as e:
+        problems.append(f"{where}: {e}")
+    return []
 
 
 def _numbered(value: Any, i: int) -> Any:
@@ -122,55 +125,36 @@ def _numbered(value: Any, i: int) -> Any:
     return value
 
 
-def _node(entry: Mapping[str, Any], where: str, problems: list[str]) -> NodeSpec:
-    capacity = {**_DEFAULT_CAPACITY, **_quantities(entry, "capacity", where, problems)}
+def _node(entry: _Entry) -> NodeSpec:
+    capacity = {**_DEFAULT_CAPACITY, **_quantities("capacity", entry.capacity)}
+    several = entry.plugins or ((entry.plugin,) if entry.plugin else ())
+    if not all(isinstance(plugin.get("kind"), str) for plugin in several):
+        raise NodeFileError("a plugin needs a 'kind'")
     return NodeSpec(
-        name=entry["name"],
-        labels=_texts(entry, "labels", where, problems),
-        annotations=_texts(entry, "annotations", where, problems),
+        name=entry.name,
+        labels=_texts(entry.labels),
+        annotations=_texts(entry.annotations),
         capacity=capacity,
-        allocatable={**capacity, **_quantities(entry, "allocatable", where, problems)},
-        taints=tuple(entry.get("taints") or ()),
-        unschedulable=entry.get("unschedulable") is True,
-        images=_images(entry, where, problems),
-        plugins=_plugins(entry, where, problems),
+        allocatable={**capacity, **_quantities("allocatable", entry.allocatable)},
+        taints=entry.taints or (),
+        unschedulable=entry.unschedulable,
+        images=tuple(msgspec.to_builtins(image) for image in entry.images or ()),
+        plugins=tuple(
+            PluginSpec(kind=plugin["kind"], options={key: value for key, value in plugin.items() if key != "kind"})
+            for plugin in several
+        ),
     )
 
 
-def _plugins(entry: Mapping[str, Any], where: str, problems: list[str]) -> tuple[PluginSpec, ...]:
-    several = entry.get("plugins") or ([entry["plugin"]] if entry.get("plugin") else [])
-    plugins = []
-    for plugin in several:
-        if not isinstance(plugin, Mapping) or not isinstance(plugin.get("kind"), str):
-            problems.append(f"{where}: a plugin needs a 'kind' (found {plugin!r})")
-            continue
-        options = {key: value for key, value in plugin.items() if key != "kind"}
-        plugins.append(PluginSpec(kind=plugin["kind"], options=options))
-    return tuple(plugins)
+def _texts(found: Mapping[str, Any] | None) -> dict[str, str]:
+    return {str(key): str(value) for key, value in (found or {}).items()}
 
 
-def _images(entry: Mapping[str, Any], where: str, problems: list[str]) -> tuple[Mapping[str, Any], ...]:
-    found = entry.get("images") or ()
-    for image in found:
-        known = isinstance(image, Mapping) and image.keys() == {"names", "sizeBytes"}
-        if not known or not isinstance(image["names"], list) or not isinstance(image["sizeBytes"], int):
-            problems.append(f"{where}: an image needs 'names', a list, and 'sizeBytes', a number (found {image!r})")
-    return tuple(found)
-
-
-def _texts(entry: Mapping[str, Any], field: str, where: str, problems: list[str]) -> dict[str, str]:
-    found = entry.get(field) or {}
-    if not isinstance(found, Mapping):
-        problems.append(f"{where}: {field} must be a mapping")
-        return {}
-    return {str(key): value if isinstance(value, str) else str(value) for key, value in found.items()}
-
-
-def _quantities(entry: Mapping[str, Any], field: str, where: str, problems: list[str]) -> dict[str, str]:
+def _quantities(field: str, found: Mapping[str, Any] | None) -> dict[str, str]:
     read_quantities = {}
-    for name, text in _texts(entry, field, where, problems).items():
+    for name, text in _texts(found).items():
         try:
             read_quantities[name] = canonical(text)
         except QuantityError as e:
-            problems.append(f"{where}: {field}.{name}: found {text!r}: {e}")
+            raise NodeFileError(f"{field}.{name}: found {text!r}: {e}") from e
     return read_quantities

@@ -14,9 +14,9 @@ from typing import Any, Final
 from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendChip
 from sandbox.nodes.plugin_port import ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
-from sandbox.players.calls import Api
 from sandbox.players.hami_serving import HamiLikePlugin, Setup, Turn
-from sandbox.players.hardware import Card, Options
+from sandbox.players.objects import annotations_of
+from sandbox.players.player import Card, PluginOptions
 
 _CHIPS: Final = {chip.common_word: chip for chip in SHIPPED_CHIPS}
 # Positions 0 to 3 of the plugin's list are one ring, all others the next (ascend 1.4).
@@ -31,28 +31,7 @@ class AscendSetup(Setup):
     chip: AscendChip
     soft: bool = False
 
-    @property
-    def resource(self) -> str:
-        """See `Setup`."""
-        return self.chip.resource
-
-    @property
-    def shares(self) -> int:
-        """See `Setup`."""
-        return self.chip.allocatable_mib // self.chip.templates[0].memory_mib if self.chip.templates else 1
-
-    @property
-    def to_allocate(self) -> str:
-        """See `Setup`."""
-        return protocol.to_allocate(self.chip.common_word)
-
-    @property
-    def read(self) -> tuple[str, ...]:
-        """See `Setup`."""
-        return protocol.runtime_info(self.chip.common_word), self.to_allocate
-
     def notes(self) -> Mapping[str, str]:
-        """See `Setup`."""
         word, now = self.chip.common_word, datetime.now(UTC)
         return {
             f"hami.io/node-register-{word}": self.register(),
@@ -61,7 +40,6 @@ class AscendSetup(Setup):
         }
 
     def device(self, at: int, card: Card) -> Mapping[str, Any]:
-        """See `Setup`."""
         word = self.chip.common_word
         found: dict[str, Any] = {
             "id": card.id,
@@ -81,26 +59,22 @@ class AscendHamiPlugin(HamiLikePlugin[AscendSetup]):
     """The plugin of one node."""
 
     @classmethod
-    def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> AscendHamiPlugin:
-        """Build the plugin from plain data: ``chip`` (a common word), ``mode``, the keys of `Options.cards`, `Faults`.
-
-        Raises:
-            OptionsError: a key or value is invalid.
-        """
-        given = Options("ascend-hami", options)
-        setup = AscendSetup(
-            chip=_CHIPS[given.word("chip", "Ascend310P", tuple(_CHIPS))],
+    def read(cls, given: PluginOptions, node_name: str) -> AscendSetup:
+        """Read ``chip`` (a common word), ``mode`` and the keys of `PluginOptions.cards`."""
+        chip = _CHIPS[given.word("chip", "Ascend310P", tuple(_CHIPS))]
+        return AscendSetup(
+            chip=chip,
+            resource=chip.named.cards,
+            to_allocate=protocol.to_allocate(chip.common_word),
+            also=protocol.runtime_info(chip.common_word),
+            shares=chip.allocatable_mib // chip.templates[0].memory_mib if chip.templates else 1,
             soft=given.word("mode", "template", ("template", "hami-core")) == "hami-core",
             cards=given.cards(node_name, "NPU"),
         )
-        faults = given.faults()
-        given.end()
-        return cls(node_name, setup, faults, api)
 
     async def give(self, pod: Mapping[str, Any], turn: Turn) -> ContainerEnv:
-        """See `HamiLikePlugin`."""
-        notes = protocol.annotations_of(pod)
-        infos = protocol.decode_runtime_info(notes[protocol.runtime_info(self._setup.chip.common_word)])
+        notes = annotations_of(pod)
+        infos = protocol.decode_runtime_info(notes[self._setup.also])
         physical = [self._physical_id(device.id) for device in turn.devices]
         info = [infos.get(device.id, protocol.RuntimeInfo()) for device in turn.devices]
         return _env(physical, info, soft=notes.get(protocol.MODE) == protocol.SOFT_MODE)
@@ -109,7 +83,7 @@ class AscendHamiPlugin(HamiLikePlugin[AscendSetup]):
         for at, card in enumerate(self._setup.cards):
             if card.id == uuid:
                 return at
-        raise protocol.RequestError(f"unknown uuid: {uuid}")
+        raise protocol.HamiRequestError(f"unknown uuid: {uuid}")
 
 
 def _env(physical: list[int], info: list[protocol.RuntimeInfo], *, soft: bool) -> ContainerEnv:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sandbox.players.objects import annotations_of
+
 LOCK: Final = "hami.io/mutex.lock"
 NODE: Final = "hami.io/vgpu-node"
 BIND_TIME: Final = "hami.io/bind-time"
@@ -21,19 +23,19 @@ NODE_SOFT: Final = "hami-vnpu-core"
 _PHASES: Final = ("allocating", "success")
 
 
-class RequestError(Exception):
+class HamiRequestError(Exception):
     """The plugin's own refusal, with the original text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
+class HamiDevice:
     """One device of a segment, as text: the plugin reads only the id."""
 
     id: str
     fields: tuple[str, ...]
 
 
-Segment = tuple[Assigned, ...]
+Segment = tuple[HamiDevice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +61,13 @@ def locked_pod(value: str) -> tuple[str, str] | None:
     """Return (namespace, name) of the pod in a lock; None for the old form, which names no pod.
 
     Raises:
-        RequestError: neither one field nor three: every call fails until the lock is removed.
+        HamiRequestError: neither one field nor three: every call fails until the lock is removed.
     """
     fields = value.split(",")
     if len(fields) == 1:
         return None
     if len(fields) != 3:
-        raise RequestError(f"invalid node lock format: {value}")
+        raise HamiRequestError(f"invalid node lock format: {value}")
     return fields[1], fields[2]
 
 
@@ -87,7 +89,7 @@ def decode(value: str) -> tuple[Segment, ...]:
     """Decode ``devices-to-allocate``; the end after the last ``;`` counts as one more empty segment.
 
     Raises:
-        RequestError: an entry with a comma has fewer than four fields.
+        HamiRequestError: an entry with a comma has fewer than four fields.
     """
     return tuple(_segment(piece) for piece in value.split(";"))
 
@@ -101,12 +103,12 @@ def next_request(segments: Sequence[Segment], container_names: Sequence[str]) ->
     """Return (position, container's name, devices) to serve next; *container_names* start with init containers.
 
     Raises:
-        RequestError: nothing is left.
+        HamiRequestError: nothing is left.
     """
     for position, segment in enumerate(segments):
         if segment:
             return position, container_names[position] if position < len(container_names) else "", segment
-    raise RequestError("no pending device allocation found")
+    raise HamiRequestError("no pending device allocation found")
 
 
 def erase(segments: Sequence[Segment], position: int) -> str:
@@ -118,26 +120,20 @@ def decode_runtime_info(value: str) -> Mapping[str, RuntimeInfo]:
     """Decode the slice of each device, by id; the last object of an id wins (D-8).
 
     Raises:
-        RequestError: it is not a JSON list of objects.
+        HamiRequestError: it is not a JSON list of objects.
     """
     try:
         found = json.loads(value)
     except ValueError as e:
-        raise RequestError(f"annotation value is not valid JSON: {e}") from e
+        raise HamiRequestError(f"annotation value is not valid JSON: {e}") from e
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise RequestError("annotation value is not a list of devices")
+        raise HamiRequestError("annotation value is not a list of devices")
     return {
         str(one.get("UUID", "")): RuntimeInfo(
             template=one.get("temp", ""), memory_mib=one.get("memory", 0), cores=one.get("core", 0)
         )
         for one in found
     }
-
-
-def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the annotations of an object as JSON, empty if it has none."""
-    found: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
-    return found
 
 
 def container_names(pod: Mapping[str, Any]) -> list[str]:
@@ -166,8 +162,10 @@ def _segment(text: str) -> Segment:
     return tuple(_device(piece) for piece in text.split(":") if "," in piece)
 
 
-def _device(text: str) -> Assigned:
+def _device(text: str) -> HamiDevice:
     fields = tuple(text.split(","))
     if len(fields) < 4:
-        raise RequestError("pod annotation format error; information missing, please do not use nodeName field in task")
-    return Assigned(id=fields[0], fields=fields[:4])
+        raise HamiRequestError(
+            "pod annotation format error; information missing, please do not use nodeName field in task"
+        )
+    return HamiDevice(id=fields[0], fields=fields[:4])

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from sandbox.client import ApiStatusError, PatchKind
+from sandbox.client import ApiCalls, ApiStatusError, PatchKind, pod_path
 from sandbox.nodes.plugin_port import ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
-from sandbox.players import calls, hami_instances
-from sandbox.players.calls import Api
+from sandbox.players import hami_instances
 from sandbox.players.hami_serving import HamiLikePlugin, Setup, Turn
-from sandbox.players.hardware import Card, Faults, Options, OptionsError
+from sandbox.players.player import Card, Faults, OptionsError, PluginOptions
 
 RESOURCE: Final = "nvidia.com/gpu"
 REGISTER: Final = "hami.io/node-nvidia-register"
@@ -30,27 +29,20 @@ _CONFLICT: Final = 409
 class HamiSetup(Setup):
     """The plugin's configuration: its cards, the number of shares of each, and the name of the sharing mode."""
 
-    split: int = 10
+    resource: str = RESOURCE
+    to_allocate: str = TO_ALLOCATE
+    shares: int = 10
     mode: str = "hami-core"
-    resource: ClassVar[str] = RESOURCE
-    to_allocate: ClassVar[str] = TO_ALLOCATE
-
-    @property
-    def shares(self) -> int:
-        """See `Setup`."""
-        return self.split
 
     def notes(self) -> Mapping[str, str]:
-        """See `Setup`."""
         return {REGISTER: self.register()}
 
     def device(self, at: int, card: Card) -> Mapping[str, Any]:
-        """See `Setup`."""
         mig = self.mode == _MIG
         return {
             "id": card.id,
             "index": at,
-            "count": hami_instances.COUNT if mig else self.split,
+            "count": hami_instances.COUNT if mig else self.shares,
             "devmem": card.memory_mib,
             "devcore": 100,
             "type": card.model if card.model.startswith(_NVIDIA) else f"{_NVIDIA}-{card.model}",
@@ -67,22 +59,18 @@ class HamiPlugin(HamiLikePlugin[HamiSetup]):
     missing = "device request not found"
     mismatch = "device number not matched"
 
-    def __init__(self, node_name: str, setup: HamiSetup, faults: Faults, api: Api) -> None:
+    def __init__(self, node_name: str, setup: HamiSetup, faults: Faults, api: ApiCalls) -> None:
         super().__init__(node_name, setup, faults, api)
         self._instances = hami_instances.Instances()
 
     @classmethod
-    def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> HamiPlugin:
-        """Build the plugin from plain data: ``split``, ``mode``, the keys of `Options.cards`, `Faults`.
+    def read(cls, given: PluginOptions, node_name: str) -> HamiSetup:
+        """Read ``split``, ``mode`` and the keys of `PluginOptions.cards`.
 
         In mode ``mig`` all cards are of the only model with known profiles.
-
-        Raises:
-            OptionsError: a key or value is invalid.
         """
-        given = Options("hami", options)
         setup = HamiSetup(
-            split=given.whole("split", 10),
+            shares=given.whole("split", 10),
             mode=given.word("mode", "hami-core", ("hami-core", "mps", _MIG)),
             cards=given.cards(node_name),
         )
@@ -91,23 +79,20 @@ class HamiPlugin(HamiLikePlugin[HamiSetup]):
             raise OptionsError(
                 f"hami: mode {_MIG} is played for model {known[0]} with memory_mib {known[1]}; write these"
             )
-        faults = given.faults()
-        given.end()
-        return cls(node_name, setup, faults, api)
+        return setup
 
     def ends(self, turn: Turn) -> bool:
         """Return whether nothing is left."""
         return _NVIDIA not in turn.left
 
     async def give(self, pod: Mapping[str, Any], turn: Turn) -> ContainerEnv:
-        """See `HamiLikePlugin`."""
         if turn.position >= len(protocol.container_names(pod)):
-            raise protocol.RequestError(f"container index {turn.position} out of range")
+            raise protocol.HamiRequestError(f"container index {turn.position} out of range")
         return await self._cut(pod, turn) if self._setup.mode == _MIG else _env(turn.devices)
 
     async def _cut(self, pod: Mapping[str, Any], turn: Turn) -> ContainerEnv:
         """Return a container's environment with instances, which are written with the version that was read (HN-33)."""
-        pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
+        pods = await self.pods_here()
         self._instances.sweep(pods)
         found, text = self._instances.give(pod, turn.position, turn.devices)
         meta = {
@@ -115,12 +100,12 @@ class HamiPlugin(HamiLikePlugin[HamiSetup]):
             "annotations": {hami_instances.RESERVATIONS: text},
         }
         try:
-            await self._api.patch(calls.pod_path(pod), {"metadata": meta}, PatchKind.STRATEGIC)
+            await self._api.patch(pod_path(pod), {"metadata": meta}, PatchKind.STRATEGIC)
         except ApiStatusError as e:
             self._instances.take_back(found, pods)
             if e.status != _CONFLICT:
                 raise
-            raise protocol.RequestError(f"record MIG runtime placement: {e}") from e
+            raise protocol.HamiRequestError(f"record MIG runtime placement: {e}") from e
         return {"NVIDIA_VISIBLE_DEVICES": ",".join(dict.fromkeys(one.uuid for one in found))}
 
 

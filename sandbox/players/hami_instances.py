@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import NAMESPACE_OID, uuid5
 
-from sandbox.players.ascend_hami_protocol import RequestError, Segment, annotations_of
+from sandbox.players.ascend_hami_protocol import HamiRequestError, Segment
+from sandbox.players.objects import annotations_of, is_over
 
 RESERVATIONS: Final = "hami.io/vgpu-mig-allocations"
 MODEL: Final = "NVIDIA A100-SXM4-40GB"
 MEMORY_MIB: Final = 40960
 # The maximum number of instances of a card of the model.
 COUNT: Final = 7
-_OVER: Final = ("Succeeded", "Failed")
 _RUNTIME: Final = ("migUUID", "gpuInstanceID", "computeInstanceID")
 # By name: MiB, cores, slices, size of one in places, and possible starts.
 _PROFILES: Final = (
@@ -79,7 +79,7 @@ class Instances:
         """Return the instances that *pod* has reserved for *container*, created if missing, and its new annotation.
 
         Raises:
-            RequestError: the reservations differ from the assignment, or cannot be created; then none is created.
+            HamiRequestError: the reservations differ from the assignment, or cannot be created; then none is created.
         """
         entries = _entries(pod)
         mine = sorted(
@@ -87,11 +87,11 @@ class Instances:
         )
         found = [_instance(one) for one in mine]
         if [one.card for one in found] != [one.id for one in devices]:
-            raise RequestError(f"MIG reservations of container {container} do not match its devices")
+            raise HamiRequestError(f"MIG reservations of container {container} do not match its devices")
         made = set(self._made)
         for one in found:
             if not _is_place(one) or any(one.overlaps(other) for other in made - {one}):
-                raise RequestError(f"failed to create MIG instance {one.profile} at {one.start} of {one.card}")
+                raise HamiRequestError(f"failed to create MIG instance {one.profile} at {one.start} of {one.card}")
             made.add(one)
         self._made = made
         for entry, one in zip(mine, found, strict=True):
@@ -111,13 +111,13 @@ def visible_ids(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _lives(pod: Json) -> bool:
-    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") not in _OVER
+    return "deletionTimestamp" not in pod["metadata"] and not is_over(pod)
 
 
 def _reserved(pod: Json) -> Iterable[Instance]:
     try:
         return [_instance(one) for one in _entries(pod)]
-    except RequestError:
+    except HamiRequestError:
         return ()
 
 
@@ -128,7 +128,7 @@ def _entries(pod: Json) -> list[dict[str, Any]]:
             _instance(one)
             one["containerIndex"], one["deviceIndex"]
     except (ValueError, TypeError, KeyError) as e:
-        raise RequestError(f"failed to read annotation {RESERVATIONS}: {e}") from e
+        raise HamiRequestError(f"failed to read annotation {RESERVATIONS}: {e}") from e
     return found
 
 

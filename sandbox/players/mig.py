@@ -13,12 +13,12 @@ from uuid import NAMESPACE_OID, uuid5
 
 import yaml
 
-from sandbox.players.hardware import Card
+from sandbox.players.player import Card
 from sandbox.players.vgpu_protocol import PluginPanicError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class MigSlice:
     """One slice of a card in the pod's annotation: ``card[group-position]``."""
 
     card: str
@@ -26,17 +26,17 @@ class Instance:
     position: int
 
 
-def decode(device_id: str) -> Instance | None:
+def decode(device_id: str) -> MigSlice | None:
     """Decode ``card[group-position]``; return None for a card's own id and for other text."""
     card, opening, rest = device_id.partition("[")
     inner, closing, _ = rest.partition("]")
     group, dash, position = inner.partition("-")
     if not (opening and closing and dash and position.isascii() and position.isdigit()):
         return None
-    return Instance(card=card, group=group, position=int(position))
+    return MigSlice(card=card, group=group, position=int(position))
 
 
-def instance_uuid(instance: Instance) -> str:
+def instance_uuid(instance: MigSlice) -> str:
     """Return the id of a slice that a container sees; constant for a position while the layout stays."""
     return f"MIG-{uuid5(NAMESPACE_OID, f'{instance.card}/{instance.group}/{instance.position}')}"
 
@@ -71,7 +71,7 @@ class Layouts:
         """Return the current group of a card's layout, "" before the first."""
         return self._groups.get(card_id, "")
 
-    def resolve(self, card: Card, instance: Instance, in_use: Collection[str]) -> str:
+    def resolve(self, card: Card, instance: MigSlice, in_use: Collection[str]) -> str:
         """Return the id that the container sees, after applying the layout of the instance's group; "" for none.
 
         Args:
@@ -95,7 +95,7 @@ class Layouts:
             self.changes[card.id] = self.changes.get(card.id, 0) + 1
         return instance_uuid(instance)
 
-    def memory_mib(self, model: str, instance: Instance) -> int:
+    def memory_mib(self, model: str, instance: MigSlice) -> int:
         """Return the memory of a slice on a card of *model*; 0 if there is no such slice."""
         position = instance.position
         for profile in (self._group(model, instance.group) or {}).get("geometries", ()):

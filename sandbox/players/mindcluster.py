@@ -13,18 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import aiohttp
-
-from sandbox.client import ApiStatusError
+from sandbox.client import WORLD_FAILED, ApiCalls, node_path, pod_path
 from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
-from sandbox.players import calls
 from sandbox.players import mindcluster_protocol as protocol
-from sandbox.players.calls import Api
-from sandbox.players.hardware import Faults, Options
+from sandbox.players import objects
+from sandbox.players.objects import annotations_of, is_over
+from sandbox.players.player import Faults, Player, PluginOptions
 
 _NAMESPACE: Final = "kube-system"
 _TRIES: Final = 3
-_WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +40,11 @@ class MindClusterSetup:
         return tuple(at for at, healthy in enumerate(self.healthy) if healthy)
 
 
-class MindClusterPlugin:
-    """The plugin of one node.
+class MindClusterPlugin(Player[MindClusterSetup]):
+    """The plugin of one node."""
 
-    Attributes:
-        faults: the faults to inject.
-        meant_for: the uid of the pod whose assignment the last answered call used.
-    """
-
-    def __init__(self, node_name: str, setup: MindClusterSetup, faults: Faults, api: Api) -> None:
-        self.faults = faults
-        self._node_name = node_name
-        self._setup = setup
-        self._api = api
-        self.meant_for = ""
+    def __init__(self, node_name: str, setup: MindClusterSetup, faults: Faults, api: ApiCalls) -> None:
+        super().__init__(node_name, setup, faults, api)
         self._next_id = setup.first_vnpu
         self._next_core = 0
         # Devices of calls that kubelet has not reported yet, and devices of pods by uid.
@@ -64,25 +52,18 @@ class MindClusterPlugin:
         self._of_pod: dict[str, tuple[protocol.Device, ...]] = {}
 
     @classmethod
-    def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> MindClusterPlugin:
-        """Build the plugin from plain data: ``chips``, ``unhealthy``, the other keys of `MindClusterSetup`, `Faults`.
-
-        Raises:
-            OptionsError: a key or value is invalid.
-        """
-        given = Options("mindcluster", options)
+    def read(cls, given: PluginOptions, node_name: str) -> MindClusterSetup:
+        """Read ``chips``, ``unhealthy`` and the other keys of `MindClusterSetup`."""
+        del node_name
         chips = given.whole("chips", 1)
         unhealthy = {piece for piece in given.word("unhealthy", "").split(",") if piece}
-        setup = MindClusterSetup(
+        return MindClusterSetup(
             healthy=tuple(str(at) not in unhealthy for at in range(chips)),
             cores_per_chip=given.whole("cores_per_chip", 8),
             report_after_s=given.number("report_after_s", 5.0),
             retry_after_s=given.number("retry_after_s", 1.0),
             first_vnpu=given.whole("first_vnpu", 100),
         )
-        faults = given.faults()
-        given.end()
-        return cls(node_name, setup, faults, api)
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -92,7 +73,7 @@ class MindClusterPlugin:
     async def start(self) -> None:
         """Write labels, the names of the chips, the node's resources, and the unhealthy chips."""
         setup = self._setup
-        path = calls.node_path(self._node_name)
+        path = node_path(self._node_name)
         node = await self._api.get(path)
         labels = node["metadata"].get("labels") or {}
         told = {"node.kubernetes.io/npu.chip.name": "310P3"}
@@ -101,7 +82,7 @@ class MindClusterPlugin:
         base = {f"Ascend310P-{at}": {"IP": "", "SuperDeviceID": 0} for at in range(len(setup.healthy))}
         annotations = {"baseDeviceInfos": json.dumps(base, separators=(",", ":"))}
         await self._api.patch(path, {"metadata": {"labels": told, "annotations": annotations}})
-        await calls.advertise(
+        await objects.advertise(
             self._api,
             self._node_name,
             {protocol.CORES: len(setup.healthy) * setup.cores_per_chip},
@@ -115,15 +96,6 @@ class MindClusterPlugin:
         states[chip] = healthy
         self._setup = replace(self._setup, healthy=tuple(states))
         await self.start()
-
-    async def allocate(self, resource: str, count: int) -> ContainerEnv:
-        """Serve *count* AI cores to the pod that the plugin assumes is being admitted."""
-        del resource
-        await self.faults.before_call()
-        try:
-            return await self._serve(count)
-        except _WORLD_FAILED as e:
-            raise AllocateError(f"failed to reach the API server: {e}") from e
 
     async def settle(self, pod: Mapping[str, Any], env: ContainerEnv) -> None:
         """Learn from kubelet which pod has the devices of *env*, and report them later if not yet reported."""
@@ -139,12 +111,12 @@ class MindClusterPlugin:
         self._next_core += cores
         await asyncio.sleep(self._setup.report_after_s)
         try:
-            now = await self._api.get(calls.pod_path(pod))
-            if now["metadata"]["uid"] == uid and protocol.REAL not in protocol.annotations_of(now):
+            now = await self._api.get(pod_path(pod))
+            if now["metadata"]["uid"] == uid and protocol.REAL not in annotations_of(now):
                 report = {protocol.REAL: protocol.real_names(made), protocol.KUBELET_DEVICES: ",".join(ids)}
-                await calls.annotate(self._api, calls.pod_path(pod), report)
+                await objects.annotate(self._api, pod_path(pod), report)
             await self._write_devices()
-        except _WORLD_FAILED:
+        except WORLD_FAILED:
             # The pod or the server is gone; the real plugin retries in its next round if the pod exists.
             return
 
@@ -153,11 +125,13 @@ class MindClusterPlugin:
         """All existing vNPUs, and all whole chips in use."""
         return tuple(device for group in (*self._made, *self._of_pod.values()) for device in group)
 
-    async def _serve(self, asked: int) -> ContainerEnv:
-        pod = await self._find(asked)
-        await calls.annotate(self._api, calls.pod_path(pod), {protocol.PREDICATE_TIME: protocol.SERVED})
+    async def serve(self, resource: str, count: int) -> ContainerEnv:
+        """Serve *count* AI cores to the pod that the plugin assumes is being admitted."""
+        del resource
+        pod = await self._find(count)
+        await objects.annotate(self._api, pod_path(pod), {protocol.PREDICATE_TIME: protocol.SERVED})
         self.faults.fail_if_asked()
-        assigned = protocol.decode(protocol.annotations_of(pod)[protocol.ASSIGNED])
+        assigned = protocol.decode(annotations_of(pod)[protocol.ASSIGNED])
         if assigned is None:
             raise AllocateError("not get valid pod")
         await self._destroy_idle()
@@ -175,16 +149,14 @@ class MindClusterPlugin:
         for attempt in range(_TRIES):
             if attempt:
                 await asyncio.sleep(self._setup.retry_after_s)
-            pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
-            pod = protocol.candidate(pods, self._node_name, asked, self._setup.cores_per_chip)
+            pod = protocol.candidate(await self.pods_here(), self._node_name, asked, self._setup.cores_per_chip)
             if pod is not None:
                 return pod
         raise AllocateError("not get valid pod")
 
     async def _destroy_idle(self) -> None:
         """Destroy unused devices: of pods that ended or are gone, and of failed calls."""
-        pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
-        alive = {pod["metadata"]["uid"] for pod in pods if not protocol.is_over(pod)}
+        alive = {pod["metadata"]["uid"] for pod in await self.pods_here() if not is_over(pod)}
         self._of_pod = {uid: devices for uid, devices in self._of_pod.items() if uid in alive}
         self._made.clear()
 
@@ -199,7 +171,7 @@ class MindClusterPlugin:
             "huawei.com/Ascend310P-Unhealthy": ",".join(names[at] for at in names if at not in setup.usable),
         }
         text = json.dumps({"DeviceInfo": {"DeviceList": devices, "UpdateTime": 0}, "SuperPodID": -2, "ServerIndex": -2})
-        await calls.write_config_map(
+        await objects.write_config_map(
             self._api,
             _NAMESPACE,
             f"mindx-dl-deviceinfo-{self._node_name}",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.api.quantities import QuantityError, value_of
+from sandbox.players.objects import annotations_of, is_over, limits_of, time_of, whole
 
 CORES: Final = "huawei.com/npu-core"
 ASSIGNED: Final = "huawei.com/npu-core"
@@ -23,8 +23,6 @@ SERVED: Final = "18446744073709551615"
 
 CPUS_PER_CHIP: Final = 7
 _GROUPS: Final = 4
-_LATEST: Final = 2**64 - 1
-_UNSIGNED: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _SLICE: Final = re.compile(r"(?P<chip>[0-9]{1,9})-(?P<template>vir(?P<cores>[0-9]{2})[a-z0-9_]*)", re.ASCII)
 
@@ -49,7 +47,7 @@ class SegmentError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
+class AssignedChips:
     """The content of a pod's annotation: chips, and the template of a slice of the only one; "" = whole chips."""
 
     chips: tuple[int, ...]
@@ -80,14 +78,14 @@ class Device:
         return f"Ascend310P-{TEMPLATES[self.template][3]}-{self.id}-{self.chip}_{self.group}"
 
 
-def decode(text: str) -> Assigned | None:
+def decode(text: str) -> AssignedChips | None:
     """Decode ``huawei.com/npu-core``; return None if the plugin cannot."""
     found = _SLICE.fullmatch(text)
     if found is not None:
-        return Assigned(chips=(int(found["chip"]),), template=found["template"])
+        return AssignedChips(chips=(int(found["chip"]),), template=found["template"])
     pieces = text.split(",")
     if all(_WHOLE.fullmatch(piece) for piece in pieces):
-        return Assigned(chips=tuple(map(int, pieces)), template="")
+        return AssignedChips(chips=tuple(map(int, pieces)), template="")
     return None
 
 
@@ -105,10 +103,12 @@ def candidate(
         cores_per_chip: AI cores of one chip.
     """
     fitting = [pod for pod in pods if _fits(pod, node_name, asked, cores_per_chip)]
-    return min(fitting, key=_time, default=None)
+    return min(fitting, key=lambda pod: time_of(pod, PREDICATE_TIME), default=None)
 
 
-def cut(devices: Sequence[Device], assigned: Assigned, chips: Sequence[int], cores: int, free_id: int) -> list[Device]:
+def cut(
+    devices: Sequence[Device], assigned: AssignedChips, chips: Sequence[int], cores: int, free_id: int
+) -> list[Device]:
     """Return the devices that the driver creates for *assigned*, beside existing *devices*.
 
     Args:
@@ -183,17 +183,6 @@ def decode_real(text: str) -> tuple[Device, ...]:
     )
 
 
-def annotations_of(pod: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the annotations of a pod as JSON, empty if it has none."""
-    found: Mapping[str, str] = pod["metadata"].get("annotations") or {}
-    return found
-
-
-def is_over(pod: Mapping[str, Any]) -> bool:
-    """Return whether the pod needs no device any more."""
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-
-
 def _fits(pod: Mapping[str, Any], node_name: str, asked: int, cores_per_chip: int) -> bool:
     annotations = annotations_of(pod)
     if pod["spec"].get("nodeName") != node_name or is_over(pod) or pod["metadata"].get("deletionTimestamp"):
@@ -204,17 +193,5 @@ def _fits(pod: Mapping[str, Any], node_name: str, asked: int, cores_per_chip: in
     return assigned is not None and assigned.cores(cores_per_chip) == asked
 
 
-def _time(pod: Mapping[str, Any]) -> int:
-    text = annotations_of(pod).get(PREDICATE_TIME, "")
-    return min(_LATEST, int(text)) if _UNSIGNED.fullmatch(text) else _LATEST
-
-
 def _cores(pod: Mapping[str, Any]) -> int:
-    return sum(_limit(container) for container in pod["spec"]["containers"])
-
-
-def _limit(container: Mapping[str, Any]) -> int:
-    try:
-        return int(value_of((container.get("resources", {}).get("limits") or {}).get(CORES, "0")))
-    except QuantityError:
-        return 0
+    return sum(whole(limits_of(container).get(CORES, "0")) for container in pod["spec"]["containers"])

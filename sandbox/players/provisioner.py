@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-import aiohttp
-
-from sandbox.client import ApiClient, ApiStatusError, PatchKind
+from sandbox.client import WORLD_FAILED, ApiClient, PatchKind
 
 Json = dict[str, Any]
 
 NAME: Final = "sandbox.csi"
+# The storageClassName of claims in examples.
+CLASS: Final = "local-disks"
+CLAIM: Final = "PersistentVolumeClaim"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _CLAIMS: Final = "/api/v1/persistentvolumeclaims"
 _VOLUMES: Final = "/api/v1/persistentvolumes"
@@ -50,7 +52,7 @@ class Provisioner:
         """Serve claims until cancelled."""
         while True:
             # After a conflict or without a server, it is read again.
-            with contextlib.suppress(ApiStatusError, aiohttp.ClientError, TimeoutError):
+            with contextlib.suppress(*WORLD_FAILED):
                 await self._look()
             await asyncio.sleep(_PAUSE_S)
 
@@ -135,3 +137,18 @@ def _volume(name: str, claim: Mapping[str, Any], node: str) -> Json:
             **({"nodeAffinity": {"required": {"nodeSelectorTerms": near}}} if node else {}),
         },
     }
+
+
+@asynccontextmanager
+async def provided(client: ApiClient, manifests: Iterable[Mapping[str, Any]]) -> AsyncIterator[None]:
+    """Provide volumes for claims of `CLASS` inside this context; do nothing if none of *manifests* is a claim."""
+    if not any(manifest["kind"] == CLAIM for manifest in manifests):
+        yield
+        return
+    spec = {"provisioner": NAME, "volumeBindingMode": _LATER}
+    await client.ensure(_CLASSES, {"metadata": {"name": CLASS}, **spec})
+    playing = asyncio.create_task(Provisioner(client).run(), name="provisioner")
+    try:
+        yield
+    finally:
+        playing.cancel()

@@ -1,20 +1,25 @@
-"""Plays the device plugins of HAMi's other vendors that register their cards, each by its declaration.
+"""Plays the device plugins of HAMi's other vendors, each by its declaration.
 
-They find their pod as HAMi's own plugins do, unless the declaration says otherwise (hami-vendors 3).
+They find their pod as HAMi's own plugins do, unless the declaration says otherwise (hami-vendors 3). Those of
+`UNLOCKED` know of no lock and register nothing: their cards are in the capacity of the node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from sandbox.client import ApiCalls, pod_path
 from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
-from sandbox.players import calls
-from sandbox.players.calls import Api
+from sandbox.players import objects
 from sandbox.players.hami_serving import HamiLikePlugin, Json, Setup, Turn
-from sandbox.players.hardware import Card, Options
+from sandbox.players.nvidia import NvidiaPlugin, NvidiaSetup
+from sandbox.players.objects import annotations_of, limits_of, whole
+from sandbox.players.player import Card, CardPlayer, CardSetup, Faults, PluginOptions
 
 # What containers of all these vendors see here; real plugins mount device files.
 SEEN: Final = "PLAYED_VISIBLE_DEVICES"
@@ -24,7 +29,8 @@ class Declared(NamedTuple):
     """One vendor's plugin.
 
     register: the annotation of the node, in JSON or in text. to_allocate: the annotation from which served devices are
-    erased. type: of its cards in the register. shares: of each card. reads_lock: otherwise it takes the first pod that
+    erased. type: of its cards in the register. shares: of each card. names: of the fields of the register, by HAMi's,
+    where they are others; it has no more then. reads_lock: otherwise it takes the first pod that
     is allocating, also one that has ended (hami-vendors 3.2).
     """
 
@@ -36,6 +42,7 @@ class Declared(NamedTuple):
     shares: int = 1
     cores: int = 100
     reads_lock: bool = True
+    names: Mapping[str, str] = MappingProxyType({})
 
 
 VENDORS: Final[Mapping[str, Declared]] = {
@@ -70,6 +77,30 @@ VENDORS: Final[Mapping[str, Declared]] = {
         "MR-V100",
         shares=100,
     ),
+    "kunlun-xpu": Declared(
+        "kunlunxin.com/vxpu",
+        "hami.io/node-register-xpu",
+        "hami.io/xpu-devices-to-allocate",
+        "XPU-P800",
+        has_json=True,
+        shares=4,
+    ),
+    "metax-sgpu": Declared(
+        "metax-tech.com/sgpu",
+        "metax-tech.com/node-gpu-devices",
+        "hami.io/metax-sgpu-devices-to-allocate",
+        "Metax-SGPU",
+        has_json=True,
+        shares=16,
+        names={
+            "id": "uuid",
+            "count": "totalDevCount",
+            "devmem": "totalVRam",
+            "devcore": "totalCompute",
+            "numa": "numa",
+            "health": "healthy",
+        },
+    ),
     "vastai": Declared(
         "vastaitech.com/va",
         "hami.io/node-va-register",
@@ -79,6 +110,9 @@ VENDORS: Final[Mapping[str, Declared]] = {
     ),
 }
 
+# The resources of cards that kubelet chooses, and the words of their assignments: only their number is promised.
+WHOLE: Final[Mapping[str, str]] = {"metax-gpu": "metax-tech.com/gpu", "enflame-gcu": "enflame.com/gcu"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorSetup(Setup):
@@ -86,23 +120,7 @@ class VendorSetup(Setup):
 
     declared: Declared
 
-    @property
-    def resource(self) -> str:
-        """See `Setup`."""
-        return self.declared.resource
-
-    @property
-    def shares(self) -> int:
-        """See `Setup`."""
-        return self.declared.shares
-
-    @property
-    def to_allocate(self) -> str:
-        """See `Setup`."""
-        return self.declared.to_allocate
-
     def notes(self) -> Mapping[str, str]:
-        """See `Setup`."""
         if self.declared.has_json:
             return {self.declared.register: self.register()}
         lines = [",".join(map(str, self.device(at, card).values())) for at, card in enumerate(self.cards)]
@@ -111,15 +129,29 @@ class VendorSetup(Setup):
     def device(self, at: int, card: Card) -> Json:
         """See `Setup`; in the order of a register in text."""
         of = self.declared
-        found = {"id": card.id, "count": of.shares, "devmem": card.memory_mib, "devcore": of.cores, "type": of.type}
+        found: dict[str, Any] = {
+            "id": card.id,
+            "count": of.shares,
+            "devmem": card.memory_mib,
+            "devcore": of.cores,
+            "type": of.type,
+        }
         health = card.healthy if of.has_json else str(card.healthy).lower()
-        return {**found, "numa": 0, "health": health, "index": at}
+        found |= {"numa": 0, "health": health, "index": at}
+        return {of.names[key]: value for key, value in found.items() if key in of.names} if of.names else found
 
 
 class VendorPlugin(HamiLikePlugin[VendorSetup]):
     """The plugin of one node."""
 
     mismatch = "device number not matched"
+
+    @classmethod
+    def read(cls, given: PluginOptions, node_name: str) -> VendorSetup:
+        """Read the keys of `PluginOptions.cards`."""
+        of = VENDORS[given.kind]
+        cards = given.cards(node_name, given.kind.upper())
+        return VendorSetup(declared=of, cards=cards, resource=of.resource, to_allocate=of.to_allocate, shares=of.shares)
 
     async def give(self, pod: Json, turn: Turn) -> ContainerEnv:
         """Return the ids of the cards."""
@@ -133,21 +165,122 @@ class VendorPlugin(HamiLikePlugin[VendorSetup]):
     async def _find(self) -> Json:
         if self._setup.declared.reads_lock:
             return await super()._find()
-        pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
-        found = next((pod for pod in pods if protocol.is_allocating(pod, self._node_name)), None)
+        found = next((pod for pod in await self.pods_here() if protocol.is_allocating(pod, self._node_name)), None)
         if found is None:
             raise AllocateError(f"{self.nobody} {self._node_name}")
         return found
 
 
-def maker(kind: str) -> Callable[[str, Mapping[str, Any], Api], VendorPlugin]:
-    """Return what builds the plugin *kind* from its node, its options as plain data, and an API client."""
+class WholePlugin(NvidiaPlugin):
+    """The plugin of one node whose cards kubelet chooses."""
 
-    def from_options(node_name: str, options: Mapping[str, Any], api: Api) -> VendorPlugin:
-        given = Options(kind, options)
-        setup = VendorSetup(declared=VENDORS[kind], cards=given.cards(node_name, kind.upper()))
-        faults = given.faults()
-        given.end()
-        return VendorPlugin(node_name, setup, faults, api)
+    @classmethod
+    def read(cls, given: PluginOptions, node_name: str) -> NvidiaSetup:
+        """Read the keys of `PluginOptions.cards`."""
+        cards = given.cards(node_name, given.kind.upper())
+        return NvidiaSetup(cards=cards, resource=WHOLE[given.kind], seen=SEEN)
 
-    return from_options
+
+class DeclaredUnlocked(NamedTuple):
+    """The plugin of a vendor that knows of no lock: it takes the pod that waits on its node, and fails if several do.
+
+    That is so for Cambricon (hami-vendors 3.1, VN-2); what others do is not known. sold: the resources, each with its
+    amount of a card, or with the MiB of a unit if negative. assigned: the annotation with the cards of a pod. mark: one
+    that is false until the pod is served, and true then.
+    """
+
+    sold: Mapping[str, int]
+    assigned: str
+    mark: str = ""
+
+
+UNLOCKED: Final[Mapping[str, DeclaredUnlocked]] = {
+    "cambricon": DeclaredUnlocked(
+        {"cambricon.com/mlu.smlu.vcore": 100, "cambricon.com/mlu.smlu.vmemory": -256},
+        "hami.io/cambricon-mlu-devices-allocated",
+        "CAMBRICON_DSMLU_ASSIGHED",
+    ),
+    "kunlun": DeclaredUnlocked({"kunlunxin.com/xpu": 1}, "hami.io/kunlun-allocated"),
+    "mthreads": DeclaredUnlocked(
+        {"mthreads.com/sgpu-core": 16, "mthreads.com/sgpu-memory": -512}, "hami.io/mthreads-vgpu-devices-allocated"
+    ),
+    "neuron": DeclaredUnlocked(
+        {"aws.amazon.com/neuron": 1, "aws.amazon.com/neuroncore": 2},
+        "hami.io/aws-neuron-devices-allocated",
+        "NEURON_ALLOCATED",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlockedSetup(CardSetup):
+    """The plugin's configuration: its vendor, and the cards of its node."""
+
+    declared: DeclaredUnlocked
+
+
+class UnlockedPlugin(CardPlayer[UnlockedSetup]):
+    """The plugin of one node."""
+
+    def __init__(self, node_name: str, setup: UnlockedSetup, faults: Faults, api: ApiCalls) -> None:
+        super().__init__(node_name, setup, faults, api)
+        self._declared = setup.declared
+        # By uid of a pod, the calls that were answered.
+        self._answered: Counter[str] = Counter()
+
+    @classmethod
+    def read(cls, given: PluginOptions, node_name: str) -> UnlockedSetup:
+        """Read the keys of `PluginOptions.cards`."""
+        return UnlockedSetup(declared=UNLOCKED[given.kind], cards=given.cards(node_name, given.kind.upper()))
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The plugin's device lists in kubelet."""
+        return tuple(self._declared.sold)
+
+    async def start(self) -> None:
+        """Write the node's resources."""
+        sold = {
+            key: sum(each if each > 0 else card.memory_mib // -each for card in self._setup.cards)
+            for key, each in self._declared.sold.items()
+        }
+        await objects.advertise(self._api, self._node_name, sold, sold)
+
+    async def serve(self, resource: str, count: int) -> ContainerEnv:
+        """Serve a container of the pod that waits; kubelet calls once for each of its resources."""
+        waiting = [pod for pod in await self.pods_here() if self._waits(pod)]
+        if len(waiting) != 1:
+            raise AllocateError(f"{len(waiting)} pods wait for cards on node {self._node_name}, not one")
+        (pod,) = waiting
+        wanted, uid = self._calls_of(pod), pod["metadata"].get("uid", "")
+        position, asked, amount = wanted[self._answered[uid]]
+        if (asked, amount) != (resource, count):
+            raise AllocateError(f"asked for {count} {resource}, but the pod that waits wants {amount} {asked}")
+        self.faults.fail_if_asked()
+        notes = annotations_of(pod)
+        try:
+            segments = protocol.decode(notes[self._declared.assigned])
+        except protocol.HamiRequestError as e:
+            raise AllocateError(str(e)) from e
+        self._answered[uid] += 1
+        if self._answered[uid] == len(wanted) and self._declared.mark:
+            await objects.annotate(self._api, pod_path(pod), {self._declared.mark: "true"})
+        self.meant_for = uid
+        devices = segments[position] if position < len(segments) else ()
+        return {SEEN: ",".join(one.id for one in devices)}
+
+    def _waits(self, pod: Json) -> bool:
+        notes, uid = annotations_of(pod), pod["metadata"].get("uid", "")
+        if pod.get("status", {}).get("phase", "Pending") != "Pending" or self._declared.assigned not in notes:
+            return False
+        return self._answered[uid] < len(self._calls_of(pod)) and notes.get(self._declared.mark, "false") == "false"
+
+    def _calls_of(self, pod: Json) -> list[tuple[int, str, int]]:
+        """What kubelet asks for: (position of the container, resource, amount), in the order of its calls."""
+        spec = pod["spec"]
+        return [
+            (at, key, whole(limits_of(one)[key]))
+            for at, one in enumerate([*spec.get("initContainers", ()), *spec["containers"]])
+            for key in sorted(limits_of(one))
+            if key in self._declared.sold
+        ]

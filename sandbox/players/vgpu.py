@@ -14,14 +14,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-import aiohttp
-
-from sandbox.client import ApiStatusError
-from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
-from sandbox.players import calls, mig
+from sandbox.client import PODS, WORLD_FAILED, ApiCalls, ApiStatusError, pod_path
+from sandbox.nodes.plugin_port import DIED, AllocateError, ContainerEnv
+from sandbox.players import mig, objects
 from sandbox.players import vgpu_protocol as protocol
-from sandbox.players.calls import Api
-from sandbox.players.hardware import Card, Faults, Options
+from sandbox.players.objects import annotations_of, is_over
+from sandbox.players.player import Card, CardPlayer, CardSetup, Faults, PluginOptions
 
 NUMBER: Final = "volcano.sh/vgpu-number"
 MEMORY: Final = "volcano.sh/vgpu-memory"
@@ -33,20 +31,16 @@ CONFIG_NAMESPACES: Final = ("kube-system", "volcano-system")
 CONFIG_KEY: Final = "device-config.yaml"
 
 _SWITCHED_ON: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
-# Kubelet's error when the plugin's process dies during a call.
-_DIED: Final = "rpc error: code = Unavailable desc = error reading from server: EOF"
-_WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VgpuSetup:
+class VgpuSetup(CardSetup):
     """The plugin's configuration: memory_factor is MiB per unit, core_scaling multiplies a card's 100 percent.
 
     version: the release to play. beat_s: interval between heartbeats of releases that write them. lists_step_s: delay
     between the reports of two device lists to kubelet, at every start.
     """
 
-    cards: tuple[Card, ...]
     mode: str = "hami-core"
     split_count: int = 10
     memory_factor: int = 1
@@ -72,35 +66,24 @@ class VgpuSetup:
         }
 
 
-class VgpuPlugin:
+class VgpuPlugin(CardPlayer[VgpuSetup]):
     """The plugin of one node.
 
     Attributes:
-        faults: the faults to inject.
         panics: how often its process died: a value crashed it, or a MIG layout could not be applied.
         layouts: the MIG layouts of its cards.
-        meant_for: the uid of the pod whose assignment the last answered call used.
     """
 
-    def __init__(self, node_name: str, setup: VgpuSetup, faults: Faults, api: Api) -> None:
-        self.faults = faults
+    def __init__(self, node_name: str, setup: VgpuSetup, faults: Faults, api: ApiCalls) -> None:
+        super().__init__(node_name, setup, faults, api)
         self.panics = 0
-        self.meant_for = ""
         self.layouts = mig.Layouts()
-        self._node_name = node_name
-        self._setup = setup
-        self._api = api
         self._order = random.Random(node_name)  # noqa: S311  (an order for tests, repeatable)
 
     @classmethod
-    def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> VgpuPlugin:
-        """Build the plugin from plain data: the keys of `VgpuSetup`, of `Options.cards` and of `Faults`.
-
-        Raises:
-            OptionsError: a key or value is invalid.
-        """
-        given = Options("vgpu", options)
-        setup = VgpuSetup(
+    def read(cls, given: PluginOptions, node_name: str) -> VgpuSetup:
+        """Read the keys of `VgpuSetup` and of `PluginOptions.cards`."""
+        return VgpuSetup(
             cards=given.cards(node_name),
             mode=given.word("mode", "hami-core", ("hami-core", "mps", MIG)),
             split_count=given.whole("split_count", 10),
@@ -110,9 +93,6 @@ class VgpuPlugin:
             beat_s=given.number("beat_s", 30.0),
             lists_step_s=given.number("lists_step_s", 0.0),
         )
-        faults = given.faults()
-        given.end()
-        return cls(node_name, setup, faults, api)
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -126,7 +106,7 @@ class VgpuPlugin:
 
     async def beat(self) -> None:
         """Write register and handshake once more."""
-        await self._write_register()
+        await self.report()
 
     async def become(self, version: protocol.Version) -> None:
         """Restart as another version; what the previous one wrote stays on the node."""
@@ -139,23 +119,16 @@ class VgpuPlugin:
             self.layouts.read(await self._device_config())
         totals = self._setup.totals()
         if not self._setup.lists_step_s:
-            await calls.advertise(self._api, self._node_name, totals, totals)
-            await self._write_register()
+            await objects.advertise(self._api, self._node_name, totals, totals)
+            await self.report()
             return
-        await self._write_register()
+        await self.report()
         for resource, total in totals.items():
-            await calls.advertise(self._api, self._node_name, {resource: total}, {resource: total})
+            await objects.advertise(self._api, self._node_name, {resource: total}, {resource: total})
             await asyncio.sleep(self._setup.lists_step_s)
 
-    async def set_healthy(self, card_id: str, healthy: bool) -> None:
-        """Set whether a card is healthy and rewrite the register."""
-        cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
-        self._setup = replace(self._setup, cards=cards)
-        await self._write_register()
-
-    async def allocate(self, resource: str, count: int) -> ContainerEnv:
+    async def serve(self, resource: str, count: int) -> ContainerEnv:
         """Serve the next container of the pod that the plugin assumes is being admitted."""
-        await self.faults.before_call()
         self.meant_for = ""
         if resource != NUMBER:
             return {}
@@ -164,22 +137,20 @@ class VgpuPlugin:
         except protocol.PluginPanicError as e:
             self.panics += 1
             await self.start()
-            raise AllocateError(_DIED) from e
-        except _WORLD_FAILED as e:
-            raise AllocateError(f"failed to reach the API server: {e}") from e
+            raise AllocateError(DIED) from e
 
     async def _serve(self, asked: int) -> ContainerEnv:
-        pods = await self._api.list(calls.PODS)
+        pods = await self._api.list(PODS)
         by_time = self._setup.version is protocol.Version.V1_11_0
         found = protocol.oldest_by_time(pods, self._node_name) if by_time else None
         pod = found if by_time else protocol.oldest(pods, self._node_name, asked)
         if pod is None:
-            await calls.drop_lock(self._api, self._node_name, protocol.LOCK)
+            await objects.drop_lock(self._api, self._node_name, protocol.LOCK)
             raise AllocateError("cannot get valid pod")
-        segments = protocol.decode(protocol.annotations_of(pod).get(protocol.TO_ALLOCATE, ""))
+        segments = protocol.decode(annotations_of(pod).get(protocol.TO_ALLOCATE, ""))
         try:
             _, devices = protocol.next_request(segments, [c["name"] for c in pod["spec"]["containers"]])
-        except protocol.RequestError as e:
+        except protocol.VgpuRequestError as e:
             await self._mark(pod, "failed")
             raise AllocateError(str(e)) from e
         if len(devices) != asked:
@@ -213,33 +184,31 @@ class VgpuPlugin:
 
     async def _erase(self, pod: Mapping[str, Any], segments: tuple[protocol.Segment, ...]) -> None:
         try:
-            await calls.annotate(self._api, calls.pod_path(pod), {protocol.TO_ALLOCATE: protocol.erase(segments)})
-        except _WORLD_FAILED as e:
+            await objects.annotate(self._api, pod_path(pod), {protocol.TO_ALLOCATE: protocol.erase(segments)})
+        except WORLD_FAILED as e:
             await self._mark(pod, "failed")
             raise AllocateError(f"failed to erase the served devices: {e}") from e
 
     async def _finish_if_served(self, pod: Mapping[str, Any]) -> None:
         # An admission webhook may have inserted the next container's segment in place of the erased one (nvidia 2.8).
-        now = await self._api.get(calls.pod_path(pod))
-        if "GPU" not in protocol.annotations_of(now).get(protocol.TO_ALLOCATE, ""):
+        now = await self._api.get(pod_path(pod))
+        if "GPU" not in annotations_of(now).get(protocol.TO_ALLOCATE, ""):
             await self._mark(now, "success")
 
     async def _mark(self, pod: Mapping[str, Any], phase: str) -> None:
         done = {protocol.BIND_PHASE: phase, protocol.TIME: str(protocol.DONE_TIME)}
-        await calls.annotate(self._api, calls.pod_path(pod), done)
-        await calls.drop_lock(self._api, self._node_name, protocol.LOCK)
+        await objects.annotate(self._api, pod_path(pod), done)
+        await objects.drop_lock(self._api, self._node_name, protocol.LOCK)
 
-    async def _write_register(self) -> None:
-        path, setup = calls.node_path(self._node_name), self._setup
+    async def report(self) -> None:
+        """Write the register, and the handshake of versions that have one."""
+        setup = self._setup
         if not setup.version.beats:
-            await calls.annotate(self._api, path, {protocol.REGISTER: setup.register()})
+            await self.note({protocol.REGISTER: setup.register()})
             return
         cards = self._order.sample(setup.cards, len(setup.cards))
-        notes = {
-            protocol.REGISTER: setup.register(cards),
-            protocol.HANDSHAKE: protocol.handshake(datetime.now(UTC)),
-        }
-        await calls.annotate(self._api, path, notes)
+        handshake = protocol.handshake(datetime.now(UTC))
+        await self.note({protocol.REGISTER: setup.register(cards), protocol.HANDSHAKE: handshake})
 
     def _mig_env(
         self, devices: protocol.Segment, pod: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]
@@ -274,14 +243,13 @@ class VgpuPlugin:
         return env | dict.fromkeys(_SWITCHED_ON, "enabled")
 
 
-def _instances_of(pod: Mapping[str, Any], node_name: str) -> list[mig.Instance]:
+def _instances_of(pod: Mapping[str, Any], node_name: str) -> list[mig.MigSlice]:
     """Return the slices that *pod* was given on the node and holds while it exists, even while being deleted.
 
     Slices that are still to be allocated are not in use: the driver uses the layout of the first pod served.
     """
-    annotations = protocol.annotations_of(pod)
-    finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    if finished or pod["spec"].get("nodeName") != node_name or annotations.get(protocol.NODE) != node_name:
+    annotations = annotations_of(pod)
+    if is_over(pod) or pod["spec"].get("nodeName") != node_name or annotations.get(protocol.NODE) != node_name:
         return []
     waiting = {device.id for s in protocol.decode(annotations.get(protocol.TO_ALLOCATE, "")) for device in s}
     held = (device.id for s in protocol.decode(annotations.get(protocol.IDS, "")) for device in s)

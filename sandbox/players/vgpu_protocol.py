@@ -13,6 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from sandbox.players.objects import LATEST, annotations_of, digits, time_of
+
 NODE: Final = "volcano.sh/vgpu-node"
 TIME: Final = "volcano.sh/vgpu-time"
 IDS: Final = "volcano.sh/vgpu-ids-new"
@@ -22,13 +24,12 @@ REGISTER: Final = "volcano.sh/node-vgpu-register"
 HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
 LOCK: Final = "hamivgpu"
 
-DONE_TIME: Final = 2**64 - 1
+DONE_TIME: Final = LATEST
 _MAX_INT32: Final = 2**31 - 1
 _MIN_INT32: Final = -(2**31)
 _TYPE: Final = "NVIDIA"
 # strconv's decimal forms; Python's int() would also accept blanks, underscores and other scripts' digits.
 _SIGNED: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_UNSIGNED: Final = re.compile(r"[0-9]+", re.ASCII)
 
 
 class Version(StrEnum):
@@ -48,12 +49,12 @@ class PluginPanicError(Exception):
     """The plugin's process dies here; the text is Go's runtime error."""
 
 
-class RequestError(Exception):
+class VgpuRequestError(Exception):
     """The plugin's own refusal, with the original text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
+class VgpuDevice:
     """One device of a segment: mem in register units, cores in percent; both may be any int32."""
 
     id: str
@@ -62,7 +63,7 @@ class Assigned:
     cores: int
 
 
-Segment = tuple[Assigned, ...]
+Segment = tuple[VgpuDevice, ...]
 
 
 def decode(value: str) -> tuple[Segment, ...]:
@@ -90,7 +91,7 @@ def next_request(segments: Sequence[Segment], container_names: Sequence[str]) ->
     """Return the container that the plugin assumes it serves, and its devices.
 
     Raises:
-        RequestError: no segment has a device of exactly the type ``NVIDIA``.
+        VgpuRequestError: no segment has a device of exactly the type ``NVIDIA``.
         PluginPanicError: that segment's position exceeds the containers of the pod.
     """
     for position, segment in enumerate(segments):
@@ -100,7 +101,7 @@ def next_request(segments: Sequence[Segment], container_names: Sequence[str]) ->
         if position >= len(container_names):
             raise PluginPanicError(f"runtime error: index out of range [{position}] with length {len(container_names)}")
         return container_names[position], devices
-    raise RequestError("device request not found")
+    raise VgpuRequestError("device request not found")
 
 
 def erase(segments: Sequence[Segment]) -> str:
@@ -131,7 +132,7 @@ def oldest(pods: Sequence[Mapping[str, Any]], node_name: str, asked: int) -> Map
     candidates = [pod for pod in pods if _is_candidate(annotations_of(pod), node_name, asked)]
     if not candidates:
         return None
-    times = [_time(annotations_of(pod)) for pod in candidates]
+    times = [time_of(pod, TIME) for pod in candidates]
     smallest = min(times)
     return candidates[-1] if times[-1] == smallest else candidates[times.index(smallest)]
 
@@ -142,21 +143,15 @@ def oldest_by_time(pods: Sequence[Mapping[str, Any]], node_name: str) -> Mapping
     If none has a time of its own, it takes the first pod of the cluster, on any node (P20).
     """
     candidates = [pod for pod in pods if annotations_of(pod).get(NODE) == node_name]
-    timed = [pod for pod in candidates if _time(annotations_of(pod)) < DONE_TIME]
+    timed = [pod for pod in candidates if time_of(pod, TIME) < DONE_TIME]
     if not timed:
         return pods[0] if pods else None
-    return min(timed, key=lambda pod: _time(annotations_of(pod)))
+    return min(timed, key=lambda pod: time_of(pod, TIME))
 
 
 def handshake(now: datetime) -> str:
     """Return what plugins up to v1.12.0 write every 30 s (nvidia 7.3)."""
     return f"Reported {now:%Y-%m-%d %H:%M:%S.%f}000 +0000 UTC m=+30.0"
-
-
-def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the annotations of an object as JSON, empty if it has none."""
-    found: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
-    return found
 
 
 def _is_candidate(annotations: Mapping[str, str], node_name: str, asked: int) -> bool:
@@ -169,26 +164,16 @@ def _segment(text: str) -> Segment:
     return tuple(_device(piece) for piece in text.split(":") if "," in piece)
 
 
-def _device(text: str) -> Assigned:
+def _device(text: str) -> VgpuDevice:
     fields = text.split(",")
     if len(fields) < 4:
         raise PluginPanicError(f"runtime error: index out of range [{len(fields)}] with length {len(fields)}")
-    return Assigned(id=fields[0], type=fields[1], mem=_int32(fields[2]), cores=_int32(fields[3]))
+    return VgpuDevice(id=fields[0], type=fields[1], mem=_int32(fields[2]), cores=_int32(fields[3]))
 
 
 def _int32(text: str) -> int:
     """Return ``strconv.ParseInt(text, 10, 32)`` ignoring errors: 0 for no number, the limit beyond the range."""
     if not _SIGNED.fullmatch(text):
         return 0
-    size = min(int(_digits(text)), 2**32)
+    size = min(int(digits(text)), 2**32)
     return max(_MIN_INT32, -size) if text.startswith("-") else min(_MAX_INT32, size)
-
-
-def _time(annotations: Mapping[str, str]) -> int:
-    text = annotations.get(TIME, "")
-    return min(DONE_TIME, int(_digits(text))) if _UNSIGNED.fullmatch(text) else DONE_TIME
-
-
-def _digits(text: str) -> str:
-    """Return the digits without leading zeros; beyond 25 digits, the exact number does not matter."""
-    return (text.lstrip("+-").lstrip("0") or "0")[:25]

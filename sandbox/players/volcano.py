@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import structlog
+import yaml
 
-from sandbox.client import ApiClient, ApiStatusError
-from sandbox.players import calls
+from sandbox.client import PODS, WORLD_FAILED, ApiClient, ApiStatusError, pod_path, within
+from sandbox.players import objects
 from sandbox.players import volcano_protocol as protocol
 from sandbox.players.volcano_protocol import ENDED, ENDING, JobAction, JobPhase
 
@@ -31,12 +32,15 @@ QUEUES: Final = "/apis/scheduling.volcano.sh/v1beta1/queues"
 MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 PLAIN_QUEUE: Final = "scheduling.volcano.sh/queue-name"
 _OWNERS: Final = {
-    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
-    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
-    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
-    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "ReplicaSet": "/apis/apps/v1/replicasets",
+    "StatefulSet": "/apis/apps/v1/statefulsets",
+    "DaemonSet": "/apis/apps/v1/daemonsets",
+    "Job": "/apis/batch/v1/jobs",
 }
-_WORLD_FAILED: Final = (aiohttp.ClientError, TimeoutError, OSError)
+_KINDS: Final = Path(__file__).parent / "volcano-crds.yaml"
+_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_LOOK_EVERY_S: Final = 0.05
+_SERVED_WITHIN_S: Final = 20.0
 _AGAIN_S: Final = 0.2
 _FIRST_RETRY_S: Final = 0.005
 _OPEN: Final = ("", "Open")
@@ -89,12 +93,11 @@ class VolcanoControllers:
                 (QUEUES, self._queue_seen),
                 (GROUPS, self._group_seen),
                 (JOBS, self._job_seen),
-                (calls.PODS, self._pod_seen),
+                (PODS, self._pod_seen),
             ):
                 tasks.create_task(self._follow(path, seen, tasks), name=f"volcano {path}")
 
     async def command(self, namespace: str, job: str, action: JobAction) -> None:
-        """Execute a Command of Volcano."""
         known = self._jobs[f"{namespace}/{job}"]
         self._ask(known, _Request("CommandIssued", action=action))
 
@@ -103,26 +106,8 @@ class VolcanoControllers:
     async def _follow(
         self, path: str, seen: Callable[[str, Json, asyncio.TaskGroup], None], tasks: asyncio.TaskGroup
     ) -> None:
-        there: dict[str, Json] = {}
-        while True:
-            with contextlib.suppress(ApiStatusError, *_WORLD_FAILED):
-                answer = await self._client.get(path)
-                now = {_key(one): one for one in answer.get("items") or ()}
-                for key in there.keys() - now.keys():
-                    seen("DELETED", there.pop(key), tasks)
-                for key, one in now.items():
-                    seen("MODIFIED" if key in there else "ADDED", one, tasks)
-                there = now
-                version = answer["metadata"]["resourceVersion"]
-                async for event in self._client.watch(path, resource_version=version):
-                    if event.type == "BOOKMARK":
-                        continue
-                    if event.type == "DELETED":
-                        there.pop(_key(event.object), None)
-                    else:
-                        there[_key(event.object)] = event.object
-                    seen(event.type, event.object, tasks)
-            await asyncio.sleep(_AGAIN_S)
+        async for event in self._client.follow(path):
+            seen(event.type, event.object, tasks)
 
     def _queue_seen(self, what: str, queue: Json, tasks: asyncio.TaskGroup) -> None:
         if what == "DELETED":
@@ -195,7 +180,7 @@ class VolcanoControllers:
                 try:
                     await self._act(known, request)
                     known.failures = 0
-                except (_SyncError, ApiStatusError, *_WORLD_FAILED) as e:
+                except (_SyncError, *WORLD_FAILED) as e:
                     await self._fail(key, known, request, e)
 
     async def _fail(self, key: str, known: _Known, request: _Request, error: Exception) -> None:
@@ -272,7 +257,7 @@ class VolcanoControllers:
 
     async def _have_group(self, known: _Known) -> None:
         namespace = known.job["metadata"]["namespace"]
-        path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups"
+        path = within(GROUPS, namespace)
         group = self._groups.get(f"{namespace}/{protocol.group_name(known.job)}")
         wanted = protocol.group_object(known.job)
         if group is None:
@@ -310,7 +295,7 @@ class VolcanoControllers:
 
     async def _make_pod(self, known: _Known, pod: Json) -> None:
         try:
-            made = await self._client.create(_pods_path(known.job), pod)
+            made = await self._client.create(within(PODS, known.job["metadata"]["namespace"]), pod)
         except ApiStatusError as e:
             if e.status == 409:
                 return  # it exists already; its watch is behind
@@ -355,7 +340,7 @@ class VolcanoControllers:
         namespace = known.job["metadata"]["namespace"]
         name = protocol.group_name(known.job)
         with contextlib.suppress(ApiStatusError):
-            await self._client.delete(f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups/{name}")
+            await self._client.delete(f"{within(GROUPS, namespace)}/{name}")
         self._groups.pop(f"{namespace}/{name}", None)
         status = {
             "state": {"phase": phase},
@@ -368,12 +353,12 @@ class VolcanoControllers:
 
     async def _mark_and_delete(self, pod: Json) -> None:
         with contextlib.suppress(ApiStatusError):
-            await calls.annotate(self._client, calls.pod_path(pod), {protocol.OUT_OF_SYNC: "true"})
+            await objects.annotate(self._client, pod_path(pod), {protocol.OUT_OF_SYNC: "true"})
         await self._delete_pod(pod)
 
     async def _delete_pod(self, pod: Json) -> None:
         with contextlib.suppress(ApiStatusError):
-            left = await self._client.delete(calls.pod_path(pod), uid=pod["metadata"]["uid"])
+            left = await self._client.delete(pod_path(pod), uid=pod["metadata"]["uid"])
             if left.get("kind") == "Pod":
                 pod["metadata"] = {**pod["metadata"], "deletionTimestamp": left["metadata"].get("deletionTimestamp")}
 
@@ -384,7 +369,7 @@ class VolcanoControllers:
         if not changes:
             return
         metadata = known.job["metadata"]
-        path = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}/status"
+        path = f"{within(JOBS, metadata['namespace'])}/{metadata['name']}/status"
         known.job = _newer(known.job, await self._client.patch(path, {"status": changes}))
 
     # ------------------------------------------------------------------ other pods
@@ -403,7 +388,7 @@ class VolcanoControllers:
         for _ in range(self._retries):
             try:
                 await act()
-            except (ApiStatusError, *_WORLD_FAILED):
+            except WORLD_FAILED:
                 await asyncio.sleep(_AGAIN_S)
             else:
                 return
@@ -433,14 +418,12 @@ class VolcanoControllers:
             "status": {"phase": "Pending"},
         }
         try:
-            await self._client.create(
-                f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{metadata['namespace']}/podgroups", group
-            )
+            await self._client.create(within(GROUPS, metadata["namespace"]), group)
         except ApiStatusError as e:
             if e.status != 409:
                 raise
         try:
-            await calls.annotate(self._client, calls.pod_path(pod), {protocol.GROUP_NAME: name})
+            await objects.annotate(self._client, pod_path(pod), {protocol.GROUP_NAME: name})
         except ApiStatusError as e:
             if e.status != 404:
                 raise
@@ -450,7 +433,7 @@ class VolcanoControllers:
         if owner is None or collection is None:
             return 1
         with contextlib.suppress(ApiStatusError, ValueError):
-            found = await self._client.get(f"{collection.format(namespace)}/{owner['name']}")
+            found = await self._client.get(f"{within(collection, namespace)}/{owner['name']}")
             return int((found["metadata"].get("annotations") or {}).get(MIN_MEMBER, 1))
         return 1
 
@@ -458,10 +441,6 @@ class VolcanoControllers:
 def _key(found: Mapping[str, Any]) -> str:
     metadata = found["metadata"]
     return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
-
-
-def _pods_path(job: Mapping[str, Any]) -> str:
-    return f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
 
 
 def _phase_of(group: Mapping[str, Any]) -> str:
@@ -506,3 +485,30 @@ def _event_of(what: str, before: Mapping[str, Any] | None, pod: Mapping[str, Any
             else ""
         )
     return {"Running": "PodRunning", "Failed": "PodFailed", "Succeeded": "TaskCompleted"}.get(phase, "PodUpdated")
+
+
+def definitions() -> tuple[dict[str, Any], ...]:
+    """Return the CustomResourceDefinitions of PodGroup, Queue and Job."""
+    return tuple(yaml.safe_load_all(_KINDS.read_text(encoding="utf-8")))
+
+
+async def install(client: ApiClient) -> None:
+    """Install missing definitions, and wait until they are served.
+
+    Raises:
+        ApiStatusError: the server refuses.
+        TimeoutError: it does not serve them.
+    """
+    for definition in await asyncio.to_thread(definitions):
+        await client.ensure(_DEFINITIONS, definition)
+    async with asyncio.timeout(_SERVED_WITHIN_S):
+        for path in (JOBS, GROUPS, QUEUES):
+            while not await _is_served(client, path):  # noqa: ASYNC110 (there is no event to wait for)
+                await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _is_served(client: ApiClient, path: str) -> bool:
+    with contextlib.suppress(ApiStatusError):
+        await client.get(path)
+        return True
+    return False

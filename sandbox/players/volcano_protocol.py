@@ -116,12 +116,10 @@ def replicas(job: Mapping[str, Any]) -> int:
 
 
 def group_name(job: Mapping[str, Any]) -> str:
-    """Return the name of its PodGroup."""
     return f"{job['metadata']['name']}-{job['metadata']['uid']}"
 
 
 def owner_reference(owner: Mapping[str, Any]) -> Json:
-    """Return a controller reference to *owner*."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -133,7 +131,6 @@ def owner_reference(owner: Mapping[str, Any]) -> Json:
 
 
 def group_spec(job: Mapping[str, Any]) -> Json:
-    """Return the spec of its PodGroup."""
     spec = job["spec"]
     found: Json = {
         "minMember": spec["minAvailable"],
@@ -234,7 +231,6 @@ def pod_name(job: Mapping[str, Any], task: str, index: int) -> str:
 
 
 def pod_object(job: Mapping[str, Any], task: Mapping[str, Any], index: int) -> Json:
-    """Return one of its pods."""
     template, metadata, status = task["template"], job["metadata"], job.get("status") or {}
     spec = deepcopy(dict(template["spec"]))
     spec.setdefault("schedulerName", job["spec"]["schedulerName"])
@@ -285,7 +281,6 @@ def is_marked(pod: Mapping[str, Any]) -> bool:
 
 
 def task_of(pod: Mapping[str, Any]) -> str:
-    """Return the task of *pod*."""
     return str((pod["metadata"].get("annotations") or {}).get(TASK, ""))
 
 
@@ -358,7 +353,7 @@ def action_for(job: Mapping[str, Any], event: str, pod: Mapping[str, Any] | None
         for policy in policies:
             events = {policy.get("event"), *(policy.get("events") or ())}
             if event in events or "*" in events or _exited(pod, event) == policy.get("exitCode", "none"):
-                return JobAction(policy["action"])
+                return JobAction(policy["action"]) if policy["action"] in {*JobAction} else JobAction.SYNC
     return JobAction.SYNC
 
 

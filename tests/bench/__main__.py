@@ -28,6 +28,9 @@ NAMES = (
     "web",
 )
 
+# Options of which no benchmark can have 0; no number is below 0.
+_NEEDED = frozenset({"nodes", "pods", "rounds", "shapes"})
+
 
 def _bench(name: str) -> ModuleType:
     return importlib.import_module(f"tests.bench.{name}")
@@ -53,6 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, module in modules.items():
             print(f"{name}: {(module.__doc__ or '').splitlines()[0]}")
         return 0 if args.list else 2
+    for option, value in vars(args).items():
+        least = 1 if option in _NEEDED else 0
+        if isinstance(value, int) and value < least:
+            benches.choices[args.name].error(
+                f"argument --{option.replace('_', '-')}: found {value}; write at least {least}"
+            )
     for result in modules[args.name].run(args):
         line = {
             "bench": args.name,

@@ -4,7 +4,7 @@ The reviews create pods of some workloads in turn, as controllers do; mutate_uns
 share nothing with an earlier one.
 
 Server and echo run alternately on one core, loaded from another by ready bytes; ratio is the echo's CPU time per
-review over ours, both read from /proc, so that the machine's speed and the load's own cost drop out. ratio_unseen is
+review over ours, both to the nanosecond, so that the machine's speed and the load's own cost drop out. ratio_unseen is
 the same where every review is of a workload that was not seen before.
 
 --rate: an open loop of /mutate and /validate in turn, with an inventory of --nodes nodes; latencies from when a call
@@ -28,7 +28,7 @@ from core.catalog import standard_catalog
 from core.settings import Settings
 from core.tables import Tables
 from tests.bench import admission_load
-from tests.bench.admit_rig import Rig, cpu_s, rss_mib
+from tests.bench.admit_rig import Rig, rss_mib
 from tests.bench.callers import Callers
 from tests.bench.results import Result, quantile
 from tests.support.worlds.processes import Child
@@ -200,11 +200,11 @@ def _growth(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Itera
 
 def _round(rig: Rig, found: _Load, child: Child, port: int, calls: Iterable[bytes], seconds: float) -> None:
     gc.collect()
-    before_s = cpu_s(child.pid)
+    before_s = child.cpu_s()
     began, own_s = time.perf_counter(), time.process_time()
     latencies_s = rig.load(port, calls, seconds)
     found.seconds += time.perf_counter() - began
     found.generator_s += time.process_time() - own_s
-    found.cpu_s += cpu_s(child.pid) - before_s
+    found.cpu_s += child.cpu_s() - before_s
     found.calls += len(latencies_s)
     found.latencies_s += latencies_s

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from sandbox.demo.processes import clean_environ
 from tests.bench import stage
 from tests.bench.callers import Callers
@@ -28,7 +28,7 @@ class Rig:
 
     def __init__(self, folder: Path, args: argparse.Namespace) -> None:
         self._certs = folder / "certs"
-        ensure(self._certs, Wanted(dns_names=("localhost",), days=30, ca_days=60), datetime.now(UTC))
+        ensure(self._certs, WantedPair(dns_names=("localhost",), days=30, ca_days=60), datetime.now(UTC))
         self.context = ssl.create_default_context(cafile=self._certs / "ca.crt")
         self._children = Children(folder / "logs")
         self._kubeconfig = folder / "kubeconfig"
@@ -86,12 +86,6 @@ class Rig:
         """Latencies of a closed loop, see `Callers.load`."""
         with Callers(port, self.context, self._args.connections) as callers:
             return callers.load(calls, seconds, reviews)
-
-
-def cpu_s(pid: int) -> float:
-    """CPU seconds of all threads of *pid*, to the nanosecond. Source: proc(5), schedstat."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
 
 def rss_mib(pid: int) -> float:

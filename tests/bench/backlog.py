@@ -28,8 +28,6 @@ from tests.bench.results import Result
 from tests.bench.stage import CARDS, PODS, RefusedError, Stage, encode
 
 _WAIT_S: Final = 900.0
-# After a deletion everything is to be quiet before the next clock starts.
-_QUIET_S: Final = 3.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--real", action="store_true", help="on a real kube-apiserver with etcd instead of the double")
     parser.add_argument("--rounds", type=int, default=3, help="arrivals before, beside and after (default 3)")
     parser.add_argument("--in-flight", type=int, default=16, help="creations at once (default 16)")
+    parser.add_argument("--rest", type=float, default=3.0, help="seconds of rest after each arrival (default 3)")
 
 
 class _Run(NamedTuple):
@@ -101,10 +100,10 @@ class _Bench:
             found = sum(float(value) for value in re.findall(rf"^{re.escape(series)}.* (\S+)$", text, re.MULTILINE))
 
     async def delete(self, names: Iterator[str]) -> None:
-        """Delete pods at once, and let everything become quiet."""
+        """Delete pods at once; everything rests before the next clock starts."""
         body = encode({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
         await staging.all_of((self.stage.client.send("DELETE", f"{PODS}/{name}", body) for name in names), 16)
-        await asyncio.sleep(_QUIET_S)
+        await asyncio.sleep(self.args.rest)
 
 
 def _waiting(number: int, shapes: int) -> dict[str, Any]:

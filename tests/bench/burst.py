@@ -21,8 +21,7 @@ from core.ledger import Ledger
 from core.model import PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.settings import Policy, Settings
 from core.tables import Tables
 from core.wire.nodes import decode_node

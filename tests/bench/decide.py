@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from controller.garbage import Garbage
 from core.catalog import standard_catalog
+from core.change_log import NodeSet
 from core.ledger import Ledger
 from core.model import (
     NO_PEERS,
@@ -35,11 +36,9 @@ from core.model import (
     Taint,
     Toleration,
 )
-from core.node_set import NodeSet
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.settings import Policy, Settings
 from tests.bench.fleets import FLEETS
 from tests.bench.results import Result, peak_rss_mib, quantile

@@ -10,7 +10,7 @@ from typing import Final
 from core.dialects.ascend_hami.table import SHIPPED_CHIPS
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.tables import Tables
-from sandbox.players.accounts import DEVICE_CONFIG
+from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.devices.texts import device_tables
 
 MODELS = (
@@ -174,16 +174,16 @@ def _hami_node(number: int) -> Node:
         }
         for at in range(8)
     ]
-    return _made(number, {_CHIP.resource: "64"}, {f"hami.io/node-register-{_CHIP.common_word}": json.dumps(devices)})
+    return _made(number, {_CHIP.named.cards: "64"}, {f"hami.io/node-register-{_CHIP.common_word}": json.dumps(devices)})
 
 
 def _hami_pod(number: int, args: argparse.Namespace, chance: random.Random) -> Pod:
     if args.selective and number % 10 == 9:
-        return _asking(number, args, chance, {_CHIP.resource: "16"})
+        return _asking(number, args, chance, {_CHIP.named.cards: "16"})
     memory = chance.choice((None, 4000, 9000, 15000, 20000, 30000))
     if memory is None:
-        return _asking(number, args, chance, {_CHIP.resource: str(chance.choice((1, 2, 4)))})
-    return _asking(number, args, chance, {_CHIP.resource: "1", _CHIP.memory_resource: str(memory)})
+        return _asking(number, args, chance, {_CHIP.named.cards: str(chance.choice((1, 2, 4)))})
+    return _asking(number, args, chance, {_CHIP.named.cards: "1", _CHIP.named.memory: str(memory)})
 
 
 def _mind_node(number: int) -> Node:

@@ -25,8 +25,7 @@ from core.placing.decide import decide, shape_of
 from core.placing.domains import by_label
 from core.placing.gang import Member, Refused, Unit, place
 from core.placing.minimums import Minimum
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.settings import Policy, Settings
 from tests.bench.fleets import FLEETS
 from tests.bench.results import Result, peak_rss_mib, quantile

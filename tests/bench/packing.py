@@ -27,8 +27,7 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.learning import Learning
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.settings import DialectName, Policy, Settings
 from core.tables import Tables
 from tests.bench.results import Result

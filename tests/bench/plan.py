@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from core.model import PodUid
-from core.moving.places import Places
+from core.moving.places import MovePlaces
 from core.moving.search import Limits, Movable, search
 from core.moving.units import unit_of
 from core.settings import Policy
@@ -96,7 +96,7 @@ def _planned(
     for at, (uid, task) in enumerate(placed.items()):
         pod = task.pod(at)._replace(uid=uid, namespace=f"n{at}")
         movable[uid] = Movable(pod, cluster.shape(task))
-    places = Places(ledger, cluster.policy)
+    places = MovePlaces(ledger, cluster.policy)
     left, let_in, looked = int(len(placed) * args.share / 100), 0, 0
     moved, hopeless = set[PodUid](), set[Task]()
     began_s = time.process_time()

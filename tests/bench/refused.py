@@ -11,7 +11,8 @@ an API server: what the planner keeps is its own, whatever it is fed by.
   release_cpu_ms                a pod ends on one node: until every shape has been asked about that node
   again_cpu_s                   in the `refused_retry_s` after that: all are asked again, and nothing else happens
 
-Time passes only when nothing is left to do: 50 ms between one pod and the next, whatever the machine.
+Time passes only when nothing is left to do: 50 ms between one pod and the next, whatever the machine. The default size
+is 20 million judgements of a node: a minute or more.
 """
 
 import argparse

@@ -305,7 +305,9 @@ def _conditions(told: Iterable[Sighting]) -> Iterator[tuple[str, str, bytes, str
 async def started(part: float) -> Figures:
     """See the module's text."""
     sizes = {"nodes": 5000, "pods": 100_000, "waiting": 100}
-    args = argparse.Namespace(real=True, policy="binpack", **{key: max(1, round(n * part)) for key, n in sizes.items()})
+    args = argparse.Namespace(
+        real=True, policy="binpack", rest=3.0, **{key: max(1, round(n * part)) for key, n in sizes.items()}
+    )
     found = {metric: value for metric, value, _ in await start.measure(args)}
     cost = Cost(seconds=found["all_placed_s"], cpu_s=found["cpu_s"], server_cpu_s=0.0, rss_mib=found["peak_rss_mib"])
     return Figures(placed=cost)
@@ -339,7 +341,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     for name in args.only or SCENARIOS:
         figures = found[name] = staging.run_fast(partial(SCENARIOS[name], args.part))
         for metric, value, unit in _metrics(figures):
-            yield Result(metric=metric, value=round(value, 2), unit=unit, params={"scenario": name, "part": args.part})
+            yield Result(metric=metric, value=round(value, 3), unit=unit, params={"scenario": name, "part": args.part})
     if args.page:
         text = PAGE.read_text(encoding="utf-8")
         PAGE.write_text(paged(text, found), encoding="utf-8")

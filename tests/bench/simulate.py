@@ -14,11 +14,13 @@ import argparse
 import asyncio
 import json
 import re
+import socket
 import ssl
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +28,7 @@ import aiohttp
 import yaml
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from core.wire.changes import Change, encode_change
 from sandbox.api.users import API_AUDIENCE
 from sandbox.demo.processes import free_port
@@ -35,11 +37,10 @@ from tests.bench.actors import Controller, Plugins, controlling, playing
 from tests.bench.results import Result, quantile
 from tests.bench.stage import RefusedError, Stage, encode
 from tests.bench.start import bound_pod
+from tests.support.worlds.processes import cpu_s_of
 
 _LIMIT_S: Final = 300.0
-_BEFORE_S: Final = 10.0
 _PACE_S: Final = 0.1
-_TICKS: Final = 100
 _LATE: Final = re.compile(r'^cardshare_loop_lag_seconds_bucket\{le="(0\.01|\+Inf)"\} (\S+)$', re.MULTILINE)
 
 
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--nodes", type=int, default=5000, help="nodes of 8 cards each (default 5000)")
     parser.add_argument("--pods", type=int, default=20_000, help="bound pods (default 20000)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="at that pace before it (default 10)")
 
 
 def run(args: argparse.Namespace) -> Iterator[Result]:
@@ -63,15 +65,18 @@ async def measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
         await staging.make_nodes(stage.client, args.nodes)
         await staging.make_pods(stage.client, (bound_pod(i, args.nodes) for i in range(args.pods)))
         certs, port = stage.logs / "certs", free_port()
-        await asyncio.to_thread(ensure, certs, Wanted(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
+        await asyncio.to_thread(
+            ensure, certs, WantedPair(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC)
+        )
         flags = (f"--preview-listen=127.0.0.1:{port}", f"--cert-dir={certs}", f"--audience={API_AUDIENCE}")
         async with (
             playing(stage) as plugins,
             controlling(stage, policy="binpack", within_s=_LIMIT_S, flags=flags) as controller,
         ):
-            await asyncio.sleep(2.0)  # until the port is served, and what begins with the process is over
+            await staging.until(partial(_listens, port), "the port", controller.child, within_s=_LIMIT_S)
+            await asyncio.sleep(args.seconds / 5)  # until what begins with the process is over
             first = _Paced(stage, plugins, "before")
-            before = await first.while_running(asyncio.sleep(_BEFORE_S), controller)
+            before = await first.while_running(asyncio.sleep(args.seconds), controller)
             asked = asyncio.create_task(_ask(stage, port, certs / "ca.crt"))
             watched = asyncio.create_task(_child(controller.child.pid))
             second = _Paced(stage, plugins, "during")
@@ -87,6 +92,12 @@ async def measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
         ("p99_before_ms", quantile(sorted(first.took_s), 0.99) * 1000, "ms"),
         ("p99_during_ms", quantile(sorted(second.took_s), 0.99) * 1000, "ms"),
     ]
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+        return True
+    return False
 
 
 class _Paced:
@@ -159,13 +170,12 @@ async def _child(controller: int) -> tuple[float, float]:
 
 
 def _usage(controller: int) -> tuple[float, float] | None:
-    """CPU seconds and peak MiB of the first child; None if there is none. Source: proc_pid_stat(5)."""
+    """CPU seconds and peak MiB of the first child; None if there is none."""
     for pid in _children(controller):
         with suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
             peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
             if peak is not None:
-                return (int(fields[11]) + int(fields[12])) / _TICKS, int(peak[1]) / 1024
+                return cpu_s_of(int(pid)), int(peak[1]) / 1024
     return None
 
 

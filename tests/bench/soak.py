@@ -38,8 +38,6 @@ _ALIVE: Final = 400
 # Lives after which one node is exchanged for another.
 _NODE_EVERY: Final = 50
 _LIFE_S: Final = 0.05
-# So many shapes are remembered at the most, which are to be there before anything is measured.
-_SHAPES: Final = 4200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--lives", type=int, default=200_000, help="pods that come and go (default 200000)")
     parser.add_argument("--nodes", type=int, default=50, help="nodes of 8 cards each (default 50)")
+    # No more are ever remembered, and all must be there before anything is measured.
+    parser.add_argument("--shapes", type=int, default=4200, help="shapes that fit nowhere, first (default 4200)")
     parser.add_argument("--trace", action="store_true", help="say on standard error where what stayed was made")
     parser.add_argument("--seed", type=int, default=1)
 
@@ -139,9 +139,9 @@ def _node(name: str) -> Node:
 def run(args: argparse.Namespace) -> Iterator[Result]:
     """Measure and yield the figures that the module's text lists."""
     params = {key: getattr(args, key) for key in ("lives", "nodes", "seed")}
-    soak, warm = Soak(args), args.lives // 10 + _SHAPES
+    soak, warm = Soak(args), args.lives // 10 + args.shapes
     for number in range(warm):
-        soak.live(number, is_new=number < _SHAPES)
+        soak.live(number, is_new=number < args.shapes)
     first_mib = _rss_mib()
     if args.trace:
         tracemalloc.start(8)

@@ -214,8 +214,10 @@ async def make_pods(client: Client, pods: Iterable[dict[str, Any]], at_once: int
 
 
 async def delete_pods(client: Client) -> None:
-    """Delete all pods at once and wait until there are none."""
-    await client.send("DELETE", PODS, encode({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}))
+    """Delete all pods at once and wait until there are none; the embedded cluster deletes no collection."""
+    options = encode({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+    names = [one["metadata"]["name"] for one in json.loads(await client.send("GET", PODS))["items"]]
+    await all_of((client.send("DELETE", f"{PODS}/{name}", options) for name in names), 16)
     for _ in range(_TRIES):
         if not json.loads(await client.send("GET", PODS + "?limit=1"))["items"]:
             return

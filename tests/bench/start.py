@@ -26,8 +26,6 @@ from tests.bench.stage import RefusedError
 
 _SHARE_MIB = 4096
 _LIMIT_S = 300.0
-# After the last decision, so that what comes late is measured too.
-_REST_S = 3.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--waiting", type=int, default=100, help="pods that wait to be placed (default 100)")
     parser.add_argument("--real", action="store_true", help="on a real kube-apiserver with etcd instead of the double")
     parser.add_argument("--policy", choices=("spread", "binpack"), default="binpack")
+    parser.add_argument("--rest", type=float, default=3.0, help="seconds measured after the last decision (default 3)")
 
 
 def run(args: argparse.Namespace) -> Iterator[Result]:
@@ -59,7 +58,7 @@ async def measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
                 ready_s = time.monotonic() - began_s
                 bound = await _bound(plugins, args.waiting)
                 cpu_s = controller.child.cpu_s()
-                await asyncio.sleep(_REST_S)
+                await asyncio.sleep(args.rest)
                 stall_s = await controller.metric("cardshare_loop_lag_max_seconds")
                 rss_mib = controller.child.peak_rss_mib()
     return [

@@ -16,8 +16,7 @@ from cli.web.feed import Sees, Update
 from cli.web.local import HOST, WithKey
 from cli.web.server import Page
 from core.history.minutes import MINUTES_MAX, Key, Minute, Sums
-from core.view.cards import Card, Node, Share, totals_of
-from core.view.kinds import kinds_of
+from core.view.cards import Card, Node, Share, kinds_of, totals_of
 from core.view.trend import Trend, trend
 from core.view.waiting import Waiting, WaitingPod, WaitingReason
 from tests.bench.results import Result

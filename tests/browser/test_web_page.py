@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from core.units import time_text
-from kube.groups import VOLCANO_VERSION
+from kube.kinds import VOLCANO_VERSION
 from tests.integration.test_cli import ASSIGNED, NODES, add_pod, cards
 from tests.integration.test_history import store
 from tests.integration.test_web import VGPU, Page, served
@@ -23,10 +23,10 @@ from tests.support.browser.chromium import opened
 from tests.support.worlds.rig_double import double_rig
 from tests.support.worlds.volcano import create, install
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 ENGLISH, CHINESE = "en-US", "zh-CN"
 # What the feed gathers for 0.3 s, and what a loaded machine adds.
-LIVE_MS = 5_000
+LIVE_MS = 30_000
 
 
 class Screen:

@@ -9,7 +9,8 @@ import aiohttp
 from sandbox.client import ApiStatusError
 from sandbox.nodes.kubelet import RUN_SECONDS
 from tests.chaos.world import POOL, World
-from tests.support.devices.mixed import wanted
+from tests.support.devices.mixed import wanted, wanted_of
+from tests.support.devices.vendors import port_of
 from tests.support.worlds.controller_rig import PODS, pod
 
 Json = dict[str, Any]
@@ -19,6 +20,7 @@ MOST_ALIVE: Final = 300
 _STEP_S: Final = 1.0
 _OURS: Final = "cardshare"
 _GIVEN_UP_S: Final = 60.0
+_OTHERS: Final = tuple(port_of(name).vendor for name in ("hygon", "amd", "cambricon"))
 
 
 class Crowd:
@@ -67,13 +69,14 @@ class Crowd:
 
     def _next(self) -> Json:
         self._names += 1
-        asked = wanted(self._chance)
+        is_of_other = self._chance.random() < 0.2
+        asked = wanted_of(self._chance.choice(_OTHERS), self._chance) if is_of_other else wanted(self._chance)
         made: Json = pod(f"p{self._names}", asked.limits, annotations=dict(asked.annotations))
         made["metadata"]["labels"] = dict(asked.labels)
         made["metadata"]["annotations"][RUN_SECONDS] = str(self._chance.randint(5, 120))
         if self._chance.random() < 0.8:
             made["spec"]["nodeSelector"] = dict(POOL)
-        if self._chance.random() < 0.5 and "nvidia.com/gpu" not in asked.limits:
+        if self._chance.random() < 0.5 and "nvidia.com/gpu" not in asked.limits and not is_of_other:
             del made["spec"]["schedulerName"]  # the webhook's to say
         return made
 

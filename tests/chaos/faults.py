@@ -242,9 +242,9 @@ class Faults:
     async def sicken_card(self, chance: random.Random) -> None:
         async def act(name: str) -> None:
             plugin = self._world.rig.kubelet.plugins(name)[0]
-            setup = plugin._setup  # type: ignore[attr-defined]  # the player's own cards
-            card = setup.cards[0].id if hasattr(setup, "cards") else 0
             if hasattr(plugin, "set_healthy"):
+                setup = plugin._setup  # type: ignore[attr-defined]  # the player's own cards
+                card = setup.cards[0].id if hasattr(setup, "cards") else 0
                 await _insist(lambda: plugin.set_healthy(card, False))
                 await asyncio.sleep(chance.uniform(2.0, 10.0))
                 await _insist(lambda: plugin.set_healthy(card, True))

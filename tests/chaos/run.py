@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller import audit_command
-from sandbox.players.accounts import DEVICE_CONFIG
+from core.tables import Tables
+from sandbox.players.registry import DEVICE_CONFIG
 from tests.chaos.crowd import Crowd
 from tests.chaos.faults import Faults
 from tests.chaos.observer import Observer
 from tests.chaos.plan import Kind, plan
 from tests.chaos.services import Service
 from tests.chaos.world import World, world
+from tests.support.devices import vendors
 from tests.support.devices.mixed import would_fit
 from tests.support.devices.texts import device_tables
 from tests.support.worlds.controller_rig import PODS
 
-TABLES: Final = device_tables(DEVICE_CONFIG.read_text(encoding="utf-8"))
+TABLES: Final = Tables(
+    sections=(*device_tables(DEVICE_CONFIG.read_text(encoding="utf-8")).sections, *vendors.TABLES.sections)
+)
 # What fits is bound within so many seconds of calm.
 BOUND_WITHIN_S: Final = 30.0
 _READY_WITHIN_S: Final = 60.0

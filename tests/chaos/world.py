@@ -18,7 +18,7 @@ from sandbox.client import PatchKind
 from sandbox.demo.processes import Running, free_port
 from sandbox.demo.product import WEBHOOK_ACCOUNT, apply, registration, shipped
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from sandbox.players.accounts import DEVICE_CONFIG
+from sandbox.players.registry import DEVICE_CONFIG
 from tests.chaos.services import Service
 from tests.support.servers.balancer import Backend, Balancer, balancer
 from tests.support.servers.fault_proxy import fault_proxy
@@ -42,6 +42,12 @@ _HOOKS: Final = tuple(
 _T4: Final = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360}
 _A100: Final = {"kind": "vgpu", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "mode": "mig"}
 _MIND: Final = {"kind": "mindcluster", "report_after_s": 0.05, "retry_after_s": 0.05}
+_OTHERS: Final = {"memory_mib": 32768, "count": 4}
+# HAMi's configuration, which has these vendors.
+_HAMI: Final[Json] = {
+    "metadata": {"name": "hami-scheduler-device"},
+    "data": {"device-config.yaml": "hygon: {}\namd: {}\ncambricon: {}\n"},
+}
 _ON_310P: Final = {"accelerator": "huawei-Ascend310P"}
 _SORTS: Final[tuple[Json, ...]] = (
     {"name": "t4-{i}", "plugin": {**_T4, "count": 4}},
@@ -53,6 +59,9 @@ _SORTS: Final[tuple[Json, ...]] = (
     {"name": "hami-{i}", "plugin": {"kind": "hami", "model": "NVIDIA A10", "memory_mib": 23028, "count": 4}},
     {"name": "b3-{i}", "plugin": {"kind": "ascend-hami", "chip": "Ascend910B3", "count": 8}},
     {"name": "mind-{i}", "labels": _ON_310P, "plugin": {**_MIND, "chips": 3}},
+    {"name": "hygon-{i}", "plugin": {"kind": "hygon", **_OTHERS}},
+    {"name": "amd-{i}", "plugin": {"kind": "amd", **_OTHERS}},
+    {"name": "cambricon-{i}", "plugin": {"kind": "cambricon", **_OTHERS}},
     {"name": "mixed-1-{i}", "labels": _ON_310P, "plugins": [{**_A100, "count": 2}, {**_MIND, "chips": 2}]},
     {
         "name": "mixed-2-{i}",
@@ -143,6 +152,7 @@ async def world(folder: Path, *, nodes: int, real: bool, timing: Sequence[str] =
         else:
             rig = await stack.enter_async_context(double_rig(folder, specs, kubelet=kubelet))
         await rig.ensure("/api/v1/namespaces", "mindx-dl")
+        await rig.client.create("/api/v1/namespaces/kube-system/configmaps", _HAMI)
         await rig.apply(yaml.safe_load_all(await asyncio.to_thread(_RIGHTS.read_text, encoding="utf-8")))
         made = World(
             rig=rig,

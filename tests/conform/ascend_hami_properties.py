@@ -141,7 +141,7 @@ def wanted_of(pod: Mapping[str, Any], chip: AscendChip) -> list[Wanted] | None:
     for container in pod["spec"]["containers"]:
         amounts = container.get("resources", {})
         given = {**amounts.get("requests", {}), **amounts.get("limits", {})}
-        texts = [given.get(name) for name in (chip.resource, chip.memory_resource, chip.core_resource)]
+        texts = [given.get(name) for name in (chip.named.cards, chip.named.memory, chip.named.cores)]
         if texts[0] is None and texts[1] is None:
             continue
         figures = [_figure(text) for text in texts]
@@ -176,7 +176,7 @@ def trimmed(chip: AscendChip, memory: int) -> tuple[int, str, int, int]:
     """(MiB, template, AI cores, AI CPUs) of a request (ascend 4.3)."""
     for one in sorted(chip.templates, key=lambda template: template.memory_mib):
         if memory <= one.memory_mib:
-            return one.memory_mib, one.name, one.ai_core, one.ai_cpu
+            return one.memory_mib, one.name, one.counted[0], one.counted[1]
     return chip.allocatable_mib, "", chip.ai_core, chip.ai_cpu
 
 

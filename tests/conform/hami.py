@@ -14,22 +14,23 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from core import hami_lock, names
-from core.dialects.hami import keys, mig, requests
+from core.dialects.hami import keys, requests
 from core.dialects.hami.cards import cards_of
 from core.dialects.hami.dialect import Hami
 from core.dialects.hami.table import HamiTable
 from core.errors import InvalidRequestError
-from core.model import Container, NodeName, Pod
+from core.model import Container, NodeName, Pod, ReviewedPod
 from core.port.handoff import Stamp
 from core.selection import CardSelection, decode_types
 from core.settings import Policy
-from core.sharing import order, wishes
-from core.sharing.card import Card
+from core.sharing import order
+from core.sharing.card import HAMI_CORE, MIG, MODES, Card
 from core.sharing.request import Request
 from core.sharing.wire import decode_segments, wire_text
 from core.tables import Tables
 from core.units import MAX_INT32
 from core.wire import hami_register as register
+from core.wire import hami_reservations
 from core.wire.entries import Unread, Written
 from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same, tables_of
 
@@ -96,13 +97,13 @@ def _plain(one: register.Record) -> dict[str, Any]:
         for p in one.profiles
     ]
     found = {"id": one.uuid, "index": one.position, "count": one.slots, "devmem": one.memory_mib}
-    found |= {"devcore": one.cores, "type": one.type, "numa": one.numa, "mode": one.mode or keys.HAMI_CORE}
+    found |= {"devcore": one.cores, "type": one.type, "numa": one.numa, "mode": one.mode or HAMI_CORE}
     return found | {"health": one.healthy, "profiles": profiles}
 
 
 def _expected(one: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: one[key] for key in ("id", "index", "count", "devmem", "devcore", "type", "numa", "health")}
-    return {**found, "mode": one["mode"] or keys.HAMI_CORE, "profiles": one.get("mig_profiles") or []}
+    return {**found, "mode": one["mode"] or HAMI_CORE, "profiles": one.get("mig_profiles") or []}
 
 
 # ---------------------------------------------------------------------- requests
@@ -155,42 +156,46 @@ def _completed(pod: Pod, table: HamiTable) -> Pod:
     """*pod* with a count of 1 where only shares are given, and as the dialect completes it."""
 
     def counted(one: Container) -> Container:
-        shares = table.resources - {table.count_resource}
-        if table.count_resource in one.limits or shares.isdisjoint(one.limits):
+        if table.named.cards in one.limits or one.limits.keys().isdisjoint(table.named.parts):
             return one
-        return one._replace(limits={**one.limits, table.count_resource: "1"})
+        return one._replace(limits={**one.limits, table.named.cards: "1"})
 
-    pod = pod._replace(
+    reviewed = ReviewedPod(
+        namespace=pod.namespace,
+        labels=pod.labels,
+        annotations=pod.annotations,
+        scheduler_name=pod.scheduler_name,
+        runtime_class=pod.runtime_class,
         containers=tuple(map(counted, pod.containers)),
         init_containers=tuple(map(counted, pod.init_containers)),
     )
-    tables = Tables(sections=(table,))
-    asked = requests.readable_request(pod, table)
-    return _DIALECT.completed(pod, asked, tables)[0] if isinstance(asked, Request) else pod
+    asked = requests.readable_request(reviewed, table)
+    found = isinstance(asked, Request) and _DIALECT.completed(reviewed, asked, Tables(sections=(table,)))[0]
+    return (found or reviewed).as_pod()
 
 
 def _is_refusable(pod: Pod, table: HamiTable) -> bool:
     """Whether *pod* has a figure or a word that must be refused (hami 6)."""
     for one in (*pod.init_containers, *pod.containers):
         for key, most in (
-            (table.count_resource, MAX_INT32),
-            (table.memory_resource, MAX_INT32 // table.memory_factor),
-            (table.percentage_resource, 100),
-            (table.cores_resource, 100),
+            (table.named.cards, MAX_INT32),
+            (table.named.memory, MAX_INT32 // table.named.mib_per_unit),
+            (table.named.percentage, 100),
+            (table.named.cores, 100),
         ):
             text = one.amount(key)
             if text is not None and not _is_figure(text, most):
                 return True
     words = (
-        (keys.MODE, keys.MODES),
-        (wishes.CARD_POLICY, order.CARD_WORDS),
-        (wishes.NODE_POLICY, order.NODE_WORDS),
+        (keys.MODE, MODES),
+        (order.CARD_POLICY, order.CARD_WORDS),
+        (order.NODE_POLICY, order.NODE_WORDS),
     )
     for key, known in words:
         items = [item.strip() for item in pod.annotations.get(key, "").split(",")]
         if any(item and item not in known for item in items):
             return True
-    return wishes.WEIGHTS in pod.annotations
+    return order.WEIGHTS in pod.annotations
 
 
 def _is_figure(text: str, most: int) -> bool:
@@ -230,8 +235,8 @@ def _with_policy(found: Mapping[str, Any], word: str) -> tuple[Pod, Policy]:
     if word in (order.BINPACK, order.SPREAD):
         return pod, Policy(word)
     annotations = dict(found["metadata"].get("annotations", {}))
-    if not annotations.get(wishes.CARD_POLICY):
-        annotations[wishes.CARD_POLICY] = word
+    if not annotations.get(order.CARD_POLICY):
+        annotations[order.CARD_POLICY] = word
     return pod_of(found, annotations=annotations), Policy.SPREAD
 
 
@@ -327,12 +332,12 @@ class _Answered:
         upstream takes for unknown words).
         """
         annotations = self.pod.annotations
-        if annotations.get(keys.MODE) == "" or annotations.get(wishes.CARD_POLICY, "").strip(" ") != annotations.get(
-            wishes.CARD_POLICY, ""
+        if annotations.get(keys.MODE) == "" or annotations.get(order.CARD_POLICY, "").strip(" ") != annotations.get(
+            order.CARD_POLICY, ""
         ):
             return True
         asks = self.asked.asks if self.asked is not None else ()
-        whole = any(ask.percent == 100 for ask in asks) and any(card.fixed.kind.mode == keys.MIG for card in self.cards)
+        whole = any(ask.percent == 100 for ask in asks) and any(card.fixed.kind.mode == MIG for card in self.cards)
         return whole or self._has_old_ids() or any(self._is_part_of_a_word(card) for card in self.cards)
 
     def _has_old_ids(self) -> bool:
@@ -466,17 +471,13 @@ def check_plugin_calls(record: Record) -> None:
 
 def check_reservations(record: Record) -> None:
     """``reservations``: the instances that are reserved for a pod."""
-    found = mig.decode_reservations(record.input["value"])
+    found = hami_reservations.decode(record.input["value"])
     if "error" in record.output:
         demand(found is None, "reservations that upstream refuses are read")
         return
     demand(found is not None, "reservations that upstream reads are refused")
-    ours = [
-        (at, device, one.uuid, one.profile, one.slice.start, one.slice.size)
-        for (at, device), one in (found or {}).items()
-    ]
     wanted = [(one["containerIndex"], *_place_of(one)) for one in record.output["reservations"] or ()]
-    same("reservations", ours, [(c, d, u, p, s, n) for c, d, u, p, s, n in wanted])
+    same("reservations", [tuple(one) for one in (found or {}).values()], wanted)
 
 
 def _table(record: Record) -> HamiTable:

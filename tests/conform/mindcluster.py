@@ -15,21 +15,20 @@ from core.catalog import Catalog
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.chips import Chip
 from core.dialects.mindcluster.dialect import DIALECT, MindCluster
-from core.dialects.mindcluster.holding import decode_assigned
-from core.dialects.mindcluster.node_score import Fitting, scores
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.table import MindClusterTable
 from core.dialects.mindcluster.templates import NULL, TEMPLATES
+from core.dialects.mindcluster.usage import decode_assigned
 from core.explaining.explain import refused
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeName, PodUid
 from core.placing.decide import shape_of
-from core.placing.score import node_policy
-from core.placing.shape import Found, Shape, scan
+from core.placing.shape import Found, Shape, node_policy, scan
 from core.port.handoff import Stamp
 from core.settings import DialectName, Settings
 from core.tables import Tables
 from core.wire import mindcluster as wire
+from tests.conform.mindcluster_scores import Fitting, scores
 from tests.conform.records import Record, demand, node_of, pod_of, same
 
 _DIALECT: Final = MindCluster()
@@ -61,13 +60,13 @@ def check_node(record: Record) -> None:
 def check_annotation(record: Record) -> None:
     """``annotation``: the value of ``huawei.com/npu-core``."""
     found, out = decode_assigned(record.input["value"]), record.output
-    same("readable", found.readable, "error" not in out)
-    if not found.readable:
+    same("readable", bool(found.chips), "error" not in out)
+    if not found.chips:
         return
     same("chips", list(found.chips), out["chip_ids"])
-    same("whole card", found.template == "", out["whole_card"])
+    same("whole card", found.share.template == "", out["whole_card"])
     if not out["whole_card"]:
-        template = TEMPLATES.get(found.template)
+        template = TEMPLATES.get(found.share.template)
         ours = None
         if template is not None:
             ours = {"cores": template.cores, "cpus": template.cpus, "dvpp": template.dvpp}
@@ -241,15 +240,16 @@ def _chips(ledger: Ledger, name: NodeName) -> list[Chip]:
 
 
 def _same_chip(ours: Chip, recorded: Mapping[str, Any]) -> None:
+    segmented = any(share.template for share in ours.shares)
     figures = {
         "free_cores": ours.free_cores,
         "free_cpus": ours.free_cpus,
         "free_dvpp": ours.dvpp,
-        "segmented": ours.segmented,
+        "segmented": segmented,
         "unstable": ours.unstable,
     }
     same(f"chip {ours.fixed.id}", figures, {key: recorded[key] for key in figures})
-    if ours.segmented:
+    if segmented:
         groups = {real.rpartition("_")[2] for real in recorded["real"] if real.count("-") == 3 and "_" in real}
         same(f"chip {ours.fixed.id} vGroups", ours.vgroups, len(groups))
 

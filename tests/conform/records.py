@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, VgpuTable
+from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.model import Node, Pod
 from core.settings import Policy
 from core.tables import Tables
@@ -88,11 +88,16 @@ def defects_of(found: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(tag for tag in str(found.get("defect", "")).split(",") if tag)
 
 
-def tables_of(configs: Mapping[str, str], name: str, rules: tuple[ExclusiveRule, ...] = ()) -> Tables:
+def tables_of(configs: Mapping[str, str], name: str, rules: tuple[frozenset[tuple[str, str]], ...] = ()) -> Tables:
     """The tables of a named configuration; ``builtin`` is upstream without one: no percentages, no geometries."""
     text = configs.get(name, "")
     if not text.strip():
-        return Tables(sections=(VgpuTable(percentage_resource="", geometries=()), ExclusiveRules(rules=rules)))
+        return Tables(
+            sections=(
+                VgpuTable(named=VgpuTable().named._replace(percentage=""), geometries=()),
+                ExclusiveRules(rules=rules),
+            )
+        )
     return Tables(version=1, sections=(*_decoded(text).sections, ExclusiveRules(rules=rules)))
 
 
@@ -102,14 +107,14 @@ def _decoded(text: str) -> Tables:
     return device_tables(text)
 
 
-def exclusive_rule(found: Mapping[str, Any]) -> ExclusiveRule | None:
+def exclusive_rule(found: Mapping[str, Any]) -> frozenset[tuple[str, str]] | None:
     """A rule as a configuration may have it; None for one that is refused: empty, or with a value that is no text.
 
     Upstream drops such labels instead, which widens the rule (S29).
     """
     if not found or not all(isinstance(value, str) for value in found.values()):
         return None
-    return ExclusiveRule(labels=frozenset(found.items()))
+    return frozenset(found.items())
 
 
 def pod_of(found: Mapping[str, Any], node_name: str = "", annotations: Mapping[str, str] | None = None) -> Pod:

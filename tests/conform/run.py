@@ -1,4 +1,4 @@
-"""Run differential vectors through the core: ``python -m tests.conform PATH... [--json] [--family GLOB]``.
+"""Run differential vectors: ``python -m tests.conform PATH... [--json] [--family GLOB] [--sample FOLDER]``.
 
 Prints what failed and, family by family, what was checked; the last line is ``N passed, N failed``. Families that
 the core does not speak yet are named with their numbers and count as neither. Exit status 1 if anything failed,
@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.conform import ascend_hami as ascend
 from tests.conform import gpushare as share
-from tests.conform import hami, mindcluster, vendors
+from tests.conform import hami, mindcluster, sample, vendors
 from tests.conform import vgpu_place as place
 from tests.conform import vgpu_wire as wire
 from tests.conform.records import Check, MismatchError, Record, is_configurations, load
@@ -150,12 +150,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="vector files, or folders of them")
     parser.add_argument("--json", action="store_true", help="list failures as JSON, one per line")
     parser.add_argument("--family", default="*", metavar="GLOB", help="only families that match, such as 'vgpu-*'")
+    parser.add_argument("--sample", type=Path, metavar="FOLDER", help="write a sample of families that it lacks there")
     options = parser.parse_args(arguments)
     try:
         records = [record for path in vector_files(options.paths, options.family) for record in load(path)]
     except (OSError, ValueError) as error:
         print(f"conform: {error}", file=sys.stderr)
         return 2
+    if options.sample is not None:
+        sample.write(options.sample, records)
     tallies = run(records)
     for family, tally in tallies.items():
         for failure in tally.failures:

@@ -104,10 +104,14 @@ def entries_of(ids: str) -> list[tuple[int, list[str]]]:
 
 def sizes(geometry: MigModel, group: str) -> list[int]:
     """The memory of every position of a group, in MiB; empty for a group that does not exist."""
-    for one in geometry.groups:
-        if one.name == group:
-            return [profile.memory_mib for profile in one.profiles for _ in range(profile.count)]
-    return []
+    found = {
+        place.start: cut.memory_mib
+        for one in geometry.layout
+        for cut in one.profiles
+        if one.name == group
+        for place in cut.places
+    }
+    return [found[at] for at in range(len(found))]
 
 
 def free_slice(card: PlainCard, memory_mib: int) -> bool:
@@ -115,7 +119,7 @@ def free_slice(card: PlainCard, memory_mib: int) -> bool:
     if card.geometry is None:
         return False
     taken = set(card.slices)
-    groups = {group for group, _ in card.slices} or {group.name for group in card.geometry.groups}
+    groups = {group for group, _ in card.slices} or {group.name for group in card.geometry.layout}
     return any(
         size >= memory_mib and (group, position) not in taken
         for group in groups

@@ -16,7 +16,7 @@ from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import readable_request
 from core.dialects.vgpu.table import VgpuTable
 from core.model import NodeName, Phase
-from core.placing.score import rounded
+from core.placing.shape import rounded
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.settings import Policy
@@ -270,10 +270,10 @@ def _needs_completion(record: Record, pod: Mapping[str, Any]) -> bool:
     table = record.tables.of(VgpuTable)
     for container in pod["spec"]["containers"]:
         found = container.get("resources", {}).get("limits", {})
-        if found.get(table.number_resource) == "0":
+        if found.get(table.named.cards) == "0":
             return True
-        if not {table.number_resource, table.memory_resource} & set(found) and (
-            {table.cores_resource, table.percentage_resource} - {""}
+        if not {table.named.cards, table.named.memory} & set(found) and (
+            {table.named.cores, table.named.percentage} - {""}
         ) & set(found):
             return True
     return False

@@ -37,7 +37,7 @@ class Case:
     @property
     def factor(self) -> int:
         """MiB per register unit."""
-        return max(self.record.tables.of(VgpuTable).memory_factor, 1)
+        return max(self.record.tables.of(VgpuTable).named.mib_per_unit, 1)
 
     @property
     def asks(self) -> list[dict[str, int]] | None:
@@ -162,7 +162,7 @@ def _wanted(ask: Mapping[str, int], card: PlainCard, factor: int) -> int:
         return ask["memory"]
     whole = card.memory
     if ask["percent"] == 100 and card.geometry is not None:
-        largest = max(size for group in card.geometry.groups for size in sizes(card.geometry, group.name))
+        largest = max(size for group in card.geometry.layout for size in sizes(card.geometry, group.name))
         return min(whole, largest // factor)
     return max(whole * ask["percent"] // 100, 1)
 
@@ -218,7 +218,7 @@ def _group(pod: Mapping[str, Any]) -> str:
 def _share_a_rule(case: Case, other: Mapping[str, Any]) -> bool:
     def matched(one: Mapping[str, Any]) -> set[int]:
         labels = one["metadata"].get("labels", {}).items()
-        return {i for i, rule in enumerate(case.record.tables.of(ExclusiveRules).rules) if rule.labels <= set(labels)}
+        return {i for i, rule in enumerate(case.record.tables.of(ExclusiveRules).rules) if rule <= set(labels)}
 
     return not matched(case.pod).isdisjoint(matched(other))
 

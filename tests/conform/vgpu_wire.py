@@ -6,23 +6,23 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.dialects.vgpu import keys, mig
-from core.dialects.vgpu.cards import cards_of
+from core.dialects.vgpu import usage
+from core.dialects.vgpu.cards import cards_of, layout_of
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.pod_devices import decode_pod_devices, encode_pod_devices, readable
 from core.dialects.vgpu.requests import readable_request
 from core.dialects.vgpu.table import VgpuTable
+from core.dialects.vgpu.usage import decode_pod_devices
 from core.errors import InvalidRequestError
 from core.model import Container, Pod, PodUid
 from core.names import NO_USE_GPU_TYPE, USE_GPU_TYPE, VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Reason, Violation
 from core.selection import type_words
-from core.sharing.card import Card
+from core.sharing.card import HAMI_CORE, MIG, Card
 from core.sharing.request import Request
 from core.sharing.slices import profile_at
 from core.units import MAX_INT32, parse_amount
-from core.wire.entries import Written
+from core.wire.entries import Written, encode_segments
 from core.wire.vgpu_register import Record as RegisterRecord
 from core.wire.vgpu_register import decode_register
 from sandbox.players import vgpu_protocol as plugin
@@ -67,7 +67,7 @@ def check_node(record: Record) -> None:
 def configured(node: Mapping[str, Any], table: VgpuTable) -> bool:
     """Whether *node* has the three resources by the names of the configuration (S18)."""
     allocatable = node["status"].get("allocatable", {})
-    wanted = (table.number_resource, table.memory_resource, table.cores_resource)
+    wanted = (table.named.cards, table.named.memory, table.named.cores)
     return all(parse_amount(str(allocatable.get(name, "0")), name) > 0 for name in wanted)
 
 
@@ -77,16 +77,16 @@ def _same_cards(record: Record, records: tuple[RegisterRecord, ...], expected: A
     if expected is None and short:
         # Upstream drops nodes with records of five fields; a new controller takes them (nvidia 7.4).
         modes = {card.fixed.kind.mode for card in _known_short(cards, records)}
-        demand(modes <= {keys.HAMI_CORE}, "five fields are hami-core")
+        demand(modes <= {HAMI_CORE}, "five fields are hami-core")
         return
     demand(expected is not None, "a register is taken that upstream rejects")
     # The node's mode is that of its last record, and mig only where the geometry is known.
     last = cards[-1].fixed if cards else None
-    in_mig = last is not None and last.kind.mode == keys.MIG and bool(last.kind.layout)
+    in_mig = last is not None and last.kind.mode == MIG and bool(last.kind.layout)
     if "S7" in record.defects:
         _one_mode(cards)
     else:
-        same("mode", keys.MIG if in_mig else keys.HAMI_CORE, expected["mode"])
+        same("mode", MIG if in_mig else HAMI_CORE, expected["mode"])
     same("number of cards", len(records), len(expected["devices"]))
     for one, card, want in zip(records, cards, expected["devices"], strict=True):
         outside = not (0 <= want["count"] <= MAX_INT32 and 0 <= want["memory"] <= MAX_INT32)
@@ -111,16 +111,18 @@ def _known_short(cards: tuple[Card, ...], records: tuple[RegisterRecord, ...]) -
 
 
 def _one_mode(cards: tuple[Card, ...]) -> None:
-    usable = {card.fixed.kind.mode == keys.MIG for card in cards if card.fixed.fault is None}
+    usable = {card.fixed.kind.mode == MIG for card in cards if card.fixed.fault is None}
     demand(len(usable) <= 1, "S7: cards of both modes are usable on one node")
 
 
 def check_pod_decode(record: Record) -> None:
     """``pod-decode``: the entries of an assignment, and the text they are written as."""
-    segments = readable(decode_pod_devices(record.input["value"]))
+    read = decode_pod_devices(record.input["value"])
+    # Upstream's scheduler skips what it cannot read.
+    segments = [[entry for entry in segment if isinstance(entry, Written)] for segment in read]
     ours = [[{"id": a.name, "type": a.type, "mem": a.memory, "cores": a.cores} for a in s] for s in segments]
     same("segments", ours, record.output["segments"])
-    same("reencoded", encode_pod_devices(segments), record.output["reencoded"])
+    same("reencoded", encode_segments(segments).removesuffix(";"), record.output["reencoded"])
 
 
 def check_pod_encode(record: Record) -> None:
@@ -129,24 +131,23 @@ def check_pod_encode(record: Record) -> None:
         [Written(one["id"], one["type"], one["mem"], one["cores"]) for one in segment]
         for segment in record.input["segments"]
     ]
-    same("value", encode_pod_devices(segments), record.output["value"])
+    same("value", encode_segments(segments).removesuffix(";"), record.output["value"])
 
 
 def check_mig_id(record: Record) -> None:
     """``mig-id``: what a slice's id means on a card of a type; outside the group it means nothing (S32)."""
-    named = mig.decode_slice_id(record.input["value"])
+    named = usage.decode_slice_id(record.input["value"])
     expected = record.output
     if "error" in expected and named is None:
         return
-    layout = mig.layout_of(record.input["card_type"], record.tables.of(VgpuTable))
-    profile = profile_at(layout, named[1]) if named is not None else None
+    layout = layout_of(record.input["card_type"], record.tables.of(VgpuTable))
+    profile = profile_at(layout, named) if named is not None else None
     if "error" in expected or expected.get("profile_index", -1) == -1:
         demand(profile is None, f"{record.input['value']} names a slice that does not exist")
         return
     if named is None or profile is None:
         raise MismatchError(f"{record.input['value']} is not understood")
-    found = named[1]
-    ours = {"group": found.group, "position": found.start, "slot": profile.places.index(found)}
+    ours = {"group": named.group, "position": named.start, "slot": profile.places.index(named)}
     same("slice", ours, {key: expected[key] for key in ours if key in expected})
     same("profile", profile.name, expected["profile"])
     same("slice_mem", profile.memory_mib, expected["slice_mem"])
@@ -160,7 +161,7 @@ def check_selector(record: Record) -> None:
         namespace="default",
         name="p",
         annotations=annotations,
-        containers=(Container(name="c", limits={record.tables.of(VgpuTable).number_resource: "1"}),),
+        containers=(Container(name="c", limits={record.tables.of(VgpuTable).named.cards: "1"}),),
     )
     request = readable_request(pod, record.tables)
     if not isinstance(request, Request):
@@ -231,10 +232,10 @@ def expected_asks(pod: Mapping[str, Any], table: VgpuTable) -> list[dict[str, in
         resources = container.get("resources", {})
         found = {**resources.get("requests", {}), **resources.get("limits", {})}
         texts = {
-            "number": found.get(table.number_resource),
-            "memory": found.get(table.memory_resource),
-            "percent": found.get(table.percentage_resource) if table.percentage_resource else None,
-            "cores": found.get(table.cores_resource),
+            "number": found.get(table.named.cards),
+            "memory": found.get(table.named.memory),
+            "percent": found.get(table.named.percentage) if table.named.percentage else None,
+            "cores": found.get(table.named.cores),
         }
         if all(text is None for text in texts.values()):
             continue
@@ -277,7 +278,7 @@ def check_plugin_decode(record: Record) -> None:
             container, devices = plugin.next_request(segments, record.input["containers"])
             served = [{"id": d.id, "type": d.type, "mem": d.mem, "cores": d.cores} for d in devices]
             ours["next"] = {"container": container, "devices": served}
-        except plugin.RequestError as error:
+        except plugin.VgpuRequestError as error:
             ours["next"] = {"error": str(error)}
         ours["after_erase"] = plugin.erase(segments)
     except plugin.PluginPanicError:

@@ -5,7 +5,6 @@ their only condition, and one without any. Before the first condition of each th
 whatever the condition is: what an expression costs is told by the second, what those copies cost by the third.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from statistics import fmean
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers.rest import STRATEGIC_PATCH, Answer, Rest, connect
+from tests.support.servers.rest import STRATEGIC_PATCH, Answer, Rest, connect, eventually
 from tests.support.servers.stage_realapi import Installed
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(500)]
@@ -42,7 +41,7 @@ REVIEWED = frozenset(
 # rounds.
 ROUNDS, ROUNDS_AT_MOST = 3, 8
 WRITES = 2
-SEEN_S = 1.0
+ASSIGNED = {"volcano.sh/vgpu-ids-new": "x"}
 
 Json = dict[str, Any]
 Write = Callable[[Rest, str], Awaitable[Answer]]
@@ -149,7 +148,11 @@ async def prepared(admin: Rest) -> AsyncIterator[None]:
         await say_no_by_policy(admin, name)
     for namespace in NAMESPACES:
         await admin.made(f"/api/v1/namespaces/{namespace}/pods", pod("large", many_annotations()))
-    await asyncio.sleep(SEEN_S)
+    # Registrations are learnt of by watch, and policies, which were written after them, looked at once a second.
+    await eventually(
+        lambda: admin.post(f"/api/v1/namespaces/{SAYING_NO}/pods?dryRun=All", pod("new", ASSIGNED)),
+        lambda answer: answer.status == 201,
+    )
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.realapi import RealApi
 
 # More are judged by scripts/agree.
-_VERDICTS: Final = 2_000
+_VERDICTS: Final = 1_000
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES, PAGE = DOCS / "examples", DOCS / "operators" / "install.md"
 OURS = "serviceaccounts,roles,rolebindings,jobs,cronjobs,deployments,clusterroles,clusterrolebindings"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-AUTHORITY, WEBHOOK = "cardshare-ca", PAIRS[0]
+AUTHORITY, WEBHOOK = "cardshare-cert-manager-ca", PAIRS[0]  # Secrets
 FILES = ("tls.crt", "tls.key", "ca.crt")
 # How long after a Secret its files are exchanged: of a kubelet, a minute or two.
 LAG_S = 4.0
@@ -191,7 +191,7 @@ async def test_no_create_is_lost_while_certificates_are_renewed_or_deleted(insta
         await go_on()
         # The authority has its key still: it is trusted with the pair from before, and with the one that is to come.
         authority = await held.secret(AUTHORITY)
-        again = await held.renew(AUTHORITY)
+        again = await held.renew("cardshare-ca")
         assert again["tls.key"] == authority["tls.key"]
         await go_on()
         signed = await held.renew(WEBHOOK)

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.support.servers.balancer import balancer
-from tests.support.servers.creating import Creating, creating
+from tests.support.servers.creating import Creating, creating, until_completed
 from tests.support.servers.mounted import MountedSecret
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.rest import Rest, eventually
@@ -31,8 +31,8 @@ from tests.support.worlds.processes import Child
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LIFE_S = 900.0
-PAIR_DUE_IN_S = 50.0
-AUTHORITY_DUE_IN_S = 80.0
+PAIR_DUE_IN_S = 40.0
+AUTHORITY_DUE_IN_S = 60.0
 LAGS_S = (0.3, 5.0)
 SECRETS = ("ca", "tls", "asked")
 PAIR = ("tls.crt", "tls.key", "ca.crt")
@@ -213,8 +213,8 @@ async def test_no_create_is_lost_from_the_former_layout_through_renewal_and_rota
             async with asyncio.TaskGroup() as tasks:
                 beside = [tasks.create_task(one.follow()) for one in mounts]
                 beside.append(tasks.create_task(cluster.probe()))
-                await asyncio.sleep(2)  # the API server learns of the configuration by watch
-                async with creating(realapi, namespace, pause_s=0.05, dry_run=True) as creates:
+                await until_completed(admin, namespace)
+                async with creating(realapi, namespace, pause_s=0.5, dry_run=True) as creates:
                     await play(cluster, keeper, creates, former)
                 for one in beside:
                     one.cancel()
@@ -234,7 +234,7 @@ async def play(cluster: Cluster, keeper: Keeper, creates: Creating, former: dict
 
     async def go_on() -> None:
         await cluster.until_served()
-        await creates.until(creates.answered + 50)
+        await creates.until(creates.answered + 30)
 
     await go_on()
     assert (await cluster.held())["tls"] == former, "too slow a machine: the pair was due before anything began"

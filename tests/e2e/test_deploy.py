@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -245,10 +246,16 @@ async def test_while_the_webhook_is_away_only_pods_about_cards_are_refused(insta
         webhook.signal(signal.SIGSTOP)
         try:
             refusing = asyncio.create_task(dana.post(f"{PODS}?dryRun=All", share), name="refused")
-            async with asyncio.timeout(3):
+            took_s = []
+            for _ in range(
+                5
+            ):  # on a crowded machine one of them may take long; with a call of the webhook all take 5 s
+                began_s = time.monotonic()
                 assert (await dana.post(f"{PODS}?dryRun=All", pod("plain"))).status == 201
                 erased = {"metadata": {"annotations": {"volcano.sh/devices-to-allocate": ""}}}
                 assert (await plugin.patch(f"{PODS}/there", erased, MERGE_PATCH)).status == 200
+                took_s.append(time.monotonic() - began_s)
+            assert min(took_s) < 4
             answer: Answer = await refusing
             assert (answer.status, "failed calling webhook" in answer.message) == (500, True)
         finally:

@@ -1,6 +1,7 @@
 """Groups of Kubernetes' own, on an API server that serves them, behind feature gates, in its version (groups 7)."""
 
 import pytest
+import pytest_asyncio
 
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.native_groups import groups_of
@@ -27,17 +28,23 @@ def member(name, of):
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-@pytest.fixture
-async def world(tmp_path, tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def native(tmp_path_factory):
+    """One server for all tests."""
     logs = logs_folder("native-groups", tmp_path_factory)
     logs.mkdir(parents=True, exist_ok=True)
     binaries = binaries_or_skip()
-    arguments = (*write_policy(logs), *groups_of(binaries.kube_apiserver).arguments)
+    found = groups_of(binaries.kube_apiserver)
+    arguments = (*write_policy(logs), *found._replace(gates=found.gates + MORE_GATES).arguments)
     async with RealApi(binaries, logs=logs, apiserver_args=arguments) as api:
-        prepared = await prepare(api, tmp_path)
-        async with real_rig(prepared, tmp_path, "native-groups", NODES[:1]) as found:
-            await found.controller()
-            yield found
+        yield await prepare(api, tmp_path_factory.mktemp("native"))
+
+
+@pytest.fixture
+async def world(native, tmp_path):
+    async with real_rig(native, tmp_path, "native-groups", NODES[:1]) as found:
+        await found.controller()
+        yield found
 
 
 async def test_members_wait_for_their_group_and_it_is_told_that_they_have_their_places(world):
@@ -62,15 +69,10 @@ async def test_members_wait_for_their_group_and_it_is_told_that_they_have_their_
 
 
 @pytest.mark.timeout(300)
-async def test_what_frameworks_make_of_native_groups_becomes_what_their_page_says(tmp_path, tmp_path_factory):
-    logs = logs_folder("native-frameworks", tmp_path_factory)
-    binaries = binaries_or_skip()
-    found = groups_of(binaries.kube_apiserver)
-    arguments = found._replace(gates=found.gates + MORE_GATES).arguments
-    async with RealApi(binaries, logs=logs, apiserver_args=arguments) as api:
-        prepared = await prepare(api, tmp_path)
-        for framework in frameworks():
-            if framework.native:
-                nodes, name = CARDS[framework.cards].nodes(), f"native-{framework.version}"
-                async with real_stage(prepared, tmp_path / name, name, nodes=nodes) as stage:
-                    await play(stage.admin, framework, found.version)
+async def test_what_frameworks_make_of_native_groups_becomes_what_their_page_says(native, tmp_path):
+    version = groups_of(native.api.binaries.kube_apiserver).version
+    for framework in frameworks():
+        if framework.native:
+            nodes, name = CARDS[framework.cards].nodes(), f"native-{framework.version}"
+            async with real_stage(native, tmp_path / name, name, nodes=nodes) as stage:
+                await play(stage.admin, framework, version)

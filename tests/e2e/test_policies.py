@@ -1,9 +1,8 @@
 """What the policies of deploy/ let whom write of pods on a real API server where there is no webhook at all."""
 
-import asyncio
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -22,20 +21,21 @@ from tests.support.servers.policies import (
     pod,
 )
 from tests.support.servers.realapi import RealApi
-from tests.support.servers.rest import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Rest, connect, eventually
+from tests.support.servers.rest import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Answer, Rest, connect, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# The API server looks at its policies once a second.
-SEEN_S = 2.0
 KNOWN = (ASSIGNMENT, "volcano.sh/gpu-index", "predicate-time", "huawei.com/Ascend910A")
 # Those of chip models that nobody knows yet too.
 KEYS = (*KNOWN, "huawei.com/AscendX9", "hami.io/X9-devices-to-allocate")
 
 
 @asynccontextmanager
-async def variable(admin: Rest, name: str, expression: str, effect: Any) -> AsyncIterator[None]:
-    """The variable *name* of the policies that have it is *expression* meanwhile; effect: asks until that is heeded."""
+async def variable(
+    admin: Rest, name: str, expression: str, ask: Callable[[], Awaitable[Answer]], status: int
+) -> AsyncIterator[None]:
+    """The variable *name* of the policies that have it is *expression* meanwhile; then *ask* is answered *status*."""
+    usual = (await ask()).status
     before = {}
     for policy in ("pods.cardshare.io", "bindings.cardshare.io"):
         path = f"{PLURALS['ValidatingAdmissionPolicy']}/{policy}"
@@ -46,12 +46,12 @@ async def variable(admin: Rest, name: str, expression: str, effect: Any) -> Asyn
         now = [{**one, "expression": expression} if one["name"] == name else one for one in variables]
         await admin.patch(path, {"spec": {"variables": now}})
     try:
-        await effect()
+        await eventually(ask, lambda answer: answer.status == status)
         yield
     finally:
         for path, variables in before.items():
             await admin.patch(path, {"spec": {"variables": variables}})
-        await asyncio.sleep(SEEN_S)
+        await eventually(ask, lambda answer: answer.status == usual)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -136,10 +136,10 @@ async def test_another_scheduler_assigns_cards_to_pods_that_name_it_alone_and_on
         ):
             assert (denied.status, "CS301" in denied.message) == (403, True), denied
 
-        async def heeded() -> None:
-            await eventually(lambda: volcano.patch(its, annotated(ASSIGNMENT)), lambda one: one.status == 200)
+        def assign() -> Awaitable[Answer]:
+            return volcano.patch(its, annotated(ASSIGNMENT, secrets.token_hex(2)))
 
-        async with variable(user, "schedulerAccounts", f"['volcano={VOLCANO}']", heeded):
+        async with variable(user, "schedulerAccounts", f"['volcano={VOLCANO}']", assign, 200):
             assert (await volcano.patch(other, annotated(ASSIGNMENT))).status == 403
             # The policy of Bindings was changed after that of pods, and is heeded no earlier.
             await eventually(lambda: volcano.post(f"{its}/binding", assigned), lambda one: one.status == 201)
@@ -324,10 +324,10 @@ async def test_a_plugin_of_another_node_is_denied_where_the_policy_says_so(clust
         await admin.made(cluster.pods, pod("unbound"))
         assert (await other.patch(path, annotated(ASSIGNMENT, "1"))).status == 200
 
-        async def heeded() -> None:
-            await eventually(lambda: other.patch(path, annotated(ASSIGNMENT, "2")), lambda one: one.status == 403)
+        def assign() -> Awaitable[Answer]:
+            return other.patch(path, annotated(ASSIGNMENT, secrets.token_hex(2)))
 
-        async with variable(admin, "pluginsOnOtherNodes", "'deny'", heeded):
+        async with variable(admin, "pluginsOnOtherNodes", "'deny'", assign, 403):
             denied = await other.patch(path, {"metadata": {"labels": {"a": "b"}}})
             assert (denied.status, "CS315" in denied.message) == (403, True), denied
             assert (await other.patch(f"{cluster.pods}/unbound", annotated(ASSIGNMENT))).status == 403
@@ -341,10 +341,10 @@ async def test_an_account_that_the_policy_names_is_trusted_within_moments(cluste
         path = f"{cluster.pods}/p"
         assert (await writer.patch(path, annotated(ASSIGNMENT))).status == 403
 
-        async def heeded() -> None:
-            await eventually(lambda: writer.patch(path, annotated(ASSIGNMENT, "1")), lambda one: one.status == 200)
+        def assign() -> Awaitable[Answer]:
+            return writer.patch(path, annotated(ASSIGNMENT, secrets.token_hex(2)))
 
-        async with variable(admin, "trustedAccounts", "['system:serviceaccount:mine:writer-*']", heeded):
+        async with variable(admin, "trustedAccounts", "['system:serviceaccount:mine:writer-*']", assign, 200):
             assert (await admin.patch(path, annotated(ASSIGNMENT, "2"))).status == 403
 
 

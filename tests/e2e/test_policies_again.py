@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,8 +11,6 @@ from tests.support.servers.policies import ASSIGNMENT, PLURALS, Json, documents,
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.rest import Answer, Rest, connect, eventually
 
-# The API server looks once a second at what is bound.
-SEEN_S = 3.0
 CONFIG_MAPS = "/api/v1/namespaces/cardshare-system/configmaps"
 
 
@@ -31,6 +30,19 @@ async def hostile(admin: Rest) -> Answer:
     return await admin.post("/api/v1/namespaces/default/pods?dryRun=All", pod("p", {ASSIGNMENT: "x"}))
 
 
+async def all_seen(admin: Rest) -> None:
+    """Wait until the server, which looks once a second, applies a policy that was written last."""
+    name = f"later-{secrets.token_hex(2)}"
+    what = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    denies = {"validations": [{"expression": f"object.metadata.name != '{name}'"}]}
+    policy = {"metadata": {"name": name}, "spec": {"matchConstraints": {"resourceRules": [what]}, **denies}}
+    binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
+    await admin.made(PLURALS["ValidatingAdmissionPolicy"], policy)
+    await admin.made(PLURALS["ValidatingAdmissionPolicyBinding"], binding)
+    asked = {"metadata": {"name": name}}
+    await eventually(lambda: admin.post(f"{CONFIG_MAPS}?dryRun=All", asked), lambda answer: answer.status == 422)
+
+
 async def install(admin: Rest, found: list[Json]) -> None:
     for document in found:
         await admin.made(PLURALS[document["kind"]], document)
@@ -45,7 +57,7 @@ async def test_policies_that_were_removed_and_come_back_deny_as_before(tmp_path_
             for document in documents():
                 await admin.delete(f"{PLURALS[document['kind']]}/{document['metadata']['name']}")
             await eventually(lambda: hostile(admin), lambda answer: answer.status == 201)
-            await asyncio.sleep(SEEN_S)
+            await all_seen(admin)
 
 
 def with_parameters(found: list[Json]) -> list[Json]:
@@ -83,9 +95,9 @@ async def test_no_assignment_passes_while_policies_with_parameters_become_those_
                     path = f"{PLURALS[kind]}/{document['metadata']['name']}"
                     gone = {"paramKind": None} if kind == "ValidatingAdmissionPolicy" else {"paramRef": None}
                     assert (await admin.patch(path, {"spec": {**document["spec"], **gone}})).status == 200
-                await asyncio.sleep(SEEN_S)
+                await all_seen(admin)
             await admin.delete(f"{CONFIG_MAPS}/cardshare-accounts")
-            await asyncio.sleep(SEEN_S)
+            await all_seen(admin)
         finally:
             trying.cancel()
         assert set(seen) == {403}

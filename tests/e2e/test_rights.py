@@ -18,17 +18,7 @@ from sandbox.client import ApiClient
 from sandbox.demo.processes import Processes, Running
 from sandbox.demo.product import NAMESPACE
 from tests.e2e import test_native_groups
-from tests.integration import (
-    test_denied_accounts,
-    test_failing_plugins,
-    test_groups_to_come,
-    test_locks_and_rights,
-    test_network_topology,
-    test_preview,
-    test_replicas,
-    test_volcano_jobs,
-    test_volumes,
-)
+from tests.integration import test_failing_plugins
 from tests.support.servers import request_log
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.manifests import Json, Runner, find
@@ -40,6 +30,7 @@ from tests.support.servers.stage_realapi import CERTS_MORE
 from tests.support.worlds.controller_rig import NODES, OpensRig, pod, share
 from tests.support.worlds.ending import ending_with_audit
 from tests.support.worlds.rig_realapi import real_rig
+from tests.support.worlds.scenarios import of_rights
 
 ACCOUNTS: Final = ("cardshare-certs", "cardshare-controller", "cardshare-webhook")
 SECRETS: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets"
@@ -160,15 +151,7 @@ PLAYED: Final[Sequence[Callable[..., Awaitable[None]]]] = (
     tell_again,
     place_a_group_of_kubernetes,
     pod_turned_away,
-    test_replicas.test_52_a_lease_that_is_deleted_or_edited_by_hand_is_mended_and_changes_no_leader,
-    test_locks_and_rights.test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_them,
-    test_volumes.test_a_claim_that_waits_for_its_pod_is_bound_where_that_has_its_place,
-    test_volumes.test_a_volume_that_is_there_is_given_to_the_claim_on_its_node,
-    test_volcano_jobs.test_a_job_waits_for_room_in_its_queue_and_says_so,
-    test_network_topology.test_groups_are_placed_near_each_other_by_hyper_nodes,
-    test_groups_to_come.test_pods_wait_for_the_group_that_their_owner_asks_for_and_others_only_for_a_while,
-    test_preview.test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere,
-    test_denied_accounts.test_the_pod_tells_of_the_account,
+    *of_rights(),
 )
 
 

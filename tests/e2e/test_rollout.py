@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.support.servers.balancer import balancer
-from tests.support.servers.creating import creating, pod
+from tests.support.servers.creating import creating, pod, until_completed
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.rest import JSON_PATCH, Rest
 from tests.support.servers.rollout import Rollout
@@ -16,8 +16,8 @@ from tests.support.servers.rollout import Rollout
 # More where somebody has the time: CARDSHARE_CREATES=10000.
 CREATES = int(os.environ.get("CARDSHARE_CREATES", "1000"))
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-# An API server learns of a changed bundle by watch.
-SETTLE_S = 2.0
+# By then an API server, which learns of a changed bundle by watch, trusts it.
+CREATES_UNTIL_TRUSTED = 200
 
 
 def configuration(namespace: str, port: int, ca_pem: bytes) -> dict[str, object]:
@@ -56,13 +56,14 @@ async def test_no_create_is_lost_in_a_rolling_restart_and_a_change_of_authority(
             value = base64.b64encode(bundle).decode()
             change = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": value}]
             assert (await admin.patch(name, change, JSON_PATCH)).status == 200
+            await creates.until(creates.answered + CREATES_UNTIL_TRUSTED)
 
         try:
-            await asyncio.sleep(SETTLE_S)
+            await until_completed(admin, namespace)
             async with creating(realapi, namespace) as creates:
-                await asyncio.sleep(1)
+                await creates.until(50)
                 codes = await rollout.replace_all()
-                await rollout.rotate(trust, SETTLE_S)
+                await rollout.rotate(trust)
                 codes += await rollout.replace_all()
                 await creates.until(CREATES)
         finally:
@@ -83,19 +84,19 @@ async def test_a_create_whose_call_is_on_its_way_to_a_webhook_that_ends_is_made_
         old = await rollout.start_one()
         await admin.made(CONFIGURATIONS, configuration(namespace, front.port, rollout.authority.cert_pem))
         try:
-            await asyncio.sleep(SETTLE_S)
+            await until_completed(admin, namespace)
             # The API server keeps the connection of this call for the next.
             assert (await admin.post(pods, pod("before"))).status == 201
             new = await rollout.start_one()
             front.hold_back()
             creating = asyncio.create_task(admin.post(pods, pod("after")), name="create")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not front.held_back:  # noqa: ASYNC110 (nobody tells of it)
                     await asyncio.sleep(0.01)
             os.kill(old.child.pid, signal.SIGTERM)
             created = await creating
             front.let_go()
-            codes = [await asyncio.to_thread(realapi.children.stop, one.child, 20.0) for one in (old, new)]
+            codes = [await asyncio.to_thread(realapi.children.stop, one.child) for one in (old, new)]
         finally:
             await admin.delete(name)
         assert (created.status, created.message) == (201, "")

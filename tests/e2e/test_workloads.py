@@ -20,7 +20,7 @@ from tests.support.servers.request_log import write_policy
 from tests.support.servers.stage_prepared import real_stage
 from tests.support.worlds.ending import end
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 CARDS = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}
 NODES = ({"name": "t4-a", "plugin": CARDS}, {"name": "t4-b", "plugin": CARDS})
@@ -85,7 +85,7 @@ def path_of(document):
     )
 
 
-async def until(what, deadline_s=30.0):
+async def until(what, deadline_s=60.0):
     """Ask *what* until it answers something true."""
     async with asyncio.timeout(deadline_s):
         while not (found := await what()):  # noqa: ASYNC110 (the cluster tells nobody)

@@ -22,35 +22,31 @@ from core.configuration import (
     SETTINGS_KEY,
     hami_map,
 )
-from core.dialects.ascend_hami import register as ascend_register
 from core.dialects.gpushare import cards as gpushare_cards
 from core.dialects.gpushare import usage as gpushare_usage
-from core.dialects.mindcluster import holding
 from core.dialects.mindcluster import keys as mind_keys
-from core.dialects.vgpu import mig, pod_devices
+from core.dialects.mindcluster import usage as mind_usage
+from core.dialects.vgpu import usage as vgpu_usage
 from core.errors import ConfigError, InvalidRequestError
 from core.groups import GroupKind
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings
 from core.tables import Tables
 from core.units import parse_amount, parse_count, parse_milli
-from core.wire import mindcluster, vgpu_register
-from core.wire.config_maps import decode_config_map
+from core.wire import hami_register, mindcluster, vgpu_register
+from core.wire.config_maps import ReviewedConfigMap, decode_config_map, decode_config_map_edit
 from core.wire.entries import decode_segments
 from core.wire.extender import decode_extender_args
+from core.wire.groups import DECODERS, decode_job, decode_queue, salvage_group, salvage_queue
 from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node
 from core.wire.kueue import decode_workload as decode_kueue_workload
 from core.wire.kueue import salvage_workload
 from core.wire.manifests import read_manifests
 from core.wire.nodes import decode_node
-from core.wire.owners import decode_min_member
-from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod
-from core.wire.queues import decode_queue, salvage_queue
-from core.wire.reviewed_config_maps import ReviewedConfigMap, decode_config_map_edit
+from core.wire.policies import decode_min_member
 from core.wire.reviews import decode_review
 from core.wire.templates import decode_workload
-from core.wire.volcano_jobs import decode_job
 from kube.errors import UndecodableError
 from kube.objects import event_decoder, page_decoder, read_version
 from tests.support.devices.texts import decode_device_config, decode_scheduler_conf, decode_settings
@@ -166,7 +162,7 @@ def _review(data: bytes) -> object:
 
 def _edit(text: str) -> object:
     """What is said of the configuration's ConfigMaps whose every key is *text*."""
-    now = InForce(parts={}, settings=Settings(), trusted=frozenset(NAMESPACES_OF_OTHERS))
+    now = InForce(parts={}, sections={}, settings=Settings(), trusted=frozenset(NAMESPACES_OF_OTHERS))
     found = []
     for place in (OWN_MAP, SCHEDULER_MAP, hami_map(Settings())):
         namespace, _, name = place.partition("/")
@@ -284,13 +280,13 @@ TARGETS: Final[dict[str, Target]] = {
         read=_text(lambda text: list(read_manifests(text))), seeds=(b"kind: Pod\nmetadata: {name: a}\n---\n",)
     ),
     "vgpu-register": Target(read=_text(vgpu_register.decode_register), seeds=(_REGISTER,)),
-    "vgpu-devices": Target(read=_text(pod_devices.decode_pod_devices), seeds=(_ENTRY,)),
-    "mig-slice": Target(read=_text(mig.decode_slice_id), seeds=(b"GPU-1[group1-0]",)),
-    "ascend-register": Target(read=_text(lambda text: ascend_register.decode_register(text, "f")), seeds=(_NPUS,)),
+    "vgpu-devices": Target(read=_text(vgpu_usage.decode_pod_devices), seeds=(_ENTRY,)),
+    "mig-slice": Target(read=_text(vgpu_usage.decode_slice_id), seeds=(b"GPU-1[group1-0]",)),
+    "ascend-register": Target(read=_text(lambda text: hami_register.decode_whole_register(text, "f")), seeds=(_NPUS,)),
     "ascend-devices": Target(read=_text(lambda text: decode_segments(text, "f")), seeds=(_ENTRY,)),
     "gpu-index": Target(read=_text(gpushare_usage.decode_gpu_index), seeds=(b"0,1",)),
     "gpu-unhealthy": Target(read=_text(gpushare_cards.decode_unhealthy), seeds=(b"0,1",)),
-    "npu-assigned": Target(read=_text(holding.decode_assigned), seeds=(b"0-vir04_3c", b"0,1,2")),
+    "npu-assigned": Target(read=_text(mind_usage.decode_assigned), seeds=(b"0-vir04_3c", b"0,1,2")),
     "npu-device": Target(read=_text(mind_keys.decode_device), seeds=(b"Ascend310P-2c-100-0", b"Ascend910-3")),
     "npu-base-names": Target(read=_text(mindcluster.decode_base_names), seeds=(b'{"Ascend310P-0":{"IP":"1"}}',)),
     "npu-maps": Target(read=_text(_documents), seeds=(b'{"mindx-dl-deviceinfo-n":{"DeviceList":{}}}',)),

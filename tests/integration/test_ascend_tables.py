@@ -9,7 +9,7 @@ import pytest
 from core.tables import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
-from sandbox.demo.assigned import unseen
+from sandbox.demo.outcomes import unseen
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from tests.support.devices import ascend_rows
 from tests.support.worlds.audit import audit

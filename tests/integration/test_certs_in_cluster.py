@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from certs.files import read
-from certs.pair import State, Stored, judge
+from certs.pair import State, StoredPem, judge
 from kube.calls import Calls, namespace_path
 from kube.credentials import KubeconfigSource
 from kube.transport import Transport
@@ -82,7 +82,7 @@ async def test_secret_bundle_and_copy_agree_and_a_second_run_changes_nothing(rig
         assert "PRIVATE" not in out
         secret = yaml.safe_load(await calls.get_raw(f"{SECRETS}/tls"))
         configuration = yaml.safe_load(await calls.get_raw(f"{CONFIGURATIONS}/cards"))
-        seen = Stored(
+        seen = StoredPem(
             cert_pem=base64.b64decode(secret["data"]["tls.crt"]),
             key_pem=base64.b64decode(secret["data"]["tls.key"]),
             ca_pem=base64.b64decode(configuration["webhooks"][0]["clientConfig"]["caBundle"]),
@@ -117,7 +117,7 @@ async def test_four_at_once_leave_one_pair_that_is_trusted(rig):
             assert makers == 1 or (makers == 0 and any("trying again" in run.result()[2] for run in runs))
         secret = yaml.safe_load(await calls.get_raw(f"{SECRETS}/tls"))
         configuration = yaml.safe_load(await calls.get_raw(f"{CONFIGURATIONS}/cards"))
-        seen = Stored(
+        seen = StoredPem(
             cert_pem=base64.b64decode(secret["data"]["tls.crt"]),
             key_pem=base64.b64decode(secret["data"]["tls.key"]),
             ca_pem=base64.b64decode(configuration["webhooks"][0]["clientConfig"]["caBundle"]),

@@ -1,4 +1,4 @@
-"""The Helm chart makes the objects of the overlays, under whatever names; by helm, or else by tests/helm."""
+"""The Helm chart, rendered by helm, makes the objects of the overlays, whatever their names."""
 
 import json
 import os
@@ -9,8 +9,9 @@ import yaml
 
 from certs.options import Run
 from certs.options import parse as parse_certs
-from cli.web import options as page_options
-from controller import config as controller_config
+from cli.web import run as page_options
+from controller.config import Config
+from controller.config import parse as parse_controller
 from core.configuration import hami_map
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, decode_settings
@@ -30,7 +31,7 @@ VALUES = {
 @pytest.fixture(scope="module")
 def renderer():
     try:
-        return helm.find_or_build(os.environ)
+        return helm.find(os.environ)
     except helm.UnavailableError as e:
         pytest.skip(str(e))
 
@@ -206,7 +207,7 @@ def test_elsewhere_nothing_keeps_the_usual_names(elsewhere):
             "projected"
         ]["sources"]
     ]
-    assert audiences == [controller_config.AUDIENCE]
+    assert audiences == [Config().audience]
 
 
 def test_elsewhere_every_name_that_an_object_refers_to_exists(elsewhere):
@@ -254,7 +255,7 @@ def test_elsewhere_the_processes_are_told_of_the_names(elsewhere):
         (container,) = one(elsewhere, kind, name)["spec"]["template"]["spec"]["containers"]
         return container["args"]
 
-    options = controller_config.parse(args("Deployment", "shares-controller"), {})
+    options = parse_controller(args("Deployment", "shares-controller"), {})
     assert options.lease == ("elsewhere", "shares-controller")
     wanted = parse_certs(args("Deployment", "shares-certs-keeper"), {})
     assert isinstance(wanted, Run)
@@ -405,7 +406,5 @@ def test_no_hook_outlives_an_installation_that_fails(renderer):
     ],
 )
 def test_values_that_cannot_be_right_are_refused_by_their_name(renderer, values, says):
-    if not renderer.is_helm:
-        pytest.skip("only helm itself judges values; name one with CARDSHARE_HELM")
     with pytest.raises(helm.RefusedError, match=says):
         renderer.render(values)

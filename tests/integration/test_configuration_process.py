@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from sandbox.demo.product import NAMESPACE, apply
-from sandbox.players.accounts import DEVICE_CONFIG
+from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.worlds.controller_rig import IDS, PODS, pod
 
 MIG_NODE: dict[str, Any] = {

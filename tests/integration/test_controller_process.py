@@ -11,7 +11,7 @@ import pytest
 from sandbox.client import ApiStatusError
 from sandbox.demo.processes import Processes, free_port
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from tests.support.worlds.controller_rig import GPU, IDS, NODES, PODS, SHARE, pod, promised, share
+from tests.support.worlds.controller_rig import IDS, NODES, PODS, SHARE, pod, promised, share
 from tests.support.worlds.cores import which_core
 
 
@@ -256,17 +256,13 @@ async def test_a_missing_right_is_named_with_its_verb(rig):
 async def test_an_unreadable_register_sets_one_node_aside_with_an_event(rig):
     async with rig(nodes=NODES[:1]) as world:
         await world.controller()
-        bad = {"metadata": {"name": "bad", "annotations": {"volcano.sh/node-vgpu-register": "nonsense"}}}
-        have = dict.fromkeys((GPU, "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
-        await world.client.create("/api/v1/nodes", bad)
-        await world.client.patch("/api/v1/nodes/bad/status", {"status": {"capacity": have, "allocatable": have}})
+        await world.add_unreadable_node("bad")
 
         async def told():
-            events = await world.client.list("/api/v1/namespaces/default/events")
-            return [e for e in events if e["involvedObject"].get("name") == "bad" and "nonsense" in e["message"]]
+            return [one for one in await world.told("bad", "CardsUnusable") if "nonsense" in one["message"]]
 
         (event,) = await world.until(told)
-        assert (event["type"], event["reason"]) == ("Warning", "CardsUnusable")
+        assert event["type"] == "Warning"
         _, text = await world.http("/metrics")
         assert 'cardshare_nodes_set_aside{dialect="vgpu"} 1.0\n' in text
         await world.add(pod("p", share(100)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.demo.assigned import cards_of
+from sandbox.demo.outcomes import cards_of
 from sandbox.demo.picture import cards
 from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
@@ -15,7 +15,7 @@ from sandbox.players.mig import visible_ids
 
 _VGPU_PODS = 60
 _SHARE_PODS = 12
-_WITHIN_S = 45.0
+_WITHIN_S = 90.0
 PODS = "/api/v1/namespaces/default/pods"
 
 

@@ -90,7 +90,7 @@ async def test_who_makes_the_namespace_of_volcanos_scheduler_assigns_nothing(sta
 
 
 async def until(ask):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (found := await ask()):  # noqa: ASYNC110 (the cluster tells nobody)
             await asyncio.sleep(0.05)
     return found

@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.release import apart
+from tests.support.node import apart
 
 # The first run installs what renders.
 pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parents[2]
+
+# A checkout of four pages, of which one has links that lead nowhere.
+PAGES = {
+    "README.md": "# Project\n\n[pages](docs/index.md)\n",
+    "docs/index.md": "# Pages\n\n| page | for users |\n|---|---|\n| [settings](settings.md) | all |\n",
+    "docs/zh/index.md": "# 页面\n\n[settings](../settings.md)\n",
+    "docs/settings.md": "# Settings\n\n[a](nowhere.md) [b](index.md#nowhere)\n",
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +58,12 @@ def test_search_finds_english_and_chinese(site):
 def test_a_link_that_leads_nowhere_ends_it_and_no_network_is_needed(site, tmp_path):
     unshared = apart.unshared("--net")
     copy = tmp_path / "checkout"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", ".cache", "dist", "__pycache__"))
-    page = copy / "docs/settings.md"
-    page.write_text(page.read_text(encoding="utf-8") + "\n[a](nowhere.md) [b](index.md#nowhere)\n", encoding="utf-8")
+    for name in ("pyproject.toml", "scripts/building/docs_site.py"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    (copy / "docs/zh").mkdir(parents=True)
+    for name, text in PAGES.items():
+        (copy / name).write_text(text, encoding="utf-8")
     command = [*unshared, sys.executable, str(copy / "scripts/building/docs_site.py"), str(tmp_path / "out")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 1

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from cli.__main__ import run
 from cli.options import parse
 from sandbox.demo.processes import free_port
@@ -28,7 +28,7 @@ class Asked:
         self.port = free_port()
         self.certs = world.folder / "certs"
         self.kubeconfig = str(world.write_admins_kubeconfig())
-        ensure(self.certs, Wanted(dns_names=(SERVED_AS,), days=2, ca_days=9), datetime.now(UTC))
+        ensure(self.certs, WantedPair(dns_names=(SERVED_AS,), days=2, ca_days=9), datetime.now(UTC))
 
     async def start(self, *more):
         flags = ("--preview-listen", f"127.0.0.1:{self.port}", "--cert-dir", str(self.certs))

@@ -13,7 +13,7 @@ import aiohttp
 import trustme
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from sandbox.demo.processes import free_port
 from tests.support.worlds.controller_rig import NODES, PODS, Rig, pod, share
 
@@ -35,7 +35,7 @@ class Client:
 @asynccontextmanager
 async def serving(world: Rig) -> AsyncIterator[Client]:
     certs, clients, port = world.folder / "certs", world.folder / "clients.crt", free_port()
-    await asyncio.to_thread(ensure, certs, Wanted(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
+    await asyncio.to_thread(ensure, certs, WantedPair(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
     known, stranger = (ssl.create_default_context(cafile=certs / "ca.crt") for _ in range(2))
     authority = trustme.CA()
     authority.cert_pem.write_to_path(clients)

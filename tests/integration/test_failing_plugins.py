@@ -33,7 +33,7 @@ async def apply(stage: Stage, manifest: dict[str, Any]) -> None:
     assert answer.accepted, answer.message
 
 
-async def seen(stage: Stage, name: str, wanted: Callable[[Sighting], bool], within_s: float = 10.0) -> Sighting:
+async def seen(stage: Stage, name: str, wanted: Callable[[Sighting], bool], within_s: float = 60.0) -> Sighting:
     """The pod, once it is as wanted."""
     sighting = Sighting()
     try:

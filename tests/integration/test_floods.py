@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from runtime.process import raise_file_limit
 from sandbox.demo.processes import clean_environ, free_port
 from tests.support.worlds.processes import Children, until
@@ -39,7 +39,7 @@ class Flooded:
 
     def __init__(self, children, folder, module, *more):
         self.certs = folder / "certs"
-        ensure(self.certs, Wanted(dns_names=("localhost",), days=1, ca_days=9), datetime.now(UTC))
+        ensure(self.certs, WantedPair(dns_names=("localhost",), days=1, ca_days=9), datetime.now(UTC))
         (folder / "kubeconfig").write_text(KUBECONFIG)
         self.plain, self.tls = free_port(), free_port()
         flags = {
@@ -52,7 +52,7 @@ class Flooded:
         limited = ["bash", "-c", f'ulimit -n {FILES}; exec "$@"', "limited", *map(str, argv), *more]
         environ = clean_environ(os.environ)
         self.child = children.start(f"{module}-{self.plain}", limited, env=environ, cwd=folder)
-        until(module, self.why_not_serving, deadline_s=30, children=[self.child])
+        until(module, self.why_not_serving, deadline_s=90, children=[self.child])
 
     def why_not_serving(self):
         try:
@@ -62,7 +62,7 @@ class Flooded:
             return str(e)
 
     def health(self, path="/healthz"):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.plain}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.plain}{path}", timeout=8) as answer:
             return answer.read().decode()
 
     def session(self):
@@ -70,7 +70,7 @@ class Flooded:
         context = ssl.create_default_context(cafile=self.certs / "ca.crt")
         if (self.certs.parent / "client.pem").exists():
             context.load_cert_chain(self.certs.parent / "client.pem")
-        plain = socket.create_connection(("127.0.0.1", self.tls), timeout=5)
+        plain = socket.create_connection(("127.0.0.1", self.tls), timeout=8)
         try:
             return context.wrap_socket(plain, server_hostname="localhost")
         except BaseException:
@@ -93,18 +93,21 @@ def test_silent_connections_keep_nobody_out(tmp_path, module, port):
         flooded = Flooded(children, tmp_path, module)
         for _ in range(SILENT):
             with contextlib.suppress(OSError):
-                silent.append(socket.create_connection(("127.0.0.1", getattr(flooded, port)), timeout=5))
+                silent.append(socket.create_connection(("127.0.0.1", getattr(flooded, port)), timeout=8))
         for _ in range(3):
             assert flooded.health() == "ok\n"
             flooded.greet()
-            time.sleep(0.3)
-        figures = flooded.health("/metrics")
         name = "plain" if port == "plain" else {"webhook": "reviews", "controller": "trusted"}[module]
         dropped = f'cardshare_serving_dropped_connections_total{{port="{name}"}} '
-        (found,) = [float(line.removeprefix(dropped)) for line in figures.splitlines() if line.startswith(dropped)]
-        assert found >= SILENT - FILES
+
+        def too_few():
+            figures = flooded.health("/metrics").splitlines()
+            (found,) = [float(line.removeprefix(dropped)) for line in figures if line.startswith(dropped)]
+            return "" if found >= SILENT - FILES else f"{found} dropped"
+
+        until("its count", too_few, deadline_s=60.0)
         assert "Too many open files" not in flooded.child.log_tail(200)
-        assert children.stop(flooded.child, grace_s=20) == 0
+        assert children.stop(flooded.child) == 0
     finally:
         for one in silent:
             one.close()
@@ -153,13 +156,13 @@ def test_dry_runs_that_are_sent_ahead_while_a_preview_is_pending_are_not_kept(ch
         many, sent, end_s = dry_run() * 1000, 0, time.monotonic() + 1.5
         with flooded.session() as session:
             session.settimeout(0.2)
-            while time.monotonic() < end_s:
+            # More than is ever read ahead.
+            while time.monotonic() < end_s or sent <= len(many):
                 with contextlib.suppress(TimeoutError):
                     sent += session.send(many)
-        assert sent > len(many), "more was sent than is ever read ahead"
         assert flooded.child.peak_rss_mib() - before_mib < 40
         flooded.greet()
-        assert children.stop(flooded.child, grace_s=20) == 0
+        assert children.stop(flooded.child) == 0
 
 
 @pytest.mark.parametrize("sent", ["half a large body", "calls whose answers are not read"])
@@ -182,4 +185,4 @@ def test_what_many_connections_send_is_bounded_in_total(children, tmp_path, sent
     finally:
         for one in opened:
             one.close()
-    assert children.stop(flooded.child, grace_s=20) == 0
+    assert children.stop(flooded.child) == 0

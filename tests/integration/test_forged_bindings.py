@@ -3,7 +3,7 @@
 import pytest
 
 from sandbox.client import ApiStatusError
-from tests.integration.test_failing_plugins import VGPU
+from tests.integration.test_failing_plugins import VGPU, seen
 from tests.integration.test_webhook_away import stopped
 from tests.support.worlds.controller_rig import PODS
 
@@ -43,5 +43,6 @@ async def test_while_the_webhook_is_away_only_bindings_that_assign_cards_wait(st
             with pytest.raises(ApiStatusError, match=r"failed calling webhook \"bind\.pods\.cardshare\.io\""):
                 await stage.admin.create(f"{PODS}/p/binding", binding(**{KEY: "GPU-0,NVIDIA,1,1:"}))
             await stage.admin.create(f"{PODS}/p/binding", binding(team="a"))
+        await seen(stage, "p", lambda s: s.phase == "Failed")  # Its node's device plugin finds no cards assigned.
         found = await stage.admin.get(f"{PODS}/p")
         assert (found["spec"]["nodeName"], found["metadata"]["annotations"]["team"]) == (VGPU["name"], "a")

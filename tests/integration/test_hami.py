@@ -53,7 +53,7 @@ async def test_forty_pods_onto_one_node_whose_plugin_answers_in_100_ms(rig):
         for name in names:
             await world.phase(name)
         # The plugin itself takes 4 s of it; the rest is left for a crowded machine.
-        assert monotonic() - began < 45
+        assert monotonic() - began < 90
         cards = [received(world, name)["NVIDIA_VISIBLE_DEVICES"] for name in names]
         assert sorted(map(cards.count, set(cards))) == [10, 10, 10, 10]
 

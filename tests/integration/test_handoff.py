@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -18,7 +19,7 @@ def numbered(name, number):
     return pod(name, {GPU: str(number), "volcano.sh/vgpu-memory": "1000"})
 
 
-async def bound(world, name, deadline_s=30.0):
+async def bound(world, name, deadline_s=60.0):
     async def asked():
         found = await world.get(name)
         return found if found["spec"].get("nodeName") else None
@@ -37,11 +38,12 @@ async def test_a_pod_deleted_by_force_before_it_was_served_takes_nobodys_cards(r
         await bound(world, "dead")
         await world.client.delete(f"{PODS}/dead", grace_s=0)
         await world.add(pod("a", limits), pod("b", limits))
-        await asyncio.sleep(1.0)
+        for one in ("a", "b"):
+            await world.until(lambda name=one: reason(world, name))
         assert not [one for one in ("a", "b") if (await world.get(one))["spec"].get("nodeName")]
         world.kubelet.resume(name)
         for one in ("a", "b"):
-            await world.phase(one, deadline_s=40.0)
+            await world.phase(one)
         assert world.records.strangers() == []
 
 
@@ -51,7 +53,11 @@ async def test_many_that_are_deleted_by_force_take_nobodys_cards(rig):
         await world.controller()
         for at in range(12):
             await world.add(numbered(f"p{at}", 1 + at % 2))
-        await asyncio.sleep(0.4)
+
+        async def some_in_flight():
+            return sum(bool(one["spec"].get("nodeName")) for one in await world.client.list(PODS)) > 1
+
+        await world.until(some_in_flight)
         for at in range(0, 12, 3):
             await world.client.delete(f"{PODS}/p{at}", grace_s=0)
         for at in range(12):
@@ -142,12 +148,18 @@ async def test_no_pod_is_lost_while_the_plugins_own_pod_says_that_it_does_not_ru
         await world.add(numbered("next", 1))
         told = await world.until(lambda: reason(world, "next"), 3.0)
         assert "its device plugin's pod kube-system/volcano-device-plugin-x is not ready" in told
-        await asyncio.sleep(1.0)
+        await world.add(numbered("later", 2))
+        await world.until(lambda: reason(world, "later"))
         assert not (await world.get("next"))["spec"].get("nodeName")
         await world.kubelet.revive_plugins("t4-a")
         ready[0]["status"] = "True"
         await world.client.patch(f"{path}/{own['metadata']['name']}/status", {"status": {"conditions": ready}})
         await world.phase("next", deadline_s=60.0)
+
+
+async def is_calling(world, node):
+    """Whether a plugin is being called."""
+    return world.kubelet._nodes[node].calling
 
 
 async def ended(world, name):
@@ -161,7 +173,7 @@ async def test_a_plugin_that_dies_under_a_call_costs_one_pod_and_its_node_serves
         await world.controller()
         await world.add(numbered("under", 1))
         await bound(world, "under")
-        await asyncio.sleep(0.2)
+        await world.until(lambda: is_calling(world, "t4-a"))
         await world.kubelet.kill_plugins("t4-a")
         await world.phase("under", "Failed")
         await world.kubelet.revive_plugins("t4-a")
@@ -196,12 +208,14 @@ async def test_38_a_card_that_falls_ill_again_and_again_is_left_alone_and_its_no
             text = (await world.http("/metrics"))[1]
             return f'cardshare_cards_unsteady{{dialect="vgpu"}} {wanted}.0' in text
 
-        for _ in range(2):
-            for is_healthy in (False, True):
-                before = await register()
-                await plugin.set_healthy(card, is_healthy)
-                assert await register() != before
-                await asyncio.sleep(0.5)  # until it is seen
+        for number, is_healthy in enumerate((False, True, False, True)):
+            before = await register()
+            await plugin.set_healthy(card, is_healthy)
+            assert await register() != before
+            # A later change of a node, by the same watch.
+            later = f"later-{number}"
+            await world.add_unreadable_node(later)
+            await world.until(partial(world.told, later, "CardsUnusable"))
         await world.until(lambda: unsteady(1))
         await world.add(pod("a", share(12000)))
         assert card not in (await bound(world, "a"))["metadata"]["annotations"][IDS]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from core.names import VERSION
-from tests.support.release import apart, tree
+from scripts.building.release import tree
+from tests.support.node import apart
 
 pytestmark = pytest.mark.timeout(600)
 

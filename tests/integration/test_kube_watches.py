@@ -96,7 +96,7 @@ class Picture:
         self.changed.set()
 
     async def becomes(self, *names):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while self.names != set(names):
                 self.changed.clear()
                 await self.changed.wait()
@@ -144,15 +144,6 @@ async def test_the_picture_follows_through_every_fault(transport, server):
         assert reflector.counters.undecodable == 1
     versions = [asked["query"]["resourceVersion"] for asked in server.asked if "watch" in asked["query"]]
     assert versions[:7] == ["10", "11", "12", "12", "20", "30", "40"]
-
-
-async def test_a_watch_that_ends_at_once_for_ever_is_asked_less_and_less(transport, server):
-    server.answers.append(page("a"))
-    server.answers.extend([stream()] * 1_000)
-    async with reflecting(transport, Picture()) as reflector:
-        await asyncio.sleep(1.2)
-        assert reflector.state == "failing: watch pods: each ends at once"
-    assert len(server.asked) <= 10
 
 
 async def test_a_list_of_ten_thousand_pods_never_holds_the_loop_for_long(transport, server):

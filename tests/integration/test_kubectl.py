@@ -154,15 +154,19 @@ async def test_server_side_apply_creates_and_merges(rig):
 
 async def test_a_watch_shows_changes_as_rows(rig):
     async with pointed_at(rig) as kubectl:
+        await kubectl.ok("apply", "-f", "-", text=POD.replace("p1", "p0"))
         process = await kubectl.start("get", "pods", "-w", "--no-headers")
         try:
-            await asyncio.sleep(0.5)
-            await kubectl.ok("apply", "-f", "-", text=POD)
             rows: list[list[str]] = []
             assert process.stdout is not None
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
+                # It watches from the version of what it has listed.
+                while not (await process.stdout.readline()).startswith(b"p0 "):
+                    pass
+                await kubectl.ok("apply", "-f", "-", text=POD)
                 while not rows or rows[-1][2] != "Running":
-                    rows.append((await process.stdout.readline()).decode().split())
+                    row = (await process.stdout.readline()).decode().split()
+                    rows += [row] if row[0] == "p1" else []
             assert rows[0][:2] == ["p1", "0/1"]
         finally:
             process.kill()
@@ -229,6 +233,25 @@ async def test_other_commands_work(rig):
         await kubectl.ok("create", "configmap", "c", "-n", "team", "--from-literal=a=b")
         await kubectl.ok("delete", "namespace", "team", "--timeout=10s")
         assert "KIND:       Pod" in await kubectl.ok("explain", "pod")
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "found"),
+    [
+        ("priorityclass c --value=-7 --description=d", "{.value} {.description} {.globalDefault}", "-7 d "),
+        ("priorityclass c --value=0 --global-default", "{.value} {.globalDefault}", "0 true"),
+        ("secret generic c --from-literal=a=b --type=t", "{.data.a} {.type}", "Yg== t"),
+        ("role c --verb=get,list --resource=pods", "{.rules[0].verbs}", '["get","list"]'),
+        ("clusterrole c --verb=get --resource=nodes", "{.rules[0].resources}", '["nodes"]'),
+        ("rolebinding c --role=r --user=u", "{.roleRef.name} {.subjects[0].name}", "r u"),
+        ("clusterrolebinding c --clusterrole=r --user=u", "{.roleRef.kind} {.subjects[0].kind}", "ClusterRole User"),
+    ],
+)
+async def test_what_is_created_by_flags_has_what_they_say(rig, command: str, path: str, found: str):
+    async with pointed_at(rig) as kubectl:
+        kind, *more = command.split()
+        await kubectl.ok("create", kind, *more)
+        assert await kubectl.ok("get", kind, "c", "-o", f"jsonpath={path}") == found
 
 
 async def test_questions_that_kubectl_asks_in_protobuf_are_answered(rig):

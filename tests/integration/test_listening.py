@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from sandbox.demo.processes import clean_environ, free_port
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ users: [{name: u, user: {token: t}}]
 
 @pytest.fixture
 def folder(tmp_path):
-    ensure(tmp_path / "certs", Wanted(dns_names=("localhost",), days=30, ca_days=60), datetime.now(UTC))
+    ensure(tmp_path / "certs", WantedPair(dns_names=("localhost",), days=30, ca_days=60), datetime.now(UTC))
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
     return tmp_path
 

@@ -46,7 +46,7 @@ async def test_a_lock_of_which_the_answer_was_lost_is_known_as_ours_and_locks_no
         await world.controller("--settings", str(settings), kubeconfig=kubeconfig)
         proxy.faults += [Fault("PATCH", "/nodes/t4-a", kind, delay_s=delay_s) for kind, delay_s in faults]
         await world.add(pod("p", share(1000)))
-        await world.phase("p", deadline_s=30.0)
+        await world.phase("p")
         await world.add(pod("q", share(1000)))
         await world.phase("q")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.release import apart, onefile, tree
+from scripts.building.release import onefile, tree
+from tests.support.node import apart
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = tree.ROOT

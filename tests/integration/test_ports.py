@@ -63,9 +63,16 @@ class Echo:
             raise RefusedCallError(405, "use GET", allow="GET")
         if call.path.endswith("/busy"):
             raise RefusedCallError(429, "another one is answered", retry_after_s=7)
+        if call.path.endswith("/pieces"):
+            return Reply(_pieces(), content_type=TEXT)
         if call.path.endswith("/broken"):
             raise KeyError("a mistake of ours")
         return Reply(Counted(b"%d\n" % len(call.body), self.order), content_type=TEXT)
+
+
+async def _pieces():
+    for _ in range(64):
+        yield bytes(2**20)
 
 
 class Served:
@@ -118,16 +125,22 @@ def call(body=b"", path="/", length=None, more=""):
 
 async def answer(reader):
     """(status, body) of the next answer."""
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode().lower()
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode().lower()
     length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-    return int(head.split()[1]), await asyncio.wait_for(reader.readexactly(length), 10)
+    return int(head.split()[1]), await asyncio.wait_for(reader.readexactly(length), 60)
 
 
-async def until(true, deadline_s=10.0):
+async def until(true, deadline_s=60.0):
     end_s = time.monotonic() + deadline_s
     while not true():
         assert time.monotonic() < end_s
         await asyncio.sleep(0.01)
+
+
+async def delivered():
+    """Go on once the port has read what was written: over loopback a few turns of the loop are enough."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("path", ["/", "/later"])
@@ -189,7 +202,7 @@ async def test_blank_lines_before_a_call_are_no_call(serve):
     async with served.connection() as (reader, writer):
         for path in ("/", "/later", "/"):
             writer.write(b"\r\n\r\n")
-            await asyncio.sleep(0.02)
+            await delivered()
             writer.write(call(b"abc", path=path))
             assert await answer(reader) == (200, b"3\n")
         assert served.echo.begun == 3
@@ -220,9 +233,7 @@ async def test_no_call_begins_before_the_one_ahead_of_it_is_answered_and_little_
     served.echo.go_on.clear()
     async with served.connection() as (reader, writer):
         writer.write(call() * 2000)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(writer.drain(), 0.5)
-        await asyncio.sleep(0.2)
+        await delivered()
         assert served.echo.begun == 1
         (one,) = served.port.connections
         assert len(one._held) <= 64 * 1024
@@ -260,7 +271,7 @@ async def test_no_call_begins_before_the_one_ahead_of_it_is_answered_and_little_
     ],
 )
 async def test_what_is_no_call_gets_its_status_and_is_counted(serve, sent, status):
-    served = await serve(max_body_bytes=2000, deadline_s=lambda _: 0.2)
+    served = await serve(max_body_bytes=2000, deadline_s=lambda _: 1.0)
     async with served.connection() as (reader, writer):
         writer.write(sent)
         assert (await answer(reader))[0] == status
@@ -276,7 +287,7 @@ async def test_the_deadline_of_a_body_is_asked_by_the_calls_query(serve):
         began_s = time.monotonic()
         writer.write(call(path="/?timeout=0.3", length=5) + b"a")
         assert (await answer(reader))[0] == 408
-        assert 0.2 < time.monotonic() - began_s < 5
+        assert time.monotonic() - began_s > 0.2
         assert await reader.read() == b""
 
 
@@ -358,7 +369,7 @@ async def test_idle_connections_are_ended_in_time_whether_they_ever_asked_or_not
         assert (await answer(reader))[0] == 200
         for one in (silent, reader):
             with contextlib.suppress(OSError):
-                assert await asyncio.wait_for(one.read(), 10) == b""
+                assert await asyncio.wait_for(one.read(), 60) == b""
     await until(lambda: len(served.port.connections) == 0)
 
 
@@ -386,9 +397,30 @@ async def test_large_bodies_take_turns(serve):
     served.echo.go_on.clear()
     async with asyncio.TaskGroup() as tasks:
         asked = [tasks.create_task(ask()) for _ in range(20)]
-        await asyncio.sleep(0.5)
+        await until(lambda: served.port.busy == 20)
+        await delivered()
         served.echo.go_on.set()
     assert {one.result() for one in asked} == {(200, b"300000\n")}
+
+
+async def test_to_read_a_long_answer_there_is_time_from_its_beginning(serve):
+    here, now_s = await serve(), asyncio.get_running_loop().time
+
+    def looks(one, after_s):
+        one.look(now_s() + after_s, 120.0)
+        return not here.port.connections
+
+    here.echo.go_on.clear()
+    async with here.connection() as (reader, writer):
+        writer.write(b"GET /pieces HTTP/1.1\r\nHost: a\r\n\r\n")
+        await until(lambda: here.echo.begun)
+        (one,) = here.port.connections
+        one.since_s -= 100.0
+        here.echo.go_on.set()
+        for _ in range(20):
+            assert not looks(one, 29.0)
+            await reader.readexactly(2**17)
+        await until(lambda: looks(one, 31.0))
 
 
 async def test_more_large_bodies_than_may_wait_are_refused(serve):
@@ -445,11 +477,11 @@ async def test_a_stop_waits_for_the_call_that_is_under_way(serve):
 
 async def is_told_to_ask_again(reader):
     """Reads the answer on which client-go sends a call again, and that nothing follows it."""
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode().lower().split("\r\n")
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode().lower().split("\r\n")
     assert head[0] == "http/1.1 429 too many requests"
     assert set(head[1:-2]) == {"retry-after: 1", "content-length: 0", "connection: close"}
     with contextlib.suppress(OSError):
-        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert await asyncio.wait_for(reader.read(), 60) == b""
 
 
 @pytest.mark.parametrize(
@@ -479,12 +511,12 @@ async def test_a_call_that_comes_while_its_connection_ends_meets_no_reset_before
         writer.write(call(b"abc"))
         assert await answer(reader) == (200, b"3\n")
         stopping = asyncio.create_task(served.port.stop(10.0), name="stop")
-        await asyncio.sleep(0.05)
+        await delivered()
         writer.write(call(length=10**6))
         for _ in range(10):
             writer.write(b"x" * 100_000)
             await writer.drain()
-            await asyncio.sleep(0.02)
+            await delivered()
         await is_told_to_ask_again(reader)
         writer.close()
         await stopping
@@ -510,6 +542,18 @@ async def test_a_stop_answers_the_calls_that_are_under_way_and_those_alone(serve
             writer.close()
         idle[1].close()
         await stopping
+
+
+async def test_a_stop_does_not_wait_for_a_connection_that_is_accepted_just_before(serve):
+    served = await serve()
+    with socket.create_connection(("127.0.0.1", served.address.port)):
+        # In the second turn of the loop its task is made but has not begun.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert served.port.connections
+        async with asyncio.timeout(30.0):
+            await served.port.stop(60.0)
+    assert not served.port.connections
 
 
 async def test_a_draining_port_answers_and_ends_the_connection(serve):

@@ -156,7 +156,7 @@ async def test_a_controller_that_dies_around_an_eviction_is_followed_by_one_that
         await world.add(low)
         await world.phase("low")
         await world.add(grace("high", "preempt-high"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await first.process.wait() == -signal.SIGKILL
         # For whom room is made stands in the API server before anybody is asked to leave.
         assert (await world.get("high"))["status"]["nominatedNodeName"] == "t4-a"

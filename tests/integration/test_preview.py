@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from sandbox.demo.processes import free_port
 from tests.support.worlds.controller_rig import NODES, PODS, pod, share
 
@@ -41,7 +41,7 @@ class Pair:
         self.certs = folder / "certs"
         self.token = folder / "token"
         self.preview_port = free_port()
-        ensure(self.certs, Wanted(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
+        ensure(self.certs, WantedPair(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
         self.context = ssl.create_default_context(cafile=self.certs / "ca.crt")
         authority = trustme.CA()
         self.clients = folder / "clients.crt"

@@ -1,5 +1,6 @@
 """That nothing started for a test outlives it, and each listens for itself: real processes, ended in each way."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.demo.processes import free_port
+from sandbox.demo.processes import Processes, free_port
+from tests.support.worlds.forking import forked
 from tests.support.worlds.processes import Child, Children, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,8 +94,54 @@ def test_waiting_for_one_that_died_quotes_its_last_words(tmp_path: Path):
     children = Children(tmp_path)
     child = children.start("brief", ["/bin/sh", "-c", "echo no such flag; exit 3"])
     with pytest.raises(RuntimeError, match=r"(?s)server is not ready: connection refused.*exit code 3\nno such flag"):
-        until("server", lambda: "connection refused", deadline_s=10, children=(child,))
+        until("server", lambda: "connection refused", deadline_s=60, children=(child,))
     children.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+async def test_a_fork_is_stopped_and_ends_as_what_is_started_by_its_command(tmp_path: Path):
+    async with Processes(tmp_path, os.environ, launch=forked) as processes:
+        wrong = await processes.start("wrong", "controller", ("--nonsense",))
+        assert await processes.stop(wrong) in {2, -signal.SIGTERM}
+        wrong = await processes.start("wrong", "controller", ("--nonsense",))
+        assert await wrong.process.wait() == 2
+        assert "error: unrecognized arguments: --nonsense" in wrong.log_tail()
+        without = await processes.start("without", "controller.no_such_module", (), {"PYTHONSAFEPATH": "1"})
+        assert await without.process.wait() == 1
+        assert "No module named" in without.log_tail()
+        serving = await processes.start("serving", "sandbox", ())
+        pid = serving.process.pid
+        assert await asyncio.to_thread(within, 10, lambda: "sandbox ready" in serving.log_tail())
+        assert (os.getpgid(pid), os.getsid(pid), running(pid)) == (pid, pid, True)
+        assert await processes.stop(serving) == 0
+        killed = await processes.start("killed", "sandbox", ())
+        killed.signal(signal.SIGKILL)
+        assert await killed.process.wait() == -signal.SIGKILL
+        assert not running(killed.process.pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+def test_when_the_tests_are_killed_what_they_forked_goes_too(tmp_path: Path):
+    script = textwrap.dedent("""
+        import asyncio, os, sys
+        from pathlib import Path
+        from sandbox.demo.processes import Processes
+        from tests.support.worlds.forking import forked, template
+        async def main():
+            async with Processes(Path(sys.argv[1]), os.environ, launch=forked) as processes:
+                serving = await processes.start("serving", "sandbox", ())
+                print(serving.process.pid, template()._process.pid, flush=True)
+                await asyncio.sleep(300)
+        asyncio.run(main())
+    """)
+    argv = [sys.executable, "-c", script, str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=env) as tests:
+        assert tests.stdout is not None
+        pids = [int(word) for word in tests.stdout.readline().split()]
+        assert all(map(running, pids))
+        tests.kill()
+    assert within(5, lambda: not any(map(running, pids)))
 
 
 def test_no_two_are_told_of_the_same_free_port_and_each_can_be_listened_on():

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tests.support.release import build, image, onefile, provenance
-from tests.support.release.sbom import sbom
+from scripts.building.release import build, image, onefile, provenance
+from scripts.building.release.sbom import sbom
 from tests.support.servers.helm import CHART
 from tests.support.worlds.controller_rig import NODES
 from tests.support.worlds.rig_double import double_rig

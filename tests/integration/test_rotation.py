@@ -70,7 +70,7 @@ async def settled(stage: Stage) -> list[dict[str, Any]]:
     return pods
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_every_container_of_a_hundred_pods_receives_what_it_was_promised(staged):
     settings = KubeletSettings(order=AdmissionOrder.SHUFFLED, seed=11)
     async with staged(settings, NODES) as stage:

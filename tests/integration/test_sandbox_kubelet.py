@@ -58,23 +58,33 @@ class Rig:
         self.plugin = plugin
 
     async def phase(self, name, *wanted):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while True:
                 found = await self.client.get(f"{PODS}/{name}")
                 if found["status"]["phase"] in wanted:
                     return found
                 await asyncio.sleep(0.01)
 
+    async def hears(self, *names):
+        """Wait until the pods that wait for the kubelet are those."""
+        await heard(self.kubelet, "n1", *names)
+
     async def is_gone(self, name):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while name in {one["metadata"]["name"] for one in (await self.client.get(PODS))["items"]}:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def gone(self, name):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             async for event in self.client.watch(PODS, params={"fieldSelector": f"metadata.name={name}"}):
                 if event.type == "DELETED":
                     return
+
+
+async def heard(kubelet, node, *names):
+    async with asyncio.timeout(60):
+        while {one["metadata"]["name"] for one in kubelet._nodes[node].pending.values()} != set(names):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -198,27 +208,29 @@ async def test_a_node_can_be_made_not_ready():
 async def test_a_paused_kubelet_hears_of_pods_and_admits_them_in_watch_order_when_it_goes_on(make_rig):
     rig = await make_rig(order=AdmissionOrder.WATCH)
     rig.kubelet.pause("n1")
-    await asyncio.sleep(0.2)  # until it watches: a list has an order of its own
+    # Until it watches: a list has an order of its own.
+    await rig.client.create(PODS, pod("p3", 1))
+    await rig.hears("p3")
     for i in (2, 0, 1):
         await rig.client.create(PODS, pod(f"p{i}", 1))
-    await asyncio.sleep(0.2)
+    await rig.hears("p3", "p2", "p0", "p1")
     assert rig.plugin.calls == []
     rig.kubelet.resume("n1")
-    for i in range(3):
+    for i in range(4):
         await rig.phase(f"p{i}", "Running")
-    served = sorted(range(3), key=lambda i: int(rig.cluster.records.of(f"default/p{i}")["c0"]["CALL"]))
-    assert served == [2, 0, 1]
+    served = sorted(range(4), key=lambda i: int(rig.cluster.records.of(f"default/p{i}")["c0"]["CALL"]))
+    assert served == [3, 2, 0, 1]
 
 
 async def test_a_pod_that_is_deleted_under_the_kubelet_asks_for_its_devices_all_the_same(make_rig):
     rig = await make_rig(order=AdmissionOrder.WATCH)
     rig.kubelet.pause("n1")
-    for name, grace_s in (("forced", 0), ("graceful", 30)):
-        await rig.client.create(PODS, pod(name, 1))
-        await asyncio.sleep(0.2)
-        await rig.client.delete(f"{PODS}/{name}", grace_s=grace_s)
+    for names, grace_s in ((("forced",), 0), (("forced", "graceful"), 30)):
+        await rig.client.create(PODS, pod(names[-1], 1))
+        await rig.hears(*names)
+        await rig.client.delete(f"{PODS}/{names[-1]}", grace_s=grace_s)
     await rig.client.create(PODS, pod("after", 1))
-    await asyncio.sleep(0.2)
+    await rig.hears("forced", "graceful", "after")
     rig.kubelet.resume("n1")
     await rig.phase("after", "Running")
     assert rig.plugin.calls == [1, 1, 1]
@@ -231,9 +243,9 @@ async def test_a_kubelet_can_pass_over_pods_that_are_gone_before_it_admits_them(
     rig = await make_rig(admits_vanished=False)
     rig.kubelet.pause("n1")
     await rig.client.create(PODS, pod("forced", 1))
-    await asyncio.sleep(0.2)
+    await rig.hears("forced")
     await rig.client.delete(f"{PODS}/forced", grace_s=0)
-    await asyncio.sleep(0.2)
+    await rig.hears()
     rig.kubelet.resume("n1")
     await rig.client.create(PODS, pod("after", 1))
     await rig.phase("after", "Running")
@@ -259,7 +271,7 @@ def kubelet_of(cluster):
     return cluster.kubelet
 
 
-async def reads(ask, wanted, deadline_s=5):
+async def reads(ask, wanted, deadline_s=60):
     """Ask until the answer is *wanted*."""
     async with asyncio.timeout(deadline_s):
         while await ask() != wanted:  # noqa: ASYNC110 (the cluster tells nobody)
@@ -316,7 +328,9 @@ async def test_a_plugin_that_dies_under_a_call_fails_it_and_leaves_half_of_its_w
     slow = {"name": "s1", "plugin": {**SHARE_PLUGIN, "delay_s": 5}}
     async with running_cluster(read([slow])) as cluster:
         await cluster.admin.create(PODS, share("p"))
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(60):
+            while kubelet_of(cluster)._nodes["s1"].calling is None:  # noqa: ASYNC110 (nobody tells of it)
+                await asyncio.sleep(0.01)
         await kubelet_of(cluster).kill_plugins("s1")
         status = (await phase_of(cluster.admin, "p", "Failed"))["status"]
         assert "code = Unavailable desc = error reading from server: EOF" in status["message"]
@@ -337,11 +351,11 @@ async def test_plugins_make_as_many_calls_as_their_client_allows():
 async def test_whose_assignment_a_container_received_is_recorded():
     async with running_cluster(read([SHARE])) as cluster:
         kubelet_of(cluster).pause("s1")
-        for name, time in (("a", "2"), ("b", "1")):
-            made = share(name)
+        for names, time in ((("a",), "2"), (("a", "b"), "1")):
+            made = share(names[-1])
             made["metadata"]["annotations"]["volcano.sh/predicate-time"] = time
             await cluster.admin.create(PODS, made)
-            await asyncio.sleep(0.1)
+            await heard(kubelet_of(cluster), "s1", *names)
         kubelet_of(cluster).resume("s1")
         await phase_of(cluster.admin, "a", "Running")
         other = (await cluster.admin.get(f"{PODS}/b"))["metadata"]["uid"]

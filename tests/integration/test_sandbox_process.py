@@ -25,7 +25,7 @@ async def start(*arguments, **environment):
 
 async def ended(*arguments, **environment):
     process = await start(*arguments, **environment)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()
 
@@ -33,7 +33,7 @@ async def ended(*arguments, **environment):
 @pytest.mark.parametrize(
     ("nodes", "words"),
     [
-        ("- {labels: {}}", "'name' is missing"),
+        ("- {labels: {}}", "missing required field `name`"),
         ("- {name: a, plugin: {kind: abacus}}", "unknown device plugin 'abacus'"),
         ("- {name: a, plugin: {kind: vgpu, beads: 3}}", "unknown keys beads"),
     ],
@@ -49,8 +49,7 @@ async def test_a_node_file_that_cannot_be_used_ends_it_with_2(tmp_path, nodes, w
 
 async def test_a_missing_file_and_a_taken_port_end_it_with_2(tmp_path):
     code, _, err = await ended("--nodes", str(tmp_path / "none.yaml"))
-    assert code == 2
-    assert "none.yaml" in err
+    assert (code, err) == (2, f"sandbox: --nodes: {tmp_path}/none.yaml: no such file or directory\n")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -63,31 +62,19 @@ async def test_a_missing_file_and_a_taken_port_end_it_with_2(tmp_path):
     )
 
 
-@pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:x"])
-async def test_what_is_no_address_is_told(listen):
-    code, _, err = await ended("--listen", listen)
-    assert (code, err) == (2, f"sandbox: --listen: found '{listen}'; write an address such as '127.0.0.1:6443'\n")
-
-
-@pytest.mark.parametrize(
-    ("flag", "value", "says"),
-    [
-        ("--players", "nope", "found 'nope'; write all, none, or some of amd, ascend-hami, biren, gpushare, "),
-        ("--admission-delay", "-1", "found '-1'; write seconds from 0 to 3600"),
-        ("--seed", "x", "found 'x'; write a whole number"),
-        ("--nodes", "/nope", "/nope: no such file or directory"),
-    ],
-)
-async def test_a_value_that_cannot_be_used_is_told_with_its_flag(flag, value, says):
-    code, _, err = await ended(f"{flag}={value}")
-    assert code == 2
-    assert err.startswith(f"sandbox: {flag}: {says}")
+async def test_what_cannot_be_used_is_told_with_its_flag():
+    code, out, err = await ended("--seed", "x", "--listen", "nowhere")
+    assert (code, out) == (2, "")
+    assert err == (
+        "sandbox: --listen (CARDSHARE_LISTEN): found 'nowhere'; write host:port such as ':8080'\n"
+        "sandbox: --seed (CARDSHARE_SEED): found 'x'; write a number from 0 to 1000000000000000000\n"
+    )
 
 
 async def test_it_stops_clean_and_its_kubeconfig_is_private(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     process = await start("--kubeconfig-out", str(kubeconfig), "--authorization", "rbac")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await process.stdout.readline()).startswith(b"sandbox ready: https://127.0.0.1:")
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
         process.send_signal(signal.SIGTERM)

@@ -36,3 +36,28 @@ def test_what_measures_runs_compiled_unless_it_only_tells_of_itself(tmp_path, wo
     done = subprocess.run([script, "tests.bench", *words], capture_output=True, text=True, check=True, timeout=60)
     before = f"{core}:" if core else ""
     assert f"PYTHONPATH={before}{tmp_path}" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_what_ran_compiled_is_not_run_again_unless_it_leans_on_an_interpreted_core(tmp_path, compiles):
+    processes = ("conform_all", "controller_process", "webhook_process", "chaos")
+    texts = {
+        "scripts/setup": "#!/bin/sh\n",
+        "scripts/compile": f"#!/bin/sh\nexit {0 if compiles else 3}\n",
+        ".venv/bin/python": '#!/bin/sh\necho "$@"\n',
+        "tests/unit/core/test_core.py": "",
+        "tests/unit/conform/test_conform.py": "",
+        "tests/property/test_law.py": "",
+        "tests/property/laws/test_more.py": "",
+        "tests/property/test_leaning.py": "@pytest.mark.interpreted(reason='')",
+        **{f"tests/integration/test_{name}.py": "" for name in processes},
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    script = shutil.copy(SCRIPTS / "test", tmp_path / "scripts")
+    done = subprocess.run([script, "--uncompiled", "-q"], capture_output=True, text=True, check=True, timeout=60)
+    ignored = {f"--ignore={name}" for name in texts if name.startswith("tests/") and "leaning" not in name}
+    assert {word for word in done.stdout.split() if "ignore" in word} == (ignored if compiles else set())
+    assert all((SCRIPTS.parent / "tests" / "integration" / f"test_{name}.py").is_file() for name in processes)

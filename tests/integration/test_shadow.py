@@ -10,7 +10,7 @@ import aiohttp
 import yaml
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from cli.__main__ import run
 from cli.options import parse
 from sandbox.demo.processes import free_port
@@ -75,7 +75,7 @@ class Looking:
     async def start(self):
         # Documents first: the namespace that the account is in.
         await self.world.apply([one for one in SHADOW if one["kind"] != "Deployment"])
-        ensure(self.certs, Wanted(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
+        ensure(self.certs, WantedPair(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
         kubeconfig = self.world.folder / "shadow.kubeconfig"
         kubeconfig.write_text(await self.world.kubeconfig(PLACE, PLACE), encoding="utf-8")
         flags = ("--shadow", "--scheduler-name", "volcano", "--trust-namespaces", "kube-system,volcano-system")

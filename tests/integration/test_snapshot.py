@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cli.options import parse
-from cli.snapshot import Snapshot, UnusableSnapshotError, packed
+from cli.snapshot import SnapshotReads, UnusableSnapshotError, packed
 from sandbox.demo.stage import NODES as STAGE
 from tests.integration.test_cli import ASSIGNED, NODES, add_pod, cards, cluster, give
 from tests.support.worlds.volcano import create, install
@@ -162,12 +162,12 @@ async def test_nothing_of_a_container_that_may_be_secret_is_in_it(rig, tmp_path)
 )
 def test_a_file_that_is_no_snapshot_is_one_line(text, problem):
     with pytest.raises(UnusableSnapshotError, match=problem):
-        Snapshot(text)
+        SnapshotReads(text)
 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
-    [(["snapshot"], "-o: missing"), (["get", "--watch", "--snapshot", "x"], "a snapshot does not change")],
+    [(["snapshot"], "--output-file: missing"), (["get", "--watch", "--snapshot", "x"], "a snapshot does not change")],
 )
 def test_a_wrong_command_is_one_line(words, problem, capsys):
     with pytest.raises(SystemExit):

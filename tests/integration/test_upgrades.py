@@ -1,14 +1,20 @@
 """An upgrade from 0.1.0 and a rollback to it, on one cluster: each version takes over what the other placed.
 
-The controller of 0.1.0 is that of git's history, with its own core. Pods of all device protocols are placed by it, then
-by this one, then by it again; the cluster is audited from its objects alone, in the protocols' own terms.
+The controller of 0.1.0 is that of git's history, with its own core and the packages of its own lock. Pods of all device
+protocols are placed by it, then by this one, then by it again; the cluster is audited from its objects alone, in the
+protocols' own terms.
 """
 
 import asyncio
+import hashlib
 import io
+import os
 import random
+import shutil
 import subprocess
+import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +24,10 @@ import yaml
 from core.names import VERSION
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
-from sandbox.demo.assigned import NOT_REPORTED, unseen
+from sandbox.demo.outcomes import NOT_REPORTED, unseen
 from sandbox.demo.processes import free_port
 from sandbox.demo.product import TRUSTED_NAMESPACES
-from sandbox.players.accounts import DEVICE_CONFIG
+from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.devices.mixed import wanted, would_fit
 from tests.support.devices.texts import device_tables
 from tests.support.worlds.audit import audit
@@ -61,17 +67,32 @@ def of_history(*paths: str) -> bytes:
 def tree_of_history(folder: Path) -> Path:
     """The tree of 0.1.0, in *folder*."""
     with tarfile.open(
-        fileobj=io.BytesIO(of_history("core", "controller", "kube", "runtime", "deploy/base"))
+        fileobj=io.BytesIO(of_history("core", "controller", "kube", "runtime", "deploy/base", "requirements.lock"))
     ) as archive:
         archive.extractall(folder / "old", filter="data")
     return folder / "old"
 
 
+def packages_of_history(tree: Path) -> Path:
+    """Where the packages that *tree* locks are installed: they need not be those of today."""
+    lock = tree / "requirements.lock"
+    folder = ROOT / ".cache" / f"packages-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
+    if not folder.exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        new = Path(tempfile.mkdtemp(dir=folder.parent))
+        subprocess.run([*pip, "--require-hashes", "-r", str(lock), "--target", str(new)], check=True, timeout=180)
+        try:
+            new.rename(folder)
+        except OSError:  # Another process was first.
+            shutil.rmtree(new)
+    return folder
+
+
 class Turn:
     """The controller of *tree* with the settings of its version, from its start until it ends in order."""
 
-    def __init__(self, world, tree: Path, name: str) -> None:
-        self._world, self._tree, self._name = world, tree, name
+    def __init__(self, world, tree: Path, name: str, *packages: Path) -> None:
+        self._world, self._tree, self._name, self._packages = world, tree, name, packages
 
     async def __aenter__(self) -> None:
         world, listen = self._world, f"127.0.0.1:{free_port()}"
@@ -80,7 +101,7 @@ class Turn:
             await asyncio.to_thread((world.folder / name).write_text, text)
         options = ("--listen", listen, "--lease", LEASE, "--trust-namespaces", TRUSTED_NAMESPACES)
         paths = ("--kubeconfig", str(world.folder / "kubeconfig"), "--settings", str(world.folder / "settings.yaml"))
-        own = {"PYTHONPATH": str(self._tree), "PYTHONSAFEPATH": "1"}
+        own = {"PYTHONPATH": os.pathsep.join(map(str, (self._tree, *self._packages))), "PYTHONSAFEPATH": "1"}
         self._running = await world.processes.start(self._name, "controller", (*options, *paths), own)
         await world.processes.ready(self._running, f"http://{listen}/readyz")
 
@@ -147,10 +168,11 @@ class Cluster:
 @pytest.mark.timeout(240)
 async def test_each_version_takes_over_what_the_other_placed(rig, tmp_path):
     old = tree_of_history(tmp_path)
+    packages = await asyncio.to_thread(packages_of_history, old)
     assert f'"{VERSION}"' not in (old / "core/names.py").read_text(encoding="utf-8")
     async with rig(nodes=NODES) as world:
         await world.ensure("/api/v1/namespaces", "mindx-dl")
         cluster = Cluster(world)
-        for name, tree in (("old", old), ("new", ROOT), ("old-again", old)):
-            async with Turn(world, tree, name):
-                await cluster.fills(ours=tree == ROOT)
+        for name, *path in (("old", old, packages), ("new", ROOT), ("old-again", old, packages)):
+            async with Turn(world, path[0], name, *path[1:]):
+                await cluster.fills(ours=name == "new")

@@ -3,6 +3,7 @@
 A script stands in for the scheduler and for kubelets: it writes phases of PodGroups, binds, and moves pods.
 """
 
+import asyncio
 from contextlib import asynccontextmanager
 
 from sandbox.client import ApiStatusError, PatchKind
@@ -13,7 +14,10 @@ from tests.support.worlds.volcano import job, path_of, shown_job, task
 
 PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
-DEFAULT = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
+QUEUES = [
+    {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}}
+    for name in ("default", "later")
+]
 CPU = {"cpu": "1"}
 
 
@@ -26,12 +30,12 @@ class Script:
     async def until(self, what, wanted):
         """Wait until *what* answers *wanted*; fails with what it answered last."""
         seen = None
-        for _ in range(400):
-            seen = await what()
-            if seen == wanted:
-                return
-            await volcano.pause()
-        raise AssertionError(f"{seen} instead of {wanted}")
+        try:
+            async with asyncio.timeout(60):
+                while (seen := await what()) != wanted:  # noqa: ASYNC110 (the cluster tells nobody)
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"{seen} instead of {wanted}") from None
 
     async def job(self, state, name="j"):
         await self.until(lambda: self._job(name), state)
@@ -40,11 +44,12 @@ class Script:
         return shown_job(await self.client.get(path_of("Job", name)))
 
     async def stays(self, state, name="j"):
-        """The Job is in *state*, and still is after a while."""
+        """The Job is in *state*, and still is once a Job that came later has its group."""
         await self.job(state, name)
-        for _ in range(10):
-            await volcano.pause()
+        await volcano.create(self.client, job("later", task("w", 1), queue="later"))
+        await self.has_group("later")
         assert await self._job(name) == state
+        await self.client.delete(path_of("Job", "later"))
 
     async def pods(self, *wanted):
         """Wait until these pods, and no others, are there: name, phase, and ``-`` for one that is being deleted."""
@@ -64,15 +69,15 @@ class Script:
         found = (await self.client.get(GROUPS))["items"]
         return next((one for one in found if one["metadata"]["name"].startswith(f"{name}-")), None)
 
-    async def has_group(self, *, but=""):
+    async def has_group(self, name="j", *, but=""):
         """Wait for a PodGroup of another uid than *but*."""
 
         async def seen():
-            found = await self.group()
+            found = await self.group(name)
             return found is not None and found["metadata"]["uid"] != but
 
         await self.until(seen, True)
-        return await self.group()
+        return await self.group(name)
 
     async def admits(self, phase="Inqueue"):
         found = await self.has_group()
@@ -103,7 +108,8 @@ async def script(*tasks, **spec):
         client = cluster.admin
         await client.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
         await volcano.install(client)
-        await volcano.create(client, DEFAULT)
+        for queue in QUEUES:
+            await volcano.create(client, queue)
         async with volcano.playing(client) as controllers:
             if tasks:
                 await volcano.create(client, job("j", *tasks, **spec))
@@ -256,7 +262,6 @@ async def test_a_queue_that_is_closed_keeps_a_restart_from_its_group():
         await it.runs("j-w-0", "j-w-1")
         await it.job("Running {running:2}")
         await it.client.patch(path_of("Queue", "default") + "/status", {"status": {"state": "Closing"}})
-        await volcano.pause()
         await it.moves("Failed", "j-w-0")
         await it.pods("j-w-1 Running -")
         await it.stays("Restarting {terminating:1,version:1,retryCount:1}")

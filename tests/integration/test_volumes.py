@@ -74,7 +74,7 @@ async def test_a_controller_that_dies_while_a_claim_is_told_its_node_is_followed
         first = await world.controller(fail_at=f"{point}:kill")
         await world.client.create(CLAIMS, claim("data"))
         await world.add(mounting("train", "data"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await first.process.wait() == -signal.SIGKILL
         told = (await world.client.get(f"{CLAIMS}/data"))["metadata"].get("annotations", {}).get(SELECTED_NODE)
         assert bool(told) == (point == "after-volume")

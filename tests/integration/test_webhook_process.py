@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from sandbox.demo.processes import clean_environ, free_port
 from tests.support.worlds.processes import Children, until
 
 ROOT = Path(__file__).parents[2]
-WANTED = Wanted(dns_names=("localhost",), days=30, ca_days=60)
+WANTED = WantedPair(dns_names=("localhost",), days=30, ca_days=60)
 JSON = {"Content-Type": "application/json"}
 FILES = {"settings": "cardshare.yaml", "scheduler": "volcano-scheduler.conf", "devices": "device-config.yaml"}
 
@@ -50,7 +50,7 @@ class Webhook:
         ]  # fmt: skip
         environ = clean_environ(os.environ)
         self.child = children.start(f"webhook-{self.port}", argv, env=environ, cwd=folder)
-        until("webhook", self.why_not_ready, deadline_s=30, children=[self.child])
+        until("webhook", self.why_not_ready, deadline_s=90, children=[self.child])
 
     def why_not_ready(self):
         try:
@@ -59,7 +59,7 @@ class Webhook:
             return str(e)
 
     def plain(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.plain_port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.plain_port}{path}", timeout=30) as answer:
             return answer.read().decode()
 
     def metric(self, name):
@@ -71,7 +71,7 @@ class Webhook:
         return ssl.create_default_context(cafile=self.certs / "ca.crt")
 
     def connection(self, context=None):
-        found = http.client.HTTPSConnection("localhost", self.port, context=context or self.context(), timeout=15)
+        found = http.client.HTTPSConnection("localhost", self.port, context=context or self.context(), timeout=60)
         OPENED.append(found)
         return found
 
@@ -86,7 +86,7 @@ class Webhook:
 
     def raw(self):
         return self.context().wrap_socket(
-            socket.create_connection(("127.0.0.1", self.port), timeout=15), server_hostname="localhost"
+            socket.create_connection(("127.0.0.1", self.port), timeout=60), server_hostname="localhost"
         )
 
 
@@ -190,7 +190,7 @@ def test_old_protocols_and_plain_text_are_refused(webhook):
         old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     with pytest.raises(ssl.SSLError):
         webhook.call(review(), connection=webhook.connection(old))
-    plain = http.client.HTTPConnection("127.0.0.1", webhook.port, timeout=15)
+    plain = http.client.HTTPConnection("127.0.0.1", webhook.port, timeout=60)
     OPENED.append(plain)
     with pytest.raises((http.client.HTTPException, OSError)):
         webhook.call(review(), connection=plain)
@@ -216,7 +216,7 @@ def served(webhook):
 
 
 def wait_for(what, true):
-    until(what, lambda: "" if true() else "not yet", deadline_s=20)
+    until(what, lambda: "" if true() else "not yet", deadline_s=90)
 
 
 def test_a_changed_pair_is_served_and_a_broken_one_is_not(children, tmp_path):

@@ -19,7 +19,7 @@ import pytest
 import trustme
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from sandbox.demo.processes import clean_environ, free_port
 from tests.support.worlds.processes import Children, until
 
@@ -41,7 +41,7 @@ class Served:
     def __init__(self, children, folder, *flags, ends_in=timedelta(days=1), drain_s=1.0):
         self.certs = folder / "certs"
         made = datetime.now(UTC) - timedelta(days=1) + ends_in
-        ensure(self.certs, Wanted(dns_names=("localhost",), days=1, ca_days=9), made)
+        ensure(self.certs, WantedPair(dns_names=("localhost",), days=1, ca_days=9), made)
         self.port, self.plain_port = free_port(), free_port()
         argv = [
             sys.executable, "-m", "webhook", "--listen", f"127.0.0.1:{self.port}",
@@ -50,7 +50,7 @@ class Served:
         ]  # fmt: skip
         environ = clean_environ(os.environ)
         self.child = children.start(f"webhook-{self.port}", argv, env=environ, cwd=folder)
-        until("webhook", self.is_up, deadline_s=30, children=[self.child])
+        until("webhook", self.is_up, deadline_s=90, children=[self.child])
 
     def is_up(self):
         try:
@@ -61,7 +61,7 @@ class Served:
 
     def plain(self, path):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.plain_port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.plain_port}{path}", timeout=30) as answer:
                 return answer.read().decode()
         except urllib.error.HTTPError as e:
             with e:
@@ -78,7 +78,7 @@ class Served:
         return ssl.create_default_context(cafile=self.certs / "ca.crt")
 
     def raw(self, context=None):
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=15)
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         try:
             return (context or self.context()).wrap_socket(plain, server_hostname="localhost")
         except BaseException:
@@ -87,7 +87,7 @@ class Served:
 
     def call(self, body, context=None, headers=JSON):
         with contextlib.closing(
-            http.client.HTTPSConnection("localhost", self.port, context=context or self.context(), timeout=15)
+            http.client.HTTPSConnection("localhost", self.port, context=context or self.context(), timeout=60)
         ) as used:
             used.request("POST", "/mutate?timeout=10s", body, headers)
             with used.getresponse() as answer:
@@ -102,7 +102,7 @@ def children(tmp_path_factory):
 
 
 def wait_for(what, true):
-    until(what, lambda: "" if true() else "not yet", deadline_s=30)
+    until(what, lambda: "" if true() else "not yet", deadline_s=90)
 
 
 def test_a_stop_loses_no_call(children, tmp_path):
@@ -111,7 +111,7 @@ def test_a_stop_loses_no_call(children, tmp_path):
     over = threading.Event()
 
     def keep_calling():
-        connection = http.client.HTTPSConnection("localhost", served.port, context=context, timeout=15)
+        connection = http.client.HTTPSConnection("localhost", served.port, context=context, timeout=60)
         while not over.is_set():
             try:
                 connection.request("POST", "/mutate?timeout=10s", review(), JSON)
@@ -125,18 +125,18 @@ def test_a_stop_loses_no_call(children, tmp_path):
     threads = [threading.Thread(target=keep_calling) for _ in range(4)]
     for one in threads:
         one.start()
-    time.sleep(0.5)
+    wait_for("calls", lambda: len(answered) > 20)
     os.kill(served.child.pid, signal.SIGTERM)
     wait_for("draining", lambda: served.ready() == "draining")
     before = len(answered)
-    time.sleep(0.5)
+    # It goes on serving while others hear of it.
+    wait_for("more calls", lambda: len(answered) > before + 20)
     over.set()
     for one in threads:
         one.join()
     assert lost == []
     assert set(answered) == {200}
-    assert len(answered) > before, "it goes on serving while others hear of it"
-    assert children.stop(served.child, grace_s=20) == 0
+    assert children.stop(served.child) == 0
 
 
 def test_an_ended_certificate_is_not_served(children, tmp_path):
@@ -160,7 +160,7 @@ def test_an_ended_certificate_is_not_served(children, tmp_path):
         assert "certificate expired" in served.child.log_tail()
         kept.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert kept.recv(100).startswith(b"HTTP/1.1 404 "), "who was let in is still answered"
-    ensure(served.certs, Wanted(dns_names=("localhost",), days=1, ca_days=9), datetime.now(UTC))
+    ensure(served.certs, WantedPair(dns_names=("localhost",), days=1, ca_days=9), datetime.now(UTC))
     wait_for("a good one", lambda: served.ready() == "ok")
 
     def answered():
@@ -242,7 +242,8 @@ async def test_slow_clients_harm_nobody_and_are_bounded(children, tmp_path):
         began = time.monotonic()
         for _ in range(20):
             assert (await asyncio.to_thread(served.call, review()))[0] == 200
-        assert time.monotonic() - began < 5
+        # Behind one of them, each would wait for 5 s.
+        assert time.monotonic() - began < 60
     finally:
         for _, writer in opened:
             writer.close()

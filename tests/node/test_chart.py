@@ -1,8 +1,8 @@
 """cardshare installed by its chart, on a real node: pods get their cards, with every device plugin."""
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -106,12 +106,29 @@ def test_helm_test_shows_what_doctor_found_and_leaves_nothing(empty: World):
     assert "doctor" not in left
 
 
+def is_there(pod: Mapping[str, Any]) -> bool:
+    return bool(pod)
+
+
+def is_bound(pod: Mapping[str, Any]) -> bool:
+    return "nodeName" in pod["spec"]
+
+
+def is_running(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["status"]["phase"] == "Running")
+
+
+def none(world: World, has: Callable[[Mapping[str, Any]], bool]) -> str:
+    return "" if any(map(has, world.read().values())) else "none yet"
+
+
 def test_pods_removed_by_force_in_flight_leave_the_others_what_was_assigned(empty: World):
     with empty.plugin("vgpu", VGPU, **SMALL):
-        for turn, after_s in enumerate((0.0, 0.4, 1.0)):
+        # At once, when one is bound, and when one runs.
+        for turn, has in enumerate((is_there, is_bound, is_running)):
             names = [f"f{turn}-{at}" for at in range(6)]
             empty.create(*(pod(name, vgpu(60 + 3 * at + turn)) for at, name in enumerate(names)))
-            time.sleep(after_s)
+            wait("the first", partial(none, empty, has))
             for name in names[::2]:
                 empty.cluster.api.delete(f"{empty.path}/{name}", 0)
             # Of the same name as one that is gone, and another size.

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from random import Random
 
 import jsonpatch
 from hypothesis import given, settings
@@ -17,14 +18,17 @@ from core.tables import Tables
 from core.wire.pods import decode_pod, pod_from_object
 from core.wire.reviewed_pods import pod_of
 from core.wire.reviews import decode_review
+from tests.support.devices import vendors
 from webhook.metrics import Metrics
 from webhook.reviews import Path, Reviewer
 
-BOOK = rulebook(Settings(), Tables(), standard_catalog())
-FAST = settings(max_examples=300)
+BOOK = rulebook(Settings(), vendors.TABLES, standard_catalog())
+# Whose words most pods have; `pods_of_vendors` have the others.
+PLAIN = rulebook(Settings(), Tables(), standard_catalog())
+FAST = settings(max_examples=150)
 
 KEYS = st.one_of(
-    st.sampled_from(sorted(BOOK.preferences | BOOK.protected)),
+    st.sampled_from(sorted(PLAIN.preferences | PLAIN.protected)),
     st.sampled_from(["volcano.sh/gpu-unhealthy-ids", "huawei.com/AscendX", "a/b~c", "~", "/", "", "x y"]),
     st.text(max_size=12),
 )
@@ -32,7 +36,7 @@ VALUES = st.one_of(
     st.sampled_from(["mig", "MIG ", "hami-core", "0", "0,2", "0,0", "A100", "A100,T4", "GPU-1", " ", ""]),
     st.text(max_size=20),
 )
-RESOURCES = st.one_of(st.sampled_from([*sorted(BOOK.resources), "cpu", "memory"]), st.text(max_size=8))
+RESOURCES = st.one_of(st.sampled_from([*sorted(PLAIN.resources), "cpu", "memory"]), st.text(max_size=8))
 QUANTITIES = st.one_of(
     st.sampled_from(["0", "1", "2", "50", "1k", "1e3", "1.5", "-1", "101", "8Gi", "007", "9223372036854775808"]),
     st.text(max_size=10),
@@ -65,7 +69,7 @@ REACH: dict[str, st.SearchStrategy[object]] = {
 CONTAINERS = st.lists(
     st.fixed_dictionaries({"name": st.text(max_size=4)}, optional={"resources": RESOURCE_BLOCKS, **REACH}), max_size=3
 )
-PODS = st.fixed_dictionaries(
+PLAIN_PODS = st.fixed_dictionaries(
     {
         "metadata": st.fixed_dictionaries(
             {"name": st.just("p")},
@@ -87,6 +91,41 @@ PODS = st.fixed_dictionaries(
         ),
     }
 )
+
+FIGURES = st.sampled_from(
+    ("0", "1", "2", "3", "4", "8", "16", "30", "100", "101", "24576", "-1", "0.5", "1k", "1536Mi", "0Mi", "2147483648")
+)
+WISHES = st.sampled_from(["a", "a,b", "online", "offline", "best-effort", "", "true", "mutex", "binpack", "x" * 70])
+
+
+@st.composite
+def pods_of_vendors(draw):
+    """A pod for cards of one of HAMi's other vendors; what it asks for is often served."""
+    port = draw(st.sampled_from(vendors.PORTS))
+    named = port.named(vendors.TABLES)
+    figures = st.just("1") | FIGURES
+    limits = st.fixed_dictionaries({}, optional={key: figures for key in (named.cards, *named.parts) if key})
+
+    def container(name):
+        served = vendors.any_container(port.vendor, Random(draw(st.integers(0, 99))), name)
+        found = dict(served.limits) if draw(st.booleans()) else draw(limits)
+        asked = draw(st.sampled_from([None, dict(found), {key: draw(figures) for key in found}]))
+        resources = {"limits": found} if asked is None else {"limits": found, "requests": asked}
+        return {"name": name, "image": "i", "resources": resources}
+
+    names = port.names(vendors.TABLES)
+    keys = st.sampled_from(sorted(names.preferences | names.assignment_keys))
+    most, before = draw(st.sampled_from([(1, 0), (1, 0), (2, 0), (1, 1)]))
+    return {
+        "metadata": {"name": "p", "annotations": draw(st.just({}) | st.dictionaries(keys, WISHES, max_size=2))},
+        "spec": {
+            "containers": [container(f"c{at}") for at in range(most)],
+            "initContainers": [container(f"i{at}") for at in range(before)],
+        },
+    }
+
+
+PODS = st.one_of(PLAIN_PODS, pods_of_vendors())
 
 
 PLUGIN = "system:serviceaccount:kube-system:volcano-device-plugin"
@@ -170,6 +209,9 @@ def test_what_the_webhook_reads_is_what_the_controller_reads(document):
         pod = pod_of(review.object, review.namespace)
         mended, _ = defaulting.complete(pod, BOOK)
         ours = BOOK.catalog.request_of(mended, BOOK.tables, BOOK.settings)
+        if isinstance(ours, Asked):
+            mended, _ = defaulting.complete_by_dialect(mended, ours, BOOK)
+            ours = BOOK.catalog.request_of(mended, BOOK.tables, BOOK.settings)
         theirs = BOOK.catalog.request_of(pod_from_object(stored)._replace(namespace="n"), BOOK.tables, BOOK.settings)
         assert (ours is None) == (theirs is None)
         if isinstance(ours, Asked) and isinstance(theirs, Asked):
@@ -216,6 +258,18 @@ def test_no_new_pod_carries_an_assignment(document):
     verdict, stored = ask("CREATE", document)
     if verdict.allowed:
         assert not any(map(BOOK.is_protected, stored["metadata"].get("annotations") or {}))
+
+
+@FAST
+@given(pods_of_vendors())
+def test_what_kubelet_and_schedulers_read_of_cards_is_the_same(document):
+    verdict, stored = ask("CREATE", document)
+    if verdict.allowed:
+        for one in (*stored["spec"]["containers"], *stored["spec"]["initContainers"]):
+            limits, requests = (
+                {key: text for key, text in some.items() if key in BOOK.resources} for some in amounts(one)
+            )
+            assert limits == requests
 
 
 @FAST

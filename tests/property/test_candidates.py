@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.change_log import NodeSet
 from core.ledger import Ledger
 from core.model import Image, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
-from core.node_set import NodeSet
 from core.placing.candidates import Candidates
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, scan
+from core.placing.shape import NodePolicy, Shape, scan
 from core.settings import NodeWeights, Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of

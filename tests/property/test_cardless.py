@@ -9,8 +9,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of, still_fits
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, scan
+from core.placing.shape import NodePolicy, Shape, scan
 from core.settings import NodeWeights, Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of

@@ -11,15 +11,14 @@ from typing import Any, TypeVar
 import pytest
 
 from core.catalog import standard_catalog
+from core.change_log import NodeSet
 from core.dialects.vgpu.table import VgpuTable
 from core.ledger import Ledger
 from core.model import Image, Node, NodeName, Pod, PodUid
-from core.node_set import NodeSet
 from core.placing.candidates import BYTES_MAX, Candidates
 from core.placing.decide import shape_of, shapes_by_way
 from core.placing.pack import HoleValues, Table, losses
-from core.placing.score import NodePolicy, node_policy
-from core.placing.shape import Shape, scan
+from core.placing.shape import NodePolicy, Shape, node_policy, scan
 from core.settings import NodeWeights, Policy, Settings
 from core.tables import Tables as CardTables
 from core.wire.nodes import node_from_object
@@ -358,7 +357,9 @@ class World:
                 for name in self.chance.sample(list(self.ledger.states), len(self.ledger.states) // 2):
                     self.ledger.remove_node(name)
             case 4:
-                vgpu = replace(TABLES.of(VgpuTable), memory_factor=self.chance.choice((1, 10)))
+                vgpu = replace(
+                    TABLES.of(VgpuTable), named=VgpuTable().named._replace(mib_per_unit=self.chance.choice((1, 10)))
+                )
                 for _ in self.ledger.configure(CardTables(sections=(vgpu,)), self.settings):
                     pass
                 self.preparing.clear()

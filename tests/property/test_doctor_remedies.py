@@ -115,6 +115,7 @@ FAULTS: tuple[Change, ...] = (
     lambda found: with_nodes(
         replace(found, plugins=(*found.plugins, replace(doctor.HAMI_OLD, node="other"))), (node(), OF_HAMI)
     ),
+    lambda found: replace(found, others=(doctor.UNKNOWN_PLUGIN,)),
 )
 
 
@@ -246,6 +247,11 @@ def followed(found: Facts, finding: Finding) -> Facts:
             started = replace(found, plugins=(*found.plugins, replace(doctor.HAMI_OLD, node=subject)))
             assert finding not in examine(started).findings
             return unlabelled(found, subject)
+        case "CS637":
+            account = doctor.UNKNOWN_PLUGIN.account
+            assert f'write accounts.plugins: {{"{account}": []}} into the values of the chart' in named
+            assert f'plugin_accounts: ["{account}"] under admission in cardshare.yaml' in named
+            return doctor.added(found)
         case "CS641":
             assert named == "correct the pod and create it again"
             return replace(

@@ -11,18 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.groups import NetworkTopology
-from core.hyper_nodes import HyperNode, Members
+from core.groups import HyperNode, Members, NetworkTopology
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import placed_on, try_decide
+from core.placing.decide import Rooms, placed_on, try_decide
 from core.placing.domains import HyperNodes, LabelTiers, Near, by_label, near
 from core.placing.gang import Inner, Member, Refused, Unit, place
 from core.placing.minimums import Minimum, of_tasks
-from core.placing.rooms import Rooms
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape
+from core.placing.shape import NodePolicy, Shape
 from core.settings import Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of

@@ -2,13 +2,15 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
-from tests.support.devices.gang_world import GangWorld
+from tests.support.devices.gang_cards import Kind, shares_of
+from tests.support.devices.gang_world import NAMESPACES, GangWorld
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(6))
 def test_gangs_are_whole_queues_are_kept_and_nobody_waits_who_fits(seed):
     world = GangWorld(seed)
@@ -21,19 +23,22 @@ def test_gangs_are_whole_queues_are_kept_and_nobody_waits_who_fits(seed):
 
 
 def test_pods_wait_for_quotas_and_for_queues():
-    counts = Counter[str]()
-    for seed in range(3):
+    waiting = {"waiting for a quota", "waiting for a queue"}
+    for seed in range(20):
         world = GangWorld(f"quotas {seed}")
         for _ in range(300):
             world.step()
         world.settle()
         assert world.faults == []
-        counts += world.counts
-    assert min(counts["waiting for a quota"], counts["waiting for a queue"]) > 0
+        waiting -= world.counts.keys()
+        if not waiting:
+            break
+    assert not waiting
 
 
-def lived(seed, until):
-    world = GangWorld(seed)
+def lived(seed, until, *, preempts=None):
+    worlds = (GangWorld(f"{seed}/{at}") for at in count())
+    world = next(one for one in worlds if preempts is None or one.preempts is preempts)
     while not until(world):
         world.step()
     assert world.faults == []
@@ -50,7 +55,7 @@ def test_a_gang_that_is_not_whole_is_seen():
 
 
 def test_a_queue_that_holds_too_much_is_seen():
-    world = lived("queue", lambda world: world.counts["gangs placed"] > 50)
+    world = lived("queue", lambda world: world._queued()["small", "cpu"] > 0)
     world.broken.clear()
     world.limits["small"] = {"cpu": 0}
     world.look()
@@ -65,14 +70,118 @@ def test_a_namespace_that_holds_too_much_is_seen():
     assert any("are held under quotas" in text for text in world.faults)
 
 
+def test_pods_leave_for_those_of_a_higher_priority():
+    counts = Counter[str]()
+    for seed in range(3):
+        world = lived(f"preempts {seed}", lambda world: True, preempts=True)
+        for number in range(200):
+            world.step()
+            if number % 50 == 49:
+                world.settle()
+        assert world.faults == []
+        counts += world.counts
+    assert min(counts["evicted"], counts["waiting for a preemption"]) > 0
+
+
+def test_a_pod_that_is_evicted_for_one_of_no_higher_priority_is_seen():
+    def evicts(world):
+        return any(target.name in world.asked for one in world.evictions for target, _ in one.victims)
+
+    world = lived("evicts", evicts, preempts=True)
+    world.world.scheduler.cluster.actions.extend(world.evictions)
+    world.evictions.clear()
+    for asked in world.asked.values():
+        asked.priority = 0
+    world.look()
+    assert any("is evicted for one of" in text for text in world.faults)
+
+
+def test_a_pod_on_a_node_that_does_not_take_it_is_seen():
+    world = lived("places", lambda world: bool(world.places))
+    world.places.clear()
+    for name in world.nodes:
+        world.nodes[name] = replace(world.nodes[name], unschedulable=True)
+    world.look()
+    assert any("which does not take it" in text for text in world.faults)
+
+
 def test_who_waits_and_fits_is_seen():
-    world = lived("waits 4", lambda world: len(world.nodes) > 3 and world.counts["gangs placed"] > 50)
+    world = lived("waits 2", lambda world: len(world.nodes) > 3 and world.counts["gangs placed"] > 50)
     world.settle()
     for name in list(world.nodes):
-        world.nodes[name] = replace(world.nodes[name], allocatable={"cpu": "99", "volcano.sh/vgpu-number": "990"})
+        well = {"unschedulable": False, "taints": (), "ready": True}
+        world.offers[name] = world.offers[name]._replace(cards=99)
+        world.nodes[name] = replace(world.nodes[name], allocatable={"cpu": "99"}, **well)
     world.faults.clear()
     world.quotas.clear()
     for _ in range(20):
         world.add_pods()
     world.look_at_waiting()
     assert any(" waits for " in text for text in world.faults)
+
+
+def test_who_waits_though_those_below_could_leave_is_seen():
+    world = lived("below", lambda world: bool(world.places), preempts=True)
+    for _ in range(200):
+        world.step()
+        for name, asked in world.asked.items():
+            asked.priority = 1 if world._node_of(world.world.seen(name)) else 99
+        world.look_at_waiting()
+    assert any(" without " in text for text in world.faults)
+
+
+def test_pods_ask_for_parts_of_the_cards_of_both_plugins_and_share_them():
+    plugins, most = set(), 0
+    for seed in range(4):
+        world = GangWorld(f"parts {seed}")
+        for _ in range(100 if world.parts else 0):
+            world.step()
+            sold = Counter(share.card for one in world.world.pods.values() for share in shares_of(one.annotations))
+            most = max(most, *sold.values(), 0)
+            plugins |= {world.asked[one.name].kind for one in world.world.pods.values() if one.started}
+        assert world.faults == []
+    assert plugins == set(Kind)
+    assert most > 1
+
+
+def test_a_card_that_is_sold_beyond_what_it_has_is_seen():
+    world = lived("sold", lambda world: any(shares_of(one.annotations) for one in world.world.pods.values()))
+    for name, offer in world.offers.items():
+        world.offers[name] = offer._replace(slots=0)
+    world.look()
+    assert any("is sold beyond what it has" in text for text in world.faults)
+
+
+def test_a_disruption_budget_that_is_broken_for_nothing_is_seen():
+    def evicts(world):
+        return len(world.evictions) == 1 and single(world, world.evictions[0])
+
+    def single(world, action):
+        names = [target.name for target, _ in action.nominated]
+        there = all(target.name in world.asked for target, _ in (*action.nominated, *action.victims))
+        return there and bool(action.victims) and len(names) == 1 and not world.asked[names[0]].group
+
+    world = lived("budgets", evicts, preempts=True)
+    (action,) = world.evictions
+    victims = {target.name for target, _ in action.victims}
+    for name, asked in world.asked.items():
+        asked.app = "a" if name in victims else ""
+    world.budgets.update({(namespace, "a"): 0 for namespace in NAMESPACES})
+    world.add_node()
+    for name in world.nodes:
+        well = {"unschedulable": False, "taints": (), "ready": True, "labels": {"zone": asked_zone(world, action)}}
+        world.offers[name] = world.offers[name]._replace(cards=99, kind=asked_kind(world, action))
+        world.nodes[name] = replace(world.nodes[name], allocatable={"cpu": "99"}, **well)
+    world.world.scheduler.cluster.actions.extend(world.evictions)
+    world.evictions.clear()
+    world.look()
+    assert any("budgets cover" in text for text in world.faults)
+    assert any(" breaks " in text for text in world.faults)
+
+
+def asked_zone(world, action):
+    return world.asked[action.nominated[0][0].name].zone or "a"
+
+
+def asked_kind(world, action):
+    return world.asked[action.nominated[0][0].name].kind

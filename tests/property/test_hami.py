@@ -7,8 +7,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import shape_of
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, scan
+from core.placing.shape import NodePolicy, Shape, scan
 from core.settings import Policy, Settings
 from core.tables import Tables
 from tests.support.worlds.placed import reserve

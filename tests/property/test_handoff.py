@@ -14,7 +14,7 @@ from tests.support.worlds.world import NUMBER, World, pod
 
 MEMORY = "volcano.sh/vgpu-memory"
 # CARDSHARE_HANDOFF_LIVES=300 plays more of them than the normal run has time for.
-LIVES = int(os.environ.get("CARDSHARE_HANDOFF_LIVES", "12"))
+LIVES = int(os.environ.get("CARDSHARE_HANDOFF_LIVES", "8"))
 
 
 def asks(*numbers: int, memory: int = 100) -> tuple[Container, ...]:

@@ -21,11 +21,13 @@ from core.admission.rulebook import rulebook
 from core.admission.templates import judge_workload
 from core.catalog import standard_catalog
 from core.dialects.ascend_hami.table import AscendTable
+from core.dialects.hami_vendors import metax
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings
+from core.tables import Tables
 from core.wire.reviews import UnreadableObjectError, admit, decode_review, deny
 from core.wire.templates import decode_workload
-from tests.support.devices import ascend, mindcluster
+from tests.support.devices import ascend, mindcluster, vendors
 from tests.support.devices.cards import TABLES, share_node, vgpu_node
 
 SIZE = 100_000
@@ -34,7 +36,7 @@ CALLS = 12
 # What `yard` takes on the quiet machine on which the bound was set.
 YARD_S = 0.0009
 CATALOG = standard_catalog()
-MEMOS = (spelling._compared, selection._types, selection._accepts_type, nodefit._parse)
+MEMOS = (spelling._compared, selection._types, selection._accepts_type, nodefit._parse, metax._written)
 WORDS = [chip.common_word for chip in TABLES.of(AscendTable).chips]
 
 
@@ -63,9 +65,9 @@ def cpu_s(call: Callable[[], object]) -> float:
     return best
 
 
-def reading_s(node: Node) -> float:
+def reading_s(node: Node, tables: Tables = TABLES) -> float:
     """The CPU time of taking *node* in."""
-    return cpu_s(lambda: CATALOG.offers(node, TABLES, Settings()))
+    return cpu_s(lambda: CATALOG.offers(node, tables, Settings()))
 
 
 def filled(piece: str) -> str:
@@ -134,7 +136,7 @@ def nodes() -> Iterator[tuple[str, Node]]:
         yield f"ascend: {name}", replace(found, annotations={"hami.io/node-register-Ascend310P": text})
         part = text if len(text) <= SIZE // 7 else text[: SIZE // 7]
         every = {f"hami.io/node-register-{word}": part for word in WORDS}
-        have = {chip.resource: "1" for chip in TABLES.of(AscendTable).chips}
+        have = {chip.named.cards: "1" for chip in TABLES.of(AscendTable).chips}
         yield f"ascend, every type: {name}", replace(found, annotations=every, allocatable=have)
     for name, text in NAMES.items():
         first = {"huawei.com/Ascend310P": "Ascend310P-0"}
@@ -157,6 +159,23 @@ NODES = dict(nodes())
 @pytest.mark.parametrize("name", NODES)
 def test_a_node_is_read_within_5_ms(name):
     assert reading_s(NODES[name]) < MOST_S
+
+
+LINKS = {
+    "figures": "{" + ",".join(f'"{at}":{at}' for at in range(SIZE // 12)) + "}",
+    "as many figures as are read": "{" + ",".join(f'"{at}":{at}' for at in range(256)) + "}",
+}
+
+
+METAX = vendors.port_of("metax_gpu").vendor
+
+
+@pytest.mark.parametrize("text", [*HAMI.values(), *LINKS.values()], ids=[*HAMI, *LINKS])
+@pytest.mark.parametrize("key", METAX.cards.source.notes)
+def test_what_links_of_a_node_lose_is_read_within_5_ms(key, text):
+    cards = [vendors.card(METAX, at) for at in range(256)]
+    node = replace(vendors.node_of(METAX, cards), annotations={key: text})
+    assert reading_s(node, vendors.TABLES) < MOST_S
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -274,6 +293,13 @@ def test_an_assignment_is_read_within_5_ms(dialect, name):
         CATALOG.dialects[dialect].in_flight(pod, TABLES)
 
     assert cpu_s(read) < MOST_S
+
+
+@pytest.mark.parametrize("start", ["k", "hami.io/Ascend", "nvidia.com/mig-"])
+def test_the_dialects_of_a_pod_are_found_within_5_ms(start):
+    words = {f"{start}{at}": "" for at in range(SIZE // len(f"{start}10000"))}
+    pod = Pod(PodUid("u"), "default", "p", annotations=words, containers=(Container("c", limits=words),))
+    assert cpu_s(lambda: CATALOG.concerned(pod, TABLES)) < MOST_S
 
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -13,8 +13,7 @@ from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName, Taint, Toleration
 from core.placing.decide import shape_of, try_decide
-from core.placing.score import node_policy
-from core.placing.shape import Shape, scan
+from core.placing.shape import Shape, node_policy, scan
 from core.settings import NodeKind, Settings
 from core.tables import Tables
 from core.waiting import Cause

@@ -29,7 +29,7 @@ FATES = (
     "is forbidden",
 )
 BOTH, OURS = ("cardshare", "volcano"), ("cardshare",)
-SCRIPTS = 200
+SCRIPTS = 120
 # step -> how often it is taken.
 STEPS = {
     "works": 14,

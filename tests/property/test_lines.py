@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.placing.queue_tree import QueueTree
-from core.placing.shares import deserved
+from core.placing.queues import QueueTree, deserved
 from core.settings import Policy
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
 

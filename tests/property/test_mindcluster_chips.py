@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from core.dialects.mindcluster.chips import Assignment, Share
 from core.dialects.mindcluster.dialect import MindCluster
-from core.dialects.mindcluster.handoff import annotations
-from core.dialects.mindcluster.holding import held
 from core.model import NodeName
 from core.port.handoff import Stamp
 from core.settings import Policy
@@ -48,7 +46,7 @@ def test_every_promise_can_be_cut_also_where_the_plugin_swaps_pods(chips, steps)
             if placed is not None:
                 cards = DIALECT.take(cards, placed.assignment)
                 stamp = Stamp(node=NodeName("node-a"), now_s=1, order=number + 1)
-                text = annotations(placed.assignment, stamp)["huawei.com/npu-core"]
+                text = DIALECT.annotations(placed.assignment, stamp, Tables())["huawei.com/npu-core"]
                 waiting.append((what[0], text, placed.assignment))
         elif step == "d" and waiting:
             # Kubelet admits any of those that wait; the plugin serves the oldest of as many cores.
@@ -63,7 +61,7 @@ def test_every_promise_can_be_cut_also_where_the_plugin_swaps_pods(chips, steps)
             if served is not admitted:
                 swapped[swapped.index(served)] = (served[0], admitted[1], admitted[2])
             waiting = swapped
-            report = held(npu_bound(admitted[1], protocol.real_names(made)))
+            report = DIALECT.held(npu_bound(admitted[1], protocol.real_names(made)), (), Tables())
             assert report is not None
             cards = DIALECT.take(DIALECT.give_back(cards, served[2]), report.assignment)
             running.append((report.assignment, made))

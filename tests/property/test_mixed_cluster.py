@@ -14,20 +14,19 @@ import pytest
 from core.catalog import standard_catalog
 from core.dialects.hami_vendors.vendor import Vendor
 from core.ledger import Ledger
-from core.model import Container, Node, NodeName, Phase, Pod, PodUid
+from core.model import Container, Node, NodeName, Phase, Pod, PodUid, container_names
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.port.handoff import Progress, Stamp
 from core.settings import Policy, Settings
 from core.tables import Tables
-from sandbox.players.accounts import DEVICE_CONFIG
 from sandbox.players.hami import HamiSetup
-from sandbox.players.hardware import Card
+from sandbox.players.player import Card
+from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.devices import ascend, vendors
 from tests.support.devices.mindcluster import npu_node
-from tests.support.devices.mixed import CORES, MEMORY, NUMBER, Wanted, wanted
+from tests.support.devices.mixed import CORES, MEMORY, NUMBER, Wanted, wanted, wanted_of
 from tests.support.devices.plugins import Plugins
 from tests.support.devices.texts import device_tables
 from tests.support.worlds.audit import audit
@@ -87,25 +86,25 @@ def cluster() -> list[Node]:
         joined("torn", vgpu_node("torn", "Tesla T4", 15360, "hami-core", 2), hami_node("torn", 2)),
         joined("b3", ascend.node("Ascend910B3", [f"B3-{at}" for at in range(8)])),
         joined("mind", npu_node(4)),
-        *[joined(port.name, vendors.node_of(port.vendor, _cards(port.vendor), port.name)) for port in vendors.PORTS],
+        *[joined(port.name, vendors.node_of(port.vendor, cards_of(port.vendor), port.name)) for port in vendors.PORTS],
         joined("mixed-1", vgpu_node("m1", "NVIDIA A100-SXM4-40GB", 40960, "mig", 2), npu_node(2)),
         joined("mixed-2", t4, ascend.node("Ascend910B4-1", ["B41-0", "B41-1"]), ascend.node("Ascend310P", ["P-0"])),
     ]
 
 
-def _cards(vendor: Vendor) -> list[dict[str, Any]]:
-    return [vendors.card(vendor, at, id=f"{vendor.word}-{at}", numa=at // 2) for at in range(4)]
-
-
-def asked_of_others(chance: random.Random) -> Wanted:
-    """A random request of one of HAMi's other vendors, of one that its plugin can serve."""
-    vendor = chance.choice(vendors.PORTS).vendor
-    return Wanted(limits=vendors.any_container(vendor, chance, "c").limits)
+def cards_of(vendor: Vendor) -> list[dict[str, Any]]:
+    """The cards of its node."""
+    return [
+        vendors.card(vendor, at, id=f"{vendor.word}-{at}", numa=at // 2)
+        for at in range(max((4, *vendor.limits.counts)))
+    ]
 
 
 def asked(chance: random.Random, number: int) -> Pod:
     """A random pod of a random protocol."""
-    found, name = wanted(chance) if chance.random() < 0.6 else asked_of_others(chance), f"pod-{number}"
+    found, name = wanted(chance), f"pod-{number}"
+    if chance.random() < 0.4:
+        found = wanted_of(chance.choice(vendors.PORTS).vendor, chance)
     if chance.random() < 0.1:
         limits = {"nvidia.com/gpu": chance.choice("112"), "nvidia.com/gpumem": chance.choice(("1000", "6000", "12000"))}
         found = Wanted(limits={**limits, "nvidia.com/gpucores": chance.choice(("0", "30", "60"))})
@@ -135,6 +134,8 @@ class World:
             self.ledger.set_node(node)
         self.candidates = Candidates(self.ledger, node_policy(self.settings))
         self.pods: dict[PodUid, Pod] = {}
+        # Nodes of which something was changed.
+        self.changed: set[str] = set()
         self.plugins = Plugins(
             {name: int(one.capacity.get("huawei.com/npu-core", 0)) // 8 for name, one in self.nodes.items()}
         )
@@ -166,7 +167,8 @@ class World:
         while any(marks & self.marks(uid) for uid in self.unserved if self.pods[uid].node_name == placement.node):
             self.serve()
         self.stamp += 1
-        stamp = Stamp(node=placement.node, now_s=self.stamp, order=self.stamp)
+        names = container_names(pod)
+        stamp = Stamp(node=placement.node, now_s=self.stamp, order=self.stamp, containers=names)
         written = dialect.annotations(placement.assignment, stamp, TABLES)
         bound = pod._replace(node_name=placement.node, annotations={**pod.annotations, **written})
         self.keep(bound)
@@ -176,7 +178,15 @@ class World:
     def keep(self, pod: Pod) -> None:
         """The API server holds *pod* like this now."""
         self.pods[pod.uid] = pod
+        self.changed.add(pod.node_name)
         self.ledger.count(pod)
+
+    def audited(self) -> list[str]:
+        """What is wrong on the nodes of which something was changed."""
+        nodes = [node for name, node in self.nodes.items() if name in self.changed]
+        pods = [pod for pod in self.pods.values() if pod.node_name in self.changed]
+        self.changed.clear()
+        return audit(nodes, pods, TABLES)
 
     def marks(self, uid: PodUid) -> frozenset[Hashable]:
         """What the plugin could mistake a bound pod by."""
@@ -211,7 +221,7 @@ class World:
             for waiting in (self.unserved, self.unreported):
                 if uid in waiting:
                     waiting.remove(uid)
-            del self.pods[uid]
+            self.changed.add(self.pods.pop(uid).node_name)
             self.ledger.release(uid)
 
     def fails_a_card(self) -> None:
@@ -224,6 +234,7 @@ class World:
         records[at] = records[at].replace(",false,", ",true,") if ill else records[at].replace(",true,", ",false,")
         self.nodes[node.name] = replace(node, annotations={**node.annotations, key: ":".join(records) + ":"})
         self.ledger.set_node(self.nodes[node.name])
+        self.changed.add(node.name)
 
     def rebuilt(self) -> Ledger:
         """The ledger that a fresh list makes."""
@@ -235,7 +246,7 @@ class World:
         return fresh
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("seed", "policy"), [(1, Policy.BINPACK), (2, Policy.SPREAD), (3, Policy.PACK)])
 def test_no_card_is_sold_beyond_its_total_in_any_protocols_own_terms(seed, policy):
     world = World(seed, policy)
@@ -250,14 +261,15 @@ def test_no_card_is_sold_beyond_its_total_in_any_protocols_own_terms(seed, polic
             world.report()
         if world.chance.random() < 0.02:
             world.fails_a_card()
-        assert audit(world.nodes.values(), world.pods.values(), TABLES) == [], number
+        assert world.audited() == [], number
         if number % 200 == 199:
+            assert audit(world.nodes.values(), world.pods.values(), TABLES) == [], number
             fresh = world.rebuilt()
             for name, state in world.ledger.states.items():
                 assert state.offers == fresh.states[name].offers, name
                 assert nonzero(state.used) == nonzero(fresh.states[name].used), name
     assert set(world.placed) == set(standard_catalog().dialects), world.placed
-    assert min(world.placed.values()) >= 20, world.placed
+    assert min(world.placed.values()) >= 10, world.placed
     assert world.failed > 50
     assert world.refused > 300
 

@@ -20,11 +20,10 @@ from core.moving.units import unit_of
 from core.moving.who import Rights, crowd_of
 from core.placing.decide import shape_of, try_decide
 from core.placing.gang import Unit
-from core.placing.score import NodePolicy, node_policy
-from core.placing.shape import Shape, scan
+from core.placing.shape import NodePolicy, Shape, node_policy, scan
 from core.settings import Policy, Settings
 from core.waiting import Wait
-from core.wire.disruptions import DisruptionBudget
+from core.wire.policies import DisruptionBudget
 from tests.property.test_preemption import RULE, asked, clusters, fitting, ledger_of, left, member, takes
 from tests.support.devices.selling import CATALOG, KINDS, TABLES, shares, wishing
 

@@ -4,6 +4,7 @@ The twin has the nodes as they would be if all were well from the generator, and
 """
 
 import re
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
@@ -13,8 +14,9 @@ from core.admission import rules
 from core.admission.rulebook import rulebook
 from core.catalog import Asked
 from core.inventory import Inventory, at_its_best, node_of
-from core.model import Node, Pod
+from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import CARD_POLICIES, Settings
+from tests.support.devices import vendors
 from tests.support.devices.following import asking, without
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.selling import CATALOG, TABLES, cluster, wishing
@@ -87,3 +89,56 @@ def check(seed: int) -> str:
 @given(st.integers(0, 2**40))
 def test_no_verdict_is_false_and_none_is_missed(seed):
     assert check(seed) not in {"false", "missed"}
+
+
+def vendors_pod(port, chance: Random) -> Pod:
+    """A pod for cards of *port*, which may ask for more than any node has."""
+    vendor = port.vendor
+    names = [f"c{at}" for at in range(1 if vendor.limits.one_container else chance.choice((1, 1, 1, 2)))]
+    containers = [vendors.any_container(vendor, chance, name) for name in names]
+    if chance.random() < 0.3:
+        key = chance.choice([one for one in (vendor.limits.count, vendor.limits.memory) if one])
+        usual = {
+            vendor.limits.count: vendor.limits.counts or (3, 6, 9),
+            vendor.limits.memory: vendor.limits.steps or (80, 70000),
+        }[key]
+        containers[0] = Container("c0", limits={**containers[0].limits, key: str(chance.choice(usual))})
+    alone = all(one.limits.get(vendor.limits.count) == "1" for one in containers)
+    return Pod(
+        uid=PodUid("p"),
+        namespace="n",
+        name="p",
+        annotations=vendors.any_notes(vendor, chance, alone=alone),
+        containers=tuple(one._replace(requests=one.limits) for one in containers),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(vendors.PORTS), st.integers(0, 2**40))
+def test_no_verdict_on_cards_of_hamis_other_vendors_is_false_and_none_is_missed(port, seed):
+    chance, vendor = Random(seed), port.vendor
+    inventory, best = Inventory(), []
+    for at in range(chance.choice((1, 1, 2, 3))):
+        like = chance.random()
+        ill, well = (
+            replace(vendors.any_node(vendor, Random(like), each), name=NodeName(f"n{at}")) for each in (0.3, 0)
+        )
+        inventory.put(ill.name, CATALOG.offers(at_its_best(ill), vendors.TABLES, Settings())[0], (), CATALOG.dialects)
+        best.append(port.offer(well, vendors.TABLES).cards)
+    book = rulebook(Settings(), vendors.TABLES, CATALOG).with_stock(inventory.stock())
+
+    def could(request) -> bool:
+        return any(port.place(cards, request, policy) is not None for cards in best for policy in CARD_POLICIES)
+
+    pod = vendors_pod(port, chance)
+    asked = CATALOG.request_of(pod, vendors.TABLES, book.settings)
+    if not isinstance(asked, Asked):
+        return
+    never = rules.never_fits(reviewed(pod), asked, book)
+    assert (never is None) is could(asked.request), never
+    remedy = never.remedy if never is not None else ""
+    if found := re.search(r"; ask for (\d+)( cards?| cores?| units?| MiB)?( \(\d+ MiB\))? or (less|fewer)$", remedy):
+        amount, unit, mib, less = found.groups("")
+        words = f"{amount}{unit or ' cards'}{' of memory' if less == 'less' else ''}{mib}"
+        followed = vendors.lowered(vendor, pod, words)
+        assert could(port.request(followed, vendors.TABLES)), (remedy, pod)

@@ -187,7 +187,7 @@ class Site:
         assert all(one.finished for one in self.pods.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32), length=st.integers(20, 200))
 def test_a_plugin_serves_the_pod_that_kubelet_asks_for(seed, length):
     site = Site(seed)

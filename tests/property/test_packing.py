@@ -164,13 +164,13 @@ def run(found, offered, every):
 REFRESHED = (50, 100, 200)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(machines, min_size=1, max_size=6), st.lists(tasks, min_size=1, max_size=3), st.randoms())
 def test_every_pod_goes_where_least_is_lost(found, kinds, chance):
     run(found, [chance.choice(kinds) for _ in range(130)], REFRESHED)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_pod_goes_where_least_is_lost_on_more_nodes(seed):
     chance = random.Random(seed)
     found = [(1000 * chance.choice((16, 48, 96)), chance.choice((1, 2, 4, 8)), chance.choice("AB")) for _ in range(25)]

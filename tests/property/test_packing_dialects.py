@@ -12,8 +12,7 @@ from core.model import PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of, still_fits
 from core.placing.learning import Learning
-from core.placing.score import node_policy
-from core.placing.shape import Shape, scan
+from core.placing.shape import Shape, node_policy, scan
 from core.settings import Policy, Settings
 from tests.bench.fleets import FLEETS
 

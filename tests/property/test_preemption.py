@@ -14,12 +14,11 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid, Requirement
 from core.placing.gang import Member, Unit
 from core.placing.minimums import Minimum
-from core.placing.preemption import Crowd, Known, Occupant, victims_for
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape
+from core.placing.preemption import Crowd, FoundOnNodes, Occupant, victims_for
+from core.placing.shape import NodePolicy, Shape
 from core.settings import Policy, Settings
 from core.tables import Tables
-from core.wire.disruptions import DisruptionBudget
+from core.wire.policies import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest
 from tests.support.judging.asking import asking
@@ -227,7 +226,7 @@ searches = st.tuples(
 )
 def test_what_former_searches_found_changes_no_answer(cluster, allowed, turns):
     cluster = fitting(cluster)
-    ledger, crowd, known = ledger_of(cluster), crowd_of(cluster, allowed), Known()
+    ledger, crowd, known = ledger_of(cluster), crowd_of(cluster, allowed), FoundOnNodes()
     counted = [ledger.counted(PodUid(f"p{number}")) for number in range(len(cluster))]
     for wanted, priority, changes in turns:
         members = tuple(member(number, one) for number, one in enumerate(wanted))

@@ -11,8 +11,7 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, placed_on, shape_of, try_decide
 from core.placing.gang import Member, Unit
 from core.placing.preemption import Crowd, Occupant, victims_for
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.settings import Policy, Settings
 from tests.property.test_mixed_cluster import TABLES, asked, cluster
 

@@ -15,8 +15,7 @@ from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.candidates import Candidates
 from core.placing.decide import liking_of, shape_of
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, better, scan
+from core.placing.shape import NodePolicy, Shape, better, scan
 from core.settings import NodeWeights, Policy, Settings
 from core.tables import Tables
 from core.wire.nodes import node_from_object
@@ -95,11 +94,11 @@ def without_wishes(shape: Shape) -> Shape:
         dialect=shape.dialect,
         request=shape.request,
         amounts=shape.amounts,
-        asked=shape.asked,
+        asked=shape.asked._replace(preferred=()),
     )
 
 
-@pytest.mark.parametrize("seed", range(90))
+@pytest.mark.parametrize("seed", range(60))
 def test_every_score_is_the_sum_of_what_the_documentation_counts(seed):
     world = World(seed)
     world.live(world.step, steps=20)

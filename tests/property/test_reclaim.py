@@ -62,7 +62,7 @@ def test_it_becomes_quiet_although_all_who_leave_come_again(drawn):
         world.passes(1.0)
         for asked in world.actions(Preempt):
             last_s = world.now_s
-            world.scheduler.preempting.asked(asked.nomination)
+            world.scheduler.preempting.asked(asked)
             before = holdings(world)
             gone = [target.name for target, _ in asked.victims]
             for name in gone:

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from core.dialects.vgpu.table import VgpuTable
 from core.explaining import explain
-from core.explaining.reading_back import Said, said_in
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, Pod, PodUid, Taint, Toleration
 from core.placing.decide import shape_of, try_decide
-from core.placing.score import node_policy
-from core.placing.shape import Shape, scan
+from core.placing.shape import Shape, node_policy, scan
 from core.settings import Policy, Settings
 from core.tables import Tables
+from core.waiting import Said, said_in
 from tests.support.devices.following import asking, wished, with_limits, without
 from tests.support.devices.selling import (
     CATALOG,
@@ -32,7 +31,7 @@ from tests.support.devices.selling import (
 )
 
 ROOM = {"pods": "20", "memory": "64Gi"}
-IN_TENS = Tables(sections=(replace(TABLES.of(VgpuTable), memory_factor=10),))
+IN_TENS = Tables(sections=(replace(TABLES.of(VgpuTable), named=VgpuTable().named._replace(mib_per_unit=10)),))
 RED = Taint(key="red", value="yes", effect="NoSchedule")
 NEVER = "Not even an empty node of this cluster could take it"
 # Where nothing, or nothing of the pod, was named.

@@ -8,8 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from core.groups import QueueSpec
-from core.placing.queue_tree import QueueTree
-from core.placing.shares import deserved
+from core.placing.queues import QueueTree, deserved
 
 CPU = "cpu"
 # weight, capability (None = none), guarantee, what is asked

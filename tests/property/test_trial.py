@@ -11,8 +11,7 @@ from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, scan
+from core.placing.shape import NodePolicy, Shape, scan
 from core.settings import Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of

@@ -20,8 +20,7 @@ from runtime.configuration import ActiveConfiguration
 from runtime.files import Files
 from runtime.listening import Address
 from runtime.serving import HttpListener
-from webhook.calls import ReviewCalls
-from webhook.edits import Edits
+from webhook.calls import Edits, ReviewCalls
 from webhook.metrics import Metrics
 from webhook.reviews import Reviewer
 

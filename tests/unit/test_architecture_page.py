@@ -1,5 +1,6 @@
 """docs/maintainers/architecture.md names what is in the code, and every word once."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -26,6 +27,16 @@ def test_files_that_are_named_are_there():
     named = set(re.findall(r"`([\w/]+\.py)`", PAGE))
     assert named
     assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_each_call_on_a_pod_s_path_is_there():
+    path = re.findall(r"^\| `([\w/]+\.py): ([\w.]+)` \|", section(3), re.MULTILINE)
+    assert len(path) > 10
+    for file, name in path:
+        found = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+        for part in name.split("."):
+            found = getattr(found, part)
+        assert callable(found)
 
 
 def test_every_room_is_in_the_drawing():

@@ -10,6 +10,9 @@ import pytest
 from blockbuster import BlockingError
 
 from certs.files import read
+from tests.conftest import rank_of, scope_of
+
+TESTS = Path(__file__).parents[1]
 
 
 async def test_a_blocking_call_of_ours_inside_the_loop_fails(tmp_path):
@@ -34,6 +37,34 @@ def test_asking_for_a_loop_outside_of_one_makes_none():
         warnings.simplefilter("ignore", DeprecationWarning)
         with pytest.raises(RuntimeError):
             asyncio.get_event_loop()
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "shared"),
+    [
+        ("tests/e2e/test_rights.py::test_a", "tests/e2e/test_rights.py"),
+        ("tests/e2e/test_deploy.py::test_a", "e2e"),
+        ("tests/e2e/test_tenants.py::test_a", "e2e"),
+        ("tests/browser/test_web_page.py::test_a", "browser"),
+        ("tests/node/test_chart.py::test_a", "tests/node/test_chart.py"),
+        ("tests/unit/test_walls.py::test_a", "tests/unit/test_walls.py"),
+        ("tests/unit/test_layout.py::test_a", "tests/unit/test_layout.py::test_a"),
+    ],
+)
+def test_what_tests_share_is_made_in_one_process(nodeid, shared):
+    assert scope_of(nodeid) == shared
+
+
+def test_tests_that_may_take_a_minute_are_begun_before_those_that_take_none():
+    found = sorted(("tests/unit/test_a.py::t", "tests/e2e/test_a.py::t", "tests/integration/test_a.py::t"), key=rank_of)
+    assert [one.split("/")[1] for one in found] == ["e2e", "integration", "unit"]
+    rooms = {path.parent.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
+    assert max(rank_of(f"tests/{room}/test_a.py::t") for room in rooms) == rank_of("tests/unit/test_a.py::t")
+
+
+def test_scenarios_are_played_on_two_servers():
+    scopes = {scope_of(f"tests/e2e/test_scenarios.py::test_{at}") for at in range(20)}
+    assert len(scopes) == 2
 
 
 def test_a_path_that_is_not_there_is_refused_where_tests_run_in_several_processes():

@@ -1,6 +1,5 @@
 """docs/operators/webhook.md and controller.md have every flag as the processes take it, and every metric and path."""
 
-import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.web import options as web_options
+from cli.web import run as web_options
 from controller import __main__ as controller_main
-from controller import config as controller_config
+from controller.config import Config
+from controller.config import parse as parse_config
 from controller.reporting.extender import PATH as FILTER
 from controller.reporting.serve import (
     AUDIT,
@@ -24,6 +24,7 @@ from controller.reporting.serve import (
     SIMULATE,
 )
 from core.errors import ConfigError
+from runtime.flags import declared
 from tests.support.servers import realapi
 from webhook import options as webhook_options
 from webhook.metrics import Metrics
@@ -47,49 +48,23 @@ def told(page: str) -> list[str]:
     return [flag for row in rows(page) for flag in flags_in(row[0])]
 
 
-def taken(parser: argparse.ArgumentParser) -> set[str]:
-    return {word for action in parser._actions for word in action.option_strings if word[:2] == "--"} - {"--help"}
-
-
 def defaults(page: str, column: int) -> Mapping[str, str]:
     return {flags_in(row[0])[0]: row[column].strip("`") for row in rows(page)}
 
 
 @pytest.mark.parametrize(
-    ("page", "parser"),
-    [
-        (WEBHOOK, webhook_options._parser()),
-        (CONTROLLER, controller_config._parser({})),
-        (WEB, web_options.parser({})),
-    ],
+    ("page", "options", "column"),
+    [(WEBHOOK, webhook_options.Options, 1), (CONTROLLER, Config, 2), (WEB, web_options.Options, 2)],
     ids=["webhook", "controller", "web"],
 )
-def test_every_flag_is_told_once_and_no_other(page: str, parser: argparse.ArgumentParser):
-    assert sorted(told(page)) == sorted(taken(parser))
-
-
-def test_defaults_of_the_webhook_are_those_of_a_run_without_flags(tmp_path: Path):
-    options = webhook_options.parse(["--cert-dir", str(tmp_path)], {})
-    figures = {
-        "--listen": str(options.listen),
-        "--metrics-listen": str(options.metrics_listen),
-        "--max-connections": str(options.max_connections),
-        "--drain-s": f"{options.drain_s:g}",
-        "--log-format": str(options.log_format),
+def test_every_flag_is_told_once_with_its_default_and_no_other(page: str, options: type, column: int):
+    defaults_told = {flag.name: flag.default for flag in declared(options).values()}
+    assert sorted(told(page)) == sorted(defaults_told)
+    if options is Config:
+        defaults_told["--identity"] = "the host's name"
+    assert {flag: text for flag, text in defaults(page, column).items() if text} == {
+        flag: text for flag, text in defaults_told.items() if text
     }
-    assert {flag: text for flag, text in defaults(WEBHOOK, 1).items() if text} == figures
-
-
-def test_defaults_of_the_page_are_those_of_a_run_without_flags():
-    options = web_options.parse(["--cert-dir", "certs"], {})
-    figures = {
-        "--listen": str(options.listen),
-        "--metrics-listen": str(options.metrics_listen),
-        "--settings-map": options.own_map,
-        "--history-map": options.history_map,
-        "--log-format": str(options.log_format),
-    }
-    assert {flag: text for flag, text in defaults(WEB, 2).items() if text} == figures
 
 
 def test_bad_flags_of_the_page_are_listed_at_once():
@@ -98,21 +73,6 @@ def test_bad_flags_of_the_page_are_listed_at_once():
     assert [problem.partition(" ")[0] for problem in caught.value.problems] == [
         "--listen", "--cert-dir", "--settings-map", "--log-format",
     ]  # fmt: skip
-
-
-def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
-    config = controller_config.parse([], {})
-    figures = {
-        "--listen": str(config.listen),
-        "--audience": config.audience,
-        "--identity": "the host's name",
-        "--lease": "/".join(config.lease or ()),
-        "--log-format": str(config.log_format),
-        "--lease-duration": f"{config.timing.duration_s:g}",
-        "--lease-renew-deadline": f"{config.timing.renew_deadline_s:g}",
-        "--lease-retry-period": f"{config.timing.retry_s:g}",
-    }
-    assert {flag: text for flag, text in defaults(CONTROLLER, 2).items() if text} == figures
 
 
 @pytest.mark.parametrize("row", rows(CONTROLLER), ids=lambda row: flags_in(row[0])[0])
@@ -131,8 +91,8 @@ def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_pa
     value = values.get(flag, "something")
     beside = [] if flag == "--cert-dir" else ["--cert-dir", str(tmp_path)]
     beside += [] if flag == "--extender-client-ca" else ["--extender-client-ca", str(tmp_path)]
-    by_flag = controller_config.parse([flag, value, *beside], {})
-    assert controller_config.parse(beside, {variable: value}) == by_flag != controller_config.parse(beside, {})
+    by_flag = parse_config([flag, value, *beside], {})
+    assert parse_config(beside, {variable: value}) == by_flag != parse_config(beside, {})
 
 
 def test_every_path_of_the_controller_and_every_exit_code_is_told():

@@ -181,9 +181,9 @@ def slices(example: Example) -> Iterator[tuple[str, str, str, str]]:
     pods = {one["metadata"]["name"]: one for one in example.manifests}
     for expected in (*example.expectations, *(one for step in example.steps for one in step.expectations)):
         amounts = asked(pods[expected.pod])[3][0].get("limits", {})
-        if "huawei.com/npu-core" in amounts and expected.card_ids:
+        if "huawei.com/npu-core" in amounts and isinstance(expected.cards, tuple):
             labels = pods[expected.pod]["metadata"]["labels"]
-            template = expected.card_ids[0].partition("-")[2]
+            template = expected.cards[0].partition("-")[2]
             yield amounts["huawei.com/npu-core"], labels["vnpu-dvpp"], labels["vnpu-level"], template
 
 

@@ -1,5 +1,7 @@
 """What the tree promises about itself: scripts explain themselves, locks name hashes and no addresses."""
 
+import ast
+import importlib
 import json
 import os
 import re
@@ -7,10 +9,12 @@ import subprocess
 import tomllib
 from itertools import chain
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
 LOCKS = (
     "requirements.lock",
     "requirements-dev.lock",
@@ -75,8 +79,7 @@ def test_what_is_installed_to_run_is_imported():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"].values()
     names = {re.split(r"[<>=]", one)[0] for one in (*project["project"]["dependencies"], *chain.from_iterable(extras))}
-    # httptools is what the protocol of uvicorn that we use is made of.
-    modules = {{"pyyaml": "yaml", "httptools": "uvicorn"}.get(name, name.replace("-", "_")) for name in names}
+    modules = {{"pyyaml": "yaml"}.get(name, name.replace("-", "_")) for name in names}
     sources = chain.from_iterable(
         (ROOT / room).rglob("*.py") for room in project["tool"]["importlinter"]["root_packages"]
     )
@@ -96,3 +99,47 @@ def test_no_link_is_kept_that_leads_out_of_the_repository():
     kept = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=False)
     links = [line.partition("\t")[2] for line in kept.stdout.splitlines() if line.startswith("120000 ")]
     assert [one for one in links if not (ROOT / one).resolve().is_relative_to(ROOT.resolve())] == []
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("_")
+
+
+# Public, whatever their names say: the interface of named tuples, and the end of a process.
+PUBLIC = {"_replace", "_fields", "_exit"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_private_name_of_a_library_is_used(package):
+    found = []
+    for path in sorted((ROOT / package).rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        own = {one.name for one in nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+        own |= {one.attr for one in nodes if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)}
+        own |= {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        used = {
+            one.attr
+            for one in nodes
+            if isinstance(one, ast.Attribute) and not (isinstance(one.value, ast.Name) and one.value.id == "self")
+        }
+        used -= own | PUBLIC
+        used |= {part for one in nodes if isinstance(one, ast.ImportFrom) for part in (one.module or "").split(".")}
+        used |= {alias.name for one in nodes if isinstance(one, ast.ImportFrom | ast.Import) for alias in one.names}
+        found += [(path.relative_to(ROOT), name) for name in used if is_private(name)]
+    assert found == []
+
+
+def test_no_private_name_of_a_library_is_replaced():
+    found = []
+    for path in chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES):
+        if path.name == "__main__.py":
+            continue
+        module = importlib.import_module(
+            ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        )
+        for one in vars(module).values():
+            if isinstance(one, type) and one.__module__ == module.__name__:
+                bases = [base for base in one.__mro__[1:] if base.__module__.partition(".")[0] not in PACKAGES]
+                methods = {name for name, value in vars(one).items() if isinstance(value, FunctionType)}
+                found += [(one, name) for base in bases for name in methods & set(vars(base)) if is_private(name)]
+    assert found == []

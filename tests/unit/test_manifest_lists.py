@@ -6,7 +6,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings
 from core.tables import Tables
-from tests.support.pages import chart
+from tests.support.pages import chart, vendors_page
 from tests.support.pages.manifest_lists import BASE, written
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
@@ -30,6 +30,12 @@ def test_a_list_that_lacks_an_entry_is_completed_and_one_too_many_is_taken_out()
 def test_a_list_of_something_else_is_refused():
     with pytest.raises(ValueError, match="follows from the dialects"):
         written("  x: [\n    'a',\n    'b'\n  ]\n", BOOK)
+
+
+def test_tables_of_vendors_are_as_they_declare():
+    text = vendors_page.PAGE.read_text(encoding="utf-8")
+    assert text.count(", by scripts/manifests -->\n\n|") == 4
+    assert vendors_page.written(text) == text, "run scripts/manifests"
 
 
 def test_the_chart_is_what_follows_from_the_base():

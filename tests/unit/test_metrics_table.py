@@ -6,23 +6,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from certs.figures import Figures as CertificateFigures
-from cli.web.connections import Connections
+from certs.keeper import CertificateFigures
 from cli.web.reviewed import Reviewed
-from cli.web.run import Figures
-from controller.cards import card_series
+from cli.web.run import Connections, PageFigures
 from controller.deciding.lifecycle import Stage
 from controller.documents import places
 from controller.metrics import Metrics as ControllerMetrics
+from controller.metrics import card_series
 from controller.reporting import share_seconds
-from controller.watching.watches import NEEDED
-from core.card_time import Part
+from controller.watches import NEEDED
+from core.card_time import CardTimePart
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.settings import Settings
 from core.tables import Tables
 from kube.reviews import Reviews
-from runtime.figures import ServingFigures
+from runtime.serving import ServingFigures
 from tests.support.worlds.world import node
 from webhook.metrics import Metrics as WebhookMetrics
 
@@ -105,7 +104,7 @@ def test_the_series_of_card_time_is_told_as_it_is():
         row(share_seconds.NAME.removesuffix("_total"), "counter", share_seconds.LABELS, share_seconds.TEXT)
     ]
     told = PAGE.read_text().split("\n## Time of cards\n")[1].split("\n## ")[0]
-    assert all(f"`{part}`" in told for part in Part)
+    assert all(f"`{part}`" in told for part in CardTimePart)
 
 
 def test_every_metric_of_the_webhook_is_told_as_it_is():
@@ -118,7 +117,7 @@ def test_every_metric_of_the_keeper_of_certificates_is_told_as_it_is():
 
 def test_every_metric_of_the_page_is_told_as_it_is():
     calls: Any = None
-    families = Figures(Connections(), Reviewed(Reviews(calls))).collect()
+    families = PageFigures(Connections(), Reviewed(Reviews(calls))).collect()
     assert rows("Page") == [row(one.name, one.type, (), one.documentation) for one in families]
 
 

@@ -9,8 +9,7 @@ from core.catalog import Catalog, standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing import decide
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.port import dialect
 from core.port.dialect import Dialect, Usual
 from core.port.handoff import Stamp
@@ -19,6 +18,7 @@ from core.settings import Settings
 from core.tables import Tables
 from tests.support.devices.acme import DIALECT
 from tests.support.devices.texts import WORDS
+from tests.support.pages import vendors_page
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/maintainers/adding-a-dialect.md").read_text(encoding="utf-8")
@@ -82,4 +82,5 @@ def test_files_that_are_named_are_there():
 
 def test_settings_name_every_dialect():
     (row,) = re.findall(r"^\| `dialects` .*$", (ROOT / "docs/settings.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert {f"`{name}`" for name in WORDS.dialects} <= set(re.findall(r"`[^`]+`", row))
+    table = vendors_page.PAGE.read_text(encoding="utf-8")
+    assert {f"`{name}`" for name in WORDS.dialects} <= set(re.findall(r"`[^`]+`", row + table))

@@ -14,7 +14,7 @@ class _World:
     """What a judge and a machine need of a world."""
 
     def __init__(self):
-        api: Any = SimpleNamespace(objects=defaultdict(dict), create=self._create)
+        api: Any = SimpleNamespace(objects=defaultdict(dict), gated=[], create=self._create)
         self.api = api
         self.counts: Counter[str] = Counter()
         self.dirty = set()
@@ -111,3 +111,12 @@ def test_a_node_that_is_not_ready_takes_nobody(world):
     world.add("a", 12000, message="no node")
     world.api.objects["nodes"]["n1"]["status"]["conditions"][0]["status"] = "Unknown"
     assert Judge(world).forgotten() == []
+
+
+def test_a_binding_in_spite_of_gates_is_told_once():
+    world = _World()
+    world.api.gated.append("default/p")
+    judge = Judge(world)
+    judge.look()
+    judge.look()
+    assert [kind for kind, _ in world.found] == ["gated"]

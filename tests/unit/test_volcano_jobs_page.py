@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from controller.grouping.admitting import Room, refusal
+from controller.grouping.admitting import Headroom, refusal
 from controller.grouping.groups import unsupported
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec
-from core.placing.queue_tree import QueueTree
+from core.placing.queues import QueueTree
 
 PAGE = (Path(__file__).parents[2] / "docs" / "users" / "volcano-jobs.md").read_text(encoding="utf-8")
 KEY = GroupKey(GroupKind.VOLCANO, "default", "j")
@@ -20,20 +20,20 @@ def group(cores):
 
 
 def why(cores, *queues, room=None):
-    return refusal(group(cores), {one.name: one for one in queues}, room or Room(total={"cpu": 10**9}, used={}), {})
+    return refusal(group(cores), {one.name: one for one in queues}, room or Headroom(total={"cpu": 10**9}, used={}), {})
 
 
 def test_the_messages_of_the_table_are_those_that_are_said():
-    full = Room(total={"cpu": 10**9}, used={}, queued={"training": {"cpu": 4000}})
+    full = Headroom(total={"cpu": 10**9}, used={}, queued={"training": {"cpu": 4000}})
     said = {
         why(4, OPEN, room=full),
         why(4),
         why(4, QueueSpec(name="training", state="Closed")),
-        why(20, QueueSpec(name="training"), room=Room(total={"cpu": 10_000}, used={})),
+        why(20, QueueSpec(name="training"), room=Headroom(total={"cpu": 10_000}, used={})),
         refusal(
             GroupSpec(key=KEY, queue="training", min_resources={CARDS: 8}),
             QUEUES,
-            Room(total={CARDS: 12}, used={}, tree=QueueTree(QUEUES.values())),
+            Headroom(total={CARDS: 12}, used={}, tree=QueueTree(QUEUES.values())),
             {},
         ),
         unsupported(GroupSpec(key=KEY, problems=("spec.subGroupPolicy with one name twice",))),

@@ -8,14 +8,11 @@ the first question, only pods with anti-affinity are counted, so a cluster witho
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
-from core.constraints.constraint import Constraint, Obstacle, Reads
-from core.constraints.topology.leaning import Leaning
+from core.constraints.constraint import FULL, ChangeFollower, Constraint, Obstacle, ReadScope, add
 from core.constraints.topology.peers import ANYWHERE, Labels, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
-from core.constraints.topology.preferred import Preferred
+from core.constraints.topology.preferred import Leaning, Preferred, preferred_of
 from core.constraints.topology.views import Counter, Part, PeersView, parts_of
-from core.constraints.views import Follower
-from core.counts import add
-from core.model import NO_PEERS, NodeName, Pod, PodUid
+from core.model import NO_PEERS, NO_WISHES, NodeName, Pod, PodUid
 from core.nodefit import NodeFacts
 
 # Limits of views, and of the nodes in all of them, at about 100 bytes for each node: 150 MB. A view of anti-affinity
@@ -69,7 +66,7 @@ class Topology:
         self._domains: Final[dict[str, dict[str, dict[NodeName, None]]]] = {}
         self._views: Final[dict[Peers, PeersView]] = {}
         self._leanings: Final[dict[Preferred, Leaning]] = {}
-        self._stale: Final[dict[Follower, None]] = {}
+        self._stale: Final[dict[ChangeFollower, None]] = {}
         self._moved: Final[dict[PeersView, None]] = {}
         self._forgot = False
 
@@ -429,12 +426,16 @@ def _key(seat: Seat) -> object:
 
 
 def peers_constraint(topology: Topology) -> Constraint:
-    """Return the constraint of required inter-pod affinity and anti-affinity, and of topology spread."""
+    """Return the constraint of inter-pod affinity and anti-affinity, and of topology spread, required or preferred."""
     return Constraint(
         name="pods",
-        reads=Reads.PODS,
+        reads=ReadScope.PODS,
         signature=topology.peers_of,
         filter=lambda peers, facts, held: facts.name not in topology.view(peers).blocked,
         explain=lambda peers, facts, held: topology.why(peers, facts.name),
         tracker=topology,
+        prefers=lambda pod, weights: preferred_of(pod, weights) if pod.wishes is not NO_WISHES else None,
+        rate=lambda preferred, facts, weights: topology.leaning(preferred).points(weights, facts.labels),
+        most=lambda preferred, weights: abs(weights.pod_affinity) * FULL if preferred.near else 0.0,
+        rated=lambda preferred: topology.leaning(preferred).log,
     )

@@ -6,12 +6,10 @@ Verdicts are by domain: all nodes with one value of a label.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from core.constraints.constraint import Obstacle
+from core.constraints.constraint import ChangeFollower, Obstacle, View, add
 from core.constraints.node_affinity import selects
 from core.constraints.taints import tolerates
 from core.constraints.topology.peers import Evenly, Labels, Peers, Rule, Who
-from core.constraints.views import Follower, View
-from core.counts import add
 from core.model import NodeConstraints, NodeName
 from core.nodefit import HARD_EFFECTS, NodeFacts
 
@@ -26,7 +24,7 @@ class Counter:
 
     def __init__(self) -> None:
         self.by_node: Final[dict[NodeName, int]] = {}
-        self.views: Final[dict[Follower, None]] = {}
+        self.views: Final[dict[ChangeFollower, None]] = {}
 
 
 class _Counted:

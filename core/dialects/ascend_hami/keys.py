@@ -24,14 +24,12 @@ MODULE: Final = 2
 
 # How the common word of every chip type begins.
 ASCEND: Final = "Ascend"
-# Chips with rings: their devices carry a network id.
+# Chips with rings, whose devices carry a network id.
 RINGED_PREFIX: Final = "Ascend910"
-NETWORK_ID: Final = "NetworkID"
 
 # Huawei's own plugin sells 310P chips by the core, and in its static mode under the same name as this protocol.
 NPU_CORE: Final = "huawei.com/npu-core"
 SOLD_BY_CORE: Final = "Ascend310P"
-
 
 PREFIX: Final = "hami.io/"
 _ALLOCATED: Final = (PREFIX, "-devices-allocated")
@@ -53,7 +51,7 @@ def allocated(word: str) -> str:
 
 
 def word_of(key: str) -> str:
-    """The chip type of which annotation *key* says for good what a pod holds, "" if it is another key."""
+    """The chip type whose `allocated` is *key*, "" if none is."""
     head, tail = _ALLOCATED
     return key[len(head) : -len(tail)] if key.startswith(head) and key.endswith(tail) else ""
 
@@ -63,11 +61,6 @@ def runtime_info(word: str) -> str:
     return f"huawei.com/{word}"
 
 
-def use_uuids(word: str) -> str:
-    """The pod annotation with the only devices wanted."""
-    return f"hami.io/use-{word}-uuid"
-
-
-def no_use_uuids(word: str) -> str:
-    """The pod annotation with devices to leave alone."""
-    return f"hami.io/no-use-{word}-uuid"
+def lists(word: str) -> tuple[str, str]:
+    """The pod annotations that list the allowed devices, and the devices to avoid."""
+    return f"hami.io/use-{word}-uuid", f"hami.io/no-use-{word}-uuid"

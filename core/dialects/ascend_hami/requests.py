@@ -1,80 +1,76 @@
-"""What a pod asks for in the HAMi protocol for Ascend.
+"""What a pod asks for in the HAMi protocol for Ascend, what it needs besides, and what its user should know.
 
-Source: protocol reference, ascend 4.2, 4.3, 4.10, 4.11, with the defects H-3, H-4, H-8, H-10, H-14, H-15 done as
-they say.
+Source: protocol reference, ascend 1.5, 1.9, 4.2, 4.3, 4.10, 4.11, with the defects H-3, H-4, H-8, H-10, H-14, H-15 done
+as they say.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
-from core import selection
 from core.dialects.ascend_hami import keys
-from core.dialects.ascend_hami.cards import WHOLE_CHIP, chips_of, trim
-from core.dialects.ascend_hami.table import AscendChip
-from core.errors import InvalidRequestError, quoted
-from core.model import AnyPod
+from core.dialects.ascend_hami.cards import chips_of, trim
+from core.dialects.ascend_hami.table import WHOLE_CHIP, AscendChip
+from core.errors import quoted
+from core.model import AnyPod, Container, ReviewedPod
 from core.port.refusals import Reason, Violation
-from core.selection import ANY_CARD, CardSelection
+from core.selection import CardSelection
 from core.sharing import request as _request
 from core.sharing import slices
 from core.sharing.card import Card
-from core.sharing.request import Ask, Place, Request, containers_of, places_of
+from core.sharing.request import (
+    Ask,
+    Place,
+    Request,
+    containers_of,
+    judged,
+    places_of,
+    selection_of,
+    uncounted_shares,
+)
+from core.sharing.slices import Profile
 from core.tables import Tables
-from core.units import MAX_INT32, parse_memory, unit_already, with_article
+from core.units import MAX_INT32, unit_already, with_article
+from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect, with_runtime_class
 
 
 def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, if the device plugin can also be told so; see `readable_request`."""
-    asked = readable_request(pod, tables)
-    if asked is None:
+    chips = _mentioned(pod, tables)
+    if not chips:
         return None
-    violations = (
-        *(asked if not isinstance(asked, Request) else ()),
-        *(one for chip in _mentioned(pod, chips_of(tables)) for one in _unservable(pod, chip)),
-    )
-    if violations:
-        # A figure that cannot be read may be one that the plugin cannot read either.
-        return tuple(dict.fromkeys(violations))
-    return asked
+    # A figure that cannot be read may be one that the plugin cannot read either.
+    return judged(readable_request(pod, tables), [wrong for chip in chips for wrong in _unservable(pod, chip)])
 
 
 def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, taken as upstream's scheduler takes it; None if nothing, violations if it cannot be placed."""
-    chips = _mentioned(pod, chips_of(tables))
-    if not chips:
-        return None
     soft = is_soft(pod)
-    found: list[tuple[AscendChip, list[Ask], list[Violation]]] = []
-    for chip in chips:
-        wrong: list[Violation] = []
-        asks = [ask for place in places_of(pod, wrong) if (ask := _ask(place, chip, soft=soft)) is not None]
-        if asks or wrong:
-            found.append((chip, asks, wrong))
+    violations: list[Violation] = []
+    found: list[tuple[AscendChip, list[Ask]]] = []
+    for chip in _mentioned(pod, tables):
+        before = len(violations)
+        asks = [ask for place in places_of(pod, violations) if (ask := _ask(place, chip, soft=soft)) is not None]
+        if asks or len(violations) > before:
+            found.append((chip, asks))
     if not found:
         return None
-    violations = [violation for _, _, wrong in found for violation in wrong]
     if len(found) > 1:
-        violations.append(
-            Violation(
-                code="CS206",
-                field="resources",
-                found=" and ".join(chip.resource for chip, _, _ in found),
-                remedy="one pod uses one chip type; ask for the others in pods of their own",
-            )
-        )
-    chip, asks, _ = found[0]
+        names = " and ".join(chip.named.cards for chip, _ in found)
+        remedy = "one pod uses one chip type; ask for the others in pods of their own"
+        violations.append(Violation(code="CS206", field="resources", found=names, remedy=remedy))
+    chip, asks = found[0]
     wish = _selection(pod, chip, violations)
     if violations:
         return tuple(violations)
-    asks.sort(key=lambda ask: (ask.initial, ask.sidecar))
+    # A whole chip may be one of a soft node.
+    is_cut = any(ask.profile is not None and ask.profile.name not in ("", WHOLE_CHIP) for ask in asks)
     return Request(
-        tuple(asks),
+        tuple(sorted(asks, key=lambda ask: (ask.initial, ask.sidecar))),
         len(pod.init_containers) + len(pod.containers),
         wish,
-        # A whole chip may be one of a soft node.
-        (keys.SOFT_MODE,) if soft else (keys.TEMPLATE_MODE,) if any(map(_is_cut, asks)) else (),
+        (keys.SOFT_MODE,) if soft else (keys.TEMPLATE_MODE,) if is_cut else (),
         marks=marks_of(soft=soft),
         type=chip.common_word,
+        mib_per_unit=chip.named.mib_per_unit,
     )
 
 
@@ -83,67 +79,47 @@ def marks_of(*, soft: bool) -> tuple[str, ...]:
     return (keys.SOFT_MODE if soft else keys.TEMPLATE_MODE,)
 
 
-def _is_cut(ask: Ask) -> bool:
-    return ask.profile is not None and ask.profile.name not in ("", WHOLE_CHIP)
-
-
 def is_soft(pod: AnyPod) -> bool:
     """Whether the pod's chips are sliced softly; any other word means templates."""
     return pod.annotations.get(keys.MODE) == keys.SOFT
 
 
-def _mentioned(pod: AnyPod, chips: Sequence[AscendChip]) -> list[AscendChip]:
+def _mentioned(pod: AnyPod, tables: Tables) -> list[AscendChip]:
     """The chip types of which some container names a resource; names are compared whole."""
     names: set[str] = set()
-    for container in (*pod.init_containers, *pod.containers):
-        names.update(container.limits, container.requests)
-    return [c for c in chips if c.resource in names or c.memory_resource in names or c.core_resource in names]
+    for one in (*pod.init_containers, *pod.containers):
+        names.update(one.limits, one.requests)
+    return [c for c in chips_of(tables) if c.named.cards in names or c.named.memory in names or c.named.cores in names]
 
 
 def _ask(place: Place, chip: AscendChip, *, soft: bool) -> Ask | None:
-    figures = place.figures
-    violations = figures.violations
-    before = len(violations)
-    number = figures.read(chip.resource, "CS101")
-    factor = chip.memory_factor
-    as_memory = partial(parse_memory, mib_per_unit=factor)
-    memory = figures.read(chip.memory_resource, "CS101", maximum=MAX_INT32 // factor, parse=as_memory)
-    memory = memory and memory * factor
-    cores = figures.read(chip.core_resource, "CS103", maximum=100 if soft else MAX_INT32)
-    if number is None and memory is None:
+    figures, factor = place.figures, chip.named.mib_per_unit
+    before = len(figures.violations)
+    number = figures.read(chip.named.cards, "CS101")
+    memory = figures.mib(chip.named.memory, factor)
+    cores = figures.read(chip.named.cores, "CS103", maximum=100 if soft else MAX_INT32)
+    if len(figures.violations) > before or number == 0 or (number is None and memory is None):
         return None
-    if number == 0:
-        if memory or cores:
-            figures.wrong(
-                "CS203", chip.resource, f"write {chip.resource}: 1, or leave out its memory and cores as well"
-            )
-        return None
-    if len(violations) > before:
-        return Ask(place.container, 1, 0, 100, 0)
-    cut = slices.WHOLE
     most = keys.MODULE if chip.paired else 1
+    cut = slices.WHOLE
     if memory:
         trimmed = trim(chip, memory)
         if trimmed is None:
-            figures.wrong(
-                "CS102",
-                chip.memory_resource,
-                f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; "
-                f"write {chip.capacity_mib // factor} or less",
-            )
+            write = f"write {chip.capacity_mib // factor} or less"
+            remedy = f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; {write}"
+            figures.wrong("CS102", chip.named.memory, remedy)
         else:
             cut = trimmed
-        if number and number > most and not soft and cut.name not in ("", WHOLE_CHIP):
-            figures.wrong(
-                "CS207",
-                chip.memory_resource,
-                f"several chips can only be asked for whole: leave the memory out, or write {chip.resource}: {most}",
-            )
-    if chip.paired and number is not None and number % keys.MODULE:
-        figures.wrong("CS207", chip.resource, f"chips come in modules of two: write {number + 1}")
+    if number is None:
+        number = most
+    elif number > most and not soft and cut.name not in ("", WHOLE_CHIP):
+        remedy = f"several chips can only be asked for whole: leave the memory out, or write {chip.named.cards}: {most}"
+        figures.wrong("CS207", chip.named.memory, remedy)
+    if number % most:
+        figures.wrong("CS207", chip.named.cards, f"chips come in modules of two: write {number + 1}")
     return Ask(
         place.container,
-        most if number is None else number,
+        number,
         (memory or 0) if soft else cut.charge,
         0 if memory else 100,
         cores or 0,
@@ -158,85 +134,98 @@ def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int
     soft = keys.SOFT_MODE in request.modes
     kinds = [card.fixed.kind for card in cards if card.fixed.kind.type == request.type]
     match reason:
+        case Reason.TYPE | Reason.INDEX | Reason.UNORDERED:
+            return None
         case Reason.MODE:
             # Whole chips instead of soft shares without figures.
             if not soft or any(ask.memory or ask.cores for ask in request.asks):
                 return None
             asks = tuple([ask._replace(profile=slices.WHOLE) for ask in request.asks])
             return request._replace(asks=asks, modes=(), marks=marks_of(soft=False))
-        case Reason.UUID | Reason.CORES:
-            pass
-        case Reason.CARD_COUNT:
-            if any(amount % kind.module for kind in kinds):
-                return None
-        case Reason.TYPE | Reason.INDEX | Reason.UNORDERED:
+        case Reason.CARD_COUNT if any(amount % kind.module for kind in kinds):
             return None
+        case Reason.UUID | Reason.CORES | Reason.CARD_COUNT:
+            pass
         case _ if not soft:
-            found = [one for kind in kinds if kind.templates for one in kind.templates.profiles if one.charge == amount]
-            if not found:
+            cuts = [one for kind in kinds if kind.templates for one in kind.templates.profiles if one.charge == amount]
+            if not cuts:
                 return None
-            asks = tuple(
-                [
-                    ask._replace(memory=amount, percent=0, profile=found[0])
-                    if ask.percent or ask.memory > amount
-                    else ask
-                    for ask in request.asks
-                ]
-            )
+            asks = tuple([_cut_to(ask, cuts[0]) for ask in request.asks])
             return request._replace(asks=asks, modes=(keys.TEMPLATE_MODE,))
         case _:
             pass
     return _request.relaxed(request, reason, amount, 1)
 
 
+def _cut_to(ask: Ask, cut: Profile) -> Ask:
+    is_more = ask.percent or ask.memory > cut.charge
+    return ask._replace(memory=cut.charge, percent=0, profile=cut) if is_more else ask
+
+
 def _selection(pod: AnyPod, chip: AscendChip, violations: list[Violation]) -> CardSelection:
-    found: list[frozenset[str]] = []
-    for key in (keys.use_uuids(chip.common_word), keys.no_use_uuids(chip.common_word)):
-        try:
-            found.append(selection.decode_items(pod.annotations.get(key, ""), f"annotation {key}"))
-        except InvalidRequestError as e:
-            violations.append(Violation(code="CS105", field=e.field, found=e.found, remedy=e.remedy))
-            found.append(frozenset())
-    return CardSelection(use_uuids=found[0], no_use_uuids=found[1]) if any(found) else ANY_CARD
+    use, avoid = lists = keys.lists(chip.common_word)
+    # The words that select NVIDIA cards mean nothing here.
+    given = {key: pod.annotations[key] for key in lists if key in pod.annotations}
+    return selection_of(given, use, avoid, violations)
 
 
-def _unservable(pod: AnyPod, chip: AscendChip) -> Iterable[Violation]:
+def _unservable(pod: AnyPod, chip: AscendChip) -> Iterator[Violation]:
     """What kubelet or the plugin would not do as asked: no count, memory that is no plain MiB, cores of a template."""
-    soft = is_soft(pod)
     # What cannot be read of them is told already.
     wish = _selection(pod, chip, [])
-    both = wish.use_uuids & wish.no_use_uuids
+    both = ", ".join(sorted(wish.use_uuids & wish.no_use_uuids))
     if both:
-        yield Violation(
-            code="CS206",
-            field=f"annotations {keys.use_uuids(chip.common_word)} and {keys.no_use_uuids(chip.common_word)}",
-            found=quoted(", ".join(sorted(both))),
-            remedy="name each in one of the two only",
-        )
-    for role, container in containers_of(pod):
-        limits, requests = container.limits, container.requests
-        memory = limits.get(chip.memory_resource, requests.get(chip.memory_resource))
-        core = limits.get(chip.core_resource, requests.get(chip.core_resource))
-        number = limits.get(chip.resource)
-        if memory is not None and memory.endswith("i"):
-            yield Violation(
-                code="CS101",
-                field=f'{role} "{container.name}": limit {chip.memory_resource}',
-                found=quoted(memory),
-                remedy=unit_already(memory, chip.memory_factor),
-            )
-        if core is not None and not soft and core.strip("0"):
-            yield Violation(
-                code="CS208",
-                field=f'{role} "{container.name}": limit {chip.core_resource}',
-                found=quoted(core),
-                remedy=f"cores are shared only with annotation {keys.MODE}: {keys.SOFT}; "
-                "leave them out, the template brings its own",
-            )
-        if number is None and (memory is not None or core is not None or chip.resource in requests):
-            yield Violation(
-                code="CS203",
-                field=f'{role} "{container.name}": limit {chip.resource}',
-                found="",
-                remedy=f"write {chip.resource}: 1 as well; kubelet gives the container no chip without it",
-            )
+        field = "annotations {} and {}".format(*keys.lists(chip.common_word))
+        yield Violation(code="CS206", field=field, found=quoted(both), remedy="name each in one of the two only")
+    wrong: list[Violation] = []
+    for place in places_of(pod, wrong):
+        memory, cores = place.figures.text(chip.named.memory), place.figures.text(chip.named.cores)
+        if memory.endswith("i"):
+            place.figures.wrong("CS101", chip.named.memory, unit_already(memory, chip.named.mib_per_unit))
+        if cores.strip("0") and not is_soft(pod):
+            remedy = f"cores are shared only with annotation {keys.MODE}: {keys.SOFT}; leave them out, the template "
+            place.figures.wrong("CS208", chip.named.cores, remedy + "brings its own")
+    yield from wrong
+    yield from uncounted_shares(containers_of(pod), chip.named, implied=True)
+
+
+def recognised(request: Request, tables: Tables) -> frozenset[str]:
+    """Return the preferences that are read of a pod with *request*: of lists, those of its own chip type."""
+    return frozenset({keys.MODE, *keys.lists(request.type)})
+
+
+def completed(pod: ReviewedPod, request: Request, tables: Tables) -> tuple[ReviewedPod, tuple[AdmissionWarning, ...]]:
+    """Return *pod* with the runtime class of its chip type."""
+    names = {one.common_word: one.runtime_class for one in chips_of(tables)}
+    return with_runtime_class(pod, names.get(request.type, ""), f"from device-config.yaml for {request.type}")
+
+
+def warnings(pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+    """Yield CS114 and CS116 for *pod*."""
+    word = pod.annotations.get(keys.MODE, "")
+    if word not in ("", keys.SOFT):
+        why = f"the one word that is read is {keys.SOFT}, and the chip is cut by templates"
+        yield no_effect(f"annotation {keys.MODE}", word, why, f"write {keys.SOFT}, or leave it out")
+    for chip in chips_of(tables):
+        for one in (*pod.init_containers, *pod.containers):
+            if one.amount(chip.named.memory) == "0" and one.amount(chip.named.cards) not in (None, "0"):
+                yield all_memory(one, chip.named.memory)
+            if not is_soft(pod):
+                yield from _trimmed(one, chip)
+
+
+def _trimmed(one: Container, chip: AscendChip) -> Iterator[AdmissionWarning]:
+    """Yield that a container gets the next larger template.
+
+    The figure is left as it was written: scheduler and device plugin read both alike, and a second apply is no change.
+    """
+    text = one.limits.get(chip.named.memory, "")
+    factor = chip.named.mib_per_unit
+    wanted_mib = factor * int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
+    cut = trim(chip, wanted_mib) if wanted_mib else None
+    # What is no whole number of units cannot be asked for to the MiB.
+    if cut is not None and cut.charge // factor * factor > wanted_mib:
+        given, just = f"{cut.charge} MiB ({cut.name})", cut.charge // factor
+        why = f"found {quoted(text)}; chips are sliced by templates: it gets {given}"
+        text = f"{limit_of(one, chip.named.memory)}: {why}; write {just} to request exactly that"
+        yield AdmissionWarning("CS114", text)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from core.dialects.ascend_hami import keys
-from core.dialects.ascend_hami.cards import WHOLE_CHIP
+from core.dialects.ascend_hami.table import WHOLE_CHIP
 from core.port.cards import Want
 from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
@@ -58,7 +58,7 @@ class AscendRules(Rules):
                     return Shortfall(fixed.uuid, Reason.EXCLUSIVE, detail=told)
                 fitting = max([one.charge for one in templates.profiles if one.charge <= free], default=0)
                 told = f"{free} MiB free, {cut.charge} needed as {cut.name}"
-                return Shortfall(fixed.uuid, reason, cut.charge, fitting, "MiB", told)
+                return Shortfall(fixed.uuid, reason, cut.charge, fitting, "MiB", told, request.mib_per_unit)
             case Reason.TEMPLATE if cut is not None and templates is not None:
                 at = fit.lacking(card, cut)
                 if at < 0:
@@ -88,14 +88,14 @@ class AscendRules(Rules):
 
     def ranking(self, wanted: Order, policy: Policy) -> Ranking:
         """Return the order of upstream: the fullest, the idle ones, or as they stand (H-5)."""
-        del wanted
         match policy:
             case Policy.BINPACK:
-                return _fullest
+                # The register may say 0 of a chip that takes nothing.
+                return lambda slot, card: (-card.used_memory / card.fixed.memory if card.fixed.memory else 0.0,)
             case Policy.SPREAD:
-                return _idle
+                return lambda slot, card: (1.0 if card.used_slots else 0.0,)
             case _:
-                return _as_they_stand
+                return lambda slot, card: (0.0,)
 
     def fullness(self, cards: Sequence[Card], entries: Sequence[Entry]) -> float:
         """Return how full the chips are before the pod, by the expression of `bound`, to the last bit (H-9)."""
@@ -138,22 +138,6 @@ class AscendRules(Rules):
                 return 100.0 * asked + bonus
             case _:
                 return bonus
-
-
-def _fullest(slot: int, card: Card) -> Rank:
-    del slot
-    # The register may say 0 of a chip that takes nothing.
-    return (-card.used_memory / card.fixed.memory if card.fixed.memory else 0.0,)
-
-
-def _idle(slot: int, card: Card) -> Rank:
-    del slot
-    return (1.0 if card.used_slots else 0.0,)
-
-
-def _as_they_stand(slot: int, card: Card) -> Rank:
-    del slot, card
-    return (0.0,)
 
 
 def _other_mode(card: Card, ask: Ask) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from core.sharing.resources import Resources
+from core.sharing.slices import Profile
 from core.tables import Section
 from core.units import MAX_INT32
 from core.wire.checked import Checks, each
@@ -21,58 +23,50 @@ _CHIP_KEYS: Final = (
 _TEMPLATE_KEYS: Final = ("name", "memory", "aiCore", "aiCPU")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AscendTemplate:
-    """One slice template of an Ascend chip: memory_mib, AI cores, AI CPUs (ascend.md 1.1)."""
-
-    name: str
-    memory_mib: int
-    ai_core: int
-    ai_cpu: int
+# The name of the template of all of a chip, which the plugin does not cut.
+WHOLE_CHIP: Final = "the whole chip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AscendChip:
-    """One chip model of the vnpus section; templates in ascending order of memory (ascend.md 1.1).
+    """One chip model of the vnpus section; templates in ascending memory, each with AI cores and AI CPUs (ascend 1.1).
 
-    memory_factor: MiB per unit of memory_resource; the figures here and in annotations are MiB. core_name: resource of
-    soft slicing's percentage of cores, "" for its usual name. paired: chips are dies of modules of two, which are
-    allocated as a whole. runtime_class: runtime class for pods with such chips, "" for none.
+    named: its resources; the figures here and in annotations are MiB, whatever their unit. paired: chips are dies of
+    modules of two, which are allocated as a whole. runtime_class: runtime class for pods with such chips, "" for none.
     """
 
-    chip_name: str
-    common_word: str
-    resource: str
-    memory_resource: str
+    named: Resources
     allocatable_mib: int
     capacity_mib: int
     ai_core: int
     ai_cpu: int
-    templates: tuple[AscendTemplate, ...]
+    templates: tuple[Profile, ...]
     runtime_class: str = ""
-    memory_factor: int = 1
-    core_name: str = ""
     paired: bool = False
 
     @property
-    def core_resource(self) -> str:
-        """The resource name of soft slicing's percentage of cores."""
-        return self.core_name or f"{self.resource}-core"
+    def common_word(self) -> str:
+        """The type in registers and annotations."""
+        return self.named.type
+
+    @property
+    def whole(self) -> Profile:
+        """What stands for a template where a pod gets all of a chip."""
+        return Profile(WHOLE_CHIP, self.allocatable_mib, self.allocatable_mib, counted=(self.ai_core, self.ai_cpu))
 
 
 def _shipped(
-    name: str, word: str, mib: tuple[int, int], ai: tuple[int, int], templates: tuple[tuple[str, int, int, int], ...]
+    word: str, mib: tuple[int, int], ai: tuple[int, int], templates: tuple[tuple[str, int, int, int], ...]
 ) -> AscendChip:
+    name = f"huawei.com/{word}"
+    cuts = [Profile(cut, memory, memory, counted=(core, cpu)) for cut, memory, core, cpu in templates]
     return AscendChip(
-        chip_name=name,
-        common_word=word,
-        resource=f"huawei.com/{word}",
-        memory_resource=f"huawei.com/{word}-memory",
+        named=Resources(name, f"{name}-memory", f"{name}-core", type=word),
         allocatable_mib=mib[0],
         capacity_mib=mib[1],
         ai_core=ai[0],
         ai_cpu=ai[1],
-        templates=tuple(AscendTemplate(name=n, memory_mib=m, ai_core=c, ai_cpu=p) for n, m, c, p in templates),
+        templates=tuple(cuts),
     )
 
 
@@ -82,36 +76,32 @@ _UP_TO_32G: Final = (("vir05_1c_16g", 16384, 5, 1), ("vir10_3c_32g", 32768, 10, 
 # (ascend-device-configmap.yaml, v1.4.0): in force if the cluster's device-config.yaml has no ``vnpus``.
 SHIPPED_CHIPS: Final = (
     _shipped(
-        "910A",
         "Ascend910A",
         (32768, 32768),
         (30, 0),
         (("vir02", 2184, 2, 0), ("vir04", 4369, 4, 0), ("vir08", 8738, 8, 0), ("vir16", 17476, 16, 0)),
     ),
     _shipped(
-        "910B2",
         "Ascend910B2",
         (65536, 65536),
         (24, 6),
         (("vir03_1c_8g", 8192, 3, 1), ("vir06_1c_16g", 16384, 6, 1), ("vir12_3c_32g", 32768, 12, 3)),
     ),
-    _shipped("910B3", "Ascend910B3", (65536, 65536), (20, 7), _UP_TO_32G),
-    _shipped("910B4-1", "Ascend910B4-1", (65536, 65536), (20, 7), _UP_TO_32G),
+    _shipped("Ascend910B3", (65536, 65536), (20, 7), _UP_TO_32G),
+    _shipped("Ascend910B4-1", (65536, 65536), (20, 7), _UP_TO_32G),
     _shipped(
-        "910B4",
         "Ascend910B4",
         (32768, 32768),
         (20, 7),
         (("vir05_1c_8g", 8192, 5, 1), ("vir10_3c_16g", 16384, 10, 3)),
     ),
     _shipped(
-        "310P3",
         "Ascend310P",
         (21527, 24576),
         (8, 7),
         (("vir01", 3072, 1, 1), ("vir02", 6144, 2, 2), ("vir04", 12288, 4, 4)),
     ),
-    _shipped("Ascend910", "Ascend910C", (65536, 65536), (20, 7), _UP_TO_32G),
+    _shipped("Ascend910C", (65536, 65536), (20, 7), _UP_TO_32G),
 )
 
 
@@ -143,36 +133,35 @@ def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
     def whole(key: str, least: int) -> int:
         return checks.whole(found.get(key, least), f"{place}.{key}", least, MAX_INT32, least)
 
+    def text(key: str) -> str:
+        return checks.text(found.get(key), f"{place}.{key}")
+
+    def given(key: str) -> str:
+        return text(key) if found.get(key) else ""
+
+    text("chipName")
     templates = each(checks, found.get("templates"), f"{place}.templates", partial(_template, checks))
-    resource = checks.text(found.get("resourceName"), f"{place}.resourceName")
-    core = checks.text(found["resourceCoreName"], f"{place}.resourceCoreName") if found.get("resourceCoreName") else ""
+    word, resource, memory = text("commonWord"), text("resourceName"), text("resourceMemoryName")
+    factor = max(checks.whole(found.get("memoryFactor") or 1, f"{place}.memoryFactor", 1, MAX_FACTOR, 1), 1)
     return AscendChip(
-        chip_name=checks.text(found.get("chipName"), f"{place}.chipName"),
-        common_word=checks.text(found.get("commonWord"), f"{place}.commonWord"),
-        resource=resource,
-        memory_resource=checks.text(found.get("resourceMemoryName"), f"{place}.resourceMemoryName"),
+        named=Resources(
+            resource, memory, given("resourceCoreName") or f"{resource}-core", mib_per_unit=factor, type=word
+        ),
         allocatable_mib=whole("memoryAllocatable", 1),
         capacity_mib=whole("memoryCapacity", 1),
         ai_core=whole("aiCore", 0),
         ai_cpu=whole("aiCPU", 0),
         templates=tuple(sorted(templates, key=lambda template: template.memory_mib)),
-        runtime_class=checks.text(found["runtimeClassName"], f"{place}.runtimeClassName")
-        if found.get("runtimeClassName")
-        else "",
-        memory_factor=max(checks.whole(found.get("memoryFactor") or 1, f"{place}.memoryFactor", 1, MAX_FACTOR, 1), 1),
-        core_name="" if core == f"{resource}-core" else core,
+        runtime_class=given("runtimeClassName"),
         paired=checks.switch(found.get("superPod") or False, f"{place}.superPod"),
     )
 
 
-def _template(checks: Checks, found: Mapping[str, Any], place: str) -> AscendTemplate:
+def _template(checks: Checks, found: Mapping[str, Any], place: str) -> Profile:
     checks.note_unknown(found, _TEMPLATE_KEYS, f"{place}.")
-    return AscendTemplate(
-        name=checks.text(found.get("name"), f"{place}.name"),
-        memory_mib=checks.whole(found.get("memory"), f"{place}.memory", 1, MAX_INT32, 1),
-        ai_core=checks.whole(found.get("aiCore", 0), f"{place}.aiCore", 0, MAX_INT32, 0),
-        ai_cpu=checks.whole(found.get("aiCPU", 0), f"{place}.aiCPU", 0, MAX_INT32, 0),
-    )
+    memory_mib = checks.whole(found.get("memory"), f"{place}.memory", 1, MAX_INT32, 1)
+    counted = tuple([checks.whole(found.get(key, 0), f"{place}.{key}", 0, MAX_INT32, 0) for key in ("aiCore", "aiCPU")])
+    return Profile(checks.text(found.get("name"), f"{place}.name"), memory_mib, memory_mib, counted=counted)
 
 
 SECTION: Final = DeviceSection(

@@ -1,8 +1,10 @@
-"""The cards of a node under the share plugin, which knows them by index alone.
+"""The cards of a node under the share plugin, which knows them by index alone, and how they compare.
 
-Source: protocol reference, nvidia 1.5, 2.2, 2.3, with S30 and S31 done as they say.
+Source: protocol reference, nvidia 1.5, 2.2, 2.3, 3.11 to 3.13, with S30 and S31 done as they say: the lowest index
+first unless a policy is asked for.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -11,8 +13,13 @@ from core.model import Node
 from core.names import GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.settings import DialectName
-from core.sharing.card import Card, Fixed, Kind, shared
+from core.settings import DialectName, Policy
+from core.sharing.account import Entry
+from core.sharing.card import Card, Fixed, Kind, Measures, shared
+from core.sharing.order import BY_USE, Ranking
+from core.sharing.request import Order, Request
+from core.sharing.resources import Resources
+from core.sharing.rules import Rules
 from core.units import MAX_INT32, parse_amount, parse_count, parse_int64
 
 # No machine has more cards; a capacity beyond it is a mistake that would cost work.
@@ -20,16 +27,23 @@ MAX_CARDS: Final = 1024
 
 
 class Mode(NamedTuple):
-    """One of the plugin's two modes; resource: by which its cards are requested; label, word: the mode, for people."""
+    """One of the plugin's two modes; named: by which its cards are requested; label, word: the mode, for people."""
 
     dialect: DialectName
-    resource: str
+    named: Resources
     label: str
     word: str
 
+    @property
+    def resource(self) -> str:
+        """The one resource of the mode."""
+        return self.named.cards or self.named.memory
 
-MEMORY: Final = Mode(DialectName("gpu_memory"), "volcano.sh/gpu-memory", "shared by memory", "memory")
-NUMBER: Final = Mode(DialectName("gpu_number"), "volcano.sh/gpu-number", "whole cards", "whole")
+
+_MEMORY: Final = Resources(memory="volcano.sh/gpu-memory")
+_CARDS: Final = Resources(cards="volcano.sh/gpu-number")
+MEMORY: Final = Mode(DialectName("gpu_memory"), _MEMORY, "shared by memory", "memory")
+NUMBER: Final = Mode(DialectName("gpu_number"), _CARDS, "whole cards", "whole")
 
 
 class Capacity(NamedTuple):
@@ -112,3 +126,31 @@ def _fixed(index: int, mode: Mode, kind: Kind, slots: int, unhealthy: bool) -> F
 def name_of(index: int) -> str:
     """Return the name of a card among those of its node."""
     return f"GPU {index}"
+
+
+class MemoryRules(Rules):
+    """The rules of cards that are shared by memory alone."""
+
+    measures = Measures(cores=False)
+
+    def ranking(self, wanted: Order, policy: Policy) -> Ranking:
+        """Return the order of *policy*: the fullest, the one with the fewest pods, or the first."""
+        return BY_USE.get(policy, lambda slot, _: (slot,))
+
+    def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
+        """Return whether the pod gets an idle card."""
+        return 100.0 if policy is Policy.SPREAD and not cards[entries[0].slot].used_slots else 0.0
+
+
+class WholeRules(MemoryRules):
+    """The rules of cards that are sold whole: idle ones are alike, and no node is better than another."""
+
+    measures = Measures(unit="card", cores=False, whole=True)
+
+    def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
+        """Return 0."""
+        return 0.0
+
+    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
+        """Return 0."""
+        return 0.0

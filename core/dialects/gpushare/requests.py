@@ -7,11 +7,21 @@ from typing import Final
 
 from core import names, selection
 from core.dialects.gpushare.cards import NUMBER, Mode
-from core.errors import InvalidRequestError, quoted
+from core.errors import InvalidRequestError
 from core.model import AnyPod, Container, most_at_once
 from core.port.refusals import Reason, Violation
 from core.sharing.order import MUTEX
-from core.sharing.request import ANY_ORDER, Ask, Figures, Order, Request, places_of, selection_of
+from core.sharing.request import (
+    ANY_ORDER,
+    Ask,
+    Figures,
+    Order,
+    Request,
+    cards_at_start,
+    miscounted,
+    places_of,
+    selection_of,
+)
 from core.units import MAX_AMOUNT, parse_count, parse_memory
 
 _IDLE_CARDS: Final = Order(policies=(MUTEX,))
@@ -37,7 +47,11 @@ def request(pod: AnyPod, mode: Mode) -> Request | tuple[Violation, ...] | None:
     asked = readable_request(pod, mode)
     if not isinstance(asked, Request):
         return asked
-    return (*_unservable(pod, mode), *_miscounted(pod, asked, mode)) or asked
+    violations = cards_at_start(pod, mode.resource, lambda one: amount_of(one, mode.resource))
+    number, indices = asked.asks[0].number, asked.selection.indices
+    if mode is NUMBER and indices and len(indices) != number:
+        violations.append(miscounted(pod, "exactly", mode.resource, number))
+    return tuple(violations) or asked
 
 
 def readable_request(pod: AnyPod, mode: Mode) -> Request | tuple[Violation, ...] | None:
@@ -57,35 +71,6 @@ def readable_request(pod: AnyPod, mode: Mode) -> Request | tuple[Violation, ...]
     number, memory, order = (total, 1, _IDLE_CARDS) if mode is NUMBER else (1, total, ANY_ORDER)
     ask = Ask(0, number, memory, percent=0, cores=0, parts=parts)
     return Request((ask,), segments=max(1, len(parts)), selection=chosen, order=order)
-
-
-def _unservable(pod: AnyPod, mode: Mode) -> tuple[Violation, ...]:
-    return tuple(
-        [
-            Violation(
-                code="CS205",
-                field=f'init container "{one.name}"',
-                found="",
-                remedy=f"ask for {mode.resource} in a normal container; init containers get no card",
-            )
-            for one in pod.init_containers
-            if amount_of(one, mode.resource)
-        ]
-    )
-
-
-def _miscounted(pod: AnyPod, asked: Request, mode: Mode) -> tuple[Violation, ...]:
-    number, indices = asked.asks[0].number, asked.selection.indices
-    if mode is not NUMBER or not indices or len(indices) == number:
-        return ()
-    return (
-        Violation(
-            code="CS106",
-            field=f"annotation {names.WISHED_INDICES}",
-            found=quoted(pod.annotations.get(names.WISHED_INDICES, "")),
-            remedy=f"name exactly as many cards as {mode.resource} asks for ({number})",
-        ),
-    )
 
 
 def unheard_ids(pod: AnyPod) -> frozenset[str]:

@@ -1,39 +1,38 @@
 """Assignments on the wire: the indices of cards, each of which loses all that the pod asks for.
 
-Source: protocol reference, nvidia 1.5, 4.4, 4.5, with 10.7 done as it says.
+The plugin marks a pod as assigned after its first container and finds it no more for the others (O1). So a Binding says
+in an annotation of ours how many containers come after the first, and admission takes the mark back, in the write that
+sets it, until the last was served (`rotate`).
+
+Source: protocol reference, nvidia 1.5, 2.2 steps 8 to 11, 2.9, 4.4, 4.5, 5.3, with 10.7 done as it says.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final
 
 from core.dialects.gpushare.cards import MEMORY, NUMBER, Mode, name_of
 from core.dialects.gpushare.requests import amounts_of, total_of
 from core.errors import InvalidRequestError
-from core.model import Pod
-from core.names import GPU_INDEX
+from core.model import Phase, Pod
+from core.names import GPU_INDEX, SEGMENT_QUEUE
 from core.port.cards import Held
+from core.port.handoff import InFlight, Progress, Stamp
 from core.sharing.account import Assignment, Entry, assigned
 from core.sharing.card import Card
+from core.sharing.handoff import later
+from core.tables import Tables
 from core.units import parse_int64
 from core.wire.reading import check_length
 
 
-class GpuIndex(NamedTuple):
-    """A list of card indices as read; unreadable: at least one piece is no number."""
-
-    indices: tuple[int, ...]
-    unreadable: bool
-
-
-def decode_gpu_index(text: str) -> GpuIndex:
-    """Read ``gpu-index``; blanks are not allowed for, as upstream does not.
+def decode_gpu_index(text: str) -> list[int | None]:
+    """Read ``gpu-index``, None for a piece that is no number; blanks are not allowed for, as upstream does not.
 
     Raises:
         InvalidRequestError: longer than an annotation of ours may be.
     """
     check_length(text, f"annotation {GPU_INDEX}")
-    found = [parse_int64(piece) for piece in text.split(",")]
-    return GpuIndex(tuple([index for index in found if index is not None]), None in found)
+    return [parse_int64(piece) for piece in text.split(",")]
 
 
 def encode_gpu_index(indices: Iterable[int]) -> str:
@@ -61,6 +60,73 @@ def held(pod: Pod, cards: Sequence[Card], mode: Mode) -> Held[Assignment] | None
         return Held(assignment=Assignment(containers, (), ()), closes=f"pod {pod.key}: {error}")
     charge = memory if mode is MEMORY else 1
     # A node lists all of its cards, so an index is a slot.
-    entries = [Entry(index, name_of(index), 0, charge, 0, charge) for index in sorted(set(found.indices))]
+    indices = sorted({index for index in found if index is not None})
+    entries = [Entry(index, name_of(index), 0, charge, 0, charge) for index in indices]
     closes = f"pod {pod.key}: annotation {GPU_INDEX} is '{text[:64]}', which may mean any card; delete the pod"
-    return Held(assignment=assigned(containers, entries), closes=closes if found.unreadable else "")
+    return Held(assignment=assigned(containers, entries), closes=closes if None in found else "")
+
+
+PREDICATE_TIME: Final = "volcano.sh/predicate-time"
+ASSIGNED: Final = "volcano.sh/gpu-assigned"
+_NS_PER_S: Final = 1_000_000_000
+_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
+# Dialect and version, then how many containers are to be served after the present one.
+_QUEUE_HEAD: Final = "gpushare/1 "
+_OPEN: Final = "false"
+
+
+def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+    """What the Binding must carry: the cards, and the time that orders pods, in nanoseconds."""
+    indices = [one.slot for one in assignment.entries]
+    found = {GPU_INDEX: encode_gpu_index(indices), PREDICATE_TIME: str(stamp.order)}
+    if assignment.segments > 1:
+        found[SEGMENT_QUEUE] = f"{_QUEUE_HEAD}{assignment.segments - 1}"
+    return found
+
+
+def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str | None]:
+    """What a plugin's write from annotations *old* to *new* must carry besides; nothing unless it marks the pod.
+
+    The mark is taken back and one container less is counted (None = to be removed) in that write. Asked again about
+    its own answer, there is nothing to do.
+    """
+    queue = old.get(SEGMENT_QUEUE, "")
+    if not queue.startswith(_QUEUE_HEAD) or new.get(SEGMENT_QUEUE) != queue:
+        return {}
+    if old.get(ASSIGNED, _OPEN) != _OPEN or new.get(ASSIGNED, _OPEN) == _OPEN:
+        return {}
+    text = queue.removeprefix(_QUEUE_HEAD)
+    left = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
+    if not left:
+        return {}
+    return {ASSIGNED: _OPEN, SEGMENT_QUEUE: f"{_QUEUE_HEAD}{left - 1}" if left > 1 else None}
+
+
+def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
+    """Above the time of every pod of the node that still waits for the plugin, and above now, in nanoseconds."""
+    return later([pod.annotations.get(PREDICATE_TIME, "") for pod in pods if not _is_assigned(pod)], now_s * _NS_PER_S)
+
+
+def _is_assigned(pod: Pod) -> bool:
+    """Whether the plugin has answered for *pod*."""
+    return pod.annotations.get(ASSIGNED, _OPEN) != _OPEN
+
+
+def marks(resource: str, amounts: Sequence[int]) -> frozenset[Hashable]:
+    """Return the key by which the plugin could confuse pods: the exact amount of each container."""
+    return frozenset([(resource, amount) for amount in amounts])
+
+
+def in_flight(pod: Pod, resource: str) -> InFlight | None:
+    """*pod* as the plugin sees it: pending on a node, not yet assigned; by every amount of its containers."""
+    amounts = amounts_of(pod, resource)
+    if not amounts or not pod.node_name:
+        return None
+    if pod.finished or pod.status_reason == _ADMISSION_ERROR:
+        # The plugin passes over such pods by itself: there is nothing to clear.
+        return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=frozenset())
+    if _is_assigned(pod) or pod.started or pod.phase is not Phase.PENDING:
+        return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset())
+    # Also while it is being deleted: kubelet may be asking for it just now, and the plugin, which passes over it, would
+    # serve the next pod of that amount in its place.
+    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=marks(resource, amounts))

@@ -11,6 +11,8 @@ from typing import Final
 from core.dialects.hami import keys
 from core.errors import InvalidRequestError
 from core.model import Node
+from core.port.refusals import Complaint
+from core.sharing.card import MIG
 from core.units import parse_count
 from core.wire.hami_register import Record
 
@@ -47,7 +49,7 @@ def answers(node: Node, records: tuple[Record, ...], resource: str, allocatable:
     unhealthy it has none. In mode MIG the register does not tell how many these are.
     """
     shares = max(one.slots for one in records)
-    cut = any(one.mode == keys.MIG for one in records)
+    cut = any(one.mode == MIG for one in records)
     own = sum(one.slots for one in records if one.healthy)
     labels = counted(node, allocatable)
     if _REPLICAS in labels:
@@ -75,12 +77,13 @@ def _problem(node: Node, told: str) -> str:
     )
 
 
-def deserted(node: Node) -> str:
-    """That HAMi's plugin runs on other nodes and not on *node*, for people."""
-    return (
+def deserted(node: Node) -> Complaint:
+    """The complaint that HAMi's plugin runs on other nodes and not on *node*."""
+    problem = (
         f"HAMi's device plugin does not run on {node.name}, but on other nodes: NVIDIA's may answer kubelet there, and "
         f"a share would be a whole card without limits; {remedy(node)}"
     )
+    return Complaint(dialect=keys.NAME, field=f"annotation {keys.REGISTER}", problem=problem)
 
 
 def remedy(node: Node) -> str:

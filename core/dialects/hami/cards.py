@@ -1,32 +1,38 @@
 """The cards of a node as HAMi's plugin registers them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from core.dialects.hami import another, keys, mig
+from core.dialects.hami import another, keys
 from core.dialects.hami.table import HamiTable
-from core.errors import InvalidRequestError, quoted
+from core.errors import quoted
 from core.model import Node
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.selection import type_words
-from core.settings import DialectName
-from core.sharing.card import HAMI_CORE, MIG, Card, Fixed, Kind, shared
-from core.sharing.offers import allocatable, offered
+from core.sharing.card import HAMI_CORE, MIG, MODES, Card, Fixed, Kind, shared
+from core.sharing.offers import allocatable, misnamed, offered, registered
+from core.sharing.rules import Rules
+from core.sharing.slices import Group, Layout, Profile, Slice
 from core.tables import Tables
-from core.units import is_text
+from core.wire import hami_register as register
 from core.wire.hami_register import Record, decode_links, decode_register
 
-NAME: Final = DialectName("hami")
-# What separates entries and fields of an assignment; no card can be named with these.
-_SYNTAX: Final = frozenset(",:;[")
 _LOST: Final = (
     f"it is not there, while HAMi's plugin ({another.LABEL}) has shares to sell: it does not write it again by "
     "itself; restart HAMi's device plugin on this node, or remove the label if NVIDIA's plugin serves it"
 )
 # A register says it before every type, and text registers before that again.
 _PREFIX: Final = "NVIDIA-"
+# Profiles of one slice, and of half a card, are placed from the end (HN-7).
+_FROM_THE_END: Final = ("1g.", "3g.")
+
+
+class HamiRules(Rules):
+    """HAMi's rules: one container can get several MIG instances of one card."""
+
+    several = True
 
 
 def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
@@ -35,28 +41,26 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     A complaint where neither can be told to.
     """
     text = node.annotations.get(keys.REGISTER)
-    resource = tables.of(HamiTable).count_resource
+    resource = tables.of(HamiTable).named.cards
     if tables.is_claimed(resource):
         return None
     field = f"annotation {keys.REGISTER}"
     if text is None:
-        return Complaint(dialect=NAME, field=field, problem=_LOST) if _has_lost(node, tables.of(HamiTable)) else None
-    try:
-        records = decode_register(text, field)
-    except InvalidRequestError as error:
-        return Complaint(dialect=NAME, field=error.field, problem=f"found {error.found}; {error.remedy}")
-    if not records:
-        return Complaint(dialect=NAME, field=field, problem="it names no card")
+        lost = _has_lost(node, tables.of(HamiTable))
+        return Complaint(dialect=keys.NAME, field=field, problem=_LOST) if lost else None
+    records = registered(keys.NAME, text, keys.REGISTER, decode_register)
+    if isinstance(records, Complaint):
+        return records
     shares = allocatable(node, resource)
     if not shares:
         problem = f"node {node.name} registers cards but has no allocatable {resource}; {_remedy(node, records)}"
-        return Complaint(dialect=NAME, field=f"allocatable {resource}", problem=problem)
+        return Complaint(dialect=keys.NAME, field=f"allocatable {resource}", problem=problem)
     if problem := another.answers(node, records, resource, shares):
-        complaint = Complaint(dialect=NAME, field=field, problem=problem, remedy=another.remedy(node))
+        complaint = Complaint(dialect=keys.NAME, field=field, problem=problem, remedy=another.remedy(node))
         return Offer(cards=(), complaints=(complaint,))
     cordoned = frozenset(item.strip() for item in node.annotations.get(keys.CORDON, "").split(","))
     cards = cards_of(records, node.annotations.get(keys.LINKS, ""), cordoned)
-    return offered(NAME, cards)
+    return offered(keys.NAME, cards)
 
 
 def _remedy(node: Node, records: tuple[Record, ...]) -> str:
@@ -77,7 +81,7 @@ def _has_lost(node: Node, table: HamiTable) -> bool:
     Its register comes before what it has is allocatable. Where GPU feature discovery counts as many GPUs as are
     allocatable, NVIDIA's plugin sells them.
     """
-    shares = allocatable(node, table.count_resource)
+    shares = allocatable(node, table.named.cards)
     return table.installed and another.is_labelled(node) and shares > 0 and not another.counted(node, shares)
 
 
@@ -100,7 +104,7 @@ def _fixed(record: Record, cordoned: bool, repeated: bool, links: Mapping[str, i
         type=record.type,
         memory=record.memory_mib,
         cores=record.cores,
-        layout=mig.layout_of(record.profiles) if mode == MIG else (),
+        layout=_layout_of(record.profiles) if mode == MIG else (),
     )
     fault, problem = _fault(record, cordoned, repeated)
     return Fixed(
@@ -119,13 +123,21 @@ def _fixed(record: Record, cordoned: bool, repeated: bool, links: Mapping[str, i
     )
 
 
+def _layout_of(profiles: Iterable[register.Profile]) -> Layout:
+    """Return *profiles* from the smallest, with their places in the order in which they are tried (hami 4.7)."""
+    found: list[Profile] = []
+    for one in sorted(profiles, key=lambda one: (one.memory_mib, one.slices)):
+        places = sorted(one.placements, reverse=one.name.startswith(_FROM_THE_END))
+        slices = tuple([Slice("", start, size) for start, size in places])
+        found.append(Profile(one.name, one.memory_mib, one.memory_mib, slices, one.cores))
+    return (Group("", tuple(found)),) if found else ()
+
+
 def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | None, str]:
     if record.problem:
         return Reason.UNUSABLE, record.problem
-    if repeated or not record.uuid:
-        return Reason.UNUSABLE, "the register names it twice" if record.uuid else "it has no uuid"
-    if not _SYNTAX.isdisjoint(record.uuid) or not is_text(record.uuid):
-        return Reason.UNUSABLE, f"its id {quoted(record.uuid)} cannot be written into an assignment"
+    if problem := misnamed(record.uuid, repeated=repeated):
+        return Reason.UNUSABLE, problem
     if keys.NVIDIA not in record.type.upper():
         return Reason.UNUSABLE, f"its type {quoted(record.type)} is no NVIDIA card"
     if record.memory_mib <= 0 or record.cores <= 0:
@@ -140,7 +152,7 @@ def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | Non
         return Reason.UNHEALTHY, "the device plugin does not say that it is healthy"
     if cordoned:
         return Reason.CORDONED, f"annotation {keys.CORDON} of its node names it"
-    if record.mode and record.mode not in keys.MODES:
+    if record.mode and record.mode not in MODES:
         # Every word but mig changes nothing in the plugin (hami 1.7).
         return None, f"mode {quoted(record.mode)} is unknown and shared as {HAMI_CORE} is"
     return None, ""

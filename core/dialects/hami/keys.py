@@ -3,8 +3,11 @@
 from typing import Final
 
 from core.hami_lock import BIND_PHASE, BIND_TIME, NODE, TIME
-from core.sharing import wishes
+from core.names import PLACE_WISHES, TYPE_WISHES
+from core.settings import DialectName
+from core.sharing import order
 
+NAME: Final = DialectName("hami")
 REGISTER: Final = "hami.io/node-nvidia-register"
 LINKS: Final = "hami.io/node-nvidia-score"
 CORDON: Final = "hami.io/device-cordon"
@@ -20,12 +23,8 @@ USE_UUID: Final = "nvidia.com/use-gpuuuid"
 NO_USE_UUID: Final = "nvidia.com/nouse-gpuuuid"
 MODE: Final = "nvidia.com/vgpu-mode"
 # Preferences that no other protocol knows: a pod that has one asks HAMi.
-OWN_WISHES: Final[frozenset[str]] = frozenset({USE_UUID, NO_USE_UUID, MODE, *wishes.KEYS})
-
-HAMI_CORE: Final = "hami-core"
-MIG: Final = "mig"
-MPS: Final = "mps"
-MODES: Final[tuple[str, ...]] = (HAMI_CORE, MIG, MPS)
+OWN_WISHES: Final[frozenset[str]] = frozenset({USE_UUID, NO_USE_UUID, MODE, *order.KEYS})
+PREFERENCES: Final[frozenset[str]] = OWN_WISHES | TYPE_WISHES | PLACE_WISHES
 
 NVIDIA: Final = "NVIDIA"
 SCHEDULER: Final = "hami-scheduler"

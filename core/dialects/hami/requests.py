@@ -1,45 +1,44 @@
-"""What a pod asks for in HAMi's protocol for NVIDIA cards.
+"""What a pod asks for in HAMi's protocol for NVIDIA cards, what it gets besides, and what its user should know.
 
-Source: protocol reference, hami 1.4, 4.1, 4.4 and 6, with HN-12 done as it says and types matched by whole words.
+Source: protocol reference, hami 1.2, 1.4, 4.1, 4.4 and 6, with HN-11 and HN-12 done as they say and types matched by
+whole words.
 """
 
 from collections.abc import Iterator
-from functools import partial
+from typing import Final
 
 from core.dialects.hami import keys
 from core.dialects.hami.table import HamiTable
 from core.errors import quoted
-from core.model import AnyPod
+from core.model import AnyPod, Container, ReviewedPod
 from core.port.refusals import Violation
+from core.sharing import order
+from core.sharing.card import MODES
+from core.sharing.order import order_of, words
 from core.sharing.request import (
     Ask,
     Place,
     Request,
     check_words,
     containers_of,
+    judged,
     places_of,
     selection_of,
     uncounted_shares,
 )
-from core.sharing.resources import Resources
-from core.sharing.wishes import order_of, words
+from core.sharing.resources import odd_memory
 from core.tables import Tables
-from core.units import MAX_INT32, parse_memory
+from core.units import FALSE, TRUE
+from core.warnings import AdmissionWarning, limit_of, no_effect, with_runtime_class
+from core.watched import CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, VOID
 
 
 def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, if HAMi is meant and its plugin can be told so; see `readable_request`."""
     table = tables.of(HamiTable)
-    if tables.is_claimed(table.count_resource) or not _means_hami(pod, table):
+    if tables.is_claimed(table.named.cards) or not _means_hami(pod, table):
         return None
-    asked = readable_request(pod, table)
-    violations = (
-        *(asked if asked is not None and not isinstance(asked, Request) else ()),
-        *_unservable(pod, table),
-    )
-    if violations:
-        return tuple(dict.fromkeys(violations))
-    return asked
+    return judged(readable_request(pod, table), _unservable(pod, table))
 
 
 def _means_hami(pod: AnyPod, table: HamiTable) -> bool:
@@ -47,13 +46,13 @@ def _means_hami(pod: AnyPod, table: HamiTable) -> bool:
     named: set[str] = set()
     for one in (*pod.containers, *pod.init_containers):
         named.update(one.limits, one.requests)
-    if not table.resources.isdisjoint(named - {table.count_resource}):
+    if not (named - {table.named.cards}).isdisjoint(table.named.parts):
         return True
-    if table.count_resource not in named:
+    if table.named.cards not in named:
         return False
     return (
         table.installed
-        or table.count_resource != keys.GPU
+        or table.named.cards != keys.GPU
         or pod.scheduler_name == keys.SCHEDULER
         or not keys.OWN_WISHES.isdisjoint(pod.annotations)
     )
@@ -66,28 +65,26 @@ def readable_request(pod: AnyPod, table: HamiTable) -> Request | tuple[Violation
     if not asks and not violations:
         return None
     modes = words(pod.annotations, keys.MODE)
-    check_words(keys.MODE, modes, keys.MODES, violations)
+    check_words(keys.MODE, modes, MODES, violations)
     found = Request(
         asks=tuple(sorted(asks, key=lambda ask: (ask.initial, ask.sidecar))),
         segments=len(pod.init_containers) + len(pod.containers),
         selection=selection_of(pod.annotations, keys.USE_UUID, keys.NO_USE_UUID, violations),
         modes=modes,
         order=order_of(pod.annotations, violations),
+        mib_per_unit=table.named.mib_per_unit,
     )
     return tuple(violations) if violations else found
 
 
 def _ask(place: Place, table: HamiTable) -> Ask | None:
     figures = place.figures
-    number = figures.read(table.count_resource, "CS101")
+    number = figures.read(table.named.cards, "CS101")
     if not number:
         return None
-    factor = table.memory_factor
-    as_memory = partial(parse_memory, mib_per_unit=factor)
-    most = MAX_INT32 // factor
-    memory = (figures.read(table.memory_resource, "CS101", maximum=most, parse=as_memory) or 0) * factor
-    percent = figures.read(table.percentage_resource, "CS102", maximum=100) or 0
-    cores = figures.read(table.cores_resource, "CS103", maximum=100)
+    memory = figures.mib(table.named.memory, table.named.mib_per_unit) or 0
+    percent = figures.read(table.named.percentage, "CS102", maximum=100) or 0
+    cores = figures.read(table.named.cores, "CS103", maximum=100)
     if not memory and not percent:
         memory, percent = table.default_memory, 0 if table.default_memory else 100
     if cores is None:
@@ -102,15 +99,60 @@ def _unservable(pod: AnyPod, table: HamiTable) -> Iterator[Violation]:
         if priority not in (None, "0", "1"):
             field, remedy = f'{role} "{one.name}": limit {table.priority_resource}', "write 0 (high) or 1 (low)"
             yield Violation(code="CS304", field=field, found=quoted(priority or ""), remedy=remedy)
-    yield from uncounted_shares(pod, resources_of(table))
+    yield from uncounted_shares(containers_of(pod), table.named)
 
 
-def resources_of(table: HamiTable) -> Resources:
-    """The names of *table*."""
-    return Resources(
-        table.count_resource,
-        table.memory_resource,
-        table.cores_resource,
-        table.percentage_resource,
-        table.memory_factor,
+_ALL_CORES: Final = "100"
+
+
+def completed(pod: ReviewedPod, request: Request, tables: Tables) -> tuple[ReviewedPod, tuple[AdmissionWarning, ...]]:
+    """CS117: with HAMi's runtime class; all cores for whoever gets all memory, and variables as HAMi's webhook sets."""
+    table = tables.of(HamiTable)
+    pod = pod._replace(
+        containers=tuple([_with_variables(_with_cores(one, table), table) for one in pod.containers]),
+        init_containers=tuple([_with_variables(_with_cores(one, table), table) for one in pod.init_containers]),
     )
+    return with_runtime_class(pod, table.runtime_class, "as HAMi's device-config.yaml has it")
+
+
+def _with_variables(one: Container, table: HamiTable) -> Container:
+    """With the variables for its priority, and by the configuration how it keeps to its cores or that it sees no GPU.
+
+    Those that it has stand.
+    """
+    has_share = not {*one.limits, *one.requests}.isdisjoint(table.named.all)
+    wanted = {TASK_PRIORITY: one.amount(table.priority_resource)}
+    if has_share and table.core_policy:
+        wanted[CORE_POLICY] = table.core_policy
+    if not has_share and table.hides_devices:
+        wanted[NVIDIA_DEVICES] = VOID
+    has = {name for name, _ in one.reach.env}
+    more = tuple([(name, value) for name, value in wanted.items() if value is not None and name not in has])
+    return one._replace(reach=one.reach._replace(env=(*one.reach.env, *more))) if more else one
+
+
+def _with_cores(one: Container, table: HamiTable) -> Container:
+    if one.amount(table.named.cards) in (None, "0") or one.amount(table.named.cores) is not None:
+        return one
+    if table.default_memory or table.default_cores:
+        # A part of the card is meant where the operator says so (HN-11).
+        return one
+    percent = one.amount(table.named.percentage)
+    if percent != "100" and (percent is not None or one.amount(table.named.memory) is not None):
+        return one
+    more = {table.named.cores: _ALL_CORES}
+    return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more})
+
+
+def warnings(pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+    """CS116 and CS119 for *pod*."""
+    table = tables.of(HamiTable)
+    yield from odd_memory(pod, table.named)
+    for one in (*pod.init_containers, *pod.containers):
+        memory, percent = one.amount(table.named.memory), one.amount(table.named.percentage)
+        if memory not in (None, "0") and percent not in (None, "0"):
+            why = f"{table.named.memory} is given too"
+            yield no_effect(limit_of(one, table.named.percentage), percent or "", why, "leave one of both out")
+    numa = pod.annotations.get(order.NUMA_BIND)
+    if numa is not None and numa not in TRUE and numa not in FALSE:
+        yield no_effect(f"annotation {order.NUMA_BIND}", numa, "it is read as false", f"write {quoted('true')} to bind")

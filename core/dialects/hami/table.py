@@ -1,8 +1,9 @@
 """Section ``nvidia`` of HAMi's own device-config.yaml. Source: protocol reference, hami 1.7."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from core.sharing.resources import Resources
 from core.tables import Section
 from core.units import MAX_INT32
 from core.wire import nvidia_section
@@ -10,43 +11,34 @@ from core.wire.checked import Checks
 from core.wire.vocabulary import MAX_FACTOR, DeviceSection
 
 _FORCE: Final = "force"
+_USUAL: Final = Resources("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HamiTable(Section):
     """The ``nvidia`` section of HAMi's own device-config.yaml, for placing and admission (hami.md 1.7).
 
-    memory_factor: MiB per unit of gpumem. default_memory in MiB and default_cores in percent: for containers without
+    default_memory in MiB and default_cores in percent: for containers without
     them, 0 for all memory and no cores. default_count: number of cards, 0 for none. runtime_class: runtime class for
     pods with shares, "" for none. core_policy: how the cores of containers with shares are limited, "" for the plugin's
     default. hides_devices: whether containers without shares in the same pod see no GPU. installed: whether the section
-    exists, so that plain ``nvidia.com/gpu`` means HAMi's. resources: all that request shares; the priority does not.
+    exists, so that plain ``nvidia.com/gpu`` means HAMi's.
     """
 
-    count_resource: str = "nvidia.com/gpu"
-    memory_resource: str = "nvidia.com/gpumem"
-    percentage_resource: str = "nvidia.com/gpumem-percentage"
-    cores_resource: str = "nvidia.com/gpucores"
+    named: Resources = _USUAL
     priority_resource: str = "nvidia.com/priority"
     default_memory: int = 0
     default_cores: int = 0
-    memory_factor: int = 1
     default_count: int = 1
     runtime_class: str = ""
     core_policy: str = ""
     hides_devices: bool = False
     installed: bool = False
-    resources: frozenset[str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        shares = {self.memory_resource, self.percentage_resource, self.cores_resource}
-        object.__setattr__(self, "resources", frozenset(shares | {self.count_resource}))
 
 
 def _table(checks: Checks, found: object) -> HamiTable:
     section = checks.mapping(found, nvidia_section.KEY)
     checks.note_unknown(section, (*nvidia_section.KEYS, *nvidia_section.HAMIS_KEYS), "nvidia.")
-    default = HamiTable()
     hides = checks.switch(section.get("overwriteEnv") or False, "nvidia.overwriteEnv")
     if hides:
         checks.note("nvidia.overwriteEnv: partly honoured: only pods that ask for shares of HAMi's are changed")
@@ -57,16 +49,13 @@ def _table(checks: Checks, found: object) -> HamiTable:
     def whole(key: str, most: int = MAX_INT32) -> int:
         return checks.whole(section.get(key) or 0, f"nvidia.{key}", 0, most, 0)
 
+    names = nvidia_section.names(checks, section, _USUAL[:4])
     return HamiTable(
-        count_resource=resource("resourceCountName", default.count_resource),
-        memory_resource=resource("resourceMemoryName", default.memory_resource),
-        percentage_resource=resource("resourceMemoryPercentageName", default.percentage_resource),
-        cores_resource=resource("resourceCoreName", default.cores_resource),
-        priority_resource=resource("resourcePriorityName", default.priority_resource),
+        named=Resources(*names, max(whole("memoryFactor", MAX_FACTOR), 1)),
+        priority_resource=resource("resourcePriorityName", "nvidia.com/priority"),
         default_memory=whole("defaultMemory"),
         default_cores=whole("defaultCores", 100),
-        memory_factor=max(whole("memoryFactor", MAX_FACTOR), 1),
-        default_count=whole("defaultGPUNum") if section.get("defaultGPUNum") is not None else default.default_count,
+        default_count=whole("defaultGPUNum") if section.get("defaultGPUNum") is not None else 1,
         runtime_class=resource("runtimeClassName", ""),
         core_policy=_core_policy(checks, section.get("gpuCorePolicy")),
         hides_devices=hides,

@@ -1,20 +1,24 @@
 """Assignments on the wire: what a pod holds, and what a Binding says.
 
-Source: protocol reference, hami 1.9, 4.7, 5.1, 5.2 and 8.
+Source: protocol reference, hami 1.5, 1.9, 2.5, 3.2, 4.7, 5.1, 5.2 and 8.
 """
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
-from core.dialects.hami import keys, mig
+from core import hami_lock
+from core.dialects.hami import keys
 from core.dialects.hami.table import HamiTable
 from core.model import Pod
 from core.port.cards import Held
+from core.port.handoff import InFlight, Stamp
 from core.sharing import wire
 from core.sharing.account import Assignment, Entry
 from core.sharing.card import MIG, Card
+from core.sharing.slices import Slice
 from core.tables import Tables
+from core.wire import hami_reservations as reservations
 from core.wire.entries import Written
+from core.wire.hami_reservations import Instance
 
 
 def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
@@ -22,45 +26,46 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
 
     A share of a MIG card of which nobody knows the instance closes the card.
     """
-    reserved = _reserved(pod)
+    if keys.ALLOCATED not in pod.annotations:
+        return None
+    text = pod.annotations.get(keys.RESERVATIONS)
+    reserved: Mapping[tuple[int, int], Instance] = (reservations.decode(text) if text is not None else None) or {}
+    uuids = {card.fixed.uuid for card in cards} if reserved else set()
     unread: list[tuple[int, str]] = []
-    if _names_others(reserved, [card.fixed.uuid for card in cards]):
+    if uuids and any(one.uuid not in uuids for one in reserved.values()):
         unread = [(at, card.fixed.uuid) for at, card in enumerate(cards) if card.fixed.kind.mode == MIG]
 
     def finish(at: int, device: int, one: Written, entry: Entry, card: Card | None) -> tuple[Entry, bool]:
-        known = reserved.get((at, device)) if reserved is not None else None
+        known = reserved.get((at, device))
         mode = card.fixed.kind.mode if card is not None else ""
         if known is not None and known.uuid == entry.uuid == one.name and mode in ("", MIG):
-            return entry._replace(profile=known.profile, slice=known.slice), True
+            return entry._replace(profile=known.profile, slice=Slice("", known.start, known.size)), True
         return entry, mode != MIG
 
-    return wire.held(pod, cards, keys.ALLOCATED, (tables.of(HamiTable).count_resource,), finish=finish, unread=unread)
+    counts = (tables.of(HamiTable).named.cards,)
+    return wire.held(pod, cards, keys.ALLOCATED, counts, finish=finish, unread=unread)
 
 
-def _reserved(pod: Pod) -> mig.Reservations | None:
-    text = pod.annotations.get(keys.RESERVATIONS)
-    return {} if text is None else mig.decode_reservations(text)
+def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+    """What the Binding must carry; MIG instances are named only where there are some."""
+    found = wire.bound((keys.TO_ALLOCATE, keys.ALLOCATED), wire.wire_text(assignment, keys.NVIDIA), stamp)
+    made = _instances(assignment)
+    return {**found, keys.RESERVATIONS: reservations.encode(made)} if made else found
 
 
-def _names_others(reserved: mig.Reservations | None, uuids: Collection[str]) -> bool:
-    return bool(uuids) and any(one.uuid not in uuids for one in (reserved or {}).values())
-
-
-def reservations_text(assignment: Assignment) -> str:
-    """Return the instances that the plugin must make of MIG cards, "" if there are none."""
-    found: list[dict[str, object]] = []
+def _instances(assignment: Assignment) -> list[Instance]:
+    """The instances that the plugin must make."""
+    found: list[Instance] = []
     devices: dict[int, int] = {}
     for one in assignment.entries:
         device = devices.get(one.container, 0)
         devices[one.container] = device + 1
         if one.slice is not None:
-            found.append(
-                {
-                    "containerIndex": one.container,
-                    "deviceIndex": device,
-                    "gpuUUID": one.uuid,
-                    "profile": one.profile,
-                    "placement": {"start": one.slice.start, "size": one.slice.size},
-                }
-            )
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False) if found else ""
+            place = one.slice
+            found.append(Instance(one.container, device, one.uuid, one.profile, place.start, place.size))
+    return found
+
+
+def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
+    """*pod* as the plugin sees it; None if it never serves it."""
+    return hami_lock.in_flight(pod) if keys.TO_ALLOCATE in pod.annotations else None

@@ -1,6 +1,6 @@
 """One vendor of HAMi's behind the port; each question is answered in a file of its own."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -10,9 +10,13 @@ from core.dialects.hami_vendors import (
     amd,
     biren,
     cambricon,
+    enflame,
     hygon,
     iluvatar,
+    kunlun,
+    metax,
     mthreads,
+    neuron,
     requests,
     usage,
     vastai,
@@ -20,22 +24,23 @@ from core.dialects.hami_vendors import (
 from core.dialects.hami_vendors import cards as _cards
 from core.dialects.hami_vendors.table import VendorNames, section_of
 from core.dialects.hami_vendors.vendor import Vendor
-from core.model import AnyPod, Node, Pod
+from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import PLACE_WISHES
 from core.port.cards import CardWish, Held, Offer, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.names import Names
 from core.port.refusals import Complaint, Reason, Violation
 from core.port.spec import DialectSpec
-from core.sharing import wishes
+from core.sharing import order
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.dialect import SharedCards
 from core.sharing.handoff import ByNodeLock, NodeLock
 from core.sharing.request import Request
-from core.sharing.resources import Resources
+from core.sharing.resources import Resources, odd_memory
 from core.tables import Tables
-from core.warnings import AdmissionWarning, all_memory, little_memory
+from core.warnings import AdmissionWarning
+from core.wire.vocabulary import DeviceSection
 
 _STAMPS: Final = frozenset({hami_lock.TIME, hami_lock.BIND_TIME, hami_lock.BIND_PHASE})
 
@@ -47,14 +52,15 @@ class HamiVendor(SharedCards):
         """Serve *vendor*."""
         self.vendor = vendor
         self.name = vendor.name
-        self.rules = vendor.rules
-        self.types_key = vendor.types.use
+        self.rules = vendor.cards.rules
+        self.types_key = vendor.limits.types.use
         self._named = lru_cache(maxsize=8)(vendor.named)
-        written = frozenset({vendor.to_allocate, *vendor.extra_keys}) - {""}
+        written = frozenset({vendor.handoff.to_allocate, *vendor.handoff.extra_keys}) - {""}
         self.marks = _STAMPS | written
-        self._keys = self.marks | {vendor.allocated, hami_lock.NODE}
-        lists = {*vendor.select, *vendor.types} - {""}
-        self._preferences = frozenset(lists) | wishes.KEYS | PLACE_WISHES
+        self._keys = self.marks | {vendor.handoff.allocated, hami_lock.NODE}
+        lists = {*vendor.limits.select, *vendor.limits.select_too, *vendor.limits.types} - {""}
+        self.own_wishes = frozenset(lists) | frozenset(vendor.wishes.keys)
+        self._preferences = self.own_wishes | order.KEYS | PLACE_WISHES
 
     def named(self, tables: Tables) -> Resources:
         """Return its resources."""
@@ -75,70 +81,77 @@ class HamiVendor(SharedCards):
         return self._section(tables) is not None
 
     def names(self, tables: Tables) -> Names:
-        """See `Reads`; kubelet counts memory and cores of some vendors, and then no cards."""
+        # Kubelet counts memory and cores of some vendors, and then no cards.
         found = super().names(tables)
         return replace(
             found,
-            uncounted=frozenset(found.memories) if self.vendor.counts_parts else found.uncounted,
-            budgeted=tuple([name for name in found.budgeted if name != self._unmetered(tables)]),
+            uncounted=frozenset(found.memories) if self.vendor.limits.counts_parts else found.uncounted,
+            budgeted=tuple([name for name in found.budgeted if name not in self._unmetered(tables)]),
+            # Without a count nobody knows how many slices are meant (VN-27).
+            fills={self.named(tables).cards: 0} if self.vendor.cards.slices else {},
+            memories=found.memories if not self.vendor.cards.slices else {},
+            quantities=frozenset(found.memories.values()) if self.vendor.limits.memory_mib is not None else frozenset(),
             assignment_keys=self._keys,
+            # Kubelet gives them to pods without annotations, whether or not a configuration names them.
+            beginnings=(self.named(tables).cards,) if self.vendor.handoff.kubelet_chooses else (),
             preferences=self._preferences if self.is_installed(tables) else frozenset(),
         )
 
-    def _unmetered(self, tables: Tables) -> str:
-        """Return the resource for percent of cores that assignments have in units of the card; "" if there is none."""
-        return self.named(tables).cores if self.vendor.by_share else ""
+    def _unmetered(self, tables: Tables) -> frozenset[str]:
+        """Return the resources for parts of cards that assignments have in other units, of each card its own."""
+        named = self.named(tables)
+        if self.vendor.cards.slices:
+            return frozenset(named.parts)
+        return frozenset({named.cores}) if self.vendor.cards.by_share else frozenset()
 
     def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
-        """See `Usual`."""
         found = super().sold(cards, tables)
-        return {name: amount for name, amount in found.items() if name != self._unmetered(tables)}
+        return {name: amount for name, amount in found.items() if name not in self._unmetered(tables)}
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
-        """See `Usual`."""
         found = super().metered(assignment, tables)
-        return {name: amount for name, amount in found.items() if name != self._unmetered(tables)}
+        return {name: amount for name, amount in found.items() if name not in self._unmetered(tables)}
 
     def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
-        """See `Reads`."""
         return _cards.offer(self.vendor, self.named(tables), node) if self.is_installed(tables) else None
 
     def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        """See `Usual`."""
-        return () if self.vendor.local_ids else super().identities(cards)
+        return () if self.vendor.cards.local_ids else super().identities(cards)
 
     def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
-        """See `Reads`."""
-        return requests.request(self.vendor, self.named(tables), pod) if self.is_installed(tables) else None
+        section = self._section(tables)
+        if section is None:
+            return None
+        if section.annotations:
+            pod = pod._replace(annotations={**dict(section.annotations), **pod.annotations})
+        return requests.request(self.vendor, self.named(tables), pod)
 
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
-        """See `Reads`."""
         return usage.held(self.vendor, self.named(tables), pod, cards)
 
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
-        """See `Usual`."""
-        del tables
-        return usage.annotations(self.vendor, assignment, stamp)
+        return usage.annotations(self.vendor, self.named(tables), assignment, stamp)
 
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
-        """See `Usual`."""
-        del tables
-        return usage.in_flight(self.vendor, pod)
-
-    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
-        """Return the current time: only one pod of a node is in flight."""
-        del pods
-        return now_s
+        return usage.in_flight(self.vendor, self.named(tables), pod)
 
     def confusable(self, request: object) -> frozenset[Hashable]:
-        """Return one mark for all pods of a node, because nothing tells their plugin which one it serves (VN-2)."""
-        del request
-        return frozenset({self.vendor.word})
+        """Return one mark for all pods of a node, because nothing tells their plugin which one it serves (VN-2).
 
-    def completed(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
+        Instances of different size are told apart.
+        """
+        vendor = self.vendor
+        if vendor.cards.slices and isinstance(request, Request):
+            return frozenset([(vendor.word, ask.memory) for ask in request.asks])
+        return frozenset() if vendor.handoff.kubelet_chooses else frozenset({vendor.word})
+
+    def completed(
+        self, pod: ReviewedPod, request: Request, tables: Tables
+    ) -> tuple[ReviewedPod, tuple[AdmissionWarning, ...]]:
         """Return *pod* as HAMi's webhook completes it."""
-        del request
-        fill, named = self.vendor.fill, self.named(tables)
+        fill, named, notes = self.vendor.limits.fill, self.named(tables), self.vendor.wishes.notes
+        if notes is not None:
+            pod = pod._replace(annotations={**pod.annotations, **notes(pod.annotations)})
         if fill is None:
             return pod, ()
         return pod._replace(
@@ -147,23 +160,21 @@ class HamiVendor(SharedCards):
         ), ()
 
     def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
-        """See `Places`."""
+        fewer = self.vendor.limits.fewer
+        if reason in (Reason.CARD_COUNT, Reason.CORES) and fewer is not None:
+            return request._replace(asks=tuple([fewer(ask, amount) for ask in request.asks]))
         may_ask = requests.may_ask(self.vendor, request, reason, amount)
-        return super().relaxed(cards, request, reason, amount) if may_ask else None
+        found = super().relaxed(cards, request, reason, amount) if may_ask else None
+        return requests.relaxed(self.vendor, found) if found is not None else None
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        """See `Usual`."""
         found = requests.wish_of(self.vendor, wish)
         return super().worded(found, tables) if found is not None else ()
 
-    def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
-        """Yield CS116 and CS119 for figures of memory."""
-        del request
+    def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterable[AdmissionWarning]:
         named = self.named(tables)
-        for one in (*pod.init_containers, *pod.containers) if named.memory else ():
-            if one.amount(named.memory) == "0" and one.amount(named.cards) not in (None, "0"):
-                yield all_memory(one, named.memory)
-            yield from little_memory(one, named.memory, named.mib_per_unit)
+        counts = named.memory and not self.vendor.limits.rounds_up and not self.vendor.cards.slices
+        return odd_memory(pod, named) if counts else ()
 
 
 class LockedHamiVendor(ByNodeLock, HamiVendor):
@@ -171,28 +182,46 @@ class LockedHamiVendor(ByNodeLock, HamiVendor):
 
 
 def _spec(vendor: Vendor) -> DialectSpec[Card, Request, Assignment]:
-    port = LockedHamiVendor(vendor) if vendor.locks else HamiVendor(vendor)
+    port = LockedHamiVendor(vendor) if vendor.handoff.locks else HamiVendor(vendor)
+    named = vendor.named(VendorNames())
+    words = (*port.own_wishes, named.cards, *named.parts)
     return DialectSpec(
         port=port,
         cards=vendor.maker,
-        plugin_accounts=vendor.accounts,
-        card_lists=(vendor.select,) if vendor.select.use else (),
-        machine_keys=vendor.machine_keys,
-        time_lock=vendor.time_lock,
+        plugin_accounts=vendor.handoff.accounts,
+        card_lists=tuple([one for one in (vendor.limits.select, vendor.limits.select_too) if one.use]),
+        key_prefixes=tuple(sorted({f"{word.partition('/')[0]}/" for word in words})),
+        machine_keys=vendor.handoff.machine_keys,
+        time_lock=vendor.handoff.time_lock,
         ignored=hami_lock.IGNORED,
-        sections=(section_of(vendor.name, vendor.section),),
+        sections=(_section(vendor),),
         marks=port.marks,
-        node_lock=NodeLock() if vendor.locks else None,
+        node_lock=NodeLock() if vendor.handoff.locks else None,
     )
 
 
-VENDORS: Final = (
+def _usual(vendor: Vendor) -> tuple[str, str, str]:
+    return vendor.limits.count, vendor.limits.memory, vendor.limits.cores
+
+
+def _section(vendor: Vendor) -> DeviceSection:
+    sharing = [one for one in VENDORS if one.section.key == vendor.section.key]
+    keys = frozenset().union(*(one.section.keys(_usual(one)) for one in sharing))
+    words = frozenset([one.section.word for one in sharing]) - {""}
+    return section_of(vendor.name, vendor.section, _usual(vendor), keys, words)
+
+
+VENDORS: Final[tuple[Vendor, ...]] = (
     amd.VENDOR,
     biren.VENDOR,
     cambricon.VENDOR,
+    *enflame.VENDORS,
     hygon.VENDOR,
     *iluvatar.VENDORS,
+    *kunlun.VENDORS,
+    *metax.VENDORS,
     mthreads.VENDOR,
+    neuron.VENDOR,
     vastai.VENDOR,
 )
 DIALECTS: Final = tuple([_spec(vendor) for vendor in VENDORS])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.dialects.hami_vendors.table import VendorSection
-from core.dialects.hami_vendors.vendor import Capacity, Vendor
+from core.dialects.hami_vendors.vendor import Capacity, Cards, HandOff, Limits, Vendor
 from core.model import Container
 from core.port.handoff import Stamp
 from core.port.spec import CardLists
@@ -17,16 +17,19 @@ from core.sharing.rules import Rules
 _CORES: Final = 16
 _UNITS: Final = 96
 _KEYS: Final = ("mthreads.com/gpu-index", "mthreads.com/predicate-node", "mthreads.com/predicate-time")
+# Of a container with several; HAMi's webhook writes it.
+_NUMBER: Final = "mthreads.com/request-gpu-num"
 
 
 class _OneCard(Rules):
     on_one_card = True
 
 
-def _told(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
+def _told(assignment: Assignment, stamp: Stamp, named: Resources) -> Mapping[str, str]:
     last = assignment.entries[-1].container
     indices = [one.uuid.rpartition("-")[2] for one in assignment.entries if one.container == last]
-    return dict(zip(_KEYS, (",".join(indices), stamp.node, str(stamp.now_s * 1_000_000_000)), strict=True))
+    told = dict(zip(_KEYS, (",".join(indices), stamp.node, str(stamp.now_s * 1_000_000_000)), strict=True))
+    return {**told, _NUMBER: str(len(indices))} if len(indices) > 1 else told
 
 
 def _filled(named: Resources, one: Container) -> Container:
@@ -40,29 +43,34 @@ def _filled(named: Resources, one: Container) -> Container:
     return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more}) if more else one
 
 
-VENDOR: Final = Vendor(
+VENDOR: Final[Vendor] = Vendor(
     name=DialectName("mthreads"),
     maker="mthreads",
     word="Mthreads",
     section=VendorSection("mthreads"),
-    count="mthreads.com/vgpu",
-    memory="mthreads.com/sgpu-memory",
-    cores="mthreads.com/sgpu-core",
-    mib_per_unit=512,
-    source=Capacity("mthreads", has_cores=True, slots=100, cores=_CORES),
-    allocated="hami.io/mthreads-vgpu-devices-allocated",
-    select=CardLists("mthreads.ai/use-gpuuuid", "mthreads.ai/nouse-gpuuuid"),
-    default_cores=0,
-    core_unit="sixteenths",
-    most_cores=_CORES,
-    per_container=True,
-    steps=(2, 4, 8, 16, 32, 64, _UNITS),
-    several_are_whole=True,
-    counts_parts=True,
-    rules=_OneCard(),
-    fill=_filled,
-    extra_keys=_KEYS,
-    told=_told,
-    locks=False,
-    machine_keys=frozenset({"mthreads.com/request-gpu-num"}),
+    limits=Limits(
+        count="mthreads.com/vgpu",
+        memory="mthreads.com/sgpu-memory",
+        cores="mthreads.com/sgpu-core",
+        mib_per_unit=512,
+        select=CardLists("mthreads.ai/use-gpuuuid", "mthreads.ai/nouse-gpuuuid"),
+        all_cores=False,
+        most_cores=_CORES,
+        per_container=True,
+        steps=(2, 4, 8, 16, 32, 64, _UNITS),
+        several_are_whole=True,
+        counts_parts=True,
+        fill=_filled,
+    ),
+    cards=Cards(
+        source=Capacity("mthreads", has_cores=True, slots=100, cores=_CORES),
+        core_unit="sixteenths",
+        rules=_OneCard(),
+    ),
+    handoff=HandOff(
+        allocated="hami.io/mthreads-vgpu-devices-allocated",
+        extra_keys=(*_KEYS, _NUMBER),
+        told=_told,
+        locks=False,
+    ),
 )

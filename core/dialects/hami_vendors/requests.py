@@ -5,25 +5,31 @@ Source: protocol reference, hami-vendors 2.2, 2.3 and 3, with VN-8 done as it sa
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from core.dialects.hami_vendors.vendor import Vendor
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.cards import CardWish
 from core.port.refusals import Reason, Violation
-from core.sharing.request import Ask, Place, Request, places_of, selection_of, uncounted_shares
+from core.selection import CardSelection
+from core.sharing.order import order_of
+from core.sharing.request import Ask, Place, Request, containers_of, places_of, selection_of, uncounted_shares
 from core.sharing.resources import Resources
-from core.sharing.wishes import order_of
+from core.sharing.slices import Profile
 from core.units import MAX_INT32, parse_count, parse_memory
+
+# Nobody but the user knows how many slices have so much memory (VN-27).
+_SLICES: Final = "the number of slices"
 
 
 def request(vendor: Vendor, named: Resources, pod: AnyPod) -> Request | tuple[Violation, ...] | None:
     """Return what *pod* asks; None if nothing, violations if it may not ask so."""
     asked = readable_request(vendor, named, pod)
+    wanted = _SLICES if vendor.cards.slices else "1"
     violations = (
         *(asked if asked is not None and not isinstance(asked, Request) else ()),
-        *uncounted_shares(pod, named),
+        *(uncounted_shares(containers_of(pod), named, wanted) if vendor.limits.asks is None else ()),
         *_unservable(vendor, named, pod),
     )
     return tuple(dict.fromkeys(violations)) or asked
@@ -32,47 +38,95 @@ def request(vendor: Vendor, named: Resources, pod: AnyPod) -> Request | tuple[Vi
 def readable_request(vendor: Vendor, named: Resources, pod: AnyPod) -> Request | tuple[Violation, ...] | None:
     """Return what *pod* asks, as HAMi's scheduler reads it."""
     violations: list[Violation] = []
-    asks = [ask for place in places_of(pod, violations) if (ask := _ask(vendor, named, place)) is not None]
+    places = places_of(pod, violations)
+    if vendor.limits.asks is not None:
+        asks = vendor.limits.asks(named, places)
+    else:
+        asks = [ask for place in places if (ask := _ask(vendor, named, place)) is not None]
     if not asks and not violations:
         return None
-    select, types = vendor.select, vendor.types
     found = Request(
         asks=tuple(sorted(asks, key=_when)),
         segments=len(pod.init_containers) + len(pod.containers),
-        selection=selection_of(pod.annotations, select.use, select.avoid, violations, types=types),
+        selection=_selection(vendor, pod, violations),
         order=order_of(pod.annotations, violations),
+        # Where suffixes are read, any MiB can be asked for.
+        mib_per_unit=named.mib_per_unit if vendor.limits.memory_mib is None else 1,
     )
+    if vendor.wishes.adapt is not None:
+        found = vendor.wishes.adapt(pod, found, violations)
     return tuple(violations) if violations else found
+
+
+def relaxed(vendor: Vendor, found: Request) -> Request:
+    """Return *found*, in which containers ask for less memory, with the cores that come with it."""
+    if not vendor.limits.rounds_up:
+        return found
+    return found._replace(asks=tuple([ask._replace(cores=_of_steps(vendor, ask.memory)) for ask in found.asks]))
+
+
+def _selection(vendor: Vendor, pod: AnyPod, violations: list[Violation]) -> CardSelection:
+    select, too = vendor.limits.select, vendor.limits.select_too
+    found = selection_of(pod.annotations, select.use, select.avoid, violations, types=vendor.limits.types)
+    if not too.use or pod.annotations.keys().isdisjoint(too):
+        return found
+    # Both must accept a card.
+    other = selection_of(pod.annotations, too.use, too.avoid, violations, types=vendor.limits.types)
+    rejected = found.no_use_uuids | other.no_use_uuids
+    if found.use_uuids and other.use_uuids:
+        rejected |= found.use_uuids ^ other.use_uuids
+    return found._replace(use_uuids=found.use_uuids | other.use_uuids, no_use_uuids=rejected)
 
 
 def may_ask(vendor: Vendor, request: Request, reason: Reason, amount: int) -> bool:
     """Return whether the containers of *request* may ask for *amount* of what *reason* counts: MiB, cores, or cards."""
+    if reason is Reason.CARD_COUNT and vendor.limits.counts:
+        return amount in vendor.limits.counts
     if reason not in (Reason.MEMORY, Reason.CORES):
         return True
-    if vendor.several_are_whole and any(ask.number > 1 for ask in request.asks):
+    if vendor.cards.slices or vendor.limits.asks is not None:
+        return False
+    if vendor.limits.several_are_whole and any(ask.number > 1 for ask in request.asks):
         return False
     if reason is Reason.CORES:
-        return amount >= vendor.least_cores
-    return not vendor.steps or amount in [step * vendor.mib_per_unit for step in vendor.steps]
+        return amount >= vendor.limits.least_cores and not vendor.limits.rounds_up
+    return not vendor.limits.steps or amount in [step * vendor.limits.mib_per_unit for step in vendor.limits.steps]
 
 
 def wish_of(vendor: Vendor, wish: CardWish) -> CardWish | None:
     """Return *wish* in the amounts of *vendor*, cores in its own unit; None if its plugin serves no such request."""
-    is_part = wish.memory_mib is not None or wish.cores_pct not in (None, 100)
-    if (vendor.counts and wish.cards not in vendor.counts) or (vendor.companions and wish.memory_mib is None):
+    if vendor.cards.slices:
+        # How many slices that would be depends on the card.
         return None
-    if vendor.several_are_whole and wish.cards > 1:
+    is_part = wish.memory_mib is not None or wish.cores_pct not in (None, 100)
+    if (vendor.limits.counts and wish.cards not in vendor.limits.counts) or (
+        vendor.limits.companions and wish.memory_mib is None
+    ):
+        return None
+    if vendor.limits.asks is not None or (vendor.limits.several_are_whole and wish.cards > 1):
         # Cores of whole cards need no words.
         return None if is_part else wish._replace(cores_pct=None)
     memory_mib, cores = wish.memory_mib, wish.cores_pct
-    if memory_mib is not None and vendor.steps:
-        unit = vendor.mib_per_unit
-        memory_mib = next((step * unit for step in vendor.steps if step * unit >= memory_mib), memory_mib)
-    if cores is None and vendor.companions:
-        cores = vendor.default_cores
+    if memory_mib is not None and vendor.limits.steps:
+        unit = vendor.limits.mib_per_unit
+        if memory_mib > vendor.limits.steps[-1] * unit:
+            return None
+        memory_mib = _stepped(vendor, -(-memory_mib // unit)) * unit
+    if cores is None and vendor.limits.companions:
+        cores = 100 if vendor.limits.all_cores else 0
     if cores is not None:
-        cores = -(-cores * vendor.most_cores // 100)
+        cores = -(-cores * vendor.limits.most_cores // 100)
     return wish._replace(memory_mib=memory_mib, cores_pct=cores)
+
+
+def _stepped(vendor: Vendor, units: int) -> int:
+    """Return the next of the vendor's amounts of memory, or the largest."""
+    return next((step for step in vendor.limits.steps if step >= units), vendor.limits.steps[-1])
+
+
+def _of_steps(vendor: Vendor, memory: int) -> int:
+    """Return the cores that come with *memory*, which is one of the vendor's steps in MiB: of the last, all."""
+    return 100 * memory // (vendor.limits.steps[-1] * vendor.limits.mib_per_unit)
 
 
 def _when(ask: Ask) -> tuple[bool, bool]:
@@ -84,16 +138,29 @@ def _ask(vendor: Vendor, named: Resources, place: Place) -> Ask | None:
     number = figures.read(named.cards, "CS101")
     if not number:
         return None
-    if vendor.whole is not None:
+    if vendor.cards.slices:
+        # One instance of a card; the profile has the card judged by what it can be cut into.
+        cut = Profile("", 0, number)
+        return Ask(place.container, 1, number, 0, 0, place.initial, place.sidecar, profile=cut)
+    if vendor.cards.whole is not None:
         return Ask(place.container, number, 1, 0, 0, place.initial, place.sidecar)
-    parts = number if vendor.per_container else 1
+    parts = number if vendor.limits.per_container else 1
     unit = named.mib_per_unit
-    as_memory = partial(parse_memory, mib_per_unit=unit)
-    memory = (figures.read(named.memory, "CS101", maximum=MAX_INT32 // unit, parse=as_memory) or 0) // parts * unit
+    if vendor.limits.memory_mib is not None:
+        memory = figures.read(named.memory, "CS101", parse=vendor.limits.memory_mib) or 0
+    else:
+        as_memory = partial(parse_memory, mib_per_unit=unit)
+        units = figures.read(named.memory, "CS101", maximum=MAX_INT32 // unit, parse=as_memory)
+        if vendor.limits.rounds_up:
+            memory = unit * (vendor.limits.steps[-1] if units is None else _stepped(vendor, units))
+            return Ask(place.container, number, memory, 0, _of_steps(vendor, memory), place.initial, place.sidecar)
+        memory = (units or 0) // parts * unit
     # HAMi's webhook writes all cores of several cards together for some vendors, and those of one for others.
-    most = vendor.most_cores
-    cores = figures.read(named.cores, "CS103", vendor.least_cores, most * number if vendor.several_are_whole else most)
-    cores = vendor.default_cores if cores is None else min(cores // parts, most)
+    most = vendor.limits.most_cores
+    cores = figures.read(
+        named.cores, "CS103", vendor.limits.least_cores, most * number if vendor.limits.several_are_whole else most
+    )
+    cores = (most if vendor.limits.all_cores else 0) if cores is None else min(cores // parts, most)
     return Ask(place.container, number, memory, 0 if memory else 100, cores, place.initial, place.sidecar)
 
 
@@ -122,44 +189,83 @@ def _unservable(vendor: Vendor, named: Resources, pod: AnyPod) -> Iterator[Viola
         for one in some
         if one.amount(named.cards) not in (None, "0")
     ]
-    if vendor.one_container:
+    if vendor.limits.one_container:
         yield from _one_container(named, asking)
+    elif vendor.cards.slices:
+        yield from _no_init(named, asking)
+    elif vendor.cards.rules.on_one_card and len(asking) > 1 and any(one.figure(named.cards) > 1 for one in asking):
+        remedy = (
+            f"write {named.cards}: 1 and a part of its memory in each; they share one card, or use one pod for each"
+        )
+        yield Violation(code="CS204", field=_names(asking), found="", remedy=remedy)
     for one in asking:
         yield from _of_container(vendor, named, one)
+        if vendor.wishes.unservable is not None and (remedy := vendor.wishes.unservable(pod, one.figure(named.cards))):
+            found = quoted(one.container.amount(named.cards) or "")
+            yield Violation(code="CS203", field=one.at(named.cards), found=found, remedy=remedy)
 
 
-def _one_container(named: Resources, asking: Sequence[_Asking]) -> Iterator[Violation]:
+def _no_init(named: Resources, asking: Sequence[_Asking]) -> Iterator[Violation]:
     initial = next((one for one in asking if one.role != "container"), None)
     if initial is not None:
         field = f'{initial.role} "{initial.container.name}"'
         remedy = f"ask for {named.cards} in a normal container; init containers get no card"
         yield Violation(code="CS205", field=field, found="", remedy=remedy)
-    elif len(asking) > 1:
-        field = "containers " + ", ".join([f'"{one.container.name}"' for one in asking])
+
+
+def _one_container(named: Resources, asking: Sequence[_Asking]) -> Iterator[Violation]:
+    violations = tuple(_no_init(named, asking))
+    yield from violations
+    if len(asking) > 1 and not violations:
         remedy = f"only one container of a pod may ask for {named.cards}; use one pod for each"
-        yield Violation(code="CS204", field=field, found="", remedy=remedy)
+        yield Violation(code="CS204", field=_names(asking), found="", remedy=remedy)
+
+
+def _names(asking: Sequence[_Asking]) -> str:
+    return "containers " + ", ".join([f'"{one.container.name}"' for one in asking])
+
+
+def _beside_steps(vendor: Vendor, number: int, memory: int) -> str:
+    """Return what to write instead of *memory* units of each of *number* cards, "" if the vendor serves them."""
+    if vendor.limits.rounds_up:
+        return (
+            f"write at most {vendor.limits.steps[-1]}, which is all of a card"
+            if memory > vendor.limits.steps[-1]
+            else ""
+        )
+    if vendor.limits.steps and number == 1 and memory and memory not in vendor.limits.steps:
+        return f"write one of {', '.join(map(str, vendor.limits.steps))}"
+    return ""
 
 
 def _of_container(vendor: Vendor, named: Resources, one: _Asking) -> Iterator[Violation]:
     number = one.figure(named.cards)
     found = quoted(one.container.amount(named.cards) or "")
-    if vendor.counts and number not in vendor.counts:
-        known = " or ".join(map(str, vendor.counts))
+    if vendor.limits.counts and number not in vendor.limits.counts:
+        known = " or ".join(map(str, vendor.limits.counts))
         yield Violation(code="CS203", field=one.at(named.cards), found=found, remedy=f"write {known}; no other fits")
-    if vendor.companions:
+    if vendor.limits.companions:
         for name in named.parts:
-            if not one.figure(name):
+            if not (one.container.amount(name) or "").strip("0"):
                 remedy = f"write it with {named.cards}; the plugin fails without it, and so do all later pods there"
                 yield Violation(code="CS203", field=one.at(name), found="", remedy=remedy)
+    if vendor.limits.asks is not None and number and one.figure(named.cores):
+        # Kubelet would ask the plugin for both (VN-30).
+        found = quoted(one.container.amount(named.cores) or "")
+        remedy = f"leave it out; {named.cards} has all cores of each"
+        yield Violation(code="CS203", field=one.at(named.cores), found=found, remedy=remedy)
     memory = one.figure(named.memory)
-    if vendor.steps and number == 1 and memory and memory not in vendor.steps:
-        remedy = f"write one of {', '.join(map(str, vendor.steps))}"
+    remedy = _beside_steps(vendor, number, memory)
+    if remedy:
         found = quoted(one.container.amount(named.memory) or "")
         yield Violation(code="CS101", field=one.at(named.memory), found=found, remedy=remedy)
-    if vendor.several_are_whole and number > 1:
-        for name, whole in ((named.memory, vendor.steps[-1] if vendor.steps else 0), (named.cores, vendor.most_cores)):
+    if vendor.limits.several_are_whole and number > 1:
+        for name, whole in (
+            (named.memory, vendor.limits.steps[-1] if vendor.limits.steps else 0),
+            (named.cores, vendor.limits.most_cores),
+        ):
             figure = one.figure(name)
-            if figure and figure not in (whole * number, 0 if vendor.per_container else whole):
+            if figure and figure not in (whole * number, 0 if vendor.limits.per_container else whole):
                 found = quoted(one.container.amount(name) or "")
                 remedy = "leave it out; a container gets several cards only whole"
                 yield Violation(code="CS207", field=one.at(name), found=found, remedy=remedy)

@@ -4,12 +4,14 @@ A chip's figures follow from the shares on it alone, so that the order of takes 
 Source: protocol reference, ascend 3.1, 3.6 to 3.8.
 """
 
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from core.dialects.mindcluster.templates import NO, NULL, SLICE_CORES, TEMPLATES, UNKNOWN_BIT, YES
-from core.port.cards import Hole, NodeRoom, Tally
-from core.port.refusals import Reason
+from core.dialects.mindcluster.templates import NO, NOT_KNOWN, NULL, SLICE_CORES, TEMPLATES, YES
+from core.port.cards import CardShare, Hole, NodeRoom, Tally
+from core.port.refusals import CardFault, Reason
+from core.units import counted
 
 # A slice whose template is not known: it is there, and nobody can tell how much it takes.
 UNKNOWN: Final = "?"
@@ -61,7 +63,6 @@ class Chip(NamedTuple):
     free_cores: int
     free_cpus: int
     dvpp: str = YES
-    segmented: bool = False
     unstable: bool = False
     vgroups: int = 0
     flight: int = 0
@@ -69,8 +70,8 @@ class Chip(NamedTuple):
 
     @property
     def title(self) -> str:
-        """How people are told of the chip."""
-        return f"NPU {self.fixed.id}"
+        """Its name for people."""
+        return title(self.fixed.id)
 
     @property
     def there(self) -> bool:
@@ -90,66 +91,92 @@ def chip(fixed: Fixed, shares: tuple[Share, ...] = ()) -> Chip:
     if not shares:
         return Chip(fixed, shares, fixed.cores, fixed.cpus)
     cores, cpus, flight = fixed.cores, fixed.cpus, 0
-    segmented = unread = False
-    dvpp, vgroups = YES, set[int]()
+    dvpp, vgroups, unstable, unread = YES, set[int](), False, False
     for name, vgroup, settled in shares:
+        unstable = unstable or not settled
         if name == WHOLE:
             cores -= fixed.cores
             cpus -= fixed.cpus
             continue
-        segmented = True
-        template = TEMPLATES.get(name)
+        template = TEMPLATES.get(name, NOT_KNOWN)
+        unread = unread or template is NOT_KNOWN
         if vgroup != NO_VGROUP:
             vgroups.add(vgroup)
         if not settled:
-            flight |= UNKNOWN_BIT if template is None else template.bit
-        if template is None:
-            unread = True
-            continue
+            flight |= template.bit
         cores -= template.cores
         cpus -= template.cpus
         if template.dvpp == YES:
             dvpp = NO
         elif template.dvpp == NULL and dvpp == YES:
             dvpp = NULL
-    unstable = any(not share.settled for share in shares)
-    return Chip(fixed, shares, cores, cpus, dvpp, segmented, unstable, len(vgroups), flight, unread)
+    return Chip(fixed, shares, cores, cpus, dvpp, unstable, len(vgroups), flight, unread)
 
 
-def take(chips: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
+def title(chip_id: int) -> str:
+    """The name of a chip for people."""
+    return f"NPU {chip_id}"
+
+
+def take(cards: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
     """The chips after *assignment* is in use on them; a chip that the node does not have counts nowhere."""
-    share = assignment.share
-    return tuple(
-        chip(one.fixed, tuple(sorted((*one.shares, share)))) if one.fixed.id in assignment.chips else one
-        for one in chips
-    )
+    return _changed(cards, assignment, insort)
 
 
-def give_back(chips: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
+def give_back(cards: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
     """The chips after *assignment* is given back; undoes `take` exactly."""
-    return tuple(
-        chip(one.fixed, _without(one.shares, assignment.share)) if one.fixed.id in assignment.chips else one
-        for one in chips
-    )
+    return _changed(cards, assignment, list.remove)
 
 
-def in_flight(chips: Sequence[Chip]) -> int:
+def _changed(
+    cards: tuple[Chip, ...], assignment: Assignment, change: Callable[[list[Share], Share], None]
+) -> tuple[Chip, ...]:
+    after = list(cards)
+    for at, one in enumerate(cards):
+        if one.fixed.id in assignment.chips:
+            shares = list(one.shares)
+            change(shares, assignment.share)
+            after[at] = chip(one.fixed, tuple(shares))
+    return tuple(after)
+
+
+def at_best(cards: tuple[Chip, ...]) -> tuple[Chip, ...]:
+    """The unused chips as if all of them were listed and well."""
+    return tuple([chip(one.fixed._replace(fault=None, listed=True)) for one in cards])
+
+
+def healed(cards: tuple[Chip, ...]) -> tuple[Chip, ...]:
+    """The unused chips as if none were unhealthy."""
+    return tuple([chip(one.fixed._replace(fault=None)) for one in cards])
+
+
+def well(cards: tuple[Chip, ...]) -> frozenset[str]:
+    """The numbers of those that are not said to be unhealthy."""
+    return frozenset([str(one.fixed.id) for one in cards if one.fixed.fault is not Reason.UNHEALTHY])
+
+
+def kept_out(cards: tuple[Chip, ...], faults: Mapping[str, CardFault]) -> tuple[Chip, ...]:
+    """The unused chips with nothing new for those that are named in *faults*."""
+    after = list(cards)
+    for at, one in enumerate(cards):
+        found = faults.get(str(one.fixed.id))
+        if found is not None and one.fixed.fault is None:
+            after[at] = chip(one.fixed._replace(fault=found.reason))
+    return tuple(after)
+
+
+def in_flight(cards: Sequence[Chip]) -> int:
     """The templates that are being handed over on the node, as bits."""
     flight = 0
-    for one in chips:
+    for one in cards:
         flight |= one.flight
     return flight
 
 
-def idle_cores(chips: Sequence[Chip]) -> int:
-    """AI cores that are free on chips that may take anything."""
-    return sum(one.free_cores for one in chips if one.free_cores > 0 and one.there)
-
-
-def room(chips: Sequence[Chip]) -> NodeRoom:
+def room(cards: Sequence[Chip]) -> NodeRoom:
     """One room for the whole node: its idle AI cores, and as spare the largest part that some chip could take."""
     idle_chips = free = used = total = flight = per_chip = largest = 0
-    for one in chips:
+    for one in cards:
         fixed, free_cores = one.fixed, one.free_cores
         per_chip = fixed.cores
         total += fixed.cores
@@ -181,12 +208,12 @@ def fits(one: Chip, cores: int, cpus: int, dvpp: str) -> bool:
     """Whether a slice of so much may join the chip, as far as the chip's own rules go (ascend 3.5 to 3.7)."""
     if one.free_cores < cores or one.free_cpus < cpus:
         return False
-    if one.segmented and one.vgroups >= 3 and (cores >= 4 or (one.vgroups >= 4 and cores >= 2)):
+    if one.vgroups >= 3 and (cores >= 4 or (one.vgroups >= 4 and cores >= 2)):
         return False
     return dvpp == NO or one.dvpp == YES or (dvpp == NULL and one.dvpp == NULL)
 
 
-def holes(chips: Sequence[Chip]) -> tuple[Hole, ...]:
+def holes(cards: Sequence[Chip]) -> tuple[Hole, ...]:
     """The AI cores and AI CPUs that are left of each chip; none of one that takes nothing new."""
     return tuple(
         Hole(
@@ -195,21 +222,21 @@ def holes(chips: Sequence[Chip]) -> tuple[Hole, ...]:
             one.fixed.cores,
             one.free_cpus * 100 // max(one.fixed.cpus, 1),
         )
-        for one in chips
+        for one in cards
     )
 
 
-def overcommitted(chips: Sequence[Chip]) -> tuple[str, ...]:
+def overcommitted(cards: Sequence[Chip]) -> tuple[str, ...]:
     """The chips that hold more AI cores or AI CPUs than they have."""
     return tuple(
         f"{one.title} holds {one.fixed.cores - one.free_cores} of {one.fixed.cores} AI cores and "
         f"{one.fixed.cpus - one.free_cpus} of {one.fixed.cpus} AI CPUs"
-        for one in chips
+        for one in cards
         if one.free_cores < 0 or one.free_cpus < 0
     )
 
 
-def tally(chips: Sequence[Chip]) -> tuple[Tally, ...]:
+def tally(cards: Sequence[Chip]) -> tuple[Tally, ...]:
     """Every chip with how much of it is in use, for people."""
     return tuple(
         Tally(
@@ -222,7 +249,7 @@ def tally(chips: Sequence[Chip]) -> tuple[Tally, ...]:
             _note(one),
             healthy=one.fixed.fault is None,
         )
-        for one in chips
+        for one in cards
         if one.fixed.listed or one.shares or one.fixed.fault
     )
 
@@ -235,7 +262,15 @@ def _note(one: Chip) -> str:
     return "waits for the device plugin's report" if one.unstable else ""
 
 
-def _without(shares: tuple[Share, ...], share: Share) -> tuple[Share, ...]:
-    left = list(shares)
-    left.remove(share)
-    return tuple(left)
+def describe(assignment: Assignment, cards: Sequence[Chip]) -> tuple[CardShare, ...]:
+    """What *assignment* holds of each of its chips, for people."""
+    name = assignment.share.template
+    template = TEMPLATES.get(name)
+    if template is not None:
+        what = f"{name}: {counted(template.cores, 'AI cores')}, {counted(template.cpus, 'AI CPUs')}"
+    else:
+        what = "the whole chip" if name == WHOLE else "a slice of an unknown template"
+    whole = {one.fixed.id: one.fixed.cores for one in cards} if name == WHOLE else {}
+    return tuple(
+        [CardShare(title(at), what, whole.get(at) if template is None else template.cores) for at in assignment.chips]
+    )

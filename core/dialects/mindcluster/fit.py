@@ -13,6 +13,7 @@ from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import DECISIONS, DVPP_VALUES, NO, NULL, TEMPLATES, Template
 from core.port.cards import Placed, Want
 from core.port.refusals import Reason, Shortfall
+from core.settings import Policy
 from core.units import counted
 
 # Far more AI cores than any node has, so that scores are fine enough, and halves of them (downgraded) stay apart.
@@ -20,31 +21,31 @@ _SCALE: Final = 1 << 16
 _UNIT: Final = "AI cores"
 
 
-def place(chips: Sequence[Chip], request: Request) -> Placed[Assignment] | None:
+def place(cards: Sequence[Chip], request: Request, policy: Policy) -> Placed[Assignment] | None:
     """The chips that *request* gets, or None: nodes with few idle AI cores score high, downgrades half."""
     choice = request.choice
     flight = idle = 0
-    for one in chips:
+    for one in cards:
         flight |= one.flight
         if one.free_cores > 0 and one.there:
             idle += one.free_cores
     score = 100.0 * (_SCALE - idle) / _SCALE
     if choice is None:
-        found = None if flight else _whole(chips, request.cores)
+        found = None if flight else _whole(cards, request.cores)
         return None if found is None else Placed(Assignment(found, Share(WHOLE)), score)
     template = choice.template
-    best = _fullest(chips, template)
+    best = _fullest(cards, template)
     if best is None and choice.downgraded is not None:
         template, score = choice.downgraded, score / 2
-        best = _fullest(chips, template)
+        best = _fullest(cards, template)
     if best is None or (flight and flight != template.bit):
         return None
     return Placed(Assignment((best.fixed.id,), Share(template.name)), score)
 
 
-def shortfalls(chips: Sequence[Chip], request: Request) -> tuple[Shortfall, ...]:
+def shortfalls(cards: Sequence[Chip], request: Request) -> tuple[Shortfall, ...]:
     """Why `place` answers None, for the node and chip by chip."""
-    flight = _chips.in_flight(chips)
+    flight = _chips.in_flight(cards)
     handed = ", ".join(sorted(one.name for one in TEMPLATES.values() if one.bit & flight)) or "an unknown template"
     busy = Shortfall(
         "",
@@ -52,23 +53,25 @@ def shortfalls(chips: Sequence[Chip], request: Request) -> tuple[Shortfall, ...]
         detail=f"a slice ({handed}) is being handed over, and the device plugin tells slices apart by their cores only",
     )
     if request.choice is None:
-        return _whole_shortfalls(chips, request.cores, busy if flight else None)
+        return _whole_shortfalls(cards, request.cores, busy if flight else None)
     template = request.choice.downgraded or request.choice.template
-    found = [short for one in chips if (short := _slice_shortfall(one, template)) is not None]
-    if flight and len(found) < len(chips):
+    found = [short for one in cards if (short := _slice_shortfall(one, template)) is not None]
+    if flight and len(found) < len(cards):
         return (busy, *found)
     return tuple(found) or (busy,)
 
 
-def relaxed(request: Request, amount: int) -> Request | None:
+def relaxed(cards: Sequence[Chip], request: Request, reason: Reason, amount: int) -> Request | None:
     """*request* for *amount* AI cores: whole chips, or a slice that leaves DVPP as it is; None if there is no such."""
+    if reason not in (Reason.CORES, Reason.CARD_COUNT):
+        return None
     if request.choice is None:
         return Request(amount, None)
     choice = DECISIONS.get((amount, NULL, request.choice.downgraded is not None))
     return None if choice is None else Request(amount, choice)
 
 
-def want(request: Request, kind: Hashable) -> Want | None:
+def want(request: Request, kind: Hashable, policy: Policy) -> Want | None:
     """What *request* asks of a node of *kind*; see `core.dialects.mindcluster.chips.room`."""
     if not isinstance(kind, Kind):
         return None

@@ -3,7 +3,7 @@
 Source: protocol reference, ascend 3.1 with its required improvements, M-7, M-9, M-14, 10.1, 10.2.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from core.dialects.mindcluster import keys
@@ -19,7 +19,7 @@ from core.tables import Tables
 from core.units import parse_count
 from core.wire import mindcluster as wire
 
-_NAME: Final = DialectName("mindcluster")
+NAME: Final = DialectName("mindcluster")
 # No machine has more chips; a capacity beyond it is a mistake that would cost work.
 _MAX_CHIPS: Final = 1024
 # A list names chips and slices of them; a longer one is not read.
@@ -47,44 +47,34 @@ def offer(node: Node, tables: Tables) -> Offer[Chip] | Complaint | None:
         _check_status(node, tables)
         listed, unhealthy, strange = _chip_ids(node, tables, count)
     except NodeDataError as error:
-        return Complaint(dialect=_NAME, field=error.field, problem=str(error))
+        return Complaint(dialect=NAME, field=error.field, problem=str(error))
     except InvalidRequestError as unread:
-        return Complaint(dialect=_NAME, field=unread.field, problem=f"found {unread.found}; {unread.remedy}")
-    chips: tuple[Chip, ...] = tuple(
-        chip(Fixed(at, cores, CHIP_CPUS[cores], Reason.UNHEALTHY if at in unhealthy else None, at in listed))
-        for at in range(count)
+        return Complaint(dialect=NAME, field=unread.field, problem=f"found {unread.found}; {unread.remedy}")
+    told = (
+        f"the node says that it has {count} chips, so this one is left out; compare its capacity of {keys.CORES} with "
+        "its list of devices"
     )
+    fixed = [
+        Fixed(at, cores, CHIP_CPUS[cores], Reason.UNHEALTHY if at in unhealthy else None, at in listed)
+        for at in range(count)
+    ]
     return Offer(
-        cards=chips,
-        complaints=tuple(
-            Complaint(
-                dialect=_NAME,
-                field=f"NPU {at}",
-                problem=f"the node says that it has {count} chips, so this one is left out; "
-                f"compare its capacity of {keys.CORES} with its list of devices",
-            )
-            for at in sorted(strange)
-        ),
+        cards=tuple(map(chip, fixed)),
+        complaints=tuple([Complaint(dialect=NAME, field=f"NPU {at}", problem=told) for at in sorted(strange)]),
     )
 
 
 def _cores_per_chip(labels: Mapping[str, str]) -> int:
-    accelerator = labels.get(keys.ACCELERATOR, "").split("-")
-    if len(accelerator) < 2 or accelerator[1] != keys.CHIP_KIND:
-        raise NodeDataError(
-            f"label {keys.ACCELERATOR}",
-            f"found {quoted(labels.get(keys.ACCELERATOR, ''))}; label the node huawei-{keys.CHIP_KIND}, "
-            "the one chip whose slices are known",
-        )
+    accelerator = labels.get(keys.ACCELERATOR, "")
+    if accelerator.split("-")[1:2] != [keys.CHIP_KIND]:
+        remedy = f"label the node huawei-{keys.CHIP_KIND}, the one chip whose slices are known"
+        raise NodeDataError(f"label {keys.ACCELERATOR}", f"found {quoted(accelerator)}; {remedy}")
     text = labels.get(keys.SERVER_TYPE, "")
-    fields = text.split("-")
-    cores = int(fields[1]) if len(fields) > 1 and fields[1] in map(str, CHIP_CPUS) else 0
+    cores = {str(known): known for known in CHIP_CPUS}.get("".join(text.split("-")[1:2]), 0)
     if not cores:
-        raise NodeDataError(
-            f"label {keys.SERVER_TYPE}",
-            f"found {quoted(text)}; its second part must be the AI cores of a chip, "
-            f"{' or '.join(f'{keys.CHIP_KIND}-{known}' for known in CHIP_CPUS)}",
-        )
+        known = " or ".join([f"{keys.CHIP_KIND}-{known}" for known in CHIP_CPUS])
+        problem = f"found {quoted(text)}; its second part must be the AI cores of a chip, {known}"
+        raise NodeDataError(f"label {keys.SERVER_TYPE}", problem)
     if keys.CHIP_NAME not in labels:
         raise NodeDataError(f"label {keys.CHIP_NAME}", "it is missing; see whether the node's device plugin runs")
     return cores
@@ -94,9 +84,8 @@ def _chip_count(node: Node, cores: int) -> int:
     field = f"capacity {keys.CORES}"
     total = parse_count(node.capacity[keys.CORES], field, _MAX_CORES)
     if total % cores:
-        raise NodeDataError(
-            field, f"{total} AI cores are no whole number of chips of {cores}; correct label {keys.SERVER_TYPE}"
-        )
+        problem = f"{total} AI cores are no whole number of chips of {cores}; correct label {keys.SERVER_TYPE}"
+        raise NodeDataError(field, problem)
     return total // cores
 
 
@@ -108,9 +97,9 @@ def _check_status(node: Node, tables: Tables) -> None:
 
 def _chip_ids(node: Node, tables: Tables, count: int) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
     """(chips that are there, those of them that are unhealthy, ids beyond the node's number of chips)."""
-    found = wire.device_list(node.documents, from_cluster=tables.of(MindClusterTable).use_cluster_info_manager)
-    base = _base_ids(node)
-    devices = found or {}
+    table = tables.of(MindClusterTable)
+    found = wire.device_list(node.documents, from_cluster=table.use_cluster_info_manager)
+    base, devices = _base_ids(node), found or {}
     if found is None and node.allocatable.get(keys.CORES) != node.capacity[keys.CORES]:
         raise NodeDataError(
             "device list",
@@ -119,7 +108,7 @@ def _chip_ids(node: Node, tables: Tables, count: int) -> tuple[frozenset[int], f
         )
     free = _listed(devices.get(keys.DEVICES, ""), keys.DEVICES)
     # MDP's list holds free whole chips only; it is all there is where baseDeviceInfos cannot be used.
-    seen = base | free if tables.of(MindClusterTable).self_maintain_available_card or not devices else free
+    seen = base | free if table.self_maintain_available_card or not devices else free
     if not seen:
         raise NodeDataError(
             "annotation baseDeviceInfos", "neither it nor the device list names a chip; see the node's device plugin"
@@ -134,23 +123,20 @@ def _chip_ids(node: Node, tables: Tables, count: int) -> tuple[frozenset[int], f
 
 def _base_ids(node: Node) -> frozenset[int]:
     text = node.annotations.get(keys.BASE_DEVICES)
-    if text is None:
-        return frozenset()
     try:
-        found = wire.decode_base_names(text)
+        found = wire.decode_base_names(text) if text is not None else ()
     except InvalidRequestError:
         # The device list then says what there is (M-14).
         return frozenset()
-    return _ids(found, len(found), f"annotation {keys.BASE_DEVICES}")
+    return _ids(found, f"annotation {keys.BASE_DEVICES}")
 
 
 def _listed(text: str, field: str) -> frozenset[int]:
-    count = text.count(",") + 1
-    return _ids(text.split(",") if count <= _MAX_NAMES else (), count, field)
+    return _ids(text.split(",", _MAX_NAMES), field)
 
 
-def _ids(device_names: Iterable[str], count: int, field: str) -> frozenset[int]:
-    if count > _MAX_NAMES:
-        raise NodeDataError(field, f"it names {count} devices, and no more than {_MAX_NAMES} are read")
-    found = (keys.chip_of(name) for name in device_names)
-    return frozenset(one for one in found if one is not None)
+def _ids(device_names: Sequence[str], field: str) -> frozenset[int]:
+    if len(device_names) > _MAX_NAMES:
+        raise NodeDataError(field, f"it names more than {_MAX_NAMES} devices; no longer list is read")
+    found = [keys.chip_of(name) for name in device_names]
+    return frozenset([one for one in found if one is not None])

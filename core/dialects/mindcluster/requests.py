@@ -1,8 +1,9 @@
 """What a pod asks of MindCluster: labels and AI cores to templates, with what the plugin cannot serve refused.
 
-Source: protocol reference, ascend 3.3, 3.4, 6.2 (presetVirtualDevice).
+Source: protocol reference, ascend 3.3, 3.4, 4.11, 6.2 (presetVirtualDevice).
 """
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from core.dialects.mindcluster import keys
@@ -12,17 +13,20 @@ from core.dialects.mindcluster.templates import (
     DECISIONS,
     DVPP_VALUES,
     HIGH,
+    LOW,
     NULL,
     SLICE_CORES,
     Choice,
     asks_whole_chips,
     row,
 )
-from core.errors import InvalidRequestError, quoted
-from core.model import AnyPod, Container
+from core.errors import quoted
+from core.model import AnyPod, Container, ReviewedPod
 from core.port.refusals import Violation
+from core.sharing.request import Figures, cards_at_start, containers_of
 from core.tables import Tables
-from core.units import counted, parse_count
+from core.units import counted
+from core.warnings import AdmissionWarning, no_effect
 
 _MAX_CORES: Final = 1024 * max(CHIP_CPUS)
 
@@ -34,123 +38,87 @@ class Request(NamedTuple):
     choice: Choice | None
 
 
-def request_of(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks; None if no AI core; violations if it may not be asked so."""
-    try:
-        asked = [(one, cores) for one in pod.containers if (cores := cores_of(one))]
-        first = [one.name for one in pod.init_containers if cores_of(one)]
-    except InvalidRequestError as error:
-        return (Violation(code="CS101", field=error.field, found=error.found, remedy=error.remedy),)
-    if not asked and not first:
-        return None
-    violations = [
-        Violation(
-            code="CS205",
-            field=f'init container "{name}"',
-            found="",
-            remedy=f"ask for {keys.CORES} in a normal container; init containers get no NPU",
-        )
-        for name in first
-    ]
+    wrong: list[Violation] = []
+    asking = [(role, one, cores) for role, one in containers_of(pod) if (cores := cores_of(one, wrong, role))]
+    if wrong or not asking:
+        return tuple(wrong) or None
+    wrong += cards_at_start(pod, keys.CORES, lambda one: cores_of(one, []))
+    asked = [(one, cores) for role, one, cores in asking if role == "container"]
     if len(asked) > 1:
-        violations.append(_several([one.name for one, _ in asked]))
-    violations += _labels(pod, tables)
-    if asked:
-        container, cores = asked[0]
-        found = _decided(container, cores, pod)
-        if isinstance(found, Request) and not violations:
-            return found
-        if isinstance(found, Violation):
-            violations.append(found)
-    return tuple(violations)
+        field = "containers " + ", ".join([f'"{one.name}"' for one, _ in asked])
+        remedy = f"only one container of a pod may ask for {keys.CORES}; use one pod for each"
+        wrong.append(Violation(code="CS204", field=field, found="", remedy=remedy))
+    wrong += _of_pod(pod, tables)
+    found = _decided(*asked[0], pod) if asked else None
+    if isinstance(found, Violation):
+        wrong.append(found)
+    return found if isinstance(found, Request) and not wrong else tuple(wrong)
 
 
-def cores_of(container: Container) -> int:
-    """The AI cores that *container* asks for, limits before requests; 0 if none.
-
-    Raises:
-        InvalidRequestError: the figure is no whole number that a node could have.
-    """
-    place, text = "limit", container.limits.get(keys.CORES)
-    if text is None:
-        place, text = "request", container.requests.get(keys.CORES)
-    if text is None:
-        return 0
-    return parse_count(text, f'container "{container.name}": {place} {keys.CORES}', _MAX_CORES)
+def cores_of(container: Container, wrong: list[Violation], role: str = "container") -> int:
+    """The AI cores that *container* asks for; 0 if none, or if the figure is none that a node could have."""
+    return Figures(container, role, wrong).read(keys.CORES, "CS101", maximum=_MAX_CORES) or 0
 
 
 def _decided(container: Container, cores: int, pod: AnyPod) -> Request | Violation:
-    field = f'container "{container.name}": {keys.CORES}'
+    if asks_whole_chips(cores):
+        return Request(cores, None)
     if cores not in SLICE_CORES:
-        if asks_whole_chips(cores):
-            return Request(cores, None)
         larger = [one for one in SLICE_CORES if one > cores]
-        remedy = (
-            f"write {row(larger[0], NULL, high=False)}"
-            if larger
-            else f"write whole chips, such as {_chips_above(cores)}"
-        )
-        return Violation(
-            code="CS103",
-            field=field,
-            found=quoted(str(cores)),
-            remedy=f"{remedy}; a slice has 1, 2 or 4 AI cores, whole chips have multiples of 8 (or of 10)",
-        )
+        per_chip = min(CHIP_CPUS)
+        chips = f"whole chips, such as {keys.CORES}: {-(-cores // per_chip) * per_chip}"
+        write = row(larger[0], NULL, high=False) if larger else chips
+        remedy = f"write {write}; a slice has 1, 2 or 4 AI cores, whole chips have multiples of 8 (or of 10)"
+        field = f'container "{container.name}": {keys.CORES}'
+        return Violation(code="CS103", field=field, found=quoted(str(cores)), remedy=remedy)
     dvpp = pod.labels.get(keys.DVPP, NULL)
     high = pod.labels.get(keys.LEVEL) == HIGH
-    if dvpp not in DVPP_VALUES:
-        return Violation(
-            code="CS109",
-            field=f"label {keys.DVPP}",
-            found=quoted(dvpp),
-            remedy=f"write yes, no or null, or leave it out, which gives {row(cores, NULL, high=high)}",
-        )
     choice = DECISIONS.get((cores, dvpp, high))
     if choice is not None:
         return Request(cores, choice)
-    return Violation(
-        code="CS203",
-        field=f"label {keys.DVPP}",
-        found=quoted(dvpp),
-        remedy=f"with {counted(cores, 'AI cores')} {keys.DVPP} is null only: {row(cores, NULL, high=high)}; "
-        f"or ask for {row(4, dvpp, high=high)}",
-    )
+    usual = row(cores, NULL, high=high)
+    if dvpp not in DVPP_VALUES:
+        code, remedy = "CS109", f"write yes, no or null, or leave it out, which gives {usual}"
+    else:
+        only = f"with {counted(cores, 'AI cores')} {keys.DVPP} is null only: {usual}"
+        code, remedy = "CS203", f"{only}; or ask for {row(4, dvpp, high=high)}"
+    return Violation(code=code, field=f"label {keys.DVPP}", found=quoted(dvpp), remedy=remedy)
 
 
-def _labels(pod: AnyPod, tables: Tables) -> list[Violation]:
-    found: list[Violation] = []
-    if pod.labels.get(keys.CONTROLLER) != keys.CONTROLLER_310P:
-        found.append(
-            Violation(
-                code="CS210",
-                field=f"label {keys.CONTROLLER}",
-                found=quoted(pod.labels.get(keys.CONTROLLER, "")),
-                remedy=f"write {keys.CONTROLLER_310P}; {keys.CORES} is placed on 310P chips only, "
-                "and the device plugin serves no pod without this label's placement",
-            )
-        )
+def _of_pod(pod: AnyPod, tables: Tables) -> Iterator[Violation]:
+    controller = pod.labels.get(keys.CONTROLLER, "")
+    if controller != keys.CONTROLLER_310P:
+        why = "and the device plugin serves no pod without this label's placement"
+        remedy = f"write {keys.CONTROLLER_310P}; {keys.CORES} is placed on 310P chips only, {why}"
+        yield Violation(code="CS210", field=f"label {keys.CONTROLLER}", found=quoted(controller), remedy=remedy)
     if tables.of(MindClusterTable).preset_virtual_device:
-        found.append(
-            Violation(
-                code="CS211",
-                field=keys.CORES,
-                found="presetVirtualDevice true",
-                remedy="this cluster cuts its NPUs in advance; ask for those devices, "
-                "or set presetVirtualDevice to false in volcano-scheduler.conf and in the device plugin",
-            )
+        remedy = (
+            "this cluster cuts its NPUs in advance; ask for those devices, "
+            "or set presetVirtualDevice to false in volcano-scheduler.conf and in the device plugin"
         )
-    return found
+        yield Violation(code="CS211", field=keys.CORES, found="presetVirtualDevice true", remedy=remedy)
 
 
-def _several(names: list[str]) -> Violation:
-    return Violation(
-        code="CS204",
-        field="containers " + ", ".join(f'"{name}"' for name in names),
-        found="",
-        remedy=f"only one container of a pod may ask for {keys.CORES}; use one pod for each",
-    )
+def completed(pod: ReviewedPod, request: Request, tables: Tables) -> tuple[ReviewedPod, tuple[AdmissionWarning, ...]]:
+    """CS118: with what a slice is without the labels that choose it, written out."""
+    defaults = {keys.LEVEL: LOW, keys.DVPP: NULL}
+    if request.choice is None or defaults.keys() <= pod.labels.keys():
+        return pod, ()
+    return pod._replace(labels={**defaults, **pod.labels}), ()
 
 
-def _chips_above(cores: int) -> str:
-    per_chip = min(CHIP_CPUS)
-    return f"{keys.CORES}: {-(-cores // per_chip) * per_chip}"
+def warnings(pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+    """CS116: labels where there is no template to choose, or the choice is the same."""
+    cores, choice = request
+    level, dvpp = pod.labels.get(keys.LEVEL, LOW), pod.labels.get(keys.DVPP, NULL)
+    if choice is None:
+        for key, found, usual in ((keys.LEVEL, level, LOW), (keys.DVPP, dvpp, NULL)):
+            if found != usual:
+                yield no_effect(f"label {key}", found, f"{cores} AI cores are whole chips", "leave it out")
+    elif level not in (LOW, HIGH):
+        yield no_effect(f"label {keys.LEVEL}", level, f"it is read as {LOW}", f"write {LOW} or {HIGH}")
+    elif level == HIGH and choice == DECISIONS[cores, dvpp, False]:
+        why = f"{keys.CORES}: {cores} with {keys.DVPP} {dvpp} is {choice.template.name} at any level"
+        yield no_effect(f"label {keys.LEVEL}", level, why, "leave it out")

@@ -23,7 +23,6 @@ class MindClusterTable(Section):
 
 
 def _table(checks: Checks, deviceshare: Mapping[str, Any], given: Mapping[str, bool]) -> MindClusterTable:
-    del checks, deviceshare
     return MindClusterTable(
         preset_virtual_device=given.get(_PRESET, False),
         self_maintain_available_card=given.get(_MAINTAIN, True),

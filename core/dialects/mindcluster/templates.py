@@ -39,8 +39,8 @@ _ROWS: Final = (
 )
 TEMPLATES: Final[Mapping[str, Template]] = {row[0]: Template(*row, bit=1 << place) for place, row in enumerate(_ROWS)}
 BY_DEVICE_TYPE: Final[Mapping[str, Template]] = {one.device_type: one for one in TEMPLATES.values()}
-# Stands in a set of templates for one that is not known.
-UNKNOWN_BIT: Final = 1 << len(_ROWS)
+# Stands for an unknown template, whose size is unknown, too.
+NOT_KNOWN: Final = Template("", 0, 0, NO, "", bit=1 << len(_ROWS))
 
 SLICE_CORES: Final = (1, 2, 4)
 # AI cores of a chip -> its AI CPUs; no other chip is known.

@@ -1,8 +1,6 @@
 """The cards of a node as the Volcano vGPU plugin registers them."""
 
-from typing import Final
-
-from core.dialects.vgpu import keys, mig
+from core.dialects.vgpu import keys
 from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
@@ -12,16 +10,13 @@ from core.port.refusals import Complaint, Reason
 from core.selection import type_words
 from core.settings import DialectName
 from core.sharing import slices
-from core.sharing.card import HAMI_CORE, MIG, Card, Fixed, Kind, shared
-from core.sharing.offers import allocatable, offered
+from core.sharing.card import HAMI_CORE, MIG, MODES, MPS, Card, Fixed, Kind, shared
+from core.sharing.offers import allocatable, misnamed, offered
 from core.sharing.slices import Layout
 from core.tables import Tables
-from core.units import is_text
 from core.wire.vgpu_register import Record, decode_register
 
 _NAME = DialectName("vgpu")
-# What parts the containers of an assignment, and the slice from its card; no card can be named with these.
-_SYNTAX: Final = frozenset(";[")
 
 
 def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
@@ -34,7 +29,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     if text is None:
         return None
     table = tables.of(VgpuTable)
-    wanted = (table.number_resource, table.memory_resource, table.cores_resource)
+    wanted = (table.named.cards, table.named.memory, table.named.cores)
     missing = next((resource for resource in wanted if not allocatable(node, resource)), "")
     # What was advertised once, kubelet keeps as 0.
     by_number = missing in wanted[1:] and node.allocatable.keys().isdisjoint(wanted[1:])
@@ -79,16 +74,24 @@ def cards_of(records: tuple[Record, ...], table: VgpuTable, *, ordered: bool = T
     return tuple(cards)
 
 
+def layout_of(card_type: str, table: VgpuTable) -> Layout:
+    """The layouts of the first geometry with a model that *card_type* contains (nvidia 3.6); empty without one."""
+    for geometry in table.geometries:
+        if any(model in card_type for model in geometry.models):
+            return slices.in_units(geometry.layout, table.named.mib_per_unit)
+    return ()
+
+
 def _fixed(record: Record, table: VgpuTable, node_in_mig: bool, ordered: bool, repeated: bool) -> Fixed:
-    layout = mig.layout_of(record.type, table) if record.mode == MIG else ()
-    mode = record.mode if record.mode in keys.MODES else HAMI_CORE
+    layout = layout_of(record.type, table) if record.mode == MIG else ()
+    mode = record.mode if record.mode in MODES else HAMI_CORE
     kind = Kind(
         mode=mode,
         # Cards in mode mps are limited as those in hami-core are (nvidia 2.6), so both words can ask for them.
-        serves=(mode, HAMI_CORE) if mode == keys.MPS else (mode,),
+        serves=(mode, HAMI_CORE) if mode == MPS else (mode,),
         type=record.type,
         memory=record.memory,
-        factor=max(table.memory_factor, 1),
+        factor=table.named.mib_per_unit,
         layout=layout,
         slack=max(slices.most_charged(layout) - record.memory, 0),
     )
@@ -109,12 +112,8 @@ def _fixed(record: Record, table: VgpuTable, node_in_mig: bool, ordered: bool, r
 
 
 def _fault(record: Record, node_in_mig: bool, layout: Layout, repeated: bool) -> tuple[Reason | None, str]:
-    if record.problem:
-        return Reason.UNUSABLE, record.problem
-    if repeated or not record.uuid:
-        return Reason.UNUSABLE, "the register names it twice" if record.uuid else "it has no uuid"
-    if not _SYNTAX.isdisjoint(record.uuid) or not is_text(record.uuid):
-        return Reason.UNUSABLE, f"its id {quoted(record.uuid)} cannot be written into an assignment"
+    if problem := record.problem or misnamed(record.uuid, repeated=repeated):
+        return Reason.UNUSABLE, problem
     if "NVIDIA" not in record.type:
         return Reason.UNUSABLE, f"its type {quoted(record.type)} is no NVIDIA card"
     if record.healthy is False:
@@ -126,7 +125,7 @@ def _fault(record: Record, node_in_mig: bool, layout: Layout, repeated: bool) ->
             Reason.UNUSABLE,
             f"no known MIG geometry is for {quoted(record.type)}; add its model to knownMigGeometries",
         )
-    if record.mode not in keys.MODES:
+    if record.mode not in MODES:
         # Plugin and scheduler alike take every word but mig for hami-core (nvidia 1.7, 2.6).
         return None, f"mode {quoted(record.mode)} is unknown and taken for {HAMI_CORE}"
     return None, ""

@@ -25,11 +25,6 @@ ALLOCATING: Final = "allocating"
 SUCCESS: Final = "success"
 FAILED: Final = "failed"
 
-HAMI_CORE: Final = "hami-core"
-MIG: Final = "mig"
-MPS: Final = "mps"
-MODES: Final = (HAMI_CORE, MIG, MPS)
-
 # How far scheduler and plugin are with a pod; what it holds stands elsewhere.
 MARKS: Final = frozenset({TIME, TO_ALLOCATE, BIND_TIME, BIND_PHASE})
 ASSIGNMENT_KEYS: Final = frozenset({NODE, TIME, IDS, TO_ALLOCATE, BIND_TIME, BIND_PHASE})

@@ -13,7 +13,7 @@ from core.settings import Policy
 from core.sharing import account
 from core.sharing.account import Entry
 from core.sharing.card import MIG, Card
-from core.sharing.order import Ranking
+from core.sharing.order import BY_USE, Ranking
 from core.sharing.request import Ask, Order, Request
 from core.sharing.rules import Rules
 
@@ -39,7 +39,6 @@ class VgpuRules(Rules):
 
     def refuse(self, card: Card, ask: Ask, request: Request) -> Reason | None:
         """Return that a pod of the same group, or of the same exclusive rule, is on the card."""
-        del ask
         met = set(request.marks).intersection(card.marks)
         if any(one.startswith(_RULE) for one in met) and card.fixed.kind.mode != MIG:
             return Reason.RULE
@@ -47,7 +46,6 @@ class VgpuRules(Rules):
 
     def shortfall(self, card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall | None:
         """See `Rules`."""
-        del ask
         match reason:
             case Reason.GROUP:
                 group = next((one for one in request.marks if one.startswith(_GROUP)), _GROUP)
@@ -62,14 +60,7 @@ class VgpuRules(Rules):
 
     def ranking(self, wanted: Order, policy: Policy) -> Ranking:
         """Return the order of upstream: the fullest, the one with the fewest shares, or the last."""
-        del wanted
-        match policy:
-            case Policy.BINPACK:
-                return lambda _, card: (-card.used_memory,)
-            case Policy.SPREAD:
-                return lambda _, card: (card.used_slots,)
-            case _:
-                return lambda slot, _: (-slot,)
+        return BY_USE.get(policy, lambda slot, _: (-slot,))
 
     def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
         """Return the sum of what the containers score one after the other."""
@@ -90,12 +81,7 @@ class VgpuRules(Rules):
         return total
 
     def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
-        """See `Rules`."""
-        asked = sum([ask.number for ask in request.asks])
-        match policy:
-            case Policy.SPREAD:
-                return 100.0 * min(idle, asked)
-            case Policy.BINPACK:
-                return 100.0 * asked
-            case _:
-                return 0.0
+        """See `Rules`; slices can fill cards to the last."""
+        if policy is Policy.BINPACK:
+            return 100.0 * sum([ask.number for ask in request.asks])
+        return super().idle_score(request, idle, policy)

@@ -35,7 +35,7 @@ def of_node(node: Node | None, cards: Sequence[Card], tables: Tables) -> Scale:
     if not cards and node is not None:
         cards = _registered(node, tables)
     known = {card.fixed.uuid: card.fixed.memory for card in cards if not card.fixed.kind.layout}
-    return Scale(max(tables.of(VgpuTable).memory_factor, 1), known)
+    return Scale(tables.of(VgpuTable).named.mib_per_unit, known)
 
 
 def _registered(node: Node, tables: Tables) -> Sequence[Card]:

@@ -4,11 +4,13 @@ Source: protocol reference, nvidia 1.7 and 3.10.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from core.errors import quoted
+from core.sharing.resources import Resources
+from core.sharing.slices import Group, Layout, numbered
 from core.tables import Section
 from core.units import MAX_INT32
 from core.wire import nvidia_section
@@ -18,135 +20,81 @@ from core.wire.vocabulary import MAX_FACTOR, DeviceSection, SchedulerArguments
 # A group's name is part of a device's id between these characters (nvidia 3.6).
 _ID_SYNTAX: Final = frozenset("-[],:;")
 _RULES: Final = "GPUExclusiveRules"
+_USUAL: Final = Resources(
+    "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores", "volcano.sh/vgpu-memory-percentage"
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigProfile:
-    """One slice type of a MIG layout: memory_mib per slice, count of slices."""
-
-    name: str
-    memory_mib: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigGroup:
-    """One allowed layout of a card; profiles in the declared order, which defines positions."""
-
-    name: str
-    profiles: tuple[MigProfile, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigModel:
-    """The layouts that cards of these models allow; models are texts that occur in the register's type."""
+class MigModel(NamedTuple):
+    """How cards of these models can be cut, with charges in MiB; models are texts that occur in the register's type."""
 
     models: tuple[str, ...]
-    groups: tuple[MigGroup, ...]
+    layout: Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuTable(Section):
     """The ``nvidia`` section of device-config.yaml, as far as placing needs it (nvidia.md 1.7).
 
-    memory_factor: MiB per unit of vgpu-memory. percentage_resource: if empty, percentages are ignored. resources: all
-    names.
+    Without a name for percentages, these are ignored.
     """
 
-    number_resource: str = "volcano.sh/vgpu-number"
-    memory_resource: str = "volcano.sh/vgpu-memory"
-    cores_resource: str = "volcano.sh/vgpu-cores"
-    percentage_resource: str = "volcano.sh/vgpu-memory-percentage"
-    memory_factor: int = 1
+    named: Resources = _USUAL
     geometries: tuple[MigModel, ...] = ()
-    resources: frozenset[str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        named = {self.number_resource, self.memory_resource, self.cores_resource, self.percentage_resource}
-        # Computed once, because it is needed for every container.
-        object.__setattr__(self, "resources", frozenset(named - {""}))
 
     @property
-    def claimed(self) -> frozenset[str]:
+    def claimed(self) -> tuple[str, ...]:
         """All of its names."""
-        return self.resources
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExclusiveRule:
-    """Pods with all of these labels never share a card with each other (nvidia.md 3.10)."""
-
-    labels: frozenset[tuple[str, str]]
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether *labels* have every label of the rule with exactly its value."""
-        return all(labels.get(key) == value for key, value in self.labels)
+        return self.named[:4]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusiveRules(Section):
-    """The exclusive rules of Volcano's scheduler, in order."""
+    """The exclusive rules of Volcano's scheduler: pods with all labels of one never share a card (nvidia.md 3.10)."""
 
-    rules: tuple[ExclusiveRule, ...] = ()
+    rules: tuple[frozenset[tuple[str, str]], ...] = ()
 
 
 def _table(checks: Checks, found: object) -> VgpuTable:
     section = checks.mapping(found, nvidia_section.KEY)
     checks.note_unknown(section, (*nvidia_section.KEYS, *nvidia_section.VOLCANOS_KEYS), "nvidia.")
-    default = VgpuTable()
-
-    def resource(key: str, otherwise: str) -> str:
-        return checks.text(section[key], f"nvidia.{key}", otherwise) if section.get(key) else otherwise
-
-    return VgpuTable(
-        number_resource=resource("resourceCountName", default.number_resource),
-        memory_resource=resource("resourceMemoryName", default.memory_resource),
-        cores_resource=resource("resourceCoreName", default.cores_resource),
-        # Without a name, percentages are no request at all (nvidia 1.7), unlike the other three.
-        percentage_resource=resource("resourceMemoryPercentageName", ""),
-        # 0 means "not set" upstream, and makes the plugin divide by zero.
-        memory_factor=checks.whole(section.get("gpuMemoryFactor") or 1, "nvidia.gpuMemoryFactor", 1, MAX_FACTOR, 1),
-        geometries=each(
-            checks, section.get("knownMigGeometries"), "nvidia.knownMigGeometries", partial(_model, checks)
-        ),
-    )
+    # Without a name, percentages are no request at all (nvidia 1.7), unlike the other three.
+    names = nvidia_section.names(checks, section, (*_USUAL[:3], ""))
+    # 0 means "not set" upstream, and makes the plugin divide by zero.
+    factor = checks.whole(section.get("gpuMemoryFactor") or 1, "nvidia.gpuMemoryFactor", 1, MAX_FACTOR, 1)
+    models = each(checks, section.get("knownMigGeometries"), "nvidia.knownMigGeometries", partial(_model, checks))
+    return VgpuTable(named=Resources(*names, factor), geometries=models)
 
 
 def _model(checks: Checks, found: Mapping[str, Any], place: str) -> MigModel:
     checks.note_unknown(found, ("models", "allowedGeometries"), f"{place}.")
-    return MigModel(
-        models=checks.texts(found.get("models"), f"{place}.models"),
-        groups=each(checks, found.get("allowedGeometries"), f"{place}.allowedGeometries", partial(_group, checks)),
-    )
+    groups = each(checks, found.get("allowedGeometries"), f"{place}.allowedGeometries", partial(_group, checks))
+    return MigModel(checks.texts(found.get("models"), f"{place}.models"), groups)
 
 
-def _group(checks: Checks, found: Mapping[str, Any], place: str) -> MigGroup:
+def _group(checks: Checks, found: Mapping[str, Any], place: str) -> Group:
     checks.note_unknown(found, ("group", "geometries"), f"{place}.")
     name = checks.text(found.get("group"), f"{place}.group")
     if not _ID_SYNTAX.isdisjoint(name):
         checks.wrong(f"{place}.group", name, "write a name without any of - [ ] , : ;")
-    return MigGroup(
-        name=name,
-        profiles=each(checks, found.get("geometries"), f"{place}.geometries", partial(_profile, checks)),
-    )
+    return numbered(name, each(checks, found.get("geometries"), f"{place}.geometries", partial(_profile, checks)))
 
 
-def _profile(checks: Checks, found: Mapping[str, Any], place: str) -> MigProfile:
+def _profile(checks: Checks, found: Mapping[str, Any], place: str) -> tuple[str, int, int]:
     checks.note_unknown(found, ("name", "memory", "count", "core"), f"{place}.")
-    return MigProfile(
-        name=checks.text(found.get("name"), f"{place}.name"),
-        memory_mib=checks.whole(found.get("memory"), f"{place}.memory", 1, MAX_INT32, 1),
-        count=checks.whole(found.get("count"), f"{place}.count", 1, 1024, 1),
+    return (
+        checks.text(found.get("name"), f"{place}.name"),
+        checks.whole(found.get("memory"), f"{place}.memory", 1, MAX_INT32, 1),
+        checks.whole(found.get("count"), f"{place}.count", 1, 1024, 1),
     )
 
 
 def _rules(checks: Checks, given: Mapping[str, Any], init_params: Mapping[str, bool]) -> ExclusiveRules:
     """Return the exclusive rules. Upstream would drop a label that is not text, so that more pods match (S29)."""
-    del init_params
     return ExclusiveRules(rules=each(checks, given.get(_RULES), f"deviceshare.{_RULES}", partial(_rule, checks)))
 
 
-def _rule(checks: Checks, found: Mapping[str, Any], place: str) -> ExclusiveRule:
+def _rule(checks: Checks, found: Mapping[str, Any], place: str) -> frozenset[tuple[str, str]]:
     if not found:
         checks.wrong(place, found, "write the labels of the pods that are never to share a card")
     for key, value in found.items():
@@ -154,7 +102,7 @@ def _rule(checks: Checks, found: Mapping[str, Any], place: str) -> ExclusiveRule
             checks.wrong(
                 f"{place}: label {quoted(key)}", value, "write a text: labels have no other values; put it in quotes"
             )
-    return ExclusiveRule(labels=frozenset([(key, value) for key, value in found.items() if isinstance(value, str)]))
+    return frozenset([(key, value) for key, value in found.items() if isinstance(value, str)])
 
 
 SECTION: Final = DeviceSection(

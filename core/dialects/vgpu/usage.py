@@ -1,22 +1,61 @@
-"""Assignments on the wire: what a pod holds, and what a Binding says.
+"""Assignments on the wire: what a pod holds, what the vGPU plugin is told, and which pod it could mistake for which.
 
-Source: protocol reference, nvidia 1.10, 3.6; every entry counts (S2), MIG slices count by their size.
+Each container has a segment (S24), every entry counts (S2), MIG slices count by their size. The plugin compares the
+devices left in all segments with what kubelet asks for one container (P1). So a Binding shows it the first container's
+segment only; the others are kept back in an annotation of ours, and whenever the plugin has erased one, admission puts
+the next in its place in the same write (`rotate`).
+
+Source: protocol reference, nvidia 1.10, 2.1, 2.4 step 9, 2.8, 2.9, 3.6.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
 
-from core.dialects.vgpu import keys, mig
-from core.dialects.vgpu.pod_devices import NVIDIA, decode_pod_devices
+from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import group_of, matched_rules
 from core.dialects.vgpu.rules import marks_of, without_group
 from core.errors import InvalidRequestError
 from core.model import Pod
+from core.names import MAX_POD_ANNOTATION_BYTES, SEGMENT_QUEUE
 from core.port.cards import Held
+from core.port.handoff import InFlight, Progress, Stamp
+from core.sharing import account, wire
 from core.sharing.account import Assignment, Entry, assigned
 from core.sharing.card import MIG, Card
-from core.sharing.slices import UNKNOWN, card_id, profile_at
+from core.sharing.handoff import later
+from core.sharing.request import Request
+from core.sharing.slices import UNKNOWN, Slice, profile_at
 from core.tables import Tables
-from core.wire.entries import Unread, Written
+from core.units import parse_int64
+from core.wire.entries import Unread, Written, entries
+from core.wire.reading import check_length
+
+_MAX_UINT32: Final = 2**32 - 1
+_FIELD: Final = f"annotation {keys.IDS}"
+# What the plugin writes when it is done.
+_DONE_TIME: Final = str(2**64 - 1)
+# Dialect and version of what is kept back, then segments as in ``devices-to-allocate``, each at its container's place.
+_QUEUE_HEAD: Final = "vgpu/1 "
+
+
+def decode_pod_devices(text: str) -> tuple[tuple[Written | Unread, ...], ...]:
+    """Read an assignment; an empty text has no segment. What cannot be read stays, as `Unread`.
+
+    Raises:
+        InvalidRequestError: longer than an annotation of ours may be.
+    """
+    if not text:
+        return ()
+    check_length(text, _FIELD)
+    return tuple(tuple(entries(segment, _MAX_UINT32)) for segment in text.split(";"))
+
+
+def decode_slice_id(text: str) -> Slice | None:
+    """Read the slice in ``uuid[group-position]``; None if the text has no such form."""
+    inner, closing, _ = text.partition("[")[2].partition("]")
+    parts = inner.split("-")
+    position = parse_int64(parts[1]) if closing and len(parts) == 2 else None
+    return None if position is None else Slice(parts[0], position)
 
 
 def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
@@ -34,51 +73,136 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
         return Held(assignment=Assignment(0, (), ()), closes=f"pod {pod.key}: {error}")
     if not any(segments):
         return None
-    slots = {card.fixed.uuid: slot for slot, card in reversed(tuple(enumerate(cards)))}
-    entries: list[Entry] = []
-    unread: list[tuple[int, str]] = []
-    closes = ""
-    for container, segment in enumerate(segments):
-        for one in segment:
-            uuid = one.name if one.name in slots else mig.card_of(one.name)
-            slot = slots.get(uuid, -1)
-            if isinstance(one, Written):
-                entries.append(_entry(one, uuid, slot, container, cards))
-            elif slot >= 0:
-                unread.append((slot, uuid))
-            elif cards:
-                closes = closes or _closes(pod, one)
+    listed = account.listed(pod, cards, _FIELD, segments, range(len(segments)), finish=_finish)
     marks = marks_of(group_of(pod), matched_rules(pod, tables))
-    found = assigned(len(segments), entries, marks=marks, unread=unread)
+    found = assigned(len(segments), listed.entries, marks=marks, unread=listed.unread)
     charges = [
         one if one.memory or one.cores else one._replace(marks=without_group(one.marks)) for one in found.charges
     ]
-    return Held(assignment=found._replace(charges=tuple(charges)), closes=closes)
+    return Held(assignment=found._replace(charges=tuple(charges)), closes=listed.closes)
 
 
-def segments_of(assignment: Assignment) -> list[list[Written]]:
-    """Return what is assigned, one segment for each container up to the last with a card (S24)."""
-    segments: list[list[Written]] = [[] for _ in range(assignment.segments)]
-    for one in assignment.entries:
-        segments[one.container].append(Written(card_id(one.uuid, one.slice), NVIDIA, one.memory, one.cores))
-    return segments
-
-
-def _entry(one: Written, uuid: str, slot: int, container: int, cards: Sequence[Card]) -> Entry:
-    if slot < 0 or cards[slot].fixed.kind.mode != MIG:
+def _finish(at: int, device: int, one: Written, entry: Entry, card: Card | None) -> tuple[Entry, bool]:
+    if card is None:
+        return entry, True
+    if card.fixed.kind.mode != MIG:
         # A slice of a card that is not cut any more, or not yet again: it takes what it says, and nothing joins it.
-        cut = UNKNOWN if slot >= 0 and uuid != one.name else None
-        return Entry(slot, uuid, container, one.memory, one.cores, one.memory, cut)
+        return entry._replace(slice=UNKNOWN) if one.name != entry.uuid else entry, True
     # On a MIG card only slices of its layouts can be counted; all else closes the card (S32).
-    named = mig.decode_slice_id(one.name)
-    profile = profile_at(cards[slot].fixed.kind.layout, named[1]) if named is not None else None
-    if named is None or profile is None:
-        return Entry(slot, uuid, container, one.memory, one.cores, one.memory, UNKNOWN)
-    return Entry(slot, uuid, container, one.memory, one.cores, profile.charge, named[1], profile.name)
+    place = decode_slice_id(one.name)
+    profile = profile_at(card.fixed.kind.layout, place) if place is not None else None
+    if profile is None:
+        return entry._replace(slice=UNKNOWN), True
+    return entry._replace(charge=profile.charge, slice=place, profile=profile.name), True
 
 
-def _closes(pod: Pod, one: Unread) -> str:
-    return (
-        f"pod {pod.key}: annotation {keys.IDS} holds '{one.text[:64]}', which cannot be read and names no card "
-        "of the node; delete the pod"
-    )
+def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+    """What the Binding must carry for the plugin to find this pod; later containers' segments are kept back."""
+    # Segments up to the last container with a card (S24), parted by semicolons.
+    text = wire.wire_text(assignment, "NVIDIA").removesuffix(";")
+    first = next((place for place, segment in enumerate(text.split(";")) if segment), -1)
+    shown, queue = _split(text, first)
+    found = {
+        keys.NODE: stamp.node,
+        keys.TIME: str(stamp.order),
+        keys.IDS: text,
+        keys.TO_ALLOCATE: shown,
+        keys.BIND_PHASE: keys.ALLOCATING,
+        keys.BIND_TIME: str(stamp.now_s),
+    }
+    if queue:
+        found[SEGMENT_QUEUE] = queue
+    return found
+
+
+def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str | None]:
+    """What a plugin's write from annotations *old* to *new* must carry besides; nothing unless it erased a segment.
+
+    The next segment is shown and the queue shortened (None = to be removed) in that write. Asked again about its own
+    answer, there is nothing to do. An erasure that comes a second time, late, does not take the next segment away.
+    """
+    queue = old.get(SEGMENT_QUEUE, "")
+    if not queue.startswith(_QUEUE_HEAD) or new.get(SEGMENT_QUEUE) != queue:
+        return {}
+    before, after = old.get(keys.TO_ALLOCATE, ""), new.get(keys.TO_ALLOCATE)
+    if after is None or max(map(len, (queue, before, after))) > MAX_POD_ANNOTATION_BYTES:
+        return {}
+    if not devices_left(before) or devices_left(after):
+        return {}
+    if after.count(";") < before.count(";"):
+        # Segments stand at their container's place, so that this value belongs to a container before this one.
+        return {keys.TO_ALLOCATE: before}
+    waiting = queue.removeprefix(_QUEUE_HEAD)
+    pieces = waiting.split(";")
+    place = next((place for place, piece in enumerate(pieces) if devices_left(piece)), -1)
+    if place < 0:
+        return {}
+    shown, left = _split(waiting, place)
+    return {keys.TO_ALLOCATE: shown, SEGMENT_QUEUE: left or None}
+
+
+def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
+    """Above the time of every pod of the node that has devices left to allocate, and above now."""
+    open_pods = [one for one in pods if one.annotations.get(keys.TO_ALLOCATE) or one.annotations.get(SEGMENT_QUEUE)]
+    return later([pod.annotations.get(keys.TIME, "") for pod in open_pods], now_s)
+
+
+def confusable(request: Request) -> frozenset[Hashable]:
+    """The plugin knows a pod only by how many devices are left to it."""
+    return frozenset(_mark(ask.number) for ask in request.asks)
+
+
+def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
+    """*pod* as the plugin sees it: a candidate while its annotations name a node and devices are left.
+
+    A pod that has started or was served is done; what it has left, another pod could be given, so it is cleared. One
+    that is deleted before keeps what it has left until it is gone: kubelet may be asking for it just now.
+    """
+    node = pod.annotations.get(keys.NODE, "")
+    if not node:
+        return None
+    text, queue = pod.annotations.get(keys.TO_ALLOCATE, ""), pod.annotations.get(SEGMENT_QUEUE, "")
+    unread = max(len(text), len(queue)) > MAX_POD_ANNOTATION_BYTES
+    left = 0 if unread else devices_left(text)
+    queued = () if unread else _queued(queue)
+    rests = ((keys.TO_ALLOCATE, left or (unread and text)), (SEGMENT_QUEUE, queue))
+    cleanup = {key: "" for key, rest in rests if rest} or None
+    # What waits in the queue is asked for while the pod is still being admitted: it occupies from the beginning.
+    marks: frozenset[Hashable] = frozenset(_mark(number) for number in (left, *queued) if number)
+    phase = pod.annotations.get(keys.BIND_PHASE, "")
+    if unread or phase == keys.FAILED or pod.finished:
+        return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=marks, cleanup=cleanup, node=node)
+    if phase == keys.SUCCESS or pod.started or not marks:
+        return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset(), cleanup=cleanup, node=node)
+    left_over = None if pod.node_name else cleanup
+    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=marks, cleanup=left_over, node=node)
+
+
+def retirement(pod: Pod) -> Mapping[str, str]:
+    """What takes *pod* out of the candidates of a plugin that goes by time alone."""
+    timed = keys.NODE in pod.annotations and pod.annotations.get(keys.TIME, _DONE_TIME) != _DONE_TIME
+    return {keys.TIME: _DONE_TIME} if timed else {}
+
+
+def devices_left(text: str) -> int:
+    """How many devices the plugin counts in ``devices-to-allocate``, whether it can read them or not."""
+    return sum(1 for segment in text.split(";") for piece in segment.split(":") if "," in piece)
+
+
+def _split(text: str, place: int) -> tuple[str, str]:
+    """(the segment at *place* alone, the queue of those behind it or ""), each segment where it stands in *text*."""
+    pieces = text.split(";")
+    behind = [piece if at > place else "" for at, piece in enumerate(pieces)]
+    shown = ";" * place + pieces[place] if place >= 0 else text
+    return shown, _QUEUE_HEAD + ";".join(behind) if any(behind) else ""
+
+
+def _queued(queue: str) -> tuple[int, ...]:
+    """How many devices each segment kept back has."""
+    if not queue.startswith(_QUEUE_HEAD):
+        return ()
+    return tuple(devices_left(piece) for piece in queue.removeprefix(_QUEUE_HEAD).split(";"))
+
+
+def _mark(devices: int) -> Hashable:
+    return ("vgpu devices", devices)

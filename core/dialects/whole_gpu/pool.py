@@ -11,9 +11,10 @@ from core.errors import InvalidRequestError
 from core.model import AnyPod, Container, Node, most_at_once
 from core.names import VGPU_REGISTER
 from core.port.cards import Offer
-from core.port.refusals import Complaint
+from core.port.refusals import Complaint, Violation
 from core.selection import CardSelection, Words, type_words
 from core.settings import DialectName
+from core.sharing.request import Figures
 from core.units import parse_count
 from core.wire.vgpu_register import decode_register
 
@@ -25,8 +26,7 @@ MAX_GPUS: Final = 1 << 16
 
 # What NVIDIA's plugin calls parts of cards, with MIG strategy mixed, or renamed when it shares cards in time or by MPS.
 # Source: NVIDIA/k8s-device-plugin, README.
-_INSTANCES: Final = "nvidia.com/mig-"
-_SHARED: Final = "nvidia.com/gpu.shared"
+PARTS: Final = ("nvidia.com/mig-", "nvidia.com/gpu.shared")
 
 
 class Kind(NamedTuple):
@@ -73,29 +73,25 @@ def accepts(selection: CardSelection, models: tuple[Words, ...]) -> bool:
     return bool(models) and all(selection.accepts_type(words) for words in models)
 
 
-def gpus_of(pod: AnyPod, most: int = MAX_GPUS) -> int:
+def gpus_of(pod: AnyPod, violations: list[Violation], most: int = MAX_GPUS) -> int:
     """How many GPUs *pod* takes of its node at most at once, as kubelet counts them; of a container *most* count.
 
-    Raises:
-        InvalidRequestError: a figure is no whole number.
+    Figures that are no whole numbers count as 0, and add CS101 to *violations*.
     """
-    return most_at_once(pod, lambda one: min(_amount(one), most))
+
+    def counted(one: Container) -> int:
+        return min(Figures(one, "container", violations).read(RESOURCE, "CS101", maximum=MAX_GPUS) or 0, most)
+
+    return most_at_once(pod, counted)
 
 
 def takes_parts(pod: AnyPod) -> bool:
     """Whether *pod* takes cards of NVIDIA's plugin by another name: MIG instances, or shares in time."""
     return any(
-        (key.startswith(_INSTANCES) or key == _SHARED) and text != "0"
+        key.startswith(PARTS) and text != "0"
         for one in (*pod.containers, *pod.init_containers)
         for key, text in (*one.limits.items(), *one.requests.items())
     )
-
-
-def _amount(container: Container) -> int:
-    place, text = "limit", container.limits.get(RESOURCE)
-    if text is None:
-        place, text = "request", container.requests.get(RESOURCE)
-    return 0 if text is None else parse_count(text, f'container "{container.name}": {place} {RESOURCE}', MAX_GPUS)
 
 
 def _models(node: Node) -> tuple[str, ...]:

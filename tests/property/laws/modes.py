@@ -18,7 +18,7 @@ from core.dialects.hami.table import HamiTable
 from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.templates import TEMPLATES
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, VgpuTable
+from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.spec import AnySpec, DialectSpec
@@ -54,7 +54,9 @@ class Mode:
 
     What of the laws is otherwise in some modes, as their protocols have it:
     each_card: each card decides for itself whether it takes a share, and takes one of a container. adds_up: amounts of
-    a pod's containers add up on one card. ties: which of cards that are alike is taken, the "first" or the "last".
+    a pod's containers add up on one card. ties: which of cards that are alike is taken, the "first" or the "last";
+    "any" if what else is free decides. one_size: shares of a card have one size, those of init containers too, which
+    may so have no place beside those of later containers.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Mode:
     each_card: bool = True
     adds_up: bool = True
     ties: str = "first"
+    one_size: bool = False
 
     @property
     def spec(self) -> AnySpec:
@@ -106,11 +109,11 @@ _VGPU_WISHES: Final = (
     {"volcano.sh/vgpu-mode": "hami-core"},
     _GROUP,
 )
-_TEAM_ALONE: Final = (ExclusiveRule(labels=frozenset({("team", "a")})),)
+_TEAM_ALONE: Final = (frozenset({("team", "a")}),)
 
 
 def _vgpu_table(factor: int = 1) -> Tables:
-    table = VgpuTable(geometries=(A100_LAYOUTS,), memory_factor=factor)
+    table = VgpuTable(named=VgpuTable().named._replace(mib_per_unit=factor), geometries=(A100_LAYOUTS,))
     return Tables(sections=(table, ExclusiveRules(rules=_TEAM_ALONE)))
 
 
@@ -246,12 +249,13 @@ def _module_pod(chance: Random) -> Pod:
     return ascend.pod("Ascend910C", *asking, scheduler_name="cardshare")
 
 
-_KIBI: Final = Tables(sections=(AscendTable(chips=tuple(replace(chip, memory_factor=1024) for chip in SHIPPED_CHIPS)),))
+_KIBI_CHIPS: Final = tuple(replace(chip, named=chip.named._replace(mib_per_unit=1024)) for chip in SHIPPED_CHIPS)
+_KIBI: Final = Tables(sections=(AscendTable(chips=_KIBI_CHIPS),))
 
 
 def _lacking(chip: AscendChip, ai_core: int, ai_cpu: int) -> AscendChip:
     """*chip* without its AI cores, or its AI CPUs, where the factor is 0; of its templates those of the first alone."""
-    templates = tuple(replace(one, ai_core=one.ai_core * ai_core) for one in chip.templates)
+    templates = tuple(one._replace(counted=(one.counted[0] * ai_core, one.counted[1])) for one in chip.templates)
     return replace(chip, ai_core=chip.ai_core * ai_core, ai_cpu=chip.ai_cpu * ai_cpu, templates=templates)
 
 
@@ -385,8 +389,10 @@ def _vendor(port: Any) -> Mode:
     vendor = port.vendor
 
     def pod(chance: Random) -> Pod:
-        most = 1 if vendor.one_container else len(_several(chance))
-        return _pod(*[vendors.any_container(vendor, chance, f"c{at}") for at in range(most)])
+        most = 1 if vendor.limits.one_container else len(_several(chance))
+        asking = [vendors.any_container(vendor, chance, f"c{at}") for at in range(most)]
+        alone = all(one.limits.get(vendor.limits.count) == "1" for one in asking)
+        return _pod(*asking, annotations=vendors.any_notes(vendor, chance, alone=alone))
 
     return Mode(
         name=vendor.name,
@@ -395,10 +401,11 @@ def _vendor(port: Any) -> Mode:
         pod=pod,
         tables=vendors.TABLES,
         wishes=({"hami.io/gpu-scheduler-policy": "mutex"}, {"cardshare.io/avoid-cards": "0"}),
-        mib_per_unit=vendor.mib_per_unit,
-        each_card=not vendor.rules.chooses,
-        adds_up=not vendor.whole,
-        ties="last",
+        mib_per_unit=vendor.limits.mib_per_unit,
+        each_card=not vendor.cards.rules.chooses,
+        adds_up=not vendor.cards.whole and vendor.limits.asks is None,
+        ties="any" if vendor.cards.rules.chooses else "last",
+        one_size=vendor.cards.rules.restricts,
     )
 
 
@@ -412,7 +419,7 @@ MODES: Final = (
         _HAMI,
         name="hami-in-units-of-100-mib",
         pod=lambda chance: _hami_pod(chance, 100),
-        tables=Tables(sections=(HamiTable(installed=True, memory_factor=100),)),
+        tables=Tables(sections=(HamiTable(named=HamiTable().named._replace(mib_per_unit=100), installed=True),)),
         mib_per_unit=100,
     ),
     _ASCEND,

@@ -8,8 +8,7 @@ from core.ledger import Ledger
 from core.model import PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import shape_of
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, scan
+from core.placing.shape import NodePolicy, Shape, scan
 from core.port.refusals import WISHES, Reason
 from core.settings import CARD_POLICIES, Policy, Settings
 from tests.property.laws.world import filled, law, named, new
@@ -26,7 +25,7 @@ FIGURES = {
 }
 
 
-@law(cases=30)
+@law(cases=15)
 def test_the_search_answers_what_looking_at_every_node_would(mode, seed, steps):
     chance = Random(seed)
     ledger = Ledger(catalog_of(mode.port), mode.tables, Settings())
@@ -123,7 +122,7 @@ def test_more_room_never_refuses_what_less_room_placed(mode, seed, steps):
         assert world.place(request, policy) is not None
 
 
-@law(of=st.sampled_from((Policy.BINPACK, Policy.SPREAD)))
+@law(lambda mode: mode.ties != "any", of=st.sampled_from((Policy.BINPACK, Policy.SPREAD)))
 def test_of_cards_that_are_alike_the_same_one_is_taken(mode, seed, policy):
     world = new(mode, Random(seed))
     port, cards = mode.port, world.empty
@@ -182,12 +181,15 @@ def test_shortfalls_name_every_card_or_count_those_that_fit(mode, seed, steps):
 def test_of_what_a_request_is_relaxed_no_card_is_short_any_more(mode, seed, steps):
     world = filled(mode, Random(seed), steps)
     port = mode.port
+    # Where suffixes are read, any MiB can be asked for.
+    unit = 1 if port.names(mode.tables).quantities else mode.mib_per_unit
     for _ in range(4):
         _, request = world.single()
         policy = world.policy
         if world.place(request, policy) is not None:
             continue
         for short in port.shortfalls(world.cards, request):
+            assert short.reason is not Reason.MEMORY or short.mib_per_unit == unit
             figure = FIGURES.get(short.reason)
             wish = short.reason in WISHES
             amount = short.free - short.free % short.mib_per_unit
@@ -221,9 +223,9 @@ def test_what_is_left_of_a_card_is_what_is_told_of_it(mode, seed, steps):
     world = filled(mode, Random(seed), steps)
     _, request = world.single()
     cards = world.cards
-    if not port.by_card(request):
+    lefts = port.left(cards, request)
+    if lefts is None:
         return
-    lefts = [port.left(cards, request, slot) for slot in range(len(cards))]
     alones = []
     for slot, left in enumerate(lefts):
         if left is None:

@@ -22,7 +22,7 @@ _steps: Final = st.integers(0, 14)
 
 
 def law(
-    where: Callable[[Mode], Any] = lambda mode: True, *, of: st.SearchStrategy[Any] = _steps, cases: int = 60
+    where: Callable[[Mode], Any] = lambda mode: True, *, of: st.SearchStrategy[Any] = _steps, cases: int = 30
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A test of every mode *where* it has a meaning, with so many seeds, and as many values *of* something."""
 

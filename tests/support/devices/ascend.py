@@ -46,14 +46,14 @@ def node(word: str, uuids: Sequence[str] = ("U0",), *, soft: bool = False, name:
     return Node(
         name=NodeName(name),
         annotations={f"hami.io/node-register-{word}": json.dumps(found), "hami-vnpu-core": str(soft).lower()},
-        allocatable={chip(word).resource: str(8 * len(found))},
+        allocatable={chip(word).named.cards: str(8 * len(found))},
     )
 
 
 def container(word: str, amounts: Sequence[int | str | None], name: str = "c", **fields: Any) -> Container:
     """A container that asks for (count, memory, cores), None for not given."""
     kind = chip(word)
-    names = (kind.resource, kind.memory_resource, kind.core_resource)
+    names = (kind.named.cards, kind.named.memory, kind.named.cores)
     limits = {key: str(value) for key, value in zip(names, amounts, strict=False) if value is not None}
     return Container(name=name, limits=limits, **fields)
 

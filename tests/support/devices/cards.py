@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.table import MigGroup, MigModel, MigProfile, VgpuTable
+from core.dialects.vgpu.table import MigModel, VgpuTable
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.port.cards import Offer
 from core.sharing.card import Card
+from core.sharing.slices import numbered
 from core.tables import Tables
 
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
@@ -17,17 +18,11 @@ A100 = "NVIDIA-NVIDIA A100-SXM4-40GB"
 
 A100_LAYOUTS = MigModel(
     models=("A100-SXM4-40GB",),
-    groups=(
-        MigGroup(name="group1", profiles=(MigProfile(name="1g.5gb", memory_mib=5120, count=7),)),
-        MigGroup(
-            name="group2",
-            profiles=(
-                MigProfile(name="2g.10gb", memory_mib=10240, count=3),
-                MigProfile(name="1g.5gb", memory_mib=5120, count=1),
-            ),
-        ),
-        MigGroup(name="group3", profiles=(MigProfile(name="3g.20gb", memory_mib=20480, count=2),)),
-        MigGroup(name="group4", profiles=(MigProfile(name="7g.40gb", memory_mib=40960, count=1),)),
+    layout=(
+        numbered("group1", [("1g.5gb", 5120, 7)]),
+        numbered("group2", [("2g.10gb", 10240, 3), ("1g.5gb", 5120, 1)]),
+        numbered("group3", [("3g.20gb", 20480, 2)]),
+        numbered("group4", [("7g.40gb", 40960, 1)]),
     ),
 )
 _TABLE = VgpuTable(geometries=(A100_LAYOUTS,))
@@ -65,9 +60,9 @@ def vgpu_node(register: str, table: VgpuTable = _TABLE, more: Mapping[str, str] 
         name=NodeName("node-a"),
         annotations={"volcano.sh/node-vgpu-register": register, **(more or {})},
         allocatable={
-            table.number_resource: "10",
-            table.memory_resource: str(memory or 1),
-            table.cores_resource: str(100 * len(figures) or 1),
+            table.named.cards: "10",
+            table.named.memory: str(memory or 1),
+            table.named.cores: str(100 * len(figures) or 1),
         },
     )
 

@@ -17,10 +17,11 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from controller.actions import Bind, Clear, Fence
-from core.dialects.vgpu.handoff import rotate
+from core.dialects.vgpu.usage import rotate
 from core.model import Node, NodeName, Phase, Pod, PodUid
-from sandbox.players import gpushare_protocol as gpushare
+from sandbox.players import gpushare
 from sandbox.players import vgpu_protocol as vgpu
+from sandbox.players.objects import annotations_of
 from sandbox.players.vgpu_protocol import Version
 from tests.support.worlds.world import NUMBER, World
 
@@ -313,14 +314,14 @@ class Field:
         if found is None:
             return "cannot get valid pod"
         uid = PodUid(found["metadata"]["uid"])
-        segments = vgpu.decode(vgpu.annotations_of(found).get(vgpu.TO_ALLOCATE, ""))
+        segments = vgpu.decode(annotations_of(found).get(vgpu.TO_ALLOCATE, ""))
         failed = {vgpu.BIND_PHASE: "failed", vgpu.TIME: str(vgpu.DONE_TIME)}
         yield
         try:
             _, devices = vgpu.next_request(segments, [one["name"] for one in found["spec"]["containers"]])
             if len(devices) != asked:
-                raise vgpu.RequestError("device number not matched")
-        except vgpu.RequestError as e:
+                raise vgpu.VgpuRequestError("device number not matched")
+        except vgpu.VgpuRequestError as e:
             self._note(uid, failed)
             return str(e)
         if not kubelet.plugin_is_up:

@@ -7,15 +7,16 @@ from typing import Any, Final
 
 from controller.documents import Documents, places
 from core.catalog import standard_catalog
+from core.dialects.hami_vendors.vendor import Vendor
 from core.ledger import Ledger
 from core.placing.decide import shape_of, try_decide
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.settings import Settings
 from core.tables import Tables
 from core.wire.config_maps import config_map_from_object
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
+from tests.support.devices import vendors
 from tests.support.devices.mindcluster import LABELS
 
 Json = dict[str, Any]
@@ -79,6 +80,13 @@ def wanted(chance: random.Random) -> Wanted:
         labels = {**LABELS, "vnpu-level": chance.choice(("low", "high"))}
         limits = {"huawei.com/npu-core": chance.choice((1, 2, 4, 8))}
     return Wanted(limits={key: str(value) for key, value in limits.items()}, annotations=annotations, labels=labels)
+
+
+def wanted_of(vendor: Vendor, chance: random.Random) -> Wanted:
+    """A random request of one of HAMi's other vendors, of one that its plugin can serve."""
+    limits = vendors.any_container(vendor, chance, "c").limits
+    alone = limits.get(vendor.limits.count) == "1"
+    return Wanted(limits=limits, annotations=vendors.any_notes(vendor, chance, alone=alone))
 
 
 def would_fit(nodes: Iterable[Json], pods: Iterable[Json], config_maps: Iterable[Json], tables: Tables) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from core.dialects.hami_vendors.vendor import Vendor
 from core.model import NodeName, Phase, Pod, PodUid
 from sandbox.players import ascend_hami_protocol as hami
-from sandbox.players import gpushare_protocol as gpushare
+from sandbox.players import gpushare
 from sandbox.players import mindcluster_protocol as mindcluster
 from sandbox.players import vgpu_protocol as vgpu
 from tests.support.devices import vendors
@@ -33,7 +33,7 @@ class Plugins:
     def serve(self, pod: Pod, pods: Iterable[Pod]) -> Notes:
         """The annotations of *pod* once its containers have their cards; *pods* are all, in any order."""
         beside = [one for one in pods if one.node_name == pod.node_name]
-        other = next((port.vendor for port in vendors.PORTS if port.vendor.allocated in pod.annotations), None)
+        other = next((port.vendor for port in vendors.PORTS if port.vendor.handoff.allocated in pod.annotations), None)
         if other is not None:
             return {**pod.annotations, **self._vendor(pod, beside, other)}
         for key, plugin in (
@@ -82,13 +82,13 @@ class Plugins:
 
     def _vendor(self, pod: Pod, pods: list[Pod], vendor: Vendor) -> Notes:
         """HAMi's other vendors: those without its lock know their pod by itself."""
-        if not vendor.locks:
-            return dict.fromkeys(vendor.extra_keys[:2], "true") if vendor.served is not None else {}
+        if not vendor.handoff.locks:
+            return dict.fromkeys(vendor.handoff.served_keys, "true")
         _is(pod, hami.guess(_objects(pods), pod.node_name))
-        segments = hami.decode(pod.annotations[vendor.to_allocate])
+        segments = hami.decode(pod.annotations[vendor.handoff.to_allocate])
         position, _, devices = hami.next_request(segments, [one.name for one in pod.containers])
-        assert len(devices) == int(pod.containers[position].limits[vendor.count]), pod.annotations
-        return {vendor.to_allocate: hami.erase(segments, position), hami.BIND_PHASE: "success"}
+        assert len(devices) == int(pod.containers[position].limits[vendor.limits.count]), pod.annotations
+        return {vendor.handoff.to_allocate: hami.erase(segments, position), hami.BIND_PHASE: "success"}
 
     def _mindcluster(self, pod: Pod, pods: list[Pod]) -> Notes:
         node = NodeName(pod.node_name)

@@ -10,9 +10,10 @@ from random import Random
 from typing import Any, Final
 
 from core.catalog import standard_catalog
-from core.dialects.vgpu.table import MigGroup, MigModel, MigProfile, VgpuTable
+from core.dialects.vgpu.table import MigModel, VgpuTable
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import NodeKind
+from core.sharing.slices import numbered
 from core.tables import Tables
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import A100_LAYOUTS
@@ -20,10 +21,7 @@ from tests.support.devices.cards import A100_LAYOUTS
 CATALOG: Final = standard_catalog()
 A30_LAYOUTS: Final = MigModel(
     models=("A30",),
-    groups=(
-        MigGroup(name="g1", profiles=(MigProfile(name="1g.6gb", memory_mib=6144, count=4),)),
-        MigGroup(name="g2", profiles=(MigProfile(name="2g.12gb", memory_mib=12288, count=2),)),
-    ),
+    layout=(numbered("g1", [("1g.6gb", 6144, 4)]), numbered("g2", [("2g.12gb", 12288, 2)])),
 )
 TABLES: Final = Tables(sections=(VgpuTable(geometries=(A100_LAYOUTS, A30_LAYOUTS)),))
 MODELS: Final = (("Tesla T4", 15360), ("NVIDIA A30", 24576), ("NVIDIA A100-SXM4-40GB", 40960), ("A100-80GB", 81920))

@@ -16,7 +16,7 @@ from core.port.dialect import Dialect
 from core.port.handoff import InFlight, Progress, Stamp
 from core.port.names import Names
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
-from core.port.spec import DialectSpec, Metrics, Modes, NodeDocuments, Place
+from core.port.spec import ConfigMapPlace, DialectSpec, Metrics, Modes, NodeDocuments
 from core.settings import DialectName, Policy
 from core.tables import Tables
 
@@ -220,5 +220,5 @@ DIALECT: Final = DialectSpec(
         of_cards=(Series("toy_memory_used", "The memory in use on this card."),),
         card=lambda card: (str(card.at), (card.memory,)),
     ),
-    documents=NodeDocuments((Place("toy-states", "toy-system", "toy=true"),), _documents),
+    documents=NodeDocuments((ConfigMapPlace("toy-states", "toy-system", "toy=true"),), _documents),
 )

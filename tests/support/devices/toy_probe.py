@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from controller.actions import Bind
-from controller.cards import card_series
-from controller.deciding.bind import Locks
 from controller.documents import Documents, places
+from controller.handing_over.locks import Locks
+from controller.metrics import card_series
 from core.admission.mutate import mutate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
@@ -103,7 +103,7 @@ def controller() -> Json:
         gone=False,
     )
     locks = Locks(standard_catalog(), Settings(node_lock=True), world.scheduler.cluster.handoff)
-    lock = locks.of(TOY)
+    lock = locks.used.get(TOY)
     return {
         "bind": [bind.node, dict(bind.annotations)],
         "in_flight": world.scheduler.cluster.handoff.in_flight,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from core.model import Container, Pod
+from tests.support.devices.twin_vendors import PLAIN, Plain
 
 VGPU, MEMORY, NUMBER, WHOLE, HAMI, MIND = "vgpu", "memory", "number", "whole", "hami", "mind"
 # Of HAMi's plugin for NVIDIA cards; HAMI is its plugin for Ascend chips.
@@ -59,16 +60,24 @@ MIND_CORES, MIND_CPUS = 8, 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The cards that are truly in a machine: gpus as (uuid, MiB), model for its MIG slices, npus by uuid, of *word*."""
+    """The cards that are truly in a machine: gpus as (uuid, MiB), model for its MIG slices, npus by uuid, of *word*.
+
+    cards: those of another *vendor*, by uuid.
+    """
 
     gpus: tuple[tuple[str, int], ...] = ()
     model: str = ""
     npus: tuple[str, ...] = ()
     word: str = ""
+    cards: tuple[str, ...] = ()
+    vendor: str = ""
 
 
 class Share(NamedTuple):
-    """One container's part of one card; card: uuid or position. slice: (group, position); whole: all there is of it."""
+    """One container's part of one card; card: uuid or position. slice: (group, position); whole: all there is of it.
+
+    container: its place, init containers first; None: it has its part for as long as the pod is there.
+    """
 
     card: str
     mib: int = 0
@@ -76,14 +85,58 @@ class Share(NamedTuple):
     cpus: int = 0
     slice: tuple[str, int] | None = None
     whole: bool = False
+    container: int | None = None
 
 
 class Hold(NamedTuple):
-    """What one pod uses: shares by protocol. anywhere: resources it asks for, and nothing says on which cards."""
+    """What one pod uses: shares by protocol. anywhere: resources it asks for, and nothing says on which cards.
+
+    moments: the containers that run together, at every moment that is still to come.
+    """
 
     key: str
     shares: Mapping[str, tuple[Share, ...]]
     anywhere: tuple[tuple[str, str], ...] = ()
+    moments: tuple[tuple[int, ...], ...] = ()
+
+    def at_once(self, protocol: str, card: str) -> Iterator[list[Share]]:
+        """Its shares of *card* at every moment."""
+        mine = [share for share in self.shares.get(protocol, ()) if share.card == card]
+        for running in self.moments:
+            yield [share for share in mine if share.container is None or share.container in running]
+
+
+class Load(NamedTuple):
+    """The most that one pod takes of one card at any moment; alone: with all cores, beside nobody else."""
+
+    mib: int
+    cores: int
+    cpus: int
+    shares: int
+    alone: bool
+    crowded: bool
+
+
+def load(hold: Hold, protocol: str, card: str) -> Load:
+    """The most that *hold* takes of *card* at any moment."""
+    now = list(hold.at_once(protocol, card))
+    return Load(
+        max(sum(share.mib for share in some) for some in now),
+        max(sum(share.cores for share in some) for some in now),
+        max(sum(share.cpus for share in some) for some in now),
+        max(len(some) for some in now),
+        any(share.cores == 100 for some in now for share in some),
+        any(len(some) > 1 and any(share.cores == 100 for share in some) for some in now),
+    )
+
+
+def moments(pod: Pod) -> tuple[tuple[int, ...], ...]:
+    """Which containers of *pod* run together: an init container beside earlier sidecars, then all others (KEP-753)."""
+    first = len(pod.init_containers)
+    sidecars = tuple(at for at, one in enumerate(pod.init_containers) if one.sidecar)
+    begins = tuple((*(one for one in sidecars if one < at), at) for at in range(first))
+    goes_on = (*sidecars, *range(first, first + len(pod.containers)))
+    return (goes_on,) if pod.init_done else (*begins, goes_on)
 
 
 class Twin:
@@ -113,7 +166,7 @@ class Twin:
         if len(mine.shares) != 1:
             return [f"{pod.node_name}: {pod.key} is placed by {sorted(mine.shares)}"]
         (protocol,) = mine.shares
-        rivals = (NVIDIA if protocol in NVIDIA else ASCEND) - {protocol}
+        rivals = next((one for one in (NVIDIA, ASCEND) if protocol in one), frozenset[str]()) - {protocol}
         wrong: list[str] = []
         for other in others:
             sale = f"sold as {protocol} to {pod.key} while {other.key}"
@@ -136,7 +189,7 @@ def read(pod: Pod, machine: Machine, factor: int) -> Hold:
             shares[protocol] = (*shares.get(protocol, ()), *found)
         else:
             anywhere.append((protocol, resource))
-    return Hold(pod.key, shares, tuple(anywhere))
+    return Hold(pod.key, shares, tuple(anywhere), moments(pod))
 
 
 def _claims(pod: Pod, machine: Machine, factor: int) -> Iterator[tuple[str, str, tuple[Share, ...]]]:
@@ -153,7 +206,7 @@ def _claims(pod: Pod, machine: Machine, factor: int) -> Iterator[tuple[str, str,
     whole = _total(pod, GPU)
     # Without an assignment HAMi's plugin gives nothing, and NVIDIA's what kubelet asks for: whole cards.
     if whole and SHARE_HELD in notes:
-        yield SHARES, GPU, _vgpu(notes.get(SHARE_HELD, ""), machine, 1)
+        yield SHARES, GPU, _shares(notes.get(SHARE_HELD, ""), machine)
     elif whole:
         yield WHOLE, GPU, tuple(Share("any", whole=True) for _ in range(whole))
     for word in WORDS:
@@ -163,21 +216,25 @@ def _claims(pod: Pod, machine: Machine, factor: int) -> Iterator[tuple[str, str,
                 f"huawei.com/{word}",
                 _hami(notes.get(f"hami.io/{word}-devices-allocated", ""), machine, word),
             )
+    for vendor, one in PLAIN.items():
+        if _sum(pod.containers, one.count):
+            text = next((notes[key] for key in one.held if key in notes), "")
+            yield vendor, one.count, _plain(text, machine)
     if _sum(pod.containers, NPU_CORE):
         yield MIND, NPU_CORE, _mind(notes.get(NPU_CORE, ""), notes.get("huawei.com/AscendReal", ""))
 
 
-def _entries(text: str) -> Iterator[list[str]]:
-    for segment in text.split(";"):
+def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
+    for at, segment in enumerate(text.split(";")):
         for piece in segment.split(":"):
             if "," in piece:
-                yield piece.split(",")
+                yield at, piece.split(",")
 
 
 def _vgpu(text: str, machine: Machine, factor: int) -> tuple[Share, ...]:
     there = dict(machine.gpus)
     found: list[Share] = []
-    for fields in _entries(text):
+    for _, fields in _entries(text):
         name = fields[0]
         uuid, opening, rest = name.partition("[")
         try:
@@ -199,15 +256,33 @@ def _positions(text: str) -> tuple[str, ...]:
     return tuple(pieces) if text and all(piece.isdigit() for piece in pieces) else ()
 
 
+def _shares(text: str, machine: Machine) -> tuple[Share, ...]:
+    """As `_vgpu`; segments are of containers, init containers first (hami 1.9)."""
+    found = _vgpu(text, machine, 1)
+    return tuple(share._replace(container=at) for share, (at, _) in zip(found, _entries(text), strict=False))
+
+
 def _hami(text: str, machine: Machine, word: str) -> tuple[Share, ...]:
     found: list[Share] = []
-    for fields in _entries(text):
+    for at, fields in _entries(text):
         try:
             mib = int(fields[2])
             cores, cpus = HAMI_CUTS[word][mib]
-            found.append(Share(fields[0], mib, cores, cpus))
+            found.append(Share(fields[0], mib, cores, cpus, container=at))
         except (ValueError, IndexError, KeyError):
             if fields[0] not in machine.npus:
+                return ()
+            found.append(Share(fields[0], whole=True))
+    return tuple(found)
+
+
+def _plain(text: str, machine: Machine) -> tuple[Share, ...]:
+    found: list[Share] = []
+    for _, fields in _entries(text):
+        try:
+            found.append(Share(fields[0], int(fields[2]), int(fields[3])))
+        except (ValueError, IndexError):
+            if fields[0] not in machine.cards:
                 return ()
             found.append(Share(fields[0], whole=True))
     return tuple(found)
@@ -225,18 +300,20 @@ def _mind(text: str, real: str) -> tuple[Share, ...]:
 
 def _overfull(protocol: str, machine: Machine, mine: Hold, others: Iterable[Hold]) -> Iterator[str]:
     """Cards of *mine* that hold more than they have, now that they hold this too."""
-    held = [share for hold in (mine, *others) for share in hold.shares.get(protocol, ())]
+    holds = [mine, *others]
+    held = [share for hold in holds for share in hold.shares.get(protocol, ())]
     if protocol == WHOLE:
         if len(held) > len(machine.gpus):
             yield f"{len(held)} GPUs of {len(machine.gpus)} are sold whole"
         return
     for card in dict.fromkeys(share.card for share in mine.shares[protocol]):
         on = [share for share in held if share.card == card]
+        loads = [one for hold in holds if (one := load(hold, protocol, card)).shares]
         if any(share.whole for share in on) and len(on) > 1:
             yield f"card {card} is held whole, and by {len(on)} shares"
         match protocol:
             case "vgpu" | "shares":
-                yield from _overfull_gpu(card, on, machine)
+                yield from _overfull_gpu(card, on, loads, machine)
             case "memory":
                 total = machine.gpus[int(card)][1] if int(card) < len(machine.gpus) else 0
                 if sum(share.mib for share in on) > total:
@@ -245,27 +322,31 @@ def _overfull(protocol: str, machine: Machine, mine: Hold, others: Iterable[Hold
                 if int(card) >= len(machine.gpus):
                     yield f"there is no card {card}"
             case "hami":
-                yield from _overfull_npu(card, on, machine)
+                yield from _overfull_npu(card, loads, machine)
+                if any(len(some) > 1 for some in mine.at_once(protocol, card)):
+                    yield f"two containers of {mine.key} that run together are on chip {card}"
+            case vendor if vendor in PLAIN:
+                yield from _overfull_plain(card, on, machine, PLAIN[vendor])
             case "mind":
                 cores, cpus = sum(share.cores for share in on), sum(share.cpus for share in on)
                 if int(card) >= len(machine.npus) or cores > MIND_CORES or cpus > MIND_CPUS:
                     yield f"chip {card} holds {cores} AI cores and {cpus} AI CPUs"
 
 
-def _overfull_gpu(card: str, on: list[Share], machine: Machine) -> Iterator[str]:
+def _overfull_gpu(card: str, on: list[Share], loads: list[Load], machine: Machine) -> Iterator[str]:
     total = dict(machine.gpus).get(card)
     if total is None:
         yield f"there is no card {card}"
         return
-    cores = sum(share.cores for share in on)
-    if cores > 100 or len(on) > 10:
-        yield f"{card} holds {cores} % of its cores in {len(on)} shares"
-    if any(share.cores == 100 for share in on) and len(on) > 1:
+    cores, count = sum(one.cores for one in loads), sum(one.shares for one in loads)
+    if cores > 100 or count > 10:
+        yield f"{card} holds {cores} % of its cores in {count} shares"
+    if any(one.crowded for one in loads) or (any(one.alone for one in loads) and len(loads) > 1):
         yield f"{card} is promised to one pod with all its cores, and to others"
     slices = [share.slice for share in on if share.slice is not None]
     if not slices:
-        if sum(share.mib for share in on) > total:
-            yield f"{card} holds {sum(share.mib for share in on)} MiB of {total}"
+        if sum(one.mib for one in loads) > total:
+            yield f"{card} holds {sum(one.mib for one in loads)} MiB of {total}"
         return
     if len(slices) < len(on):
         yield f"{card} is sold in slices and without"
@@ -279,22 +360,34 @@ def _overfull_gpu(card: str, on: list[Share], machine: Machine) -> Iterator[str]
             yield f"slice {group}-{position} of {card} is sold {count} times"
 
 
-def _overfull_npu(card: str, on: list[Share], machine: Machine) -> Iterator[str]:
+def _overfull_plain(card: str, on: list[Share], machine: Machine, sold: Plain) -> Iterator[str]:
+    if card not in machine.cards:
+        yield f"there is no card {card}"
+        return
+    mib, cores = sum(share.mib for share in on), sum(share.cores for share in on)
+    if len(on) > sold.slots or (sold.memory and (mib > sold.mib or cores > sold.total)):
+        yield f"{card} holds {mib} MiB and {cores} cores in {len(on)} shares"
+    if sold.memory and sold.total == 100 and any(share.cores == 100 for share in on) and len(on) > 1:
+        yield f"{card} is promised to one pod with all its cores, and to others"
+
+
+def _overfull_npu(card: str, on: list[Load], machine: Machine) -> Iterator[str]:
     if card not in machine.npus:
         yield f"there is no chip {card}"
         return
     mib, (cores, cpus) = max(HAMI_CUTS[machine.word].items())
     if (
-        sum(share.mib for share in on) > mib
-        or sum(share.cores for share in on) > cores
-        or sum(share.cpus for share in on) > cpus
-        or len(on) > HAMI_COUNT[machine.word]
+        sum(one.mib for one in on) > mib
+        or sum(one.cores for one in on) > cores
+        or sum(one.cpus for one in on) > cpus
+        or sum(one.shares for one in on) > HAMI_COUNT[machine.word]
     ):
-        yield f"chip {card} holds {[share.mib for share in on]} MiB"
+        yield f"chip {card} holds {[one.mib for one in on]} MiB"
 
 
 def _total(pod: Pod, resource: str) -> int:
-    return max((_sum(pod.containers, resource), *(_sum((one,), resource) for one in pod.init_containers)))
+    every = (*pod.init_containers, *pod.containers)
+    return max(_sum([every[at] for at in running], resource) for running in moments(pod))
 
 
 def _sum(containers: Iterable[Container], resource: str) -> int:

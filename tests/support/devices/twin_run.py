@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--gangs",
         action="store_true",
-        help="groups, queues, restarts and refused Bindings instead: gangs are whole or nothing, queues within their "
-        "capability, and nobody waits who fits",
+        help="groups, queues, parts of cards, evictions, restarts and refused Bindings instead: gangs are whole or "
+        "nothing, queues within their capability, and nobody waits who fits",
     )
     parser.add_argument(
         "--controllers",

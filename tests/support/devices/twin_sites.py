@@ -23,6 +23,7 @@ from tests.support.devices.twin import (
     WHOLE,
     Machine,
 )
+from tests.support.devices.twin_vendors import PLAIN
 
 _BASE: Final = {"cpu": "512", "memory": "2048Gi", "pods": "500"}
 _MODELS: Final = {"": "Tesla T4", "A30": "NVIDIA A30", "A100-40": "NVIDIA A100-SXM4-40GB"}
@@ -81,6 +82,10 @@ class Site:
             on = HAMI in self.running - self.away
             amounts[f"huawei.com/{word}"] = HAMI_COUNT[word] * len(npus) * on
             annotations[f"hami.io/node-register-{word}"] = "[{]" if self.garbled else self._hami_register()
+        for vendor in self.ever & PLAIN.keys():
+            told, found = PLAIN[vendor].node(self.machine.cards, self.ill, garbled=self.garbled)
+            annotations |= told
+            amounts |= {name: amount * (vendor in self.running) for name, amount in found.items()}
         if MIND in self.ever:
             labels |= {
                 "accelerator": "huawei-Ascend310P",
@@ -144,7 +149,16 @@ class Site:
 def _sold_by(resource: str) -> str:
     if "vgpu" in resource:
         return VGPU
-    return {GPU_MEMORY: MEMORY, GPU_NUMBER: NUMBER, GPU: WHOLE, NPU_CORE: MIND}.get(resource, HAMI)
+    return _SOLD_BY.get(resource, HAMI)
+
+
+_SOLD_BY: Final = {
+    GPU_MEMORY: MEMORY,
+    GPU_NUMBER: NUMBER,
+    GPU: WHOLE,
+    NPU_CORE: MIND,
+    **{name: vendor for vendor, one in PLAIN.items() for name in (one.count, one.memory, one.cores) if name},
+}
 
 
 def _is_gone(resource: str, away: set[str]) -> bool:
@@ -179,6 +193,7 @@ def sites() -> list[Site]:
         Site("p-2", p310[2], {HAMI, MIND}),
         Site("p-3", p310[3], {MIND}),
         Site("b3", b3, {HAMI}),
+        *[Site(name, Machine(cards=one.ids(name), vendor=name), {name}) for name, one in PLAIN.items()],
     ]
     for one in found:
         one.ever = set(one.running)

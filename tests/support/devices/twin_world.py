@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from core.catalog import standard_catalog
 from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
+from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
@@ -21,12 +22,11 @@ from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import MEMORY_UNIT
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of, still_fits
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.port.handoff import Stamp
 from core.settings import DialectName, Policy, Settings
 from core.tables import Tables
-from sandbox.players.accounts import DEVICE_CONFIG
+from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.devices.texts import ALL_DIALECTS, device_tables
 from tests.support.devices.twin import (
     ASCEND,
@@ -50,13 +50,14 @@ from tests.support.devices.twin import (
     Twin,
 )
 from tests.support.devices.twin_sites import Site, sites
+from tests.support.devices.twin_vendors import PLAIN
 
 Json = dict[str, Any]
 _GEOMETRIES: Final = device_tables(DEVICE_CONFIG.read_text(encoding="utf-8")).of(VgpuTable).geometries
 _MIND_LABELS: Final = {"ring-controller.atlas": "ascend-310P"}
 _PREFIXES: Final = ("volcano.sh", "acme.example")
 # More pods than these make the cluster full of what cannot go on.
-_MOST: Final = 150
+_MOST: Final = 180
 # What the plugin of MindCluster calls a slice of each template (ascend.md 1.7).
 _REAL: Final = {
     "vir01": "1c",
@@ -76,15 +77,19 @@ class Config:
     prefix: str = "volcano.sh"
     factor: int = 1
     chips: frozenset[str] = frozenset(chip.common_word for chip in SHIPPED_CHIPS)
+    vendors: frozenset[str] = frozenset(PLAIN)
     dialects: frozenset[DialectName] = ALL_DIALECTS
     policy: Policy = Policy.BINPACK
 
     def tables(self) -> Tables:
-        names = {f"{what}_resource": f"{self.prefix}/vgpu-{what}" for what in ("number", "memory", "cores")}
+        number, memory, cores = (f"{self.prefix}/vgpu-{what}" for what in ("number", "memory", "cores"))
+        usual = VgpuTable().named
+        named = usual._replace(cards=number, memory=memory, cores=cores, mib_per_unit=self.factor)
         return Tables(
             sections=(
-                VgpuTable(memory_factor=self.factor, geometries=_GEOMETRIES, **names),
+                VgpuTable(named=named, geometries=_GEOMETRIES),
                 AscendTable(chips=tuple(chip for chip in SHIPPED_CHIPS if chip.common_word in self.chips)),
+                *[VendorNames(dialect=name) for name in sorted(self.vendors)],
             )
         )
 
@@ -96,6 +101,7 @@ class Config:
         return frozenset(
             {f"{self.prefix}/vgpu-number", GPU_MEMORY, GPU_NUMBER, GPU, NPU_CORE}
             | {f"huawei.com/{word}" for word in self.chips}
+            | {PLAIN[name].count for name in self.vendors}
         )
 
 
@@ -144,6 +150,7 @@ class World:
             (self.finish, 12),
             (self.delete, 9),
             (self.report, 8),
+            (self.begin, 6),
             (self.turn, 5),
             (self.restart_plugin, 2),
             (self.garble, 0.5),
@@ -167,9 +174,10 @@ class World:
 
     def arrive(self) -> None:
         """A pod of ours asks, and is decided on."""
-        pod = self._made(self._wish())
+        pod = self._with_more(self._made(self._wish()))
         shape = shape_of(pod, self.ledger)
-        if not isinstance(shape, Shape):
+        # Without its section in the configuration, a vendor's resource is like any other of a node.
+        if not isinstance(shape, Shape) or shape.dialect is None:
             self.counts["not asked so"] += 1
             return
         try:
@@ -218,7 +226,7 @@ class World:
             return
         chosen = [self.chance.choice(running)]
         if self.chance.random() < 0.15:
-            rivals = NVIDIA if chosen[0] in NVIDIA else ASCEND
+            rivals = next((one for one in (NVIDIA, ASCEND) if chosen[0] in one), frozenset(chosen))
             chosen.append(self.chance.choice(sorted(rivals)))
         limits: dict[str, str] = {}
         notes: dict[str, str] = {}
@@ -250,6 +258,14 @@ class World:
                 if dash:
                     real = f"Ascend310P-{_REAL.get(template, template)}-100-{chip}_{self.chance.randrange(3)}"
                 self._change(pod, annotations={**pod.annotations, "huawei.com/AscendReal": real}, phase=Phase.RUNNING)
+                return
+
+    def begin(self) -> None:
+        """End the init containers of a pod."""
+        for uid, pod in self.pods.items():
+            if pod.init_containers and not pod.init_done and uid not in self.unseen:
+                self.counts["init containers ended"] += 1
+                self._change(pod, init_done=True, started=True, phase=Phase.RUNNING)
                 return
 
     def finish(self) -> None:
@@ -291,6 +307,8 @@ class World:
         site = self._site()
         if site.machine.gpus:
             ways = [{VGPU}, {WHOLE}, {MEMORY}, {NUMBER}, {VGPU, WHOLE}, {MEMORY, WHOLE}, {SHARES}, set[str]()]
+        elif site.machine.vendor:
+            ways = [{site.machine.vendor}, {site.machine.vendor}, set[str]()]
         else:
             ways = [{HAMI}, {MIND}, {HAMI, MIND}] if site.machine.word == "Ascend310P" else [{HAMI}]
         before, site.running = site.running, set(self.chance.choice(ways))
@@ -318,11 +336,13 @@ class World:
     def change_config(self) -> None:
         """Somebody edits the configuration."""
         config, chance = self.config, self.chance
-        match chance.randrange(5):
+        match chance.randrange(6):
             case 0:
                 config = replace(config, factor=chance.choice((1, 1, 10)))
             case 1:
                 config = replace(config, prefix=chance.choice(_PREFIXES))
+            case 5:
+                config = replace(config, vendors=config.vendors ^ {chance.choice(sorted(PLAIN))})
             case 2:
                 config = replace(config, chips=config.chips ^ {chance.choice(("Ascend310P", "Ascend910B3"))})
             case 3:
@@ -443,10 +463,32 @@ class World:
             containers=(Container(name="c", limits=limits, requests=limits),),
         )
 
+    def _with_more(self, pod: Pod) -> Pod:
+        """At times, *pod* with more containers that ask alike: init containers, sidecars or others, in any order."""
+        chance, asked = self.chance, pod.containers[0].limits
+        if NPU_CORE in asked or chance.random() < 0.7:
+            return pod
+        # Of the others no init container gets a card (CS205).
+        begins = GPU in asked or any(key.startswith("huawei.com/") for key in asked)
+        amounts = {SHARE_MEMORY: (1000, 6000, 12000), GPU_MEMORY: (1000, 4000)}
+        amounts |= {f"huawei.com/{word}-memory": tuple(cuts) for word, cuts in HAMI_CUTS.items()}
+
+        def one(name: str, *, sidecar: bool = False) -> Container:
+            limits = {key: str(chance.choice(amounts[key])) if key in amounts else text for key, text in asked.items()}
+            if chance.random() < 0.25 or (name.startswith("i") and not begins):
+                limits = {}
+            return Container(name=name, limits=limits, requests=limits, sidecar=sidecar)
+
+        inits = tuple(one(f"i{at}", sidecar=chance.random() < 0.4) for at in range(chance.choice((0, 1, 1, 2, 3))))
+        more = tuple(one(f"m{at}") for at in range(chance.choice((0, 0, 1))))
+        self.counts["of several containers"] += 1
+        return pod._replace(init_containers=inits, containers=(*pod.containers, *more))
+
     def _wish(self) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
         """(limits, annotations, labels) of a random pod of a random protocol."""
         chance = self.chance
-        kind = chance.choice((VGPU, VGPU, VGPU, VGPU, MEMORY, NUMBER, WHOLE, SHARES, SHARES, HAMI, HAMI, MIND, MIND))
+        some = (VGPU, VGPU, VGPU, VGPU, MEMORY, NUMBER, WHOLE, SHARES, SHARES, HAMI, HAMI, MIND, MIND)
+        kind = chance.choice((*some, *PLAIN))
         notes: dict[str, str] = {}
         if kind == VGPU:
             prefix = self.config.prefix
@@ -460,6 +502,8 @@ class World:
             limits = {GPU_NUMBER: chance.choice((1, 2))}
         elif kind == WHOLE:
             limits = {GPU: chance.choice((1, 2))}
+        elif kind in PLAIN:
+            limits = PLAIN[kind].asked(chance)
         elif kind == SHARES:
             limits = {GPU: chance.choice((1, 1, 2)), SHARE_MEMORY: chance.choice((1000, 6000, 12000))}
             limits["nvidia.com/gpucores"] = chance.choice((0, 30, 60, 100))
@@ -504,6 +548,11 @@ class World:
                 limits = {f"huawei.com/{word}": "1", f"huawei.com/{word}-memory": str(mib)}
                 key, text = f"hami.io/{word}-devices-allocated", f"{uuid},{word},{mib},0:;"
                 unreadable = f"{uuid},{word},many,0:;"
+            case vendor if vendor in PLAIN:
+                sold, card = PLAIN[vendor], chance.choice(machine.cards)
+                mib = sold.unit * chance.choice(sold.mibs)
+                limits = {sold.count: "1"} | ({sold.memory: str(mib // sold.unit)} if sold.memory else {})
+                key, text, unreadable = sold.held[0], sold.written(card, mib), f"{card},{sold.word},many,0:;"
             case _:
                 template = chance.choice(sorted(MIND_CUTS))
                 limits = {NPU_CORE: str(MIND_CUTS[template][0])}
@@ -512,5 +561,6 @@ class World:
         if how < 0.08:
             return limits, {}
         if how < 0.16:
-            return limits, {key: chance.choice(("", ";;", ";", ":") if plugin in (VGPU, HAMI, SHARES) else ("",))}
+            has_entries = plugin in (VGPU, HAMI, SHARES, *PLAIN)
+            return limits, {key: chance.choice(("", ";;", ";", ":") if has_entries else ("",))}
         return limits, {key: unreadable if how < 0.22 else text}

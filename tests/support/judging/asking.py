@@ -1,16 +1,17 @@
 """What pods ask by constraints, for shapes that tests make without a pod."""
 
-from core.constraints.constraint import Asked
+from core.constraints.constraint import AskedConstraints
 from core.constraints.every import Constraints, every
 from core.constraints.topology.counting import Topology
 from core.constraints.volumes import Volumes
 from core.model import Container, NodeConstraints, Pod, PodUid
+from core.settings import NodeWeights
 
 CONSTRAINTS = Constraints(every(Topology(), Volumes()))
 _ANYWHERE = NodeConstraints()
 
 
-def asking(constraints=_ANYWHERE, *, features=(), volumes=(), ports=()) -> Asked:
+def asking(constraints=_ANYWHERE, *, features=(), volumes=(), ports=()) -> AskedConstraints:
     """What a pod asks that has *constraints*; volumes: what its volumes need of a node's labels."""
     pod = Pod(
         uid=PodUid("p"),
@@ -20,6 +21,6 @@ def asking(constraints=_ANYWHERE, *, features=(), volumes=(), ports=()) -> Asked
         features=features,
         containers=(Container(name="c", host_ports=ports),),
     )
-    found = CONSTRAINTS.asked_by(pod)
-    assert isinstance(found, Asked)
+    found = CONSTRAINTS.asked_by(pod, NodeWeights())
+    assert isinstance(found, AskedConstraints)
     return found._replace(node=(*found.node, *((("volumes", volumes),) if volumes else ())))

@@ -9,8 +9,7 @@ from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, liking_of, shape_of, still_fits
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, better, scan
+from core.placing.shape import NodePolicy, Shape, better, scan
 from core.settings import Policy, Settings
 from core.tables import Tables
 from core.waiting import Wait

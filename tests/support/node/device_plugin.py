@@ -18,9 +18,9 @@ from typing import Any, Final
 import grpc
 import structlog
 
-from sandbox.client import ApiClient, ApiStatusError, Json, PatchKind
+from sandbox.client import ApiClient, ApiStatusError, Json, PatchKind, pod_path
 from sandbox.nodes.plugin_port import AllocateError, BeatingPlugin, ContainerEnv, DevicePlugin, SettlingPlugin
-from sandbox.players import calls, registry
+from sandbox.players import registry
 from tests.support.node import kubelet_wire as wire
 
 _FOLDER: Final = Path("/var/lib/kubelet/device-plugins")
@@ -126,7 +126,7 @@ class Served:
             if held.resource == self.resource and held.device_ids in self._unsettled:
                 env = self._unsettled.pop(held.device_ids)
                 with contextlib.suppress(ApiStatusError):
-                    path = calls.pod_path({"metadata": {"namespace": held.namespace, "name": held.pod}})
+                    path = pod_path({"metadata": {"namespace": held.namespace, "name": held.pod}})
                     self._tasks.create_task(self._plugin.settle(await self._api.get(path), env))
         # The plugin notes what it learns at once, and reports it later.
         await asyncio.sleep(0)

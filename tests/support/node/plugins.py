@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from sandbox.players import accounts
+from sandbox.players import registry
 from tests.support.node.images import PLUGIN
 
 Json = dict[str, Any]
@@ -12,7 +12,7 @@ _KUBELET: Final = "/var/lib/kubelet"
 
 def shared_documents() -> tuple[Json, ...]:
     """Accounts, rights and configuration of all plugins; what kubelets may is the node authorizer's to say."""
-    return tuple(one for one in accounts.documents() if one["metadata"]["name"] != "sandbox-kubelets")
+    return tuple(one for one in registry.documents() if one["metadata"]["name"] != "sandbox-kubelets")
 
 
 def daemon_set(kind: str, arguments: str) -> Json:
@@ -28,7 +28,7 @@ def daemon_set(kind: str, arguments: str) -> Json:
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in folders.items()],
     }
     pod = {
-        "serviceAccountName": accounts.PLUGIN_ACCOUNTS[kind],
+        "serviceAccountName": registry.PLUGIN_ACCOUNTS[kind],
         "priorityClassName": "system-node-critical",
         "terminationGracePeriodSeconds": 1,
         "tolerations": [{"operator": "Exists"}],
@@ -38,6 +38,6 @@ def daemon_set(kind: str, arguments: str) -> Json:
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": f"{kind}-device-plugin", "namespace": accounts.NAMESPACE, "labels": labels},
+        "metadata": {"name": f"{kind}-device-plugin", "namespace": registry.NAMESPACE, "labels": labels},
         "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.units import parse_amount
-from sandbox.demo.assigned import hami_shares, unseen, vgpu_devices
+from sandbox.demo.outcomes import hami_shares, unseen, vgpu_devices
 from sandbox.players.vgpu import CONFIG_KEY, CONFIG_MAP, CONFIG_NAMESPACES
 from tests.support.node.api import RefusedError
 from tests.support.node.cluster import NODE, Cluster

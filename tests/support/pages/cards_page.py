@@ -22,7 +22,7 @@ import aiohttp
 import msgspec
 
 from certs.files import ensure
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from cli import doctor_checks
 from cli.__main__ import run
 from cli.options import parse
@@ -140,7 +140,7 @@ async def _scene(world: Rig) -> dict[str, str]:
     for queue in QUEUES:
         await create(world.client, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **queue})
     certs, port, token = world.folder / "certs", free_port(), world.folder / "token"
-    ensure(certs, Wanted(dns_names=(_SERVED_AS,), days=2, ca_days=9), datetime.now(UTC))
+    ensure(certs, WantedPair(dns_names=(_SERVED_AS,), days=2, ca_days=9), datetime.now(UTC))
     await world.controller("--preview-listen", f"127.0.0.1:{port}", "--cert-dir", str(certs))
     # One after the other: which card is chosen depends on those that are in use.
     for one in RUNNING:

@@ -27,8 +27,8 @@ _FILES: Final = (
     "webhook.yaml",
 )
 _OBJECTS: Final = (
-    r"\bcardshare-(callers|ca|certs-keeper|certs-web|certs|controller-kueue|controller-tls|controller-volcano|controller|explain"
-    r"|history|last-good|preview|selfsigned|settings|viewer|web-tls|webhook-tls|webhook|web)\b"
+    r"\bcardshare-(callers|ca|cert-manager-ca|certs-keeper|certs-web|certs|controller-kueue|controller-tls|controller-volcano"
+    r"|controller|explain|history|last-good|preview|selfsigned|settings|viewer|web-tls|webhook-tls|webhook|web)\b"
 )
 _LABEL: Final = "    app.kubernetes.io/name: cardshare\n"
 _OTHERS: Final = """\

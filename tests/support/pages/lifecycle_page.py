@@ -8,7 +8,7 @@ from typing import Final
 from controller.deciding import lifecycle
 
 PAGE: Final = Path(__file__).parents[3] / "docs/maintainers/pod-lifecycle.md"
-_SKIPPED: Final = (lifecycle.Event.LEAVE, lifecycle.Event.MISTRUST)
+_SKIPPED: Final = (lifecycle.StageEvent.LEAVE, lifecycle.StageEvent.MISTRUST)
 
 
 def page() -> str:

@@ -12,9 +12,8 @@ from typing import Any, Final
 import yaml
 
 from core.admission.budgets import Made, left
-from core.admission.mutate import judge_at_once, mutate, unreadable
+from core.admission.mutate import judge_at_once, judge_resize, mutate, unreadable
 from core.admission.rulebook import Rulebook, rulebook
-from core.admission.subresources import judge_resize
 from core.admission.templates import judge_workload
 from core.admission.verdict import Verdict
 from core.catalog import standard_catalog
@@ -24,7 +23,7 @@ from core.groups import MIN_MEMBER
 from core.inventory import Inventory, at_its_best
 from core.model import Container, Node, NodeName, ReviewedPod
 from core.names import VOLCANO_SCHEDULER_NAME
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import ResourceQuota
 from core.wire.reviewed_pods import PodObject
 from core.wire.reviews import decode_review
 from core.wire.templates import decode_workload

@@ -11,7 +11,7 @@ from core.admission.rulebook import Rulebook, rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings
 from core.tables import Tables
-from sandbox.api.conditions import Allows, met, nobody
+from sandbox.api.webhooks import Allows, met, nobody
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 NAMESPACE = "cardshare-system"

@@ -6,7 +6,8 @@ compared, and those of the real one kept in `tests/data/promises.json`, beside w
 where no real one is. `python -m tests.support.promises.promises_compare --write` writes that file anew.
 
 The checks themselves are in `promises_binding`, `promises_writing`, `promises_quantities`, `promises_life`,
-`promises_reading`, `promises_runtimes`, `promises_webhooks`, `promises_conditions` and `promises_kubectl`.
+`promises_reading`, `promises_webhooks` and `promises_conditions`. What kubectl makes of the answers is in
+integration/test_kubectl, which is played on both servers.
 """
 
 import json
@@ -29,10 +30,8 @@ _MODULES: Final = (
     "quantities",
     "life",
     "reading",
-    "runtimes",
     "webhooks",
     "conditions",
-    "kubectl",
 )
 
 Rows = list[Any]
@@ -43,15 +42,13 @@ Json = dict[str, Any]
 class Server:
     """One API server, and how to be its administrator.
 
-    forget makes it drop the history of all objects, as a compaction does; None = it cannot be made to. kubectl is the
-    program that talks to it; what it says differs between its versions.
+    forget makes it drop the history of all objects, as a compaction does; None = it cannot be made to.
     """
 
     url: str
     ca_file: Path
     token: str
     forget: Callable[[], Awaitable[object]] | None = None
-    kubectl: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

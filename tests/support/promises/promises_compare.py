@@ -33,7 +33,7 @@ async def _compare(part: str, *, write: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="promises-") as text:
         folder = Path(text)
         binaries = find(os.environ)
-        async with RealApi(binaries, logs=folder / "logs") as api, double(folder, binaries.kubectl) as ours:
+        async with RealApi(binaries, logs=folder / "logs") as api, double(folder) as ours:
             differing = [name for name in names if not await _same(name, real(api), ours, write=write)]
     sys.stdout.write(f"{len(names) - len(differing)} of {len(names)} promises are kept alike\n")
     return 1 if differing else 0

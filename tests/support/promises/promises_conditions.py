@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from tests.support.promises.promises import Json, Rows, World, pod, promise, refused_fields
-from tests.support.promises.promises_hook import CONFIGURATIONS, POLICY, Respond, add, answer_of, registered, serving
+from tests.support.promises.promises import Json, Rows, World, pod, promise
+from tests.support.promises.promises_hook import POLICY, Respond, add, answer_of, registered, serving
 
 _SELECTED: Final = "promise/conditions"
 _CONDITIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -137,32 +137,4 @@ async def conditions_are_judged_before_a_webhook_that_is_away(world: World) -> R
             for labels in ({"a": "b"}, {"b": "a"}):
                 answer = await world.rest.post(f"{world.pods}?dryRun=All", pod("p", labels=labels))
                 rows.append([sorted(labels), answer.status, answer.body.get("reason")])
-    return rows
-
-
-@promise
-async def conditions_that_cannot_be_judged_are_not_registered(world: World) -> Rows:
-    rows: Rows = []
-    true = {"name": "a", "expression": "true"}
-    wrong: Mapping[str, list[Json]] = {
-        "good": [true],
-        "no syntax": [true, {"name": "b", "expression": "object."}],
-        "unknown variable": [{"name": "b", "expression": "thing == 1"}],
-        "unknown function": [{"name": "b", "expression": "object.metadata.name.nothing()"}],
-        "no boolean": [{"name": "b", "expression": "'a'"}],
-        "of any type": [{"name": "b", "expression": "object.metadata.name"}],
-        "types do not match": [{"name": "b", "expression": "'a' == 1"}],
-        "no expression": [{"name": "b"}],
-        "blank expression": [{"name": "b", "expression": " "}],
-        "no name": [{"expression": "true"}],
-        "bad name": [{"name": "a b", "expression": "true"}],
-        "twice": [true, true],
-        "sixty-five": [{"name": f"a{i}", "expression": "true"} for i in range(65)],
-    }
-    async with serving(world, {"any": answer_of}) as hook:
-        for name, conditions in wrong.items():
-            body = {"metadata": {"name": "c"}, "webhooks": [hook.entry("h", "any", world, matchConditions=conditions)]}
-            for kind in ("mutating", "validating"):
-                answer = await world.rest.post(CONFIGURATIONS.format(kind) + "?dryRun=All", body)
-                rows.append([name, kind, *refused_fields(answer)])
     return rows

@@ -60,21 +60,10 @@ async def a_finalizer_holds_an_object_and_conditions_hold_a_deletion(world: Worl
     rows.append(["own uid", answer.status, *_marks(answer.body)])
     again = await world.rest.delete(f"{world.pods}/p", {"gracePeriodSeconds": 0})
     rows.append(["again", again.status, *_marks(again.body)])
-    more = {"metadata": {"finalizers": ["example.test/hold", "example.test/more"]}}
-    rows.append(["one more", (await world.rest.patch(f"{world.pods}/p", more)).status])
     freed = await world.rest.patch(f"{world.pods}/p", {"metadata": {"finalizers": None}})
     rows.append(["freed", freed.status, (await world.rest.get(f"{world.pods}/p")).status])
     rows.append(["not there", *said(await world.rest.delete(f"{world.pods}/p"))])
     return rows
-
-
-@promise
-async def a_collection_is_deleted_by_what_is_selected(world: World) -> Rows:
-    for name, app in (("a", "x"), ("b", "y"), ("c", "x")):
-        await world.pod(name, labels={"app": app})
-    answer = await world.rest.delete(f"{world.pods}?labelSelector=app%3Dx")
-    left = (await world.rest.get(world.pods)).body["items"]
-    return [[answer.status, answer.body["kind"]], [one["metadata"]["name"] for one in left]]
 
 
 @promise
@@ -98,10 +87,6 @@ async def events_are_written_counted_and_found(world: World) -> Rows:
     rows.append(["again", *said(await world.rest.post(f"{world.core}/events", event))])
     patched = await world.rest.patch(f"{world.core}/events/p.1", {"count": 2, "message": "still no room"})
     rows.append(["counted", patched.status, patched.body["count"], patched.body["message"]])
-    other = {**event, "metadata": {"name": "p.2"}, "involvedObject": {**about, "namespace": "default"}}
-    rows.append(["of another namespace", *said(await world.rest.post(f"{world.core}/events", other))[:2]])
-    new = await world.rest.get(f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events/p.1")
-    rows.append([new.status, new.body["note"], new.body["regarding"]["name"], new.body["deprecatedCount"]])
     for selector in ("involvedObject.name=p", "reason=Other", "type=Warning,involvedObject.kind=Pod", "x=y"):
         answer = await world.rest.get(f"{world.core}/events?fieldSelector={selector}")
         rows.append([selector, answer.status, len(answer.body.get("items") or ())])

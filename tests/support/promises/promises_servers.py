@@ -1,11 +1,8 @@
 """The two servers that promises are put to: the sandbox's own and a real one, with one administrator of one name."""
 
 import asyncio
-import json
 import re
-import shutil
-import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,7 +10,7 @@ from sandbox.api.users import ADMINS, User
 from sandbox.cluster import ClusterSettings, running_cluster
 from tests.support.promises.promises import Server
 from tests.support.servers.realapi import RealApi
-from tests.support.servers.realapi_binaries import MODULE, RealApiUnavailable, find
+from tests.support.servers.realapi_binaries import MODULE
 
 # As `RealApi` names its administrator, so that what servers say of the caller can be compared.
 _ADMIN = User(name="admin", groups=(ADMINS,), uid="admin")
@@ -26,22 +23,8 @@ def pinned_version() -> str:
     return found[1]
 
 
-def pinned_kubectl(environ: Mapping[str, str]) -> Path | None:
-    """A kubectl of that version, if there is one here: another version has other words."""
-    try:
-        found = find(environ).kubectl
-    except RealApiUnavailable:
-        found = None
-    named = found or shutil.which("kubectl", path=environ.get("PATH"))
-    if named is None:
-        return None
-    asked = subprocess.run([named, "version", "--client", "-o", "json"], capture_output=True, check=False, timeout=30)
-    version = json.loads(asked.stdout or "{}").get("clientVersion", {}).get("gitVersion")
-    return Path(named) if version == pinned_version() else None
-
-
 @asynccontextmanager
-async def double(folder: Path, kubectl: Path | None = None) -> AsyncIterator[Server]:
+async def double(folder: Path) -> AsyncIterator[Server]:
     """The sandbox's API server alone, without kubelets, holding callers to their rights as the real one does."""
     async with running_cluster(settings=ClusterSettings(kubelet=None, enforces_rbac=True)) as cluster:
         ca_file = folder / "double-ca.crt"
@@ -51,7 +34,7 @@ async def double(folder: Path, kubectl: Path | None = None) -> AsyncIterator[Ser
             cluster.api.store.compact()
 
         token = cluster.api.tokens.issue(_ADMIN)
-        yield Server(url=cluster.url, ca_file=ca_file, token=token, forget=forget, kubectl=kubectl)
+        yield Server(url=cluster.url, ca_file=ca_file, token=token, forget=forget)
 
 
 def real(api: RealApi) -> Server:
@@ -64,5 +47,4 @@ def real(api: RealApi) -> Server:
         finally:
             await api.start_apiserver()
 
-    kubectl = api.binaries.kubectl
-    return Server(url=api.url, ca_file=api.ca_file, token=api.admin_token, forget=forget, kubectl=kubectl)
+    return Server(url=api.url, ca_file=api.ca_file, token=api.admin_token, forget=forget)

@@ -19,7 +19,7 @@ from tests.support.servers.stage_realapi import OwnCertificates
 
 ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 PAIRS: Final = ("cardshare-webhook-tls", "cardshare-controller-tls")
-_WITHIN_S: Final = 60.0
+_WITHIN_S: Final = 120.0
 
 
 def program_or_skip() -> Path:
@@ -35,7 +35,7 @@ async def cert_manager(api: RealApi) -> AsyncIterator[None]:
     """Serve its kinds, and run it."""
     program = program_or_skip()
     await kubectl(api, "apply", "--server-side", "-f", str(program.with_name("crds")))
-    await kubectl(api, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    await kubectl(api, "wait", "--for=condition=Established", "--timeout=120s", "crd", "--all")
     child = await asyncio.to_thread(api.children.start, "cert-manager", [program, api.kubeconfig])
     try:
         yield
@@ -54,7 +54,7 @@ class OfCertManager(OwnCertificates):
     async def made(self, runner: Runner, documents: Sequence[Json]) -> str:
         """See `OwnCertificates.made`."""
         api = runner.api
-        words = ("--for=condition=Ready", "--timeout=60s", "certificate", "--all")
+        words = ("--for=condition=Ready", "--timeout=120s", "certificate", "--all")
         said, _ = await kubectl(api, "-n", NAMESPACE, "wait", *words)
         async with connect(api.url, api.ca_file, api.admin_token) as admin:
             held = Held(admin)
@@ -97,10 +97,11 @@ class Held:
         )
 
     async def renew(self, name: str) -> dict[str, bytes]:
-        """Have cert-manager issue a Certificate again, as `cmctl renew` does: what the Secret holds then."""
-        before = await self.secret(name)
+        """Have cert-manager issue a Certificate again, as `cmctl renew` does: what its Secret holds then."""
         path = f"/apis/cert-manager.io/v1/namespaces/{NAMESPACE}/certificates/{name}"
-        status = (await self.admin.get(path)).body["status"]
+        certificate = (await self.admin.get(path)).body
+        secret, status = certificate["spec"]["secretName"], certificate["status"]
+        before = await self.secret(secret)
         issuing = {
             "type": "Issuing",
             "status": "True",
@@ -111,7 +112,7 @@ class Held:
         kept = [one for one in status["conditions"] if one["type"] != "Issuing"]
         answer = await self.admin.patch(f"{path}/status", {"status": {"conditions": [*kept, issuing]}}, MERGE_PATCH)
         assert answer.status == 200, answer
-        return await self.until_another(name, before)
+        return await self.until_another(secret, before)
 
     async def until_another(self, name: str, before: dict[str, bytes]) -> dict[str, bytes]:
         """Wait until the Secret holds another certificate than *before*: what it holds."""

@@ -5,10 +5,12 @@ import itertools
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 
 from tests.support.servers.realapi import RealApi
+from tests.support.servers.rest import Rest, eventually
 
 CLIENTS = 8
 
@@ -39,10 +41,7 @@ class Creating:
             number = next(self._numbers)
             async with session.post(pods, json=pod(f"p-{number}", number)) as answer:
                 body = await answer.json()
-            if (
-                answer.status == 201
-                and "volcano.sh/vgpu-number" in body["spec"]["containers"][0]["resources"]["limits"]
-            ):
+            if answer.status == 201 and _is_completed(body):
                 self.made.append(number)
             else:
                 self.lost.append((answer.status, body.get("message", body)))
@@ -51,6 +50,18 @@ class Creating:
     def end(self) -> None:
         """Create no more."""
         self._over.set()
+
+
+async def until_completed(admin: Rest, namespace: str) -> None:
+    """Wait until the API server calls the webhook: it learns of the registration by watch."""
+    await eventually(
+        lambda: admin.post(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod("asks")),
+        lambda answer: answer.status == 201 and _is_completed(answer.body),
+    )
+
+
+def _is_completed(body: Any) -> bool:
+    return "volcano.sh/vgpu-number" in body["spec"]["containers"][0]["resources"]["limits"]
 
 
 def pod(name: str, number: int = 0) -> dict[str, object]:

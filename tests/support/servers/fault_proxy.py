@@ -27,8 +27,8 @@ class Fault:
     """What happens to calls of *verb* whose path ends in *ending*, *times* in all.
 
     kind: cut-before (never forwarded), cut-after (forwarded, the answer lost), late (cut now, forwarded after
-    *delay_s*), stuck (not answered, and forwarded after *delay_s*, whoever waits for it still), half (forwarded, of
-    the answer's body one half), expired (a watch is told that its version is too old), or a status as text.
+    *delay_s*), stuck (not answered, and forwarded once it is *released*, whoever waits for it still), half (forwarded,
+    of the answer's body one half), expired (a watch is told that its version is too old), or a status as text.
     """
 
     verb: str
@@ -37,6 +37,7 @@ class Fault:
     times: int = 1
     delay_s: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def is_for(self, request: web.Request) -> bool:
         """Whether it is to happen to *request*."""
@@ -62,6 +63,8 @@ class FaultProxy:
         self.lag_s = 0.0
         self.faults: list[Fault] = []
         self.seen: list[tuple[float, str, str]] = []
+        # The path and the body of each.
+        self.patches: list[tuple[str, bytes]] = []
         self.url = ""
         self._upstream = upstream
         self._tls = ssl.create_default_context(cadata=ca_pem.decode())
@@ -83,6 +86,8 @@ class FaultProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append((asyncio.get_running_loop().time(), request.method, request.path))
         body = await request.read()
+        if request.method == "PATCH":
+            self.patches.append((request.path, body))
         if self.way == "hole":
             await asyncio.Event().wait()
         if self.lag_s:
@@ -108,7 +113,7 @@ class FaultProxy:
         if fault.kind == "cut-after":
             await self._call(request, body)
         if fault.kind in ("late", "stuck"):
-            task = asyncio.create_task(self._call_late(request, body, fault.delay_s), name="late")
+            task = asyncio.create_task(self._call_late(request, body, fault), name="late")
             self._late.add(task)
             task.add_done_callback(self._late.discard)
         if fault.kind == "stuck":
@@ -125,8 +130,10 @@ class FaultProxy:
         await response.prepare(request)
         await response.write(content[: len(content) // 2])
 
-    async def _call_late(self, request: web.Request, body: bytes, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
+    async def _call_late(self, request: web.Request, body: bytes, fault: Fault) -> None:
+        await asyncio.sleep(fault.delay_s)
+        if fault.kind == "stuck":
+            await fault.released.wait()
         self.late_answers.append(await self._call(request, body))
 
     async def _call(self, request: web.Request, body: bytes) -> int:

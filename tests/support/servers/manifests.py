@@ -24,7 +24,7 @@ NAMESPACE: Final = "cardshare-system"
 WEBHOOK_SERVICE: Final = "cardshare-webhook"
 _REGISTRATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _TOKEN_S: Final = 3600
-_JOB_WITHIN_S: Final = 60
+_JOB_WITHIN_S: Final = 120
 
 Json = dict[str, Any]
 
@@ -49,7 +49,7 @@ async def kubectl(api: RealApi, *words: str, text: str = "") -> tuple[str, str]:
         stderr=pipe,
         env={"KUBECONFIG": str(api.kubeconfig), "HOME": str(api.kubeconfig.parent), "PATH": ""},
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         out, err = await process.communicate(text.encode())
     if process.returncode:
         raise KubectlFailedError(f"kubectl {' '.join(words)}: {err.decode()}{out.decode()}")

@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.client import ApiClient, ApiStatusError
+from sandbox.cluster import joined
 from sandbox.demo.processes import Processes, free_port
 from sandbox.demo.product import apply
-from sandbox.join import joined
 from sandbox.nodes import nodefile
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings
-from sandbox.nodes.records import Records
-from sandbox.players import accounts
+from sandbox.nodes.plugin_port import Records
+from sandbox.players import registry
+from sandbox.players.vendors import VENDORS
 from tests.support.servers.manifests import Json, Runner, built, daily, find, kubectl, reached_at, text_of
 from tests.support.servers.realapi import RealApi
+from tests.support.servers.restored import Kept, kept
 from tests.support.servers.stage_realapi import CERTS_MORE, make_person
 
 _REGISTRATIONS: Final = tuple(
@@ -43,10 +45,13 @@ _ADVERTISED: Final = "".join(
         "hami-ascend": ("huawei.com/Ascend*",),
         "hami-device-plugin": ("nvidia.com/gpu",),
         "ascend-device-plugin-sa-*": ("huawei.com/npu-core",),
+        "cambricon-device-plugin": ("cambricon.com/mlu.smlu.*",),
+        "gcushare-device-plugin": ("enflame.com/drs-gcu",),
+        **{account: (VENDORS[kind].resource,) for kind, account in registry.PLUGIN_ACCOUNTS.items() if kind in VENDORS},
     }.items()
     for key in keys
 )
-_UNBOUND_WITHIN_S: Final = 20.0
+_UNBOUND_WITHIN_S: Final = 60.0
 _ASSIGNED: Final[Json] = {
     "metadata": {"name": "assigned", "annotations": {"volcano.sh/vgpu-ids-new": "x"}},
     "spec": {"containers": [{"name": "c", "image": "i"}]},
@@ -58,7 +63,8 @@ class Prepared:
     """The server; bound to no event loop.
 
     documents: as applied. volcano_name: those of the overlay that places the pods of Volcano's scheduler too, which the
-    examples speak of. registrations: of the same overlay, with the certificates' authority.
+    examples speak of. registrations: of the same overlay, with the certificates' authority. before: what each scenario
+    leaves there again.
     """
 
     api: RealApi
@@ -66,6 +72,7 @@ class Prepared:
     documents: tuple[Json, ...]
     volcano_name: tuple[Json, ...]
     registrations: tuple[Json, ...]
+    before: Kept
 
     def client(self) -> ApiClient:
         """An administrator's, to be opened."""
@@ -92,14 +99,16 @@ async def prepare(api: RealApi, folder: Path) -> Prepared:
         await _unbound(admin)
         await apply(admin, [find(documents, "ConfigMap", "cardshare-settings")])
         # Rights reach the authorizer a moment after they were made; those who need them find them there.
-        await apply(admin, accounts.documents())
+        await apply(admin, registry.documents())
         await make_person(admin)
+        before = await kept(admin)
     return Prepared(
         api=api,
         ca_pem=ca_pem,
         documents=documents,
         volcano_name=volcano_name,
         registrations=tuple(map(_as_written, registrations)),
+        before=before,
     )
 
 

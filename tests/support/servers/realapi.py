@@ -334,7 +334,7 @@ class RealApi:
         ]
 
     def _stop_apiserver(self) -> None:
-        self.children.stop(self.apiserver)
+        self.children.stop(self.apiserver, grace_s=10.0)
         self._apiserver = None
 
     def _compact(self) -> int:
@@ -480,8 +480,9 @@ def _data_parent() -> Path | None:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Nothing of the tests' own environment: a proxy there would take the server's calls to webhooks away."""
-    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "TMPDIR": str(home)}
+    """Little of the tests' own environment: a proxy there would take the server's calls to webhooks away."""
+    kept = {name: os.environ[name] for name in ("PATH", "GOGC") if name in os.environ}
+    return {"PATH": os.defpath, **kept, "HOME": str(home), "TMPDIR": str(home)}
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -31,7 +31,7 @@ class Replica:
     async def get(self, path: str) -> tuple[int, str]:
         """What its plain port answers; (0, "") where nobody does."""
         try:
-            async with asyncio.timeout(2), aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
+            async with asyncio.timeout(10), aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, OSError, TimeoutError):
             return 0, ""
@@ -63,7 +63,7 @@ class Replicas:
         self.all.append(Replica(name, running, world.url, proxy))
         return self.all[-1]
 
-    async def leader(self, *, but: Replica | None = None, deadline_s: float = 30.0) -> Replica:
+    async def leader(self, *, but: Replica | None = None, deadline_s: float = 60.0) -> Replica:
         """The one that decides, as soon as there is one other than *but*."""
 
         async def asked() -> Replica | None:

@@ -45,9 +45,14 @@ def write_policy(folder: Path) -> tuple[str, ...]:
     return f"--audit-policy-file={path}", f"--audit-log-path={_log(folder)}", "--audit-log-mode=blocking"
 
 
-def read(folder: Path) -> Iterator[Asked]:
-    """All requests for resources so far."""
-    for line in _log(folder).read_text(encoding="utf-8").splitlines():
+def size_bytes(folder: Path) -> int:
+    """How long the log is by now."""
+    return _log(folder).stat().st_size
+
+
+def read(folder: Path, start: int = 0) -> Iterator[Asked]:
+    """The requests for resources that are noted from byte *start* on."""
+    for line in _log(folder).read_bytes()[start:].splitlines():
         event = json.loads(line)
         about = event.get("objectRef")
         if about is None:

@@ -12,6 +12,8 @@ from typing import Any, Final
 from sandbox.client import ApiClient, ApiStatusError
 
 Json = Mapping[str, Any]
+# Objects by their paths, by group and plural.
+Kept = Mapping[tuple[str, str], Mapping[str, Json]]
 
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
@@ -47,8 +49,8 @@ _TOLD: Final[Mapping[tuple[str, str], Callable[[Json], Any]]] = {
     _LEASES: lambda one: one.get("spec", {}).get("holderIdentity") or "",
 }
 _AT_ONCE: Final = 16
-_UNREGISTERED_WITHIN_S: Final = 10.0
-_GONE_WITHIN_S: Final = 30.0
+_UNREGISTERED_WITHIN_S: Final = 60.0
+_GONE_WITHIN_S: Final = 60.0
 _ASKS: Final = {
     "metadata": {"generateName": "asks-"},
     "spec": {
@@ -86,10 +88,14 @@ async def _finish(admin: ApiClient, name: str) -> None:
     await admin.update(f"{_path(_NAMESPACES)}/{name}/finalize", {"metadata": {"name": name}, "spec": {}})
 
 
+async def kept(admin: ApiClient) -> Kept:
+    """Return the objects that exist now."""
+    return {kind: await _objects(admin, kind) for kind in _KINDS}
+
+
 @asynccontextmanager
-async def restored(admin: ApiClient) -> AsyncIterator[None]:
-    """Restore at the end what is there now; what changes the server itself has to have ended by then."""
-    before = {kind: await _objects(admin, kind) for kind in _KINDS}
+async def restored(admin: ApiClient, before: Kept) -> AsyncIterator[None]:
+    """Restore at the end what was there *before*; what changes the server itself has to have ended by then."""
     try:
         yield
     finally:

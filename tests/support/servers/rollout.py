@@ -53,23 +53,24 @@ class Rollout:
             self.replicas.remove(old)
         return codes
 
-    async def rotate(self, trust: Callable[[bytes], Awaitable[None]], settle_s: float) -> None:
-        """Have callers *trust* both authorities, then serve by the new one, then trust that alone."""
+    async def rotate(self, trust: Callable[[bytes], Awaitable[None]]) -> None:
+        """Have callers trust both authorities, then serve by the new one, then trust that alone.
+
+        trust: returns once callers do.
+        """
         new = new_authority("after", 2, datetime.now(UTC))
         both = self.authority.cert_pem + new.cert_pem
         await trust(both)
-        await asyncio.sleep(settle_s)
         self._write(new, both)
         for replica in self.replicas:
             await self._until_reloaded(replica)
         await trust(new.cert_pem)
-        await asyncio.sleep(settle_s)
         self.authority = new
 
     async def stop(self) -> None:
         """End the replicas."""
         for one in self.replicas:
-            await asyncio.to_thread(self._children.stop, one.child, 20.0)
+            await asyncio.to_thread(self._children.stop, one.child)
 
     def _write(self, authority: Authority, bundle: bytes) -> None:
         leaf = issue(authority, ("localhost",), ("127.0.0.1",), 1, datetime.now(UTC))
@@ -89,13 +90,13 @@ class Rollout:
         name = f"webhook-{backend.port}"
         child = await asyncio.to_thread(self._children.start, name, argv, env=environ, cwd=self._folder)
         self.balancer.add(backend)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while not self.balancer.is_ready(backend):
                 assert child.exit_code is None, child.log_tail()
                 await asyncio.sleep(0.05)
         return Replica(child, backend)
 
     async def _until_reloaded(self, replica: Replica) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "certificate replaced" not in replica.child.log_tail():  # noqa: ASYNC110 (as above)
                 await asyncio.sleep(0.1)

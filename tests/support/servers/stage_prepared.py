@@ -6,16 +6,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from sandbox.client import ApiClient
+from sandbox.demo.play import KubectlUser
 from sandbox.demo.processes import Processes, free_port
 from sandbox.demo.product import NO_PROCESSES, apply
 from sandbox.demo.stage import NODES, Stage
-from sandbox.demo.user import KubectlUser
 from sandbox.nodes.kubelet import KubeletSettings
-from sandbox.players import volcano_kinds
+from sandbox.players.volcano import install as install_volcano
 from tests.support.servers.manifests import Runner, find, reached_at
 from tests.support.servers.prepared import Prepared, playing
 from tests.support.servers.restored import restored
 from tests.support.servers.stage_realapi import PERSON, start_product
+from tests.support.worlds.forking import forked
 
 
 @asynccontextmanager
@@ -35,12 +37,12 @@ async def real_stage(
     api = prepared.api
     async with (
         prepared.client() as admin,
-        restored(admin),
-        Processes(api.logs / name, os.environ) as processes,
+        restored(admin, prepared.before),
+        Processes(api.logs / name, os.environ, launch=forked) as processes,
         playing(admin, nodes, kubelet or KubeletSettings()) as (_, records),
     ):
         if volcano:
-            await volcano_kinds.install(admin)
+            await install_volcano(admin)
         runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
         shipped = find(prepared.volcano_name, "ConfigMap", "cardshare-settings")
         settings = {**shipped, "data": {key: text + NO_PROCESSES for key, text in shipped["data"].items()}}
@@ -48,12 +50,12 @@ async def real_stage(
         await apply(admin, [settings, *reached_at(prepared.registrations, reviews)])
         product = await start_product(runner, prepared.volcano_name, reviews)
         token = await api.token_for(PERSON, "default")
-        async with KubectlUser(server=api.url, token=token, ca_pem=prepared.ca_pem) as person:
+        async with ApiClient(server=api.url, token=token, ca_pem=prepared.ca_pem, timeout_s=30) as client:
             yield Stage(
                 url=api.url,
                 admin=admin,
                 records=records,
                 product=product,
-                person=person,
+                person=KubectlUser(client),
                 kubeconfig=api.write_kubeconfig(folder / "kubeconfig", token),
             )

@@ -17,18 +17,18 @@ import yaml
 
 from sandbox.client import ApiClient
 from sandbox.cluster import API_SERVER
+from sandbox.demo.play import KubectlUser
 from sandbox.demo.processes import Processes, Running, free_port
 from sandbox.demo.product import Product, inventoried
 from sandbox.demo.stage import NODES, Stage
-from sandbox.demo.user import KubectlUser
-from sandbox.nodes.records import Records
+from sandbox.nodes.plugin_port import Records
 from tests.support.servers.manifests import Json, Runner, built, daily, find, kubectl, reached_at, text_of
 from tests.support.servers.realapi import RealApi
 
 # The webhook asks the controller at this address, where a cluster has a name for it.
 CERTS_MORE = ("--ip=127.0.0.1", "--pair=cardshare-controller-tls=127.0.0.1")
 PERSON = "dana"
-_READY_WITHIN_S = 30.0
+_READY_WITHIN_S = 90.0
 
 
 class FileRecords(Records):
@@ -107,7 +107,8 @@ async def installed_stage(
         product = await start_product(runner, documents, reviews)
         await make_person(admin)
         token = await api.token_for(PERSON, "default")
-        person = await stack.enter_async_context(KubectlUser(server=api.url, token=token, ca_pem=ca_pem))
+        client = ApiClient(server=api.url, token=token, ca_pem=ca_pem, timeout_s=30)
+        person = KubectlUser(await stack.enter_async_context(client))
         shown = Stage(
             url=api.url,
             admin=admin,

@@ -61,25 +61,28 @@ class Event(NamedTuple):
 def target(path: str) -> Target:
     """Read *path*, from the root."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
-    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    group, parts = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
     namespace = ""
     if parts[0] == "namespaces" and len(parts) > 2:
         namespace, parts = parts[1], parts[2:]
     parts += [""] * (3 - len(parts))
-    return Target(parts[0], namespace, parts[1], parts[2])
+    # Three groups have this resource.
+    resource = f"{parts[0]}.{group}" if parts[0] == "podgroups" else parts[0]
+    return Target(resource, namespace, parts[1], parts[2])
 
 
 class Api:
     """The objects, and all changes of late.
 
     objects: by resource, then by key. revision: of the last write. listeners: called with every change, after it was
-    made, as (resource, event, object).
+    made, as (resource, event, object). gated: pods that somebody tried to bind in spite of their scheduling gates.
     """
 
     def __init__(self, now_text: Callable[[], str]) -> None:
         self.objects: dict[str, dict[str, Json]] = defaultdict(dict)
         self.revision = 100
         self.listeners: list[Callable[[str, Event, Json], None]] = []
+        self.gated: list[str] = []
         self._texts: dict[str, dict[str, bytes]] = defaultdict(dict)
         self._history: dict[str, deque[Event]] = defaultdict(lambda: deque(maxlen=_HISTORY))
         self._compacted = self.revision
@@ -97,7 +100,7 @@ class Api:
                 return self.get(what) if what.name else self._list(what, dict(parse_qsl(query)))
             given = json.loads(body) if body else {}
             if verb == "POST":
-                return self._post(what, given)
+                return self._post(what, given, is_dry="dryRun=" in query)
             if verb == "PATCH":
                 return self._patch(what, given, content_type)
             if verb == "DELETE":
@@ -129,11 +132,14 @@ class Api:
         head = b'{"metadata":{"resourceVersion":"%d"},"items":[' % self.revision
         return Answer(200, head + b",".join(texts) + b"]}")
 
-    def _post(self, what: Target, given: Json) -> Answer:
+    def _post(self, what: Target, given: Json, *, is_dry: bool) -> Answer:
         if what.sub == "binding":
             return self._bind(what, given)
         if what.sub == "eviction":
             options = given.get("deleteOptions", {})
+            if is_dry:
+                self._may_delete(self._there(what), options)
+                return Answer(201, b'{"kind":"Status","status":"Success"}')
             return self.delete(what._replace(sub=""), options)
         if what.resource == "events":
             # They are told to people; nobody here reads them.
@@ -159,6 +165,9 @@ class Api:
         self._precondition(pod, meta)
         if pod["metadata"].get("deletionTimestamp"):
             raise RefusedError(409, "Conflict", f"pod {what.name} is being deleted, cannot be assigned to a host")
+        if pod["spec"].get("schedulingGates"):
+            self.gated.append(what.key)
+            raise RefusedError(409, "Conflict", f"pod {what.name} has non-empty .spec.schedulingGates")
         if pod["spec"].get("nodeName"):
             node = pod["spec"]["nodeName"]
             raise RefusedError(409, "Conflict", f"pod {what.name} is already assigned to node {node!r}")
@@ -177,6 +186,13 @@ class Api:
             raise RefusedError(409, "Conflict", f"Precondition failed: UID in precondition: {meta['uid']}")
         if meta.get("resourceVersion", mine["resourceVersion"]) != mine["resourceVersion"]:
             raise RefusedError(409, "Conflict", "the object has been modified; please apply your changes to the latest")
+
+    @staticmethod
+    def _may_delete(obj: Json, options: Json) -> None:
+        asked, there = options.get("preconditions", {}).get("uid"), obj["metadata"]["uid"]
+        if asked not in (None, there):
+            why = f"the UID in the precondition ({asked}) does not match the UID in record ({there})"
+            raise RefusedError(409, "Conflict", why)
 
     def _patch(self, what: Target, given: Json, content_type: str) -> Answer:
         if what.resource == "events":
@@ -215,7 +231,7 @@ class Api:
     def delete(self, what: Target, options: Json) -> Answer:
         """Delete: a pod on a node only marks itself, unless by force."""
         obj = self._there(what)
-        self._precondition(obj, options.get("preconditions", {}))
+        self._may_delete(obj, options)
         grace_s = options.get("gracePeriodSeconds", obj.get("spec", {}).get("terminationGracePeriodSeconds", 30))
         bound = what.resource == "pods" and obj["spec"].get("nodeName")
         if bound and grace_s and obj["status"].get("phase") not in ("Succeeded", "Failed"):

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from tests.support.twin.api import Json
 from tests.support.twin.machines import ASCEND, ENDED, Kind, Machine, Share, shares_of
 
+GROUP = "scheduling.k8s.io/group-name"
+
 # MiB of a template to its AI cores and AI CPUs, of 8 and 7 (ascend 1.1).
 _CUTS = {3072: (1, 1), 6144: (2, 2), 12288: (4, 4), 21527: (8, 7)}
 
@@ -69,6 +71,9 @@ class Judge:
             machine.swapped.clear()
             machine.refused.clear()
         world.dirty.clear()
+        for key in world.api.gated:
+            world.find("gated", f"{key} has scheduling gates, and somebody tried to bind it")
+        world.api.gated.clear()
 
     def in_use(self, machine: Machine) -> dict[str, tuple[Use, list[str]]]:
         """Of every card what is in use, and by whom: pods that are bound and not at their end, and all processes."""
@@ -93,47 +98,98 @@ class Judge:
     def forgotten(self) -> list[str]:
         """Pods that wait although they fit somewhere, or without a word; after all has come to rest."""
         found = []
+        gangs: dict[str, list[tuple[str, Json]]] = defaultdict(list)
         for key, pod in sorted(self._world.api.objects["pods"].items()):
             if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
                 continue
-            node = next((name for name, one in sorted(self._world.machines.items()) if self.fits(pod, one)), None)
-            if node is not None:
-                found.append(f"{key} waits, and fits on {node}: {told(pod)}")
-            elif not told(pod):
+            if pod["spec"].get("schedulingGates"):
+                continue
+            group = pod["metadata"]["annotations"].get(GROUP, "")
+            if group:
+                gangs[group].append((key, pod))
+            elif (places := self._places([pod])) is not None:
+                found.append(f"{key} waits, and fits on {places[0]}: {told(pod)}")
+            if not told(pod):
                 found.append(f"{key} waits, and nobody says why")
+        for group, waiting in gangs.items():
+            needed = max(self._world.groups[group] - self._held(group), 1)
+            places = self._places([pod for _, pod in waiting[:needed]]) if len(waiting) >= needed else None
+            if places is not None:
+                keys = [key for key, _ in waiting[:needed]]
+                found.append(f"{keys} of {group} wait, and fit on {places}: {told(waiting[0][1])}")
         return found
 
-    def fits(self, pod: Json, machine: Machine) -> bool:
-        """Whether *pod* fits on *machine* by what is in use there."""
+    def _held(self, group: str) -> int:
+        """How many members of a group count: on a node, or ended well."""
+        pods = [
+            pod
+            for pod in self._world.api.objects["pods"].values()
+            if pod["metadata"]["annotations"].get(GROUP) == group and not pod["metadata"].get("deletionTimestamp")
+        ]
+        return sum(
+            pod["status"].get("phase") == "Succeeded"
+            or bool(pod["spec"].get("nodeName") and pod["status"].get("phase") != "Failed")
+            for pod in pods
+        )
+
+    def lonely(self) -> list[str]:
+        """Pods on nodes of groups that never had as many members as they want."""
+        world, found = self._world, []
+        for key, pod in sorted(world.api.objects["pods"].items()):
+            group = pod["metadata"]["annotations"].get(GROUP, "")
+            if pod["spec"].get("nodeName") and group and world.members[group] < world.groups[group]:
+                found.append(f"{key} is on a node, and {group} wants {world.groups[group]} members")
+        return found
+
+    def _places(self, pods: list[Json]) -> list[str] | None:
+        """The nodes on which *pods* find room one after the other; None if one of them finds none."""
+        now: dict[str, dict[str, Use]] = {}
+        places = []
+        for pod in pods:
+            for name, machine in sorted(self._world.machines.items()):
+                cards = self._room(pod, machine, now.get(name))
+                if cards is not None:
+                    now[name] = cards
+                    places.append(name)
+                    break
+            else:
+                return None
+        return places
+
+    def _room(self, pod: Json, machine: Machine, cards: dict[str, Use] | None) -> dict[str, Use] | None:
+        """Return what *machine* has in use with *pod*, by default beside what it has now; None: it does not fit."""
         node = self._world.api.objects["nodes"].get(machine.name)
         if node is None or not machine.is_ready or not int(node["status"]["allocatable"].get(machine.kind.resource, 0)):
-            return False
+            return None
         asks = [one for one in _asks(pod, machine.kind) if one is not None]
-        if not asks:
-            return False
-        in_use = self.in_use(machine)
-        cards = {card: in_use.get(card, (Use(), []))[0] for card in machine.cards}
+        if not asks or node["spec"].get("unschedulable") or node["spec"].get("taints"):
+            return None
+        if cards is None:
+            in_use = self.in_use(machine)
+            cards = {card: in_use.get(card, (Use(), []))[0] for card in machine.cards}
         if sum(used.slots for used in cards.values()) + sum(count for count, _ in asks) > len(cards) * machine.slots:
-            return False
+            return None
         ways = [list(permutations(sorted(cards), count)) for count, _ in asks]
-        return any(self._holds(machine, cards, asks, way) for way in product(*ways))
+        return next((now for way in product(*ways) if (now := self._holds(machine, cards, asks, way))), None)
 
     @staticmethod
-    def _holds(machine: Machine, cards: dict[str, Use], asks: list[tuple[int, Share]], way: Any) -> bool:
+    def _holds(
+        machine: Machine, cards: dict[str, Use], asks: list[tuple[int, Share]], way: Any
+    ) -> dict[str, Use] | None:
         now = dict(cards)
         # What a chip is cut to is written once a pod and chip (ascend, D-8): its containers are on chips of their own.
         if machine.kind is Kind.ASCEND and len({card for chosen in way for card in chosen}) < sum(map(len, way)):
-            return False
+            return None
         for (_, share), chosen in zip(asks, way, strict=True):
             for card in chosen:
                 there = total(machine, card)
                 # A card whose cores are all taken takes nobody more, whatever he asks (nvidia 3.5).
                 if machine.kind is not Kind.ASCEND and now[card].cores >= there.cores:
-                    return False
+                    return None
                 now[card] = now[card].plus(use(machine.kind, share))
                 if any(a > b for a, b in zip(now[card], there, strict=True)):
-                    return False
-        return True
+                    return None
+        return now
 
 
 def told(pod: Json) -> str:

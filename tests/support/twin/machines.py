@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from sandbox.players import ascend_hami_protocol as hami
 from sandbox.players import vgpu_protocol as vgpu
+from sandbox.players.objects import annotations_of
 from tests.support.twin.api import Api, Event, Json, RefusedError, Target
 from tests.support.twin.clock import CLOCK
 
@@ -268,8 +269,17 @@ class Machine:
         self._world.at(SILENT_S, silent)
         self._world.at(seconds, back)
 
+    def close(self, changes: Json, seconds: float) -> None:
+        """An operator cordons or taints the node for a while: it takes no new pods."""
+        self._write_node({"spec": changes})
+        self._world.at(seconds, self._open)
+
+    def _open(self) -> None:
+        self._write_node({"spec": {"unschedulable": None, "taints": None}})
+
     def heal(self) -> None:
         """Whatever is broken is mended at once."""
+        self._open()
         cut = not self.is_heard
         self.plugin_up = self.kubelet_up = True
         self.cut_until_s = min(self.cut_until_s, CLOCK.now_s)
@@ -479,11 +489,11 @@ class Machine:
         pod = vgpu.oldest(self._pods(), self.name, asked)
         if pod is None:
             raise AllocateError("cannot get valid pod", blames=True)
-        segments = vgpu.decode(vgpu.annotations_of(pod).get(vgpu.TO_ALLOCATE, ""))
+        segments = vgpu.decode(annotations_of(pod).get(vgpu.TO_ALLOCATE, ""))
         done = {vgpu.TIME: str(vgpu.DONE_TIME)}
         try:
             _, devices = vgpu.next_request(segments, [one["name"] for one in pod["spec"]["containers"]])
-        except vgpu.RequestError as e:
+        except vgpu.VgpuRequestError as e:
             self._annotate(pod, {vgpu.BIND_PHASE: "failed", **done})
             raise AllocateError(str(e), blames=True) from e
         if len(devices) != asked:
@@ -493,7 +503,7 @@ class Machine:
         self._annotate(pod, {vgpu.TO_ALLOCATE: vgpu.erase(segments)})
         yield from self._call()
         now = self._api.objects["pods"].get(_key(pod))
-        if now is not None and "GPU" not in vgpu.annotations_of(now).get(vgpu.TO_ALLOCATE, ""):
+        if now is not None and "GPU" not in annotations_of(now).get(vgpu.TO_ALLOCATE, ""):
             yield from self._call()
             self._annotate(pod, {vgpu.BIND_PHASE: "success", **done})
         return pod["metadata"]["uid"], [Share(one.id, one.mem, one.cores) for one in devices]
@@ -504,7 +514,7 @@ class Machine:
             yield from self._call()
         yield from self._call()
         node = self._api.objects["nodes"].get(self.name)
-        lock = hami.annotations_of(node).get(hami.LOCK) if node is not None else None
+        lock = annotations_of(node).get(hami.LOCK) if node is not None else None
         named = self._locked(lock) if lock is not None else None
         yield from self._call()
         pod: Any
@@ -518,7 +528,7 @@ class Machine:
                 raise AllocateError(f"no binding pod found on node {self.name}", blames=True)
         try:
             position, segments, devices = self._next(pod, asked)
-        except hami.RequestError as e:
+        except hami.HamiRequestError as e:
             yield from self._end(pod, "failed")
             raise AllocateError(f"{e} (of {_key(pod)})", blames=True) from e
         yield from self._call()
@@ -533,17 +543,17 @@ class Machine:
     def _locked(self, lock: str) -> tuple[str, str] | None:
         try:
             return hami.locked_pod(lock)
-        except hami.RequestError as e:
+        except hami.HamiRequestError as e:
             raise AllocateError(str(e), blames=True) from e
 
     def _next(self, pod: Json, asked: int) -> tuple[int, Any, Any]:
-        notes = hami.annotations_of(pod)
+        notes = annotations_of(pod)
         if self.kind.to_allocate not in notes:
-            raise hami.RequestError(f"annotation {self.kind.to_allocate} not found")
+            raise hami.HamiRequestError(f"annotation {self.kind.to_allocate} not found")
         segments = hami.decode(notes[self.kind.to_allocate])
         position, _, devices = hami.next_request(segments, hami.container_names(pod))
         if len(devices) != asked:
-            raise hami.RequestError(f"device number not matched: asked {asked}, assigned {len(devices)}")
+            raise hami.HamiRequestError(f"device number not matched: asked {asked}, assigned {len(devices)}")
         return position, segments, devices
 
     def _end(self, pod: Json, phase: str) -> Steps:
@@ -558,7 +568,7 @@ class Machine:
             node = self._api.objects["nodes"].get(self.name)
             if node is None:
                 return
-            lock = hami.annotations_of(node).get(hami.LOCK)
+            lock = annotations_of(node).get(hami.LOCK)
             if lock is None:
                 return
             if not hami.releases(lock, pod) and not (self.blind_release and attempt):

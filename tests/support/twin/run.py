@@ -18,11 +18,10 @@ import structlog
 
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.directed import SCHEDULES
-from tests.support.twin.storms import Storm
+from tests.support.twin.storms import SETTINGS, Storm
 from tests.support.twin.world import World
 
 _LIFE: Final = 4000
-_SETTINGS: Final = "keep_free_for_s: 0\n"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -70,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen.trace:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     with tempfile.TemporaryDirectory() as folder:
-        settings = Path(folder) / "cardshare.yaml"
-        settings.write_text(_SETTINGS)
-        return _run(chosen, settings)
+        return _run(chosen, Path(folder) / "cardshare.yaml")
 
 
 def _tell(text: str) -> None:
@@ -87,6 +84,7 @@ def _run(chosen: argparse.Namespace, settings: Path) -> int:
     for name in chosen.life or names:
         if done >= chosen.operations:
             break
+        settings.write_text(SETTINGS)
         world = World(f"{chosen.seed}/{name}", settings)
         if chosen.trace:
             world.trace = _tell

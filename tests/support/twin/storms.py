@@ -10,6 +10,11 @@ from tests.support.twin.world import Seat, World
 _PODS_MAX: Final = 30
 _STORM_S: Final = 90.0
 _LONG: Final = 0.3
+SETTINGS: Final = "keep_free_for_s: 0\n"
+_CLOSED: Final = ({"unschedulable": True}, {"taints": [{"key": "broken", "effect": "NoSchedule"}]})
+_EDITS: Final = ("", "policy: spread\n", "policy: index\nturn_wait_max_s: 1\n", "bind_in_flight_max: 2\n")
+# Used in some runs.
+_PREEMPTION: Final = "preemption: true\npreemption_delay_s: 2\npreemption_wait_s: 30\n"
 
 
 class Storm:
@@ -24,6 +29,8 @@ class Storm:
         self._without = without
         self._names: list[str] = []
         draw = self._draw
+        self._settings = SETTINGS + draw.choice(("", _PREEMPTION))
+        world.set_up(self._settings)
         for number in range(draw.randint(2, 4)):
             kind = draw.choice(tuple(Kind))
             mib = 21527 if kind is Kind.ASCEND else draw.choice((8000, 16000, 32000))
@@ -60,8 +67,14 @@ class Storm:
         pods = [key for key, pod in world.api.objects["pods"].items() if pod["status"].get("phase") not in ENDED]
         dice = draw.random()
         if (dice < 0.55 and len(pods) < _PODS_MAX) or not pods:
-            for _ in range(draw.choice((1, 1, 1, 2, 6))):
-                self._create()
+            is_gated = draw.random() < 0.1
+            if draw.random() < 0.2:
+                wanted = draw.choice((2, 2, 3, 4))
+                many = wanted + draw.choice((-1, 0, 0, 0, 1))
+                self._create(world.add_group(wanted), many, is_gated=is_gated)
+            else:
+                for _ in range(draw.choice((1, 1, 1, 2, 6))):
+                    self._create(is_gated=is_gated)
         elif dice < 0.70:
             world.delete(draw.choice(pods))
         elif dice < 0.85:
@@ -70,10 +83,13 @@ class Storm:
             key = draw.choice(pods)
             world.api.write("pods", key, {"metadata": {"annotations": {"note": str(draw.random())}}})
         for key, pod in list(world.api.objects["pods"].items()):
+            if pod["spec"].get("schedulingGates") and draw.random() < 0.2:
+                world.ungate(key)
             if pod["status"].get("phase") in ENDED and draw.random() < 0.3:
                 world.delete(key)
 
-    def _create(self) -> None:
+    def _create(self, group: str = "", many: int = 1, *, is_gated: bool = False) -> None:
+        """Create a pod, or so many equal members of a group."""
         draw, world = self._draw, self._world
         machine = draw.choice(list(world.machines.values()))
         kind = machine.kind
@@ -88,8 +104,11 @@ class Storm:
         name = draw.choice(self._names[-8:]) if self._names and draw.random() < 0.15 else ""
         if world.pod(f"default/{name}") is not None:
             name = ""  # a successor comes once its namesake is gone
-        key = world.add_pod(kind, asks, name=name, priority=draw.choice((0, 0, 0, 100)))
-        self._names.append(key.partition("/")[2])
+        priority = draw.choice((0, 0, 0, 100))
+        for _ in range(many):
+            more = {"group": group, "is_gated": is_gated}
+            key = world.add_pod(kind, asks, name="" if group else name, priority=priority, **more)
+            self._names.append(key.partition("/")[2])
 
     def _force(self, key: str) -> None:
         """Nobody can tell that a kubelet does not hear of it before its node is told to be silent."""
@@ -114,6 +133,8 @@ class Storm:
             (2, self._plugin),
             (2, self._kubelet),
             (2, self._silence),
+            (2, self._close),
+            (1, self._edit),
             (1, self._restore),
             (1, self._compact),
         ]
@@ -196,6 +217,12 @@ class Storm:
 
     def _silence(self) -> None:
         self._machine().cut(self._draw.choice((5.0, 30.0, 80.0)))
+
+    def _close(self) -> None:
+        self._machine().close(self._draw.choice(_CLOSED), self._draw.choice((2.0, 10.0, 40.0)))
+
+    def _edit(self) -> None:
+        self._world.set_up(self._settings + self._draw.choice(_EDITS))
 
     def _compact(self) -> None:
         self._world.api.compact()

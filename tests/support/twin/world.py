@@ -22,7 +22,7 @@ from kube.lease import LeaseLostError
 from tests.support.twin import clock
 from tests.support.twin.api import Api, Event, Json, Target
 from tests.support.twin.clock import CLOCK
-from tests.support.twin.judge import Judge, told
+from tests.support.twin.judge import GROUP, Judge, told
 from tests.support.twin.loops import new_loop
 from tests.support.twin.machines import ENDED, Kind, Machine
 from tests.support.twin.network import Line, Network
@@ -33,6 +33,7 @@ _GRACE_S = 30.0
 # Backs off and closed nodes open again within this.
 _SETTLE_TURNS = 70
 TOLD_S = 1.5
+GROUPS = "podgroups.scheduling.volcano.sh"
 
 
 class _Simulated(Controller):
@@ -165,6 +166,9 @@ class World:
         uuid.uuid4 = lambda: uuid.UUID(int=random.getrandbits(128), version=4)
         sys.unraisablehook = lambda _: None  # what killed processes leave behind
         self.draw = random.Random(seed)
+        # By name, how many members a group wants at least, and how many were created.
+        self.groups: dict[str, int] = {}
+        self.members: Counter[str] = Counter()
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self.finds: list[tuple[str, str]] = []
@@ -277,6 +281,10 @@ class World:
 
     # ------------------------------------------------------------------ what there is
 
+    def set_up(self, text: str) -> None:
+        """Edit the settings of both controllers."""
+        self.settings.write_text(text, encoding="utf-8")
+
     def add_node(self, name: str, kind: Kind, cards: dict[str, int], **more: Any) -> Machine:
         machine = self.machines[name] = Machine(name, kind, cards, self.api, self, **more)
         machine.register()
@@ -304,9 +312,32 @@ class World:
                 for at, one in enumerate(asks)
             ],
         }
-        meta = {"name": name, "labels": more.get("labels", {}), "annotations": more.get("annotations", {})}
+        if more.get("is_gated"):
+            spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+        annotations = dict(more.get("annotations", {}))
+        if group := more.get("group", ""):
+            annotations[GROUP] = group
+            self.members[group] += 1
+        meta = {"name": name, "labels": more.get("labels", {}), "annotations": annotations}
         self.api.create("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}, "default")
         return f"default/{name}"
+
+    def add_group(self, members: int) -> str:
+        """Create a PodGroup of Volcano that wants so many *members* at least; its name."""
+        name = f"g{next(self._names)}"
+        self.groups[name] = members
+        queues = self.api.objects["queues"]
+        if "default" not in queues:
+            state = {"spec": {"weight": 1}, "status": {"state": "Open"}}
+            self.api.create("queues", {"metadata": {"name": "default"}, **state})
+        spec = {"minMember": members, "queue": "default"}
+        self.api.create(GROUPS, {"metadata": {"name": name}, "spec": spec, "status": {}}, "default")
+        return name
+
+    def ungate(self, key: str) -> None:
+        """Somebody, as Kueue does, lets a pod go."""
+        if self.pod(key) is not None:
+            self.api.write("pods", key, {"spec": {"schedulingGates": None}})
 
     def pod(self, key: str) -> Json | None:
         return self.api.objects["pods"].get(key)
@@ -371,6 +402,8 @@ class World:
             self.run(10.0)
         for text in missing:
             self.find("forgotten", text)
+        for text in self.judge.lonely():
+            self.find("lonely", text)
         if not self.finds and self.machines:
             probe = self.add_pod(next(iter(self.machines.values())).kind, [(1, 10**6, 0)])
             self.run(TOLD_S)

@@ -1,4 +1,6 @@
-"""Audits a cluster from its objects alone, in every protocol's own terms; shares nothing with the code it audits.
+"""Audits a cluster from its objects alone, in every protocol's own terms.
+
+It shares nothing with the code it audits but the names and units that HAMi's other vendors declare.
 
 I1: on no card do the shares of bound pods that are not over exceed memory, cores, slots or slices. I2: every
 assignment names cards that its node has. I3: one assignment per pod, in one protocol.
@@ -9,13 +11,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from core.dialects.ascend_hami.table import AscendTable
+from core.dialects.hami_vendors.vendor import Capacity, Vendor
 from core.dialects.vgpu.table import VgpuTable
 from core.model import Node, Pod
+from core.sharing.slices import Slice, profile_at
 from core.tables import Tables
 from sandbox.api.quantities import value_of
+from tests.support.devices.vendors import PORTS
 
 _VGPU = "volcano.sh/vgpu-ids-new"
 _SHARE = "volcano.sh/gpu-index"
@@ -118,12 +123,8 @@ def _vgpu(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
 def _slice_mib(card_type: str, group: str, position: int, tables: Tables) -> int:
     for model in tables.of(VgpuTable).geometries:
         if any(one in card_type for one in model.models):
-            for found in model.groups:
-                for profile in found.profiles if found.name == group else ():
-                    if position < profile.count:
-                        return profile.memory_mib
-                    position -= profile.count
-            return -1
+            cut = profile_at(model.layout, Slice(group, position))
+            return cut.memory_mib if cut is not None else -1
     return -1
 
 
@@ -167,7 +168,7 @@ def _hami(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
                     continue
                 fitting = [one for one in chip.templates if one.memory_mib == int(amount)]
                 memory[name] += int(amount)
-                cores[name] += fitting[0].ai_core if fitting else chip.ai_core
+                cores[name] += fitting[0].counted[0] if fitting else chip.ai_core
                 shares[name] += 1
         for name in shares:
             device = devices[name]
@@ -199,56 +200,55 @@ def _hami_shares(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[st
 def _vendors(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
     """Cards of HAMi's other vendors; init containers count as if they ran beside the others."""
     del tables
-    for key, source in _VENDORS.items():
-        cards = _cards_of_vendor(node, source)
+    for vendor in [port.vendor for port in PORTS]:
+        cards, has_bits = _cards_of_vendor(node, vendor), vendor.limits.asks is not None
         used: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         for pod in pods:
-            for entry in pod.annotations.get(key, "").replace(";", "").split(":"):
+            for entry in pod.annotations.get(vendor.handoff.allocated, "").replace(";", "").split(":"):
                 if not entry:
                     continue
                 name, _, memory, cores = entry.split(",")
                 if name not in cards:
                     yield f"{pod.key} holds {name}, which the node does not have"
                     continue
+                if has_bits and used[name][2] & int(cores):
+                    yield f"{pod.key} holds cores {cores} of {name}, of which {used[name][2]} are held"
                 used[name] = [a + b for a, b in zip(used[name], (1, int(memory), int(cores)), strict=True)]
         for name, amounts in used.items():
             if any(amount > most for amount, most in zip(amounts, cards[name], strict=True)):
                 yield f"{name} holds {amounts} of {cards[name]}"
 
 
-# By the annotation of a pod: the register of its node; or resource, memory, unit in MiB, cores of a card, its name.
-_VENDORS: dict[str, str | tuple[str, str, int, int, str]] = {
-    "hami.io/amd-devices-allocated": "hami.io/node-amd-register",
-    "hami.io/Biren-devices-to-allocate": "hami.io/node-biren-register",
-    "hami.io/Vastai-devices-allocated": "hami.io/node-va-register",
-    "hami.io/dcu-devices-allocated": "hami.io/node-dcu-register",
-    **{
-        f"hami.io/{chip}-devices-allocated": f"hami.io/node-{chip}-register"
-        for chip in ("MR-V100", "MR-V50", "BI-V150", "BI-V100")
-    },
-    "hami.io/cambricon-mlu-devices-allocated": (
-        *("cambricon.com/mlu.smlu.vcore", "cambricon.com/mlu.smlu.vmemory"),
-        *(256, 100, "cambricon-mlu"),
-    ),
-    "hami.io/mthreads-vgpu-devices-allocated": (
-        *("mthreads.com/sgpu-core", "mthreads.com/sgpu-memory"),
-        *(512, 16, "mthreads"),
-    ),
-}
-
-
-def _cards_of_vendor(node: Node, source: str | tuple[str, str, int, int, str]) -> dict[str, tuple[int, int, int]]:
+def _cards_of_vendor(node: Node, vendor: Vendor) -> dict[str, tuple[int, int, int]]:
     """Shares, MiB and cores of each card."""
-    if isinstance(source, tuple):
-        core, memory, unit, per_card, word = source
-        count = _capacity(node, core) // per_card
-        mib = _capacity(node, memory) * unit // max(count, 1)
-        return {f"{node.name}-{word}-{at}": (100, mib, per_card) for at in range(count)}
-    text = node.annotations.get(source, "")
+    source = vendor.cards.source
+    if isinstance(source, Capacity):
+        count, mib = _capacity(node, vendor.limits.count), (vendor.cards.whole or (0,))[0]
+        if source.shares_cores:
+            total = _capacity(node, vendor.limits.cores) // max(count, 1)
+            return {f"{node.name}-{source.word}-{at}": (total, 0, (1 << total) - 1) for at in range(count)}
+        if source.has_cores:
+            count = _capacity(node, vendor.limits.cores) // source.cores
+            mib = _capacity(node, vendor.limits.memory) * vendor.limits.mib_per_unit // max(count, 1)
+        return {f"{node.name}-{source.word}-{at}": (source.slots, mib, source.cores) for at in range(count)}
+    text = node.annotations.get(source.key, "")
+    if text.startswith("{"):
+        found = json.loads(text)
+        return {f"{node.name}-enflame-drs-{one['index']}": _cut(one, found["profiles"]) for one in found["devices"]}
+    if "totalVRam" in text:
+        own = ("totalDevCount", "totalVRam", "totalCompute")
+        return {one["uuid"]: (one[own[0]], one[own[1]], one[own[2]]) for one in json.loads(text)}
     if text.startswith("["):
         return {one["id"]: (one["count"], one["devmem"], one["devcore"]) for one in json.loads(text)}
     lines = [line.split(",") for line in text.split(":") if line]
     return {line[0]: (int(line[1]), int(line[2]), int(line[3])) for line in lines}
+
+
+def _cut(device: Mapping[str, str], profiles: Mapping[str, str]) -> tuple[int, int, int]:
+    """Instances, MiB and cores of a card that is cut by *profiles*; percent are rounded up for each instance."""
+    sizes = [re.fullmatch(r"(\d+)g\.(\d+)gb", name) for name in profiles]
+    slices, gib = max((int(one[1]), int(one[2])) for one in sizes if one)
+    return int(device["capacity"]), gib * 1024 * int(device["capacity"]) // slices, 100 + slices
 
 
 def _mindcluster(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:

@@ -153,10 +153,7 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     13: (f"{_POINTS}::a_controller_stays_while_the_api_server_is_away_and_goes_on_when_it_is_back",),
     14: (f"{_REPLICAS}::14_nothing_is_bound_to_a_node_whose_deletion_a_silent_watch_keeps_back",),
     15: (f"{_REFLECTOR}::a_watch_closed_every_second_is_opened_again_at_once_and_never_listed",),
-    16: (
-        f"{_REFLECTOR}::a_watch_that_never_works_is_asked_at_most_ten_times_in_thirty_seconds",
-        f"{_WATCHES}::a_watch_that_ends_at_once_for_ever_is_asked_less_and_less",
-    ),
+    16: (f"{_REFLECTOR}::a_watch_that_never_works_is_asked_at_most_ten_times_in_thirty_seconds",),
     17: (
         f"{_REFLECTOR}::410_lists_again_and_the_vanished_are_gone",
         f"{_REFLECTOR}::410_on_a_continue_token_begins_the_list_anew",

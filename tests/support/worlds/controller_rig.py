@@ -36,7 +36,7 @@ from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, apply
 from sandbox.demo.stage import NODES as STAGE_NODES
 from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings
-from sandbox.nodes.records import Records
+from sandbox.nodes.plugin_port import Records
 
 PODS = "/api/v1/namespaces/default/pods"
 GPU, SHARE = "volcano.sh/vgpu-number", "volcano.sh/gpu-memory"
@@ -124,17 +124,17 @@ class Rig(ABC):
     async def used_rights(self, account=CONTROLLER_ACCOUNT, namespace=NAMESPACE):
         """(verb, API group, resource or resource/subresource) of all that an account asked for."""
 
-    async def controller(self, *flags, kubeconfig=None, wait=True, name="controller", fail_at=""):
+    async def controller(self, *flags, kubeconfig=None, wait=True, name="controller", fail_at="", module="controller"):
         """Start a controller; *kubeconfig* (a path) in place of its own account's way to the API server.
 
-        fail_at: how it is to fail, as `tests.support.worlds.failing_controller` understands it.
+        fail_at: how it is to fail, as `tests.support.worlds.failing_controller` understands it. module: what is run.
         """
         if kubeconfig is not None:
             flags = ("--kubeconfig", str(kubeconfig), *flags)
         # No other controller runs here.
         alone = () if "--lease" in flags else ("--lease", "none")
-        module = "tests.support.worlds.failing_controller" if fail_at else "controller"
         if fail_at:
+            module = "tests.support.worlds.failing_controller"
             flags = (f"--fail-at={fail_at}", *flags)
         running, self.url = await self._start_controller(name, module, (*alone, *flags))
         if wait:
@@ -150,7 +150,7 @@ class Rig(ABC):
         async with aiohttp.ClientSession() as session, session.get(self.url + path, headers=headers) as answer:
             return answer.status, await answer.text()
 
-    async def until(self, what, deadline_s=20.0):
+    async def until(self, what, deadline_s=60.0):
         """Ask *what* until it answers something true."""
         async with asyncio.timeout(deadline_s):
             while not (found := await what()):  # noqa: ASYNC110 (the cluster tells nobody)
@@ -169,7 +169,7 @@ class Rig(ABC):
 
         await self.until(asked)
 
-    async def not_ready_because(self, words, deadline_s=20.0):
+    async def not_ready_because(self, words, deadline_s=60.0):
         async def asked():
             try:
                 status, text = await self.http("/readyz")
@@ -186,7 +186,20 @@ class Rig(ABC):
         for one in pods:
             await self.client.create(PODS, one)
 
-    async def phase(self, name, wanted="Running", deadline_s=20.0):
+    async def add_unreadable_node(self, name):
+        """Make a node whose cards cannot be read, which the controller says in an Event of it."""
+        bad = {"metadata": {"name": name, "annotations": {"volcano.sh/node-vgpu-register": "nonsense"}}}
+        have = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
+        await self.client.create("/api/v1/nodes", bad)
+        await self.client.patch(f"/api/v1/nodes/{name}/status", {"status": {"capacity": have, "allocatable": have}})
+
+    async def told(self, name, reason):
+        """Return the Events with this reason about an object with this name."""
+        events = await self.client.list("/api/v1/namespaces/default/events")
+        # An API server that starts slowly tells there of a ServiceCIDR without a name.
+        return [one for one in events if (one["involvedObject"].get("name"), one["reason"]) == (name, reason)]
+
+    async def phase(self, name, wanted="Running", deadline_s=60.0):
         async def asked():
             found = await self.get(name)
             return found if found["status"].get("phase") == wanted else None

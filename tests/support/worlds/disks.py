@@ -41,7 +41,7 @@ async def storage(world, mood=Mood.MAKES):
         for path in (PODS, CLAIMS, VOLUMES, CLASSES):
             for one in await world.client.list(path):
                 await world.client.delete(f"{path}/{one['metadata']['name']}", grace_s=0)
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             while await world.client.list(CLAIMS) or await world.client.list(VOLUMES):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         playing.cancel()

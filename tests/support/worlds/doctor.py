@@ -84,11 +84,22 @@ HAMI_OLD = replace(
     account="system:serviceaccount:kube-system:hami-device-plugin",
     image="registry:5000/projecthami/hami:v2.8.3",
 )
+UNKNOWN_PLUGIN = replace(running(component=""), account="system:serviceaccount:team:plugin", is_plugin=True)
+
+
+def added(found: Facts) -> Facts:
+    """*found* after an operator added the account of `UNKNOWN_PLUGIN`."""
+    account = UNKNOWN_PLUGIN.account
+    admission = replace(found.settings.admission, plugin_accounts=(account,))
+    settings = replace(found.settings, admission=admission)
+    return replace(found, settings=settings, accounts=(*found.accounts, account))
+
+
 GPU = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
 TWO_SHARES = pod(limits=GPU, node_name="t4-a", init_containers=(Container(name="init", limits=GPU, requests=GPU),))
 T4 = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
 OF_VOLCANO = Settings(scheduler_names=("cardshare", "volcano"))
-RENAMED = Tables(sections=(VgpuTable(number_resource="example.com/gpu"),))
+RENAMED = Tables(sections=(VgpuTable(named=VgpuTable().named._replace(cards="example.com/gpu")),))
 LEASES = {"cardshare-system/cardshare-controller": HELD}
 OTHERS = LeaseHeld(holder="volcano-scheduler-7", renewed_s=NOW_S - 1, duration_s=15)
 VOLCANO = pod(limits={}, scheduler="default-scheduler", labels={"app": "volcano-scheduler"})._replace(

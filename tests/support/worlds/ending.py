@@ -19,7 +19,7 @@ from core.wire.pods import pod_from_object
 from sandbox.client import ApiClient
 from sandbox.demo.product import TRUSTED_NAMESPACES
 from sandbox.demo.stage import Stage
-from sandbox.players.accounts import DEVICE_CONFIG
+from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.devices.texts import device_tables
 from tests.support.worlds.audit import audit
 from tests.support.worlds.controller_rig import Rig

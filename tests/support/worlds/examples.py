@@ -6,24 +6,22 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from sandbox.demo import disks
 from sandbox.demo.examples import Example
 from sandbox.demo.picture import cards
-from sandbox.demo.play import ExampleVerdict, Play
-from sandbox.demo.stage import Stage
-from sandbox.demo.switches import switched
-from sandbox.demo.user import PRIORITY_CLASS
+from sandbox.demo.play import PRIORITY_CLASS, ExampleVerdict, Play
+from sandbox.demo.stage import Stage, switched
+from sandbox.players.provisioner import CLAIM, provided
 
 _CLAIMS: Final = "/api/v1/namespaces/default/persistentvolumeclaims"
 _CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _VOLUMES: Final = "/api/v1/persistentvolumes"
-_ROUND_S = 30.0
-_GONE_WITHIN_S = 15.0
+_ROUND_S = 60.0
+_GONE_WITHIN_S = 60.0
 
 
 async def broken_declarations(stage: Stage, examples: Sequence[Example]) -> list[str]:
     """Apply *examples* one after the other, judge them, delete what was made of them; what was not as declared."""
-    async with disks.provided(stage.admin, examples):
+    async with provided(stage.admin, [one for example in examples for one in example.manifests]):
         return await _broken(stage, examples)
 
 
@@ -52,7 +50,7 @@ async def _clear(stage: Stage, examples: Sequence[Example]) -> None:
         f"{_CLAIMS}/{manifest['metadata']['name']}"
         for example in examples
         for manifest in example.manifests
-        if manifest["kind"] == disks.CLAIM
+        if manifest["kind"] == CLAIM
     ]
     for example in examples:
         for manifest in example.manifests:

@@ -59,7 +59,7 @@ _COLLECTIONS: Final = {
 # In which version the golden objects have Kubernetes' own groups.
 _NATIVE: Final = "scheduling.k8s.io/v1beta1"
 # A kind that is installed later is found within 30 s.
-_WITHIN_S: Final = 45.0
+_WITHIN_S: Final = 90.0
 
 
 class Case(NamedTuple):

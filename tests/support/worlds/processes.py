@@ -17,6 +17,17 @@ from typing import Final
 GUARD: Final = Path(__file__).with_name("guard.py")
 
 
+def cpu_s_of(pid: int) -> float:
+    """CPU seconds that a process used so far, in user and kernel mode, to the nanosecond. Linux only.
+
+    Source: clock_getcpuclockid(3); CPUCLOCK_SCHED of linux/posix-timers_types.h.
+
+    Raises:
+        OSError: it ended.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
+
+
 class Child:
     """One process in a process group of its own, its output appended to *log*."""
 
@@ -36,12 +47,8 @@ class Child:
         return self._process.poll()
 
     def cpu_s(self) -> float:
-        """CPU seconds that it used so far, in user and kernel mode. Linux only.
-
-        Source: proc_pid_stat(5), fields 14 and 15.
-        """
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """CPU seconds that it used so far, see `cpu_s_of`."""
+        return cpu_s_of(self.pid)
 
     def peak_rss_mib(self) -> float:
         """The most memory that it held at once, in MiB. Linux only."""
@@ -57,7 +64,7 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def stop(self, grace_s: float = 10.0) -> int:
+    def stop(self, grace_s: float = 60.0) -> int:
         """Ask it to end, kill what is left of its group after *grace_s*, and say its exit code."""
         if self._process.poll() is None:
             self.signal(signal.SIGTERM)
@@ -107,7 +114,7 @@ class Children:
         self._running[child.pid] = child
         return child
 
-    def stop(self, child: Child, grace_s: float = 10.0) -> int:
+    def stop(self, child: Child, grace_s: float = 60.0) -> int:
         """Stop one of them and say its exit code."""
         code = child.stop(grace_s)
         if self._running.pop(child.pid, None):

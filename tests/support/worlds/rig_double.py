@@ -14,6 +14,7 @@ from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, TRUSTED_NAMESPAC
 from sandbox.nodes import nodefile
 from sandbox.nodes.kubelet import KubeletSettings
 from tests.support.worlds.controller_rig import NODES, Rig
+from tests.support.worlds.forking import forked
 
 
 class DoubleRig(Rig):
@@ -53,7 +54,7 @@ async def double_rig(
     settings = ClusterSettings(enforces_rbac=True, kubelet=kubelet or KubeletSettings())
     async with (
         running_cluster(nodefile.read(list(nodes)), settings) as cluster,
-        Processes(folder / "logs", os.environ) as processes,
+        Processes(folder / "logs", os.environ, launch=forked) as processes,
     ):
         await install_rights(cluster.admin)
         yield DoubleRig(cluster, processes, folder)

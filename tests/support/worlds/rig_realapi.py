@@ -10,12 +10,13 @@ from sandbox.client import ApiClient
 from sandbox.demo.processes import Processes
 from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, TRUSTED_NAMESPACES
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings
-from sandbox.nodes.records import Records
+from sandbox.nodes.plugin_port import Records
 from tests.support.servers import request_log
 from tests.support.servers.manifests import Runner, find
 from tests.support.servers.prepared import Prepared, playing
 from tests.support.servers.restored import finishing_namespaces, restored
 from tests.support.worlds.controller_rig import NODES, Rig
+from tests.support.worlds.forking import forked
 
 
 class RealRig(Rig):
@@ -36,11 +37,11 @@ class RealRig(Rig):
         self._logs = prepared.api.logs
         self._workload = find(prepared.documents, "Deployment", "cardshare-controller")
         self._runner = runner
-        self._asked_before = len(list(request_log.read(self._logs)))
+        self._asked_before = request_log.size_bytes(self._logs)
 
     async def used_rights(self, account=CONTROLLER_ACCOUNT, namespace=NAMESPACE):
         """See `Rig.used_rights`."""
-        asked = list(request_log.read(self._logs))[self._asked_before :]
+        asked = request_log.read(self._logs, self._asked_before)
         return {(each.verb, each.group, each.resource) for each in asked if each.account == account}
 
     async def _start_controller(self, name, module, flags):
@@ -62,9 +63,9 @@ async def real_rig(
     api = prepared.api
     async with (
         prepared.client() as admin,
-        restored(admin),
+        restored(admin, prepared.before),
         finishing_namespaces(admin),
-        Processes(api.logs / name, os.environ) as processes,
+        Processes(api.logs / name, os.environ, launch=forked) as processes,
         playing(admin, nodes, kubelet or KubeletSettings()) as (player, records),
     ):
         runner = Runner(api=api, admin=admin, processes=processes, folder=folder)

@@ -25,6 +25,7 @@ _FAILS_ON_DEMAND: Final = "the server that it speaks to fails on demand, in the 
 _NEVER_ASKS: Final = "what runs in it never gets as far as an API server"
 
 ONLY_HERE: Final[Mapping[str, str]] = {
+    "test_benchmarks": "each starts the server that it needs",
     "test_budgets": "e2e/test_workloads does it with the quotas that Kubernetes itself counts",
     "test_cards_page::test_each_command_is_shown": _NO_SERVER,
     "test_cards_page::test_every_field_is_listed_and_no_other": _NO_SERVER,
@@ -67,40 +68,35 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_sandbox_policies": _THE_DOUBLE,
     "test_sandbox_process": _THE_DOUBLE,
     "test_sandbox_server": _THE_DOUBLE,
-    "test_sandbox_webhooks": _THE_DOUBLE,
     "test_scripts": _NO_SERVER,
     "test_volcano_players": _THE_PLAYERS,
+    "test_walk": "what a pod enters does not depend on the server",
     "test_webhook_process": _HOSTILE,
     "test_snapshot::test_a_file_that_is_no_snapshot_is_one_line": _NO_SERVER,
     "test_snapshot::test_a_wrong_command_is_one_line": _NEVER_ASKS,
     "test_simulate::test_a_wrong_command_is_one_line": _NEVER_ASKS,
     "test_snapshot::test_a_file_that_is_not_there_is_one_line": _NEVER_ASKS,
-    "test_web::test_a_port_that_is_none_is_one_line": _NEVER_ASKS,
+    "test_web": "e2e/test_scenarios plays test_web_in_cluster, with the rights that each caller has there",
     "test_web_attacks": _NO_SERVER,
     "test_wheel": _NO_SERVER,
     "test_webhook_rollout": "e2e/test_rollout does it with the API server as the client",
     "test_webhook_serving": _HOSTILE,
 }
 
-# Scenarios that take long in sum and are played on the real API server alone in a run that plays all on both.
-LONG: Final = frozenset(
-    {
-        "test_bursts",
-        "test_controller_faults",
-        "test_crowd",
-        "test_fail_points",
-        "test_failing_plugins",
-        "test_frameworks",
-        "test_gangs",
-        "test_groups_to_come",
-        "test_late_bindings",
-        "test_mixed_crowd",
-        "test_preemption",
-        "test_replicas",
-        "test_rules_pages",
-        "test_volcano_jobs",
-    }
+# Scenarios that `e2e/test_rights` plays on a real API server; no other test plays them there.
+OF_RIGHTS: Final = (
+    "test_denied_accounts::test_the_pod_tells_of_the_account",
+    "test_groups_to_come::test_pods_wait_for_the_group_that_their_owner_asks_for_and_others_only_for_a_while",
+    "test_locks_and_rights::test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_them",
+    "test_network_topology::test_groups_are_placed_near_each_other_by_hyper_nodes",
+    "test_preview::test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere",
+    "test_replicas::test_52_a_lease_that_is_deleted_or_edited_by_hand_is_mended_and_changes_no_leader",
+    "test_volcano_jobs::test_a_job_waits_for_room_in_its_queue_and_says_so",
+    "test_volumes::test_a_claim_that_waits_for_its_pod_is_bound_where_that_has_its_place",
+    "test_volumes::test_a_volume_that_is_there_is_given_to_the_claim_on_its_node",
 )
+# A run with a real API server plays these on the embedded cluster too, to show that scenarios still work there.
+ON_BOTH: Final = frozenset({"test_deleting_pods", "test_kubectl", "test_vendors"})
 
 
 def modules() -> tuple[ModuleType, ...]:
@@ -120,14 +116,22 @@ def is_scenario(test: Test) -> bool:
 
 
 def reason(module: str, test: str) -> str:
-    """Why a test is not played on a real API server, or ""."""
+    """Why `e2e/test_scenarios` does not play a test, or ""."""
     name = module.rpartition(".")[2]
+    if f"{name}::{test}" in OF_RIGHTS:
+        return "e2e/test_rights plays it"
     return ONLY_HERE.get(name) or ONLY_HERE.get(f"{name}::{test}", "")
 
 
 def again(module: str, name: str) -> str:
     """The name under which a test (or one case of it) is played on a real API server."""
     return f"{module.rpartition('.')[2]}__{name.removeprefix('test_')}"
+
+
+def of_rights() -> tuple[Test, ...]:
+    """The tests that `e2e/test_rights` plays."""
+    named = (name.partition("::") for name in OF_RIGHTS)
+    return tuple(getattr(importlib.import_module(f"tests.integration.{module}"), test) for module, _, test in named)
 
 
 def replayed() -> dict[str, Test]:

@@ -19,11 +19,11 @@ from core.catalog import standard_catalog
 from core.configuration import SCHEDULER_MAP, Source, Text, decode, device_map, hami_map, merge
 from core.explaining import explain
 from core.ledger import Ledger
-from core.placing.decide import Invalid, NotSold, Unjudged, shape_of, try_decide
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.decide import shape_of, try_decide
+from core.placing.shape import node_policy
 from core.port.handoff import Stamp
 from core.settings import Settings
+from core.waiting import Wait
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from core.wire.reviews import decode_review
@@ -113,14 +113,8 @@ class Situation:
     def _place(self, found: Json) -> tuple[str, Json, str]:
         pod = pod_from_object(found)
         shape = shape_of(pod, self._ledger)
-        match shape:
-            case Invalid():
-                return "", {}, explain.invalid(shape.violations)
-            case NotSold():
-                return "", {}, explain.not_sold(shape.names)
-            case Unjudged():
-                return "", {}, explain.unjudged(shape.names)
-        assert isinstance(shape, Shape)
+        if isinstance(shape, Wait):
+            return "", {}, shape.text
         placement = try_decide(self._ledger, node_policy(self._conf.settings), pod, shape)
         if placement is None:
             refused = explain.refused(self._ledger, shape, self._conf.settings.policy)

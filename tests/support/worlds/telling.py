@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from controller.inbox import Inbox
+from controller.actions import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from controller.reporting.status import StatusWriter
-from core.explaining.explain import Refused
+from core.explaining.explain import Explanation
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.shape import Shape
@@ -27,7 +27,7 @@ class CountingWriter(StatusWriter):
         fork: Ledger | None = None,
         barred: frozenset[NodeName] | None = None,
         domain: frozenset[NodeName] | None = None,
-    ) -> tuple[Refused, float]:
+    ) -> tuple[Explanation, float]:
         self.explained += 1
         return await super().explain(shape, fork, barred, domain)
 

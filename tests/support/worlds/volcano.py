@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from sandbox.client import ApiClient
 from sandbox.players import volcano_protocol as protocol
-from sandbox.players.volcano import COMMANDS, GROUPS, JOBS, QUEUES, VolcanoControllers
-from sandbox.players.volcano_kinds import install
+from sandbox.players.volcano import COMMANDS, GROUPS, JOBS, QUEUES, VolcanoControllers, install
 
-__all__ = ["NAMES", "create", "install", "job", "path_of", "pause", "playing", "shown_group", "shown_job", "task"]
+__all__ = ["NAMES", "create", "install", "job", "path_of", "playing", "shown_group", "shown_job", "task"]
 
 NAMES: Final = ("--scheduler-name", "cardshare", "--scheduler-name", "volcano")
 _COUNTERS: Final = ("pending", "running", "succeeded", "failed", "terminating", "version", "retryCount")
@@ -74,8 +73,3 @@ def shown_group(found: dict[str, Any]) -> str:
     counters = ",".join(f"{name}:{status[name]}" for name in ("running", "succeeded", "failed") if status.get(name))
     said = [one["type"] for one in status.get("conditions") or () if one["status"] == "True"]
     return " ".join([f"{status.get('phase', '')} {{{counters}}}", *said])
-
-
-async def pause() -> None:
-    """A moment in which the cluster goes on."""
-    await asyncio.sleep(0.05)

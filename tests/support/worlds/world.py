@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.actions import Action, Announce, Bind, Clear, Fence, Move, ReadPod
+from controller.actions import Action, Announce, Bind, Clear, Fence, ReadPod, Touch
 from controller.deciding.lifecycle import Entry
 from controller.deciding.scheduler import Scheduler
 from controller.metrics import Metrics
@@ -104,7 +104,7 @@ class World:
             pods = [ledger.counted(one.uid) or one for one in self.pods.values() if one.node_name == name]
             fresh = audit.rebuilt(ledger.catalog, ledger.tables, ledger.settings, [node], pods)
             reserved = {uid for uid in ledger.holders(name) if queue.get(uid) is not None} | ledger.nominated
-            reserved |= set(self.scheduler.vanished.uids)
+            reserved |= set(self.scheduler.vanished.until_s)
             found += audit.differences(ledger, fresh, name, reserved=reserved, unsettled=())
         return found
 
@@ -202,7 +202,7 @@ class World:
     def moves(self, *names: str) -> list[str]:
         """Write the conditions by which waiting pods are moved, or those of *names* alone; of which pods."""
         moved = []
-        for move in self.actions(Move):
+        for move in self.actions(Touch):
             before = self.pods[move.pod.uid]
             if (names and move.pod.name not in names) or before.resource_version != move.version:
                 self.scheduler.not_moved(move.pod.uid)

@@ -10,14 +10,14 @@ import pytest
 from cryptography import x509
 
 from certs.authority import new_authority
-from certs.cluster import Done, Pair, Place, keep
-from certs.pair import State, Stored, Wanted, judge, renewed
+from certs.cluster import Done, Pair, SecretsPlace, keep
+from certs.pair import State, StoredPem, WantedPair, judge, renewed
 from kube.errors import ApiConflictError, ApiForbiddenError, ApiNotFoundError, ApiRefusedError, ApiUnknownError
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-WANTED = Wanted(dns_names=("web.ns.svc",), days=90, ca_days=900)
+WANTED = WantedPair(dns_names=("web.ns.svc",), days=90, ca_days=900)
 PAIRS = (Pair(secret="tls", wanted=WANTED),)
-PLACE = Place(namespace="ns", authority="ca", pairs=PAIRS, service="web", webhooks=("cards",))
+PLACE = SecretsPlace(namespace="ns", authority="ca", pairs=PAIRS, service="web", webhooks=("cards",))
 SECRET = "/api/v1/namespaces/ns/secrets/tls"
 AUTHORITY = "/api/v1/namespaces/ns/secrets/ca"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/cards"
@@ -83,18 +83,18 @@ class Cluster:
     def bundle(self, path=MUTATING, index=0) -> bytes:
         return base64.b64decode(self.objects[path]["webhooks"][index]["clientConfig"].get("caBundle", ""))
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredPem:
         """The pair, in a Secret that holds nothing else."""
         data = self.data(SECRET)
         assert data.keys() == {"tls.crt", "tls.key", "ca.crt"}
-        return Stored(cert_pem=data["tls.crt"], key_pem=data["tls.key"], ca_pem=data["ca.crt"])
+        return StoredPem(cert_pem=data["tls.crt"], key_pem=data["tls.key"], ca_pem=data["ca.crt"])
 
     def data(self, path) -> dict[str, bytes]:
         return {key: base64.b64decode(value) for key, value in self.objects[path]["data"].items()}
 
     def trusts_what_is_served(self, now) -> bool:
         stored = self.stored()
-        seen = Stored(cert_pem=stored.cert_pem, key_pem=stored.key_pem, ca_pem=self.bundle())
+        seen = StoredPem(cert_pem=stored.cert_pem, key_pem=stored.key_pem, ca_pem=self.bundle())
         return judge(seen, now).serves
 
 
@@ -197,7 +197,7 @@ async def test_a_rotation_makes_another_authority_that_is_trusted_before_it_is_s
     assert cluster.stored().key_pem != before.key_pem
     assert cluster.trusts_what_is_served(NOW)
     # Pods that have not read the Secret again yet serve the pair from before.
-    assert judge(Stored(cert_pem=before.cert_pem, key_pem=before.key_pem, ca_pem=cluster.bundle()), NOW).serves
+    assert judge(StoredPem(cert_pem=before.cert_pem, key_pem=before.key_pem, ca_pem=cluster.bundle()), NOW).serves
 
 
 async def test_a_rotation_whose_answer_was_lost_is_not_done_twice(cluster, naps):
@@ -219,7 +219,7 @@ async def test_a_secret_that_was_deleted_leaves_the_authority_of_running_pods_tr
     del cluster.objects[SECRET]
     await keep(cluster, PLACE, NOW, sleep=naps)
     assert cluster.trusts_what_is_served(NOW)
-    seen = Stored(cert_pem=served.cert_pem, key_pem=served.key_pem, ca_pem=cluster.bundle())
+    seen = StoredPem(cert_pem=served.cert_pem, key_pem=served.key_pem, ca_pem=cluster.bundle())
     assert judge(seen, NOW).serves
 
 
@@ -253,7 +253,7 @@ async def test_only_entries_of_our_service_or_address_are_touched(cluster, naps)
 async def test_a_configuration_that_cannot_trust_us_is_a_problem_and_the_secret_is_made_all_the_same(
     cluster, naps, name, service, says
 ):
-    place = Place(namespace="ns", authority="ca", pairs=PAIRS, service=service, webhooks=(name,))
+    place = SecretsPlace(namespace="ns", authority="ca", pairs=PAIRS, service=service, webhooks=(name,))
     kept = await keep(cluster, place, NOW, sleep=naps)
     assert kept.problems.keys() == {name}
     assert says in kept.problems[name]
@@ -262,7 +262,7 @@ async def test_a_configuration_that_cannot_trust_us_is_a_problem_and_the_secret_
 
 async def test_of_two_that_start_at_once_one_pair_stays_and_is_trusted(cluster, naps):
     def other_replica(verb: str, path: str) -> None:
-        theirs = renewed(Stored(), WANTED, NOW)
+        theirs = renewed(StoredPem(), WANTED, NOW)
         put(cluster, AUTHORITY, {"ca.crt": theirs.ca_pem, "ca.key": theirs.ca_key_pem})
         put(cluster, SECRET, {"tls.crt": theirs.cert_pem, "tls.key": theirs.key_pem, "ca.crt": theirs.ca_pem})
 
@@ -316,8 +316,8 @@ async def test_a_secret_that_holds_no_pair_gets_one(cluster, naps, data):
     assert cluster.trusts_what_is_served(NOW)
 
 
-MORE = Pair(secret="more", wanted=Wanted(dns_names=("asked.ns.svc",), days=90, ca_days=900))
-BOTH = Place(namespace="ns", authority="ca", pairs=(*PAIRS, MORE), service="web", webhooks=("cards",))
+MORE = Pair(secret="more", wanted=WantedPair(dns_names=("asked.ns.svc",), days=90, ca_days=900))
+BOTH = SecretsPlace(namespace="ns", authority="ca", pairs=(*PAIRS, MORE), service="web", webhooks=("cards",))
 MORE_SECRET = "/api/v1/namespaces/ns/secrets/more"
 
 
@@ -331,15 +331,15 @@ async def test_each_secret_holds_a_pair_for_its_own_names_by_one_authority(clust
         data = cluster.data(path)
         assert data.keys() == {"tls.crt", "tls.key", "ca.crt"}
         assert data["ca.crt"] == ca_pem
-        seen = Stored(cert_pem=data["tls.crt"], key_pem=data["tls.key"], ca_pem=ca_pem)
+        seen = StoredPem(cert_pem=data["tls.crt"], key_pem=data["tls.key"], ca_pem=ca_pem)
         assert judge(seen, NOW, names).state is State.GOOD
         assert judge(seen, NOW, others).state is State.NAMES_MISSING
 
 
-def one_secret(cluster, now=NOW) -> Stored:
+def one_secret(cluster, now=NOW) -> StoredPem:
     """As the former layout has it: one Secret with one pair for all names, the authority and its key beside it."""
-    all_names = Wanted(dns_names=(*WANTED.dns_names, *MORE.wanted.dns_names), days=90, ca_days=900)
-    theirs = renewed(Stored(), all_names, now)
+    all_names = WantedPair(dns_names=(*WANTED.dns_names, *MORE.wanted.dns_names), days=90, ca_days=900)
+    theirs = renewed(StoredPem(), all_names, now)
     parts = {"tls.crt": theirs.cert_pem, "tls.key": theirs.key_pem, "ca.crt": theirs.ca_pem}
     put(cluster, SECRET, {**parts, "ca.key": theirs.ca_key_pem})
     entry = {"name": "pods", "clientConfig": {**OURS, "caBundle": base64.b64encode(theirs.ca_pem).decode()}}
@@ -354,7 +354,7 @@ async def test_the_authority_of_the_former_layout_is_taken_over_and_what_is_serv
     kept = await keep(cluster, BOTH, NOW, sleep=naps)
     assert [one.done for one in kept.secrets] == [Done.TAKEN_OVER, Done.COMPLETED, Done.MADE]
     assert cluster.data(AUTHORITY) == {"ca.crt": theirs.ca_pem, "ca.key": theirs.ca_key_pem}
-    assert cluster.stored() == Stored(cert_pem=theirs.cert_pem, key_pem=theirs.key_pem, ca_pem=theirs.ca_pem)
+    assert cluster.stored() == StoredPem(cert_pem=theirs.cert_pem, key_pem=theirs.key_pem, ca_pem=theirs.ca_pem)
     # First it stands in its own Secret, then it is taken out of the other.
     assert cluster.writes == [
         *(f"APPLY {AUTHORITY}", f"APPLY {MORE_SECRET}"),
@@ -426,7 +426,7 @@ async def test_a_secret_that_was_deleted_comes_back_with_what_is_remembered(clus
 async def test_another_authority_in_its_secret_is_obeyed_and_the_one_before_stays_trusted(cluster, naps):
     kept = await keep(cluster, PLACE, NOW, sleep=naps)
     before = cluster.stored()
-    own = renewed(Stored(), WANTED, NOW)
+    own = renewed(StoredPem(), WANTED, NOW)
     put(cluster, AUTHORITY, {"ca.crt": own.ca_pem, "ca.key": own.ca_key_pem})
     again = await keep(
         cluster,
@@ -439,5 +439,5 @@ async def test_another_authority_in_its_secret_is_obeyed_and_the_one_before_stay
     assert [one.done for one in again.secrets] == [Done.KEPT, Done.MADE]
     assert cluster.stored().ca_pem == own.ca_pem
     assert cluster.trusts_what_is_served(NOW)
-    assert judge(Stored(cert_pem=before.cert_pem, key_pem=before.key_pem, ca_pem=cluster.bundle()), NOW).serves
+    assert judge(StoredPem(cert_pem=before.cert_pem, key_pem=before.key_pem, ca_pem=cluster.bundle()), NOW).serves
     assert naps.taken == [3.0]

@@ -8,10 +8,10 @@ from threading import Thread
 import pytest
 
 from certs.files import ensure, publish, read, why_not_written, write
-from certs.pair import State, Stored, Wanted, judge
+from certs.pair import State, StoredPem, WantedPair, judge
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-WANTED = Wanted(dns_names=("web.ns.svc",), days=90, ca_days=900)
+WANTED = WantedPair(dns_names=("web.ns.svc",), days=90, ca_days=900)
 FILES = ("tls.crt", "tls.key", "ca.crt", "ca.key")
 
 
@@ -62,7 +62,7 @@ def test_a_damaged_pair_is_made_anew_and_old_leaves_stay_trusted_where_the_bundl
 
 def test_a_name_that_was_added_makes_a_new_pair_by_the_same_authority(tmp_path):
     ensure(tmp_path, WANTED, NOW)
-    more = Wanted(dns_names=("web.ns.svc", "two.ns.svc"), days=90, ca_days=900)
+    more = WantedPair(dns_names=("web.ns.svc", "two.ns.svc"), days=90, ca_days=900)
     done = ensure(tmp_path, more, NOW)
     assert (done.found.state, done.new_authority) == (State.NAMES_MISSING, False)
 
@@ -158,7 +158,7 @@ def test_a_place_where_nothing_can_be_made_is_told_with_the_cause():
 
 
 def test_an_empty_directory_reads_as_nothing(tmp_path):
-    assert read(tmp_path) == Stored()
+    assert read(tmp_path) == StoredPem()
 
 
 def test_a_published_pair_comes_without_the_authoritys_key_and_only_when_it_differs(tmp_path):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from certs.cluster import Pair, Place
+from certs.cluster import Pair, SecretsPlace
 from certs.options import Ensure, EnsureInCluster, Run, Status, parse
-from certs.pair import Wanted
+from certs.pair import WantedPair
 from core.errors import ConfigError
 
 SERVED = ("web", "web.ns", "web.ns.svc", "web.ns.svc.cluster.local")
@@ -81,8 +81,10 @@ def test_a_secret_takes_the_place_of_the_directory_which_may_get_a_copy():
     argv = [*IN_CLUSTER, "--ca-secret", "ca", "--webhook", "a", "--webhook", "b"]
     options = parse(argv, {})
     assert isinstance(options, EnsureInCluster)
-    pairs = (Pair(secret="tls", wanted=Wanted(dns_names=SERVED, days=90, ca_days=1825)),)
-    assert options.place == Place(namespace="ns", authority="ca", pairs=pairs, service="web", webhooks=("a", "b"))
+    pairs = (Pair(secret="tls", wanted=WantedPair(dns_names=SERVED, days=90, ca_days=1825)),)
+    assert options.place == SecretsPlace(
+        namespace="ns", authority="ca", pairs=pairs, service="web", webhooks=("a", "b")
+    )
     assert options.directory is None
     copied = parse([*argv, "--dir", "d"], {})
     assert isinstance(copied, EnsureInCluster)
@@ -104,7 +106,7 @@ def test_more_pairs_are_for_the_names_given_to_their_secrets_alone():
 
 
 def test_status_needs_a_directory_only():
-    assert parse(["status", "--dir", "d"], {}) == Status(directory=Path("d"), dns_names=(), ip_addresses=())
+    assert parse(["status", "--dir", "d"], {}) == Status(directory=Path("d"))
 
 
 def test_what_is_kept_for_long_needs_a_secret_and_looks_every_few_seconds():

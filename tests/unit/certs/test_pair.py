@@ -7,10 +7,10 @@ import pytest
 from cryptography import x509
 
 from certs.authority import new_authority
-from certs.pair import State, Stored, Wanted, authority_due, describe, judge, renewal_time, renewed
+from certs.pair import State, StoredPem, WantedPair, authority_due, describe, judge, renewal_time, renewed
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-WANTED = Wanted(dns_names=("web.ns.svc",), ip_addresses=("127.0.0.1",), days=90, ca_days=900)
+WANTED = WantedPair(dns_names=("web.ns.svc",), ip_addresses=("127.0.0.1",), days=90, ca_days=900)
 
 
 def days(count: float) -> timedelta:
@@ -18,16 +18,16 @@ def days(count: float) -> timedelta:
 
 
 @pytest.fixture(scope="module")
-def good() -> Stored:
-    return renewed(Stored(), WANTED, NOW)
+def good() -> StoredPem:
+    return renewed(StoredPem(), WANTED, NOW)
 
 
 @pytest.fixture(scope="module")
-def other() -> Stored:
-    return renewed(Stored(), WANTED, NOW)
+def other() -> StoredPem:
+    return renewed(StoredPem(), WANTED, NOW)
 
 
-def state(stored: Stored, now: datetime = NOW, *names: str) -> State:
+def state(stored: StoredPem, now: datetime = NOW, *names: str) -> State:
     return judge(stored, now, names).state
 
 
@@ -38,7 +38,7 @@ def test_a_fresh_pair_is_good_and_tells_its_days(good):
 
 
 def test_nothing_stored_is_missing_and_names_the_files():
-    assert judge(Stored(), NOW).text == "missing: tls.crt, tls.key, ca.crt"
+    assert judge(StoredPem(), NOW).text == "missing: tls.crt, tls.key, ca.crt"
 
 
 @pytest.mark.parametrize("part", ["cert_pem", "key_pem", "ca_pem"])
@@ -61,7 +61,7 @@ def test_a_half_written_certificate_is_unreadable(good):
 
 
 def test_a_complaint_of_the_reader_is_told():
-    assert judge(Stored(complaints=("tls.key: Permission denied",)), NOW).text == (
+    assert judge(StoredPem(complaints=("tls.key: Permission denied",)), NOW).text == (
         "unreadable: tls.key: Permission denied"
     )
 
@@ -147,7 +147,7 @@ def test_an_authority_is_due_at_two_thirds_of_its_life_also_while_its_leaf_is_go
     assert not authority_due(young, NOW + days(595))
     assert state(young, NOW + days(605)) is State.GOOD
     assert authority_due(young, NOW + days(605))
-    assert not authority_due(Stored(), NOW)
+    assert not authority_due(StoredPem(), NOW)
 
 
 def test_renewal_comes_after_two_thirds_of_the_whole_life():

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs.files import ensure
-from certs.pair import Wanted
-from certs.serving import Source, load, server_context, signature, use
+from certs.pair import WantedPair
+from certs.serving import PairFiles, load, server_context, signature, use
 from core.errors import ConfigError, InvariantError
 
 NOW = datetime.now(UTC)
-WANTED = Wanted(dns_names=("localhost",), days=30, ca_days=60)
+WANTED = WantedPair(dns_names=("localhost",), days=30, ca_days=60)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_signature_changes_with_the_files(directory):
 
 
 def test_a_source_finds_a_pair_once_and_again_when_it_is_another(directory, tmp_path_factory):
-    source, context = Source(directory), server_context()
+    source, context = PairFiles(directory), server_context()
     pair = source.look(NOW)
     assert pair is not None
     assert not source.is_serving
@@ -75,7 +75,7 @@ def test_a_source_finds_a_pair_once_and_again_when_it_is_another(directory, tmp_
 
 def test_what_a_source_refuses_is_told_once_and_found_when_it_is_valid(tmp_path):
     ensure(tmp_path, WANTED, NOW + timedelta(hours=1))
-    source = Source(tmp_path)
+    source = PairFiles(tmp_path)
     with pytest.raises(ConfigError, match="not signed by"):
         source.look(NOW)
     assert source.look(NOW + timedelta(minutes=1)) is None
@@ -83,7 +83,7 @@ def test_what_a_source_refuses_is_told_once_and_found_when_it_is_valid(tmp_path)
 
 
 def test_a_pair_that_cannot_be_served_leaves_the_one_before(directory, monkeypatch):
-    source, context = Source(directory), server_context()
+    source, context = PairFiles(directory), server_context()
     pair = source.look(NOW)
     assert pair is not None
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cli import doctor_checks
 from cli.doctor_checks import CODES, Finding, Level, Plugin, Report, examine
+from core import settings
 from core.model import NodeName, Phase, Requirement
 from tests.support.worlds.doctor import (
     DAY_S,
@@ -22,7 +24,9 @@ from tests.support.worlds.doctor import (
     RENAMED,
     T4,
     TWO_SHARES,
+    UNKNOWN_PLUGIN,
     VOLCANO,
+    added,
     facts,
     node,
     pod,
@@ -49,6 +53,36 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
     assert "status lists 30001 devices" in report.findings[1].text
     for well in (MANY._replace(phase=Phase.RUNNING), MANY._replace(node_name=NodeName("other"))):
         assert [one.code for one in examine(facts(nodes=(LISTING,), pods=(well,))).findings] == ["CS618"]
+
+
+def test_another_plugin_beside_a_known_one_is_not_taken_for_that_of_the_cards():
+    known = replace(UNKNOWN_PLUGIN, account="system:serviceaccount:kube-system:volcano-device-plugin")
+    assert examine(facts(plugins=(known,), others=(UNKNOWN_PLUGIN,))).findings == ()
+
+
+def test_the_account_of_a_plugin_must_be_in_the_settings_and_in_the_policies():
+    found = facts(others=(UNKNOWN_PLUGIN,))
+    well = added(found)
+    assert examine(well).findings == ()
+    for half in (replace(well, settings=found.settings), replace(well, accounts=found.accounts)):
+        assert [one.code for one in examine(half).findings] == ["CS637"]
+
+
+def test_unknown_plugins_of_twice_as_many_nodes_cost_twice_as_much(monkeypatch):
+    looks = list[str]()
+
+    def is_named(name, patterns):
+        looks.append(name)
+        return settings.is_named(name, patterns)
+
+    monkeypatch.setattr(doctor_checks, "is_named", is_named)
+    many = 40
+    for count in (many, 2 * many):
+        names = [f"n{at}" for at in range(count)]
+        others = tuple(replace(UNKNOWN_PLUGIN, node=name) for name in names)
+        found = examine(facts(nodes=tuple(map(node, names)), others=others)).findings
+        assert [one.code for one in found] == ["CS637"] * count
+    assert len(looks) <= 3 * 3 * many
 
 
 @pytest.mark.parametrize(
@@ -91,6 +125,13 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
             "advertises 1536 volcano.sh/vgpu-memory, but its registered cards have 15360",
         ),
         (facts(unbinding="system:serviceaccount:a:b"), "CS634", "system:serviceaccount:a:b", "it may not bind"),
+        (
+            facts(others=(UNKNOWN_PLUGIN, replace(UNKNOWN_PLUGIN, node="another"))),
+            "CS637",
+            "node t4-a",
+            "it has cards of vgpu and no pod of a known plugin for them; cardshare-system/cardshare-webhook-0, which "
+            "runs as system:serviceaccount:team:plugin, may be that plugin",
+        ),
         (facts(unasked="forbidden"), "CS635", "subjectaccessreviews", "forbidden"),
         (facts(mutating={}), "CS621", "mutatingwebhookconfiguration cardshare", "does not exist"),
         (

@@ -7,7 +7,6 @@ import pytest
 from cli.options import (
     FLAGS,
     Apply,
-    Asked,
     By,
     Controller,
     Explain,
@@ -15,6 +14,7 @@ from cli.options import (
     Get,
     Output,
     Plan,
+    PlanTarget,
     Queues,
     Version,
     Waits,
@@ -32,13 +32,10 @@ def test_get_takes_nodes_and_a_kubeconfig():
 
 def test_what_leads_to_the_controller_comes_from_the_flags_before_the_environment():
     environ = {"CARDSHARE_CONTROLLER": "https://env:8444/", "CARDSHARE_TOKEN_FILE": "t", "CARDSHARE_CONTROLLER_CA": "c"}
-    assert parse(["explain", "p", "-n", "ns"], environ) == Explain(
-        name="p",
-        namespace="ns",
-        controller=Controller(url="https://env:8444", token_file="t", ca_file="c"),
-        kubeconfig="",
-        context="",
-    )
+    found = parse(["explain", "p", "-n", "ns"], environ)
+    assert isinstance(found, Explain)
+    assert (found.pod, found.namespace) == (("", "", "p"), "ns")
+    assert found.controller == Controller(url="https://env:8444", token_file="t", ca_file="c")
     words = ["explain", "p", "--controller", "https://flag", "--token-file", "u", "--tls-server-name", "s"]
     flagged = parse(words, environ)
     assert isinstance(flagged, Explain)
@@ -56,7 +53,7 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
     with pytest.raises(SystemExit) as ended:
         parse(["explain", "p", "--controller", url], {})
     assert ended.value.code == 2
-    assert f"--controller: found '{url}'; write https://host:port" in capsys.readouterr().err
+    assert f"--controller (CARDSHARE_CONTROLLER): found '{url}'; write https://host:port" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -65,7 +62,10 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["explain", "p", "--token-file", "f"], "--token-file: of no use without --controller"),
         (["explain", ""], "POD: found ''; write NAME"),
         (["get", ""], "NODE: found ''; write the name of a node"),
-        (["explain", "p", "--controller", "foo"], "kubectl cards explain: --controller: found 'foo'"),
+        (
+            ["explain", "p", "--controller", "foo"],
+            "kubectl cards explain: --controller (CARDSHARE_CONTROLLER): found 'foo'",
+        ),
         (["explain", "a/b/c"], "POD: found 'a/b/c'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
         (["why", "a/b/c"], "POD: found 'a/b/c'; write NAME or NAMESPACE/NAME;"),
         (["explain", "/p"], "POD: found '/p'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
@@ -74,7 +74,7 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["explain", "a/b", "-A"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
         (["plan"], "--for: missing; write what to make room for"),
         (["plan", "--for", "4 A100"], "--for: found '4 A100'; write for example '4 x whole A100'"),
-        (["plan", "--for", "0 x whole"], "--for: found '0 x whole'; cards and MiB begin at 1"),
+        (["plan", "--for", "0 x whole"], "--for: found '0 x whole'; write for example '4 x whole A100'"),
         (["plan", "--for", "pod", "a/b/c"], "--for: found 'pod a/b/c'; write for example"),
         (["plan", "--for", "pod a/b", "--pods", "2"], "--pods: only for a shape"),
         (["plan", "--for", "whole", "--moves", "many"], "--moves: found 'many'; write a number from 0 to 1000"),
@@ -88,8 +88,13 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["fits", "--cards", "0"], "--cards: found '0'; write a number from 1 to 1024"),
         (["fits", "-f", "x", "--cards", "1"], "-f: found beside --memory"),
         (["waiting", "-A", "-n", "c"], "-A: found beside -n 'c'; leave one of them out"),
+        (["explain", "p", "-o", "wide"], "--output: found 'wide'; write text, json or yaml"),
+        (["why", "job/a"], "POD: found 'job/a'; write NAME or NAMESPACE/NAME;"),
         (["get", "-A", "-n", "c"], "-A: found beside -n 'c'; leave one of them out"),
         (["check"], "kubectl cards check: --file: missing"),
+        (["check", "-f", "x", "-n", ""], "--namespace: found ''; write a namespace"),
+        (["doctor", "-n", ""], "--namespace: found ''; write a namespace"),
+        (["doctor", "--name", ""], "--name: found ''; write a prefix"),
     ],
 )
 def test_what_makes_no_sense_is_told_by_the_command_itself(words, says, capsys):
@@ -128,7 +133,8 @@ def test_what_is_not_understood_ends_with_a_line_that_leads_to_help(words, capsy
 def test_what_is_explained_is_named_as_kubectl_names_it(words, expected):
     found = parse(["explain", *words], {})
     assert isinstance(found, Explain)
-    assert (found.kind, found.namespace, found.name, found.all_namespaces) == expected
+    kind, namespace, name = found.pod
+    assert (kind, namespace or found.namespace, name, found.all_namespaces) == expected
 
 
 def test_waiting_takes_kubectls_flags_and_by_what_pods_are_counted():
@@ -139,8 +145,9 @@ def test_waiting_takes_kubectls_flags_and_by_what_pods_are_counted():
 
 
 def test_fits_takes_what_a_pod_asks_or_a_manifest():
-    asked = Fits(wish=CardWish(4, 40_000), namespace="team", kubeconfig="", context="")
-    assert parse(["fits", "--memory", "40000", "--cards", "4", "-n", "team"], {}) == asked
+    found = parse(["fits", "--memory", "40000", "--cards", "4", "-n", "team"], {})
+    assert isinstance(found, Fits)
+    assert (found.wish, found.namespace) == (CardWish(4, 40_000), "team")
     found = parse(["fits", "--cores", "50", "--type", "A100"], {})
     assert isinstance(found, Fits)
     assert found.wish == CardWish(1, None, 50, "A100")
@@ -174,7 +181,7 @@ def test_the_context_may_stand_in_front_of_the_command_as_with_kubectl():
 def test_a_pod_may_be_named_as_kubectl_prints_it(word):
     found = parse(["explain", word], {})
     assert isinstance(found, Explain)
-    assert (found.kind, found.namespace, found.name) == ("", "", "p")
+    assert found.pod == ("", "", "p")
 
 
 def test_get_takes_kubectls_flags():
@@ -199,13 +206,13 @@ def test_help_and_version_are_answered(words, capsys):
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
-        (["4 x whole A100"], Asked("4 x whole A100", CardWish(4, None, None, "A100"))),
-        (["2", "x", "20000", "MiB"], Asked("2 x 20000 MiB", CardWish(2, 20000))),
-        (["whole"], Asked("whole", CardWish(1))),
-        (["8000mib 30% cores T4,A10"], Asked("8000mib 30% cores T4,A10", CardWish(1, 8000, 30, "T4,A10"))),
-        (["pod", "team/train"], Asked("pod team/train", None, 1, "pod", "team", "train")),
-        (["pod/train"], Asked("pod/train", None, 1, "pod", "", "train")),
-        (["group team/ring"], Asked("group team/ring", None, 1, "group", "team", "ring")),
+        (["4 x whole A100"], PlanTarget("4 x whole A100", CardWish(4, None, None, "A100"))),
+        (["2", "x", "20000", "MiB"], PlanTarget("2 x 20000 MiB", CardWish(2, 20000))),
+        (["whole"], PlanTarget("whole", CardWish(1))),
+        (["8000mib 30% cores T4,A10"], PlanTarget("8000mib 30% cores T4,A10", CardWish(1, 8000, 30, "T4,A10"))),
+        (["pod", "team/train"], PlanTarget("pod team/train", None, "pod", "team", "train")),
+        (["pod/train"], PlanTarget("pod/train", None, "pod", "", "train")),
+        (["group team/ring"], PlanTarget("group team/ring", None, "group", "team", "ring")),
     ],
 )
 def test_what_a_plan_is_for_is_a_shape_a_pod_or_a_group(words, asked):
@@ -228,7 +235,8 @@ def test_a_plan_is_a_file_unless_another_format_is_asked_and_has_limits():
         "--jobs",
     ]
     assert parse([*words, "-o", "text"], {}) == Plan(
-        asked=Asked("whole", CardWish(1), 3),
+        asked=PlanTarget("whole", CardWish(1)),
+        pods=3,
         moves=4,
         per_namespace=1,
         priority=7,
@@ -246,5 +254,5 @@ def test_a_plan_is_a_file_unless_another_format_is_asked_and_has_limits():
 def test_help_names_the_controllers_variables_of_commands_that_ask_it(command, capsys):
     with pytest.raises(SystemExit):
         parse([command, "--help"], {})
-    asks = any("--controller" in flag.names for flag in FLAGS[command])
-    assert ("CARDSHARE_CONTROLLER," in capsys.readouterr().out) == asks
+    asks = "controller_url" in FLAGS[command]
+    assert ("[CARDSHARE_CONTROLLER]" in capsys.readouterr().out) == asks

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cli.options import Asked, Plan
+from cli.options import Plan, PlanTarget
 from cli.plan import NothingToPlanError, fetch_plan
-from cli.snapshot import VERSION, Snapshot, packed
+from cli.snapshot import VERSION, SnapshotReads, packed
 from core.moving.who import MOVING, Stays
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
@@ -54,7 +54,7 @@ def pod(name: str, memory: int, on: str = "", *, number: int = 1, owner: str = "
     return {"metadata": about, "spec": spec, "status": {"phase": "Running" if on else "Pending"}}
 
 
-def cluster(*volumes: dict[str, Any], claims: Any = (CLAIM,)) -> Snapshot:
+def cluster(*volumes: dict[str, Any], claims: Any = (CLAIM,)) -> SnapshotReads:
     """A pod with a claim on node a, another without a controller on b, and one that needs a whole node."""
     pods = [pod("s", 1000, "a", owner="serve", claim="disk"), pod("alone", 1000, "b"), pod("train", 10_000, number=2)]
     lists = {
@@ -65,10 +65,10 @@ def cluster(*volumes: dict[str, Any], claims: Any = (CLAIM,)) -> Snapshot:
         "/api/v1/configmaps": [],
     }
     taken = {"version": VERSION, "taken": "2026-01-01T00:00:00Z", "namespace": "team"}
-    return Snapshot(packed(taken | {"collections": {path: {"items": items} for path, items in lists.items()}}))
+    return SnapshotReads(packed(taken | {"collections": {path: {"items": items} for path, items in lists.items()}}))
 
 
-def standing(moving: dict[str, Any], waiting: dict[str, Any]) -> Snapshot:
+def standing(moving: dict[str, Any], waiting: dict[str, Any]) -> SnapshotReads:
     """*moving* on node a, a pod without a controller on b, and *waiting*, which needs a whole node."""
     lists = {
         "/api/v1/nodes": [node("a"), node("b")],
@@ -76,7 +76,7 @@ def standing(moving: dict[str, Any], waiting: dict[str, Any]) -> Snapshot:
         "/api/v1/configmaps": [],
     }
     taken = {"version": VERSION, "taken": "2026-01-01T00:00:00Z", "namespace": "team"}
-    return Snapshot(packed(taken | {"collections": {path: {"items": items} for path, items in lists.items()}}))
+    return SnapshotReads(packed(taken | {"collections": {path: {"items": items} for path, items in lists.items()}}))
 
 
 def volume(*hosts: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def volume(*hosts: str) -> dict[str, Any]:
 
 
 def asking(kind: str, name: str) -> Plan:
-    return Plan(asked=Asked("x", None, 1, kind, "team", name), kubeconfig="", context="")
+    return Plan(asked=PlanTarget("x", None, kind, "team", name), kubeconfig="", context="")
 
 
 @pytest.mark.parametrize(("hosts", "moves"), [((), ["b"]), (("a", "b"), ["b"]), (("a",), [])])

@@ -3,7 +3,7 @@
 import json
 
 from cli import text
-from controller.reporting.held import held
+from controller.reporting.answers import held
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.settings import Settings

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 import controller.simulating.simulate  # noqa: F401 (an import would block the loop of a command)
-from cli import text_simulate
 from cli.__main__ import main
 from cli.fits import UnusableFileError
 from cli.options import Controller, parse
-from cli.simulate import change_of, fetch_simulated
+from cli.simulate import change_of, fetch_simulated, simulated_table
 from cli.snapshot import packed
 from core.view.simulated import Simulated, SimulatedCard, SimulatedKind, SimulatedPod
 from core.waiting import Cause
@@ -44,6 +43,13 @@ def test_flags_are_the_change(tmp_path):
     )
 
 
+@pytest.mark.parametrize("words", ["", "--drain=", "--remove ,", "-f=", "--policy=", "--add-nodes 0"])
+def test_a_change_without_content_is_none(words, capsys):
+    with pytest.raises(SystemExit):
+        parse(["simulate", *words.split()], {})
+    assert "-f: missing; give -f, --add-nodes" in capsys.readouterr().err
+
+
 def test_a_controller_is_asked_unless_a_snapshot_is_read(capsys):
     parsed: Any = parse
     words, environ = ["simulate", "--policy", "pack"], {"CARDSHARE_CONTROLLER": "https://c:1"}
@@ -74,7 +80,7 @@ def test_a_cluster_that_cannot_be_listed_is_no_mistake_of_the_command(tmp_path, 
 )
 def test_a_reason_says_what_it_is_about(code, change, text, shown):
     one = SimulatedPod(pod="a/x", because="added", outcome="waits", code=code, change=change, text=text)
-    assert shown in text_simulate.table(Simulated(pods=(one,), kinds=(), losing=0, waiting=0))
+    assert shown in simulated_table(Simulated(pods=(one,), kinds=(), losing=0, waiting=0))
 
 
 def test_the_table_has_each_pod_each_type_and_who_would_lose():
@@ -90,7 +96,7 @@ def test_the_table_has_each_pod_each_type_and_who_would_lose():
     kind = SimulatedKind(protocol="vgpu", type="", unit="MiB", cards_before=1, cards_after=2, free_before=None,
                          free_after=None, stranded_before=0, stranded_after=5)  # fmt: skip
     found = Simulated(pods=pods, kinds=(kind,), losing=2, waiting=1, notes=("so \x1b it is",))
-    assert text_simulate.table(found).splitlines() == [
+    assert simulated_table(found).splitlines() == [
         "POD  BECAUSE    BEFORE  OUTCOME  NODE  CARDS OR REASON",
         "a/x  added      -       placed   n1    c (1 MiB)",
         "a/y  preempted  n1      waits    -     evicted for a/x; CS501 Wait",
@@ -106,4 +112,4 @@ def test_the_table_has_each_pod_each_type_and_who_would_lose():
 
 def test_nothing_to_tell_is_said():
     found = Simulated(pods=(), kinds=(), losing=0, waiting=0)
-    assert text_simulate.table(found) == "no pod would be placed or moved\nevery pod that runs now would run"
+    assert simulated_table(found) == "no pod would be placed or moved\nevery pod that runs now would run"

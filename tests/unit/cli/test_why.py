@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from cli.options import Why as Asked
+from cli.options import Why as PlanTarget
 from cli.options import parse
-from cli.text_why import story
+from cli.why import story
 from core.history.pods import Life, PodEvent, What
 from core.model import Phase, PodUid
 from core.view.explained import Event
@@ -105,8 +105,8 @@ def test_a_pod_on_a_node_was_bound_whatever_events_say():
 )
 def test_a_pod_is_named_as_for_explain(words, namespace, name):
     asked = parse(["why", *words], {})
-    assert isinstance(asked, Asked)
-    assert (asked.namespace, asked.name) == (namespace, name)
+    assert isinstance(asked, PlanTarget)
+    assert (asked.pod.namespace or asked.namespace, asked.pod.name) == (namespace, name)
 
 
 @pytest.mark.parametrize("words", [["job/train"], ["a/train", "-n", "b"], [], ["a/b/c"]])

@@ -2,14 +2,14 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conform.records import defects_of, is_configurations
+from tests.conform.records import is_configurations
 from tests.conform.run import CHECKS
+from tests.conform.sample import traits
 
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "tests" / "data" / "vectors"
@@ -25,18 +25,6 @@ beside = pytest.mark.skipif(
 def records(folder: Path, family: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((folder / family).read_text(encoding="utf-8"))
     return found
-
-
-def traits(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What a record is there to show: its kind, its defects alone and together, its configuration, its extremes."""
-    yield "op", record["op"]
-    yield "defects", defects_of(record)
-    yield "config", record["input"].get("config")
-    yield "reachable", record.get("reachable", True)
-    output = record["output"] if isinstance(record["output"], dict) else {}
-    yield "panic", "panic" in output
-    for step in output.get("steps", ()):
-        yield from (("defect of a step", tag) for tag in defects_of(step))
 
 
 def test_the_sample_is_small():

@@ -3,8 +3,8 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.cards import card_series
-from controller.inbox import Inbox
+from controller.actions import Inbox
+from controller.metrics import card_series
 from controller.reporting.answers import UNKNOWN, answer
 from core.dialects.hami import keys as hami_keys
 from core.model import Node, NodeName

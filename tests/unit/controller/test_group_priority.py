@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from controller.actions import Preempt
-from controller.inbox import Inbox
+from controller.actions import Inbox, Preempt
 from controller.reporting.answers import answer
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.wire.priority_classes import PriorityClass
+from core.wire.policies import PriorityClass
 from tests.support.worlds.world import World, node, pod
 
 MIB = 10_000
@@ -24,7 +23,7 @@ def group(name="high", version="1"):
 
 def world(*classes, of_group="high", **settings):
     found = World(node("n1"), **settings)
-    found.scheduler.cluster.groups.classes_replaced(classes)
+    found.scheduler.cluster.groups.classes.replaced(classes)
     found.groups_are(group(of_group), queues=[QueueSpec(name="default")])
     found.scheduler.cluster.occupants.budgets_replaced(())
     return found
@@ -63,9 +62,9 @@ def test_a_change_of_the_group_or_of_its_class_counts_at_once(how):
     if how == "group":
         found.scheduler.cluster.groups.changed(group("low", version="2"))
     elif how == "class":
-        found.scheduler.cluster.groups.class_changed(PriorityClass("high", 1))
+        found.scheduler.cluster.groups.classes.put(PriorityClass("high", 1))
     else:
-        found.scheduler.cluster.groups.class_gone(HIGH)
+        found.scheduler.cluster.groups.classes.gone(HIGH)
     found.gone("blocker")
     found.passes(1.0)
     assert first(found) == "alone"
@@ -92,7 +91,7 @@ def test_members_of_a_group_of_a_higher_class_do_not_leave_for_a_pod_of_a_lower_
     found.placed()
     found.adds(pod("alone", memory=MIB, priority=50))
     assert evicted(found) == []
-    found.scheduler.cluster.groups.class_changed(PriorityClass("high", 10))
+    found.scheduler.cluster.groups.classes.put(PriorityClass("high", 10))
     assert evicted(found, after_s=600.0) == ["member"]
 
 

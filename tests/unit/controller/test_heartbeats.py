@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from controller.heartbeats import STALE_S
+from controller.handing_over.registers import STALE_S
 from core.model import Node, NodeName
 from tests.support.worlds.world import World, node, pod
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from controller.inbox import Inbox
+from controller.actions import Inbox
 
 pytestmark = pytest.mark.looptime
 

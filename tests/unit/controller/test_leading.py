@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
+from controller.leading import WRITE_ENDS_S, Gated, LeaderPhase, Leading
 from kube.errors import ApiThrottledError, ApiUnknownError
 from kube.exchange import Response
 from kube.lease import How, Lease, LeaseLostError
@@ -22,7 +22,7 @@ class Process:
 
     def __init__(self, leases=None, identity="a", *, catch_up_s=0.1):
         self.current = True
-        self.phases: list[tuple[float, Phase]] = []
+        self.phases: list[tuple[float, LeaderPhase]] = []
         self.catch_up_s = catch_up_s
         self.took_over: How | None = None
         self.clocks = Clocks()
@@ -72,9 +72,9 @@ async def start():
 async def test_nothing_may_be_decided_before_all_is_known_of_the_leader_before(start):
     process = start(Process(FakeLeases(), catch_up_s=3.0))
     await asyncio.sleep(2.9)
-    assert (process.gate.phase, process.asks) == (Phase.SETTLING, (False, False))
+    assert (process.gate.phase, process.asks) == (LeaderPhase.SETTLING, (False, False))
     await asyncio.sleep(0.3)
-    assert (process.gate.phase, process.asks) == (Phase.LEADING, (True, True))
+    assert (process.gate.phase, process.asks) == (LeaderPhase.LEADING, (True, True))
     assert process.gate.began.is_set()
 
 
@@ -111,7 +111,7 @@ async def test_a_standby_may_neither_decide_nor_write(start):
     await asyncio.sleep(1.0)
     standby = start(Process(leases, "b"))
     await asyncio.sleep(60.0)
-    assert (standby.gate.phase, standby.asks, standby.gate.reasons()) == (Phase.STANDBY, (False, False), [])
+    assert (standby.gate.phase, standby.asks, standby.gate.reasons()) == (LeaderPhase.STANDBY, (False, False), [])
 
 
 async def test_nothing_is_decided_on_a_stale_mirror_but_what_was_decided_is_written(start):
@@ -149,7 +149,7 @@ async def test_a_process_that_stops_ends_its_writes_and_then_writes_nothing(star
     process = start(Process())
     await asyncio.sleep(1.0)
     process.gate.stop()
-    assert (process.gate.phase, process.asks) == (Phase.STOPPING, (False, True))
+    assert (process.gate.phase, process.asks) == (LeaderPhase.STOPPING, (False, True))
     process.gate.close()
     assert process.asks == (False, False)
 
@@ -159,7 +159,7 @@ async def test_a_process_that_stops_before_it_leads_never_writes(start):
     await asyncio.sleep(5.0)
     process.gate.stop()
     await asyncio.sleep(10.0)
-    assert (process.gate.phase, process.asks) == (Phase.STOPPING, (False, False))
+    assert (process.gate.phase, process.asks) == (LeaderPhase.STOPPING, (False, False))
 
 
 async def test_a_lease_that_may_not_be_read_is_a_reason_not_to_be_ready(start):

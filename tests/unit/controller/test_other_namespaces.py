@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from controller.inbox import Inbox
-from controller.reporting.answers import answer
-from controller.reporting.preview import preview
+from controller.actions import Inbox
+from controller.reporting.answers import answer, preview
 from core.explaining import explain
 from core.explaining.refusal import impersonal, refusal_on
 from core.model import PodUid

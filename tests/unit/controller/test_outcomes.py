@@ -297,7 +297,10 @@ def test_a_pod_that_a_throttled_binding_is_for_asks_under_the_rules_of_now():
     world = World(node("n1"))
     bind = sent(world, memory=3000)
     for _ in world.scheduler.configure(
-        Tables(version=1, sections=(VgpuTable(number_resource="x.example/n", memory_resource="x.example/m"),)),
+        Tables(
+            version=1,
+            sections=(VgpuTable(named=VgpuTable().named._replace(cards="x.example/n", memory="x.example/m")),),
+        ),
         Settings(),
     ):
         pass

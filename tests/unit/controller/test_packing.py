@@ -2,9 +2,8 @@
 
 import pytest
 
-from controller.inbox import Inbox
-from controller.reporting import packing
-from controller.reporting.answers import answer
+from controller.actions import Inbox
+from controller.reporting.answers import answer, learned, show_packing
 from core.model import NodeName
 from core.placing.pack import NO_HOLE_VALUES
 from core.settings import Policy
@@ -111,13 +110,13 @@ async def test_a_bound_pod_is_told_what_is_lost_where_it_is_and_elsewhere():
 
 def test_what_is_known_is_shown_card_by_card():
     world = packed(node("n1", cards=4), node("n2", cards=2))
-    shown = packing.answer(world.scheduler.cluster.search.learning)
+    shown = learned(world.scheduler.cluster.search.learning)
     (one,) = shown["cards"]
     assert (shown["pods"], shown["requests"], one["dialect"], one["cards"]) == (60, 2, "vgpu", 6)
     # Halves of the pods ask 30 and 70: of a card that is free to 80, 10 are lost.
     assert one["loss"][80] == pytest.approx(10.0, abs=0.1)
     assert one["loss"][100] == pytest.approx(0.0, abs=0.1)
-    packing.show(world.metrics, world.scheduler.cluster.search.learning)
+    show_packing(world.metrics, world.scheduler.cluster.search.learning)
     labels = {"dialect": "vgpu", "card": one["card"], "free_pct": "50"}
     assert world.metrics.registry.get_sample_value("cardshare_packing_loss", labels) == pytest.approx(0.2, abs=0.01)
     assert world.metrics.registry.get_sample_value("cardshare_packing_pods") == 60

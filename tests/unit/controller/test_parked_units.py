@@ -241,7 +241,7 @@ async def test_who_has_nodes_kept_free_and_who_may_not_go_there_are_told_so():
         rig.world.adds(pod("small", memory=10_000, created_s=2_000_000_000))
         await rig.passes(10.0)
         assert placed(rig.world, "large", "small") == ["small"]
-        assert rig.said()[-1].endswith("Kept free for the first that waits for this, 30 s at most: n0.")
+        assert rig.said()[-1].endswith("Kept free for the first pod that waits for this, for at most 30 s: n0.")
         rig.world.adds(pod("second", memory=10_000, created_s=2_000_000_000))
         await rig.passes(2.0)
         assert "1 kept free for others that wait longer" in rig.said()[-1]

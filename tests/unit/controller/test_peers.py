@@ -7,7 +7,7 @@ from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import PeerTerm, PeerTerms, Requirement, Spread
 from core.settings import Policy
 from core.waiting import Cause
-from core.wire.namespaces import Namespace
+from core.wire.policies import Namespace
 from tests.support.worlds.world import World, node, pod
 
 ZONE, HOST = "zone", "kubernetes.io/hostname"
@@ -161,14 +161,14 @@ def test_a_member_that_forbids_another_of_its_gang_is_minded_in_the_same_trial()
 def test_namespaces_are_told_apart_by_their_labels():
     world = World(*nodes("a1"))
     of_team = (Requirement(key="team", operator="In", values=("x",)),)
-    world.scheduler.namespaces_replaced([Namespace("default", {"team": "y"})])
+    world.scheduler.namespaces.replaced([Namespace("default", {"team": "y"})])
     world.adds(there("guard", "a1", {}, peers=apart("web", ZONE, namespace_selector=of_team)))
     world.adds(pod("p", labels={"app": "web"}))
     assert [bind.pod.name for bind in world.binds()] == ["p"]
-    world.scheduler.namespace_changed(Namespace("default", {"team": "x"}))
+    world.scheduler.namespaces.put(Namespace("default", {"team": "x"}))
     world.adds(pod("q", labels={"app": "web"}))
     assert world.binds() == []
-    world.scheduler.namespace_gone(Namespace("default", {}))
+    world.scheduler.namespaces.gone(Namespace("default", {}))
     assert "anti-affinity of another pod" in refused(world, "q").text
 
 
@@ -226,10 +226,10 @@ def test_what_was_nominated_counts_once_when_it_is_bound_and_not_at_all_when_it_
 def test_who_was_kept_off_is_tried_again_once_its_namespace_is_another_by_its_labels():
     world = World(*nodes("a1"))
     of_team = (Requirement(key="team", operator="In", values=("x",)),)
-    world.scheduler.namespaces_replaced([Namespace("default", {"team": "x"})])
+    world.scheduler.namespaces.replaced([Namespace("default", {"team": "x"})])
     world.adds(there("guard", "a1", {}, peers=apart("web", ZONE, namespace_selector=of_team)))
     world.adds(pod("q", labels={"app": "web"}))
     assert world.binds() == []
-    world.scheduler.namespace_changed(Namespace("default", {"team": "y"}))
+    world.scheduler.namespaces.put(Namespace("default", {"team": "y"}))
     world.passes(1.0)
     assert [bind.pod.name for bind in world.binds()] == ["q"]

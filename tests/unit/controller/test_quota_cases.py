@@ -10,7 +10,7 @@ from core.model import Container
 from core.settings import Settings
 from core.tables import Tables
 from core.waiting import Cause
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import ResourceQuota
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
 
 HAMI, HAMI_MEMORY, PERCENTAGE = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
@@ -182,7 +182,9 @@ def test_what_is_bound_is_counted_anew_under_another_configuration():
     made = world(hami_node("n1"), quotas=[limits(HAMI_MEMORY, 5)])
     by_hami = {"hami.io/vgpu-devices-allocated": "n1-0,NVIDIA,4000,0:;", "hami.io/vgpu-node": "n1"}
     made.adds(pod("theirs", limits={HAMI: "1", HAMI_MEMORY: "4000"}, node_name="n1", annotations=by_hami))
-    for _ in made.scheduler.configure(Tables(sections=(HamiTable(memory_factor=1000),)), Settings()):
+    for _ in made.scheduler.configure(
+        Tables(sections=(HamiTable(named=HamiTable().named._replace(mib_per_unit=1000)),)), Settings()
+    ):
         pass
     made.adds(*(pod(name, limits={HAMI: "1", HAMI_MEMORY: "1"}) for name in "ab"))
     made.plan()

@@ -53,7 +53,7 @@ def test_it_keeps_them_over_a_list_and_no_longer_than_its_node_is_there(world):
     assert world.holders("n1") == {"uid-p"}
     world.scheduler.nodes.gone("n1")
     world.passes(1.0)
-    assert not world.scheduler.vanished.uids
+    assert not world.scheduler.vanished.until_s
     world.scheduler.nodes.changed(node("n1", memory=1000, version="4"))
     assert places(world) == ["q"]
 

@@ -5,12 +5,12 @@ import pytest
 from controller.actions import Preempt
 from core.audit import Fault, faults_on
 from core.catalog import standard_catalog
+from core.claims import Device, Pool, ResourceClaim, Use
 from core.constraints.resource_claims import MAKERS, is_of_cards, maker_of
 from core.errors import InvalidRequestError
 from core.explaining import explain
 from core.model import NodeName
 from core.port.refusals import Reason
-from core.resource_claims import Device, Pool, ResourceClaim, Use
 from core.settings import DialectName, Policy
 from core.waiting import Cause
 from core.wire.resource_claims import (

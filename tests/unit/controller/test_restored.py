@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from controller.inbox import Inbox
-from controller.watching.mirror import PodSink
+from controller.actions import Inbox
+from controller.scheduler_names import SchedulerNames
+from controller.watches import PodSink
 from kube.objects import EventKind
 from tests.support.worlds.world import World, node, pod
 
@@ -65,12 +66,6 @@ def test_a_pod_that_no_list_has_is_forgotten():
     assert (world.holders("n1"), world.stage("p")) == (set(), "none")
 
 
-class _Others:
-    def replaced(self, pods): ...
-    def seen(self, pod): ...
-    def gone(self, uid): ...
-
-
 class _Scheduler:
     def __init__(self):
         self.lists = []
@@ -84,9 +79,8 @@ class _Scheduler:
 
 async def test_a_list_that_is_older_than_a_watch_before_it_is_of_a_backup():
     scheduler: Any = _Scheduler()
-    others: Any = _Others()
     inbox = Inbox(lambda: 0.0)
-    sink = PodSink(scheduler, inbox, others)
+    sink = PodSink(scheduler, inbox, SchedulerNames(()))
 
     async def works(call):
         task = asyncio.create_task(call, name="told")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.actions import Bind, Move
+from controller.actions import Bind, Touch
 from controller.deciding.lifecycle import UNTOLD
 from tests.support.worlds.world import World, node, on, pod
 
@@ -84,7 +84,7 @@ def test_nobody_gets_room_while_one_that_waits_may_still_be_bound():
     world.adds(pod("new"))
     assert world.binds() == []
     assert world.moves("nobody") == []
-    assert (world.binds(), world.actions(Move)) == ([], [])
+    assert (world.binds(), world.actions(Touch)) == ([], [])
     world.passes(1.0)
     assert world.moves() == ["p"]
     assert {bind.pod.name for bind in world.binds()} == {"p", "new"}
@@ -94,7 +94,7 @@ def test_a_pod_that_has_been_told_nothing_is_told_who_decides_it():
     store = Store(pod("p"))
     world = leader(store, node("n1"))
     assert world.binds() == []
-    (move,) = world.actions(Move)
+    (move,) = world.actions(Touch)
     assert (move.wait, move.version) == (UNTOLD, "1")
 
 
@@ -102,7 +102,7 @@ def test_a_write_that_changed_nothing_fences_nothing():
     store, room, _ = stuck()
     world = leader(store, room)
     world.plan()
-    (move,) = world.actions(Move)
+    (move,) = world.actions(Touch)
     world.scheduler.moved(move.pod.uid, move.version, world.seen("p"))
     assert world.binds() == []
     world.passes(1.0)
@@ -127,7 +127,7 @@ def test_what_the_mirror_shows_of_a_pod_fences_it_as_well(change):
 def test_nothing_is_written_while_nobody_could_get_room_and_all_before_the_lease_is_released():
     store, _, _ = stuck()
     world = leader(store, node("n1", memory=10))
-    assert (world.binds(), world.actions(Move)) == ([], [])
+    assert (world.binds(), world.actions(Touch)) == ([], [])
     assert not world.scheduler.settle()
     assert world.moves() == ["p"]
     assert world.scheduler.settle()

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from controller.watching.mirror import forgiving_nodes, forgiving_pods
+from controller.watches import forgiving_nodes, forgiving_pods
 from core.errors import InvalidRequestError
 from core.model import NodeName
 from core.wire.nodes import salvage_node
-from core.wire.pods import decode_pod
-from core.wire.unreadable_pods import salvage_pod
+from core.wire.pods import decode_pod, salvage_pod
 from kube.errors import UndecodableError
 from kube.objects import Changed, event_decoder, page_decoder
 from tests.support.worlds.world import World, node, pod

@@ -1,4 +1,4 @@
-from core.card_time import Part, Payee, shares_of
+from core.card_time import CardTimePart, Payee, shares_of
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import NodeName
@@ -19,8 +19,8 @@ def test_a_pod_is_charged_the_larger_of_memory_and_cores_and_the_rest_is_idle():
     world.adds(pod("a", memory=4000), pod("b", limits=MANY_CORES))
     world.placed()
     assert shares_of(world.ledger, N1, by_owner=False) == {
-        Payee(VGPU, Part.HELD, "default", type="T4"): 700_000,
-        Payee(VGPU, Part.IDLE, type="T4"): 300_000,
+        Payee(VGPU, CardTimePart.HELD, "default", type="T4"): 700_000,
+        Payee(VGPU, CardTimePart.IDLE, type="T4"): 300_000,
     }
 
 
@@ -29,15 +29,15 @@ def test_queues_are_told_apart():
     world.adds(pod("a", memory=4000), pod("b", memory=2000))
     world.placed()
     assert shares_of(world.ledger, N1, by_owner=False, queue_of=lambda one: f"queue-of-{one.name}") == {
-        Payee(VGPU, Part.HELD, "default", type="T4", queue="queue-of-a"): 400_000,
-        Payee(VGPU, Part.HELD, "default", type="T4", queue="queue-of-b"): 200_000,
-        Payee(VGPU, Part.IDLE, type="T4"): 400_000,
+        Payee(VGPU, CardTimePart.HELD, "default", type="T4", queue="queue-of-a"): 400_000,
+        Payee(VGPU, CardTimePart.HELD, "default", type="T4", queue="queue-of-b"): 200_000,
+        Payee(VGPU, CardTimePart.IDLE, type="T4"): 400_000,
     }
 
 
 def test_what_is_left_where_nothing_can_come_is_stranded():
     world = World(node("n1", cards=2, unschedulable=True))
-    assert shares_of(world.ledger, N1, by_owner=False) == {Payee(VGPU, Part.STRANDED, type="T4"): 2_000_000}
+    assert shares_of(world.ledger, N1, by_owner=False) == {Payee(VGPU, CardTimePart.STRANDED, type="T4"): 2_000_000}
 
 
 def test_a_slice_is_a_part_of_its_card():
@@ -50,6 +50,6 @@ def test_a_slice_is_a_part_of_its_card():
     assert (share.card, share.whole, share.amount) == ("GPU-0[group2-0]", "GPU-0", 10240)
     model = A100.removeprefix("NVIDIA-")
     assert shares_of(ledger, mig.name, by_owner=False) == {
-        Payee(VGPU, Part.HELD, "default", type=model): 250_000,
-        Payee(VGPU, Part.IDLE, type=model): 750_000,
+        Payee(VGPU, CardTimePart.HELD, "default", type=model): 250_000,
+        Payee(VGPU, CardTimePart.IDLE, type=model): 750_000,
     }

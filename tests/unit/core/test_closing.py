@@ -14,12 +14,11 @@ from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.names import MEMORY_UNIT
 from core.placing.decide import shape_of, still_fits, try_decide
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.port.handoff import Stamp
 from core.settings import DialectName, Settings
 from core.tables import Tables
-from sandbox.players.accounts import DEVICE_CONFIG
+from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.devices.ascend import node as hami_node
 from tests.support.devices.mindcluster import npu_node, npu_pod
 from tests.support.devices.texts import ALL_DIALECTS, device_tables
@@ -221,7 +220,7 @@ def test_gpus_that_hami_gave_are_no_chips():
 
 def test_a_resource_that_is_renamed_is_asked_for_by_pods_that_were_there_before():
     number, memory, cores = (f"acme.example/vgpu-{what}" for what in ("number", "memory", "cores"))
-    renamed = Tables(sections=(VgpuTable(number_resource=number, memory_resource=memory, cores_resource=cores),))
+    renamed = Tables(sections=(VgpuTable(named=VgpuTable().named._replace(cards=number, memory=memory, cores=cores)),))
     sold = {key.replace("volcano.sh", "acme.example"): text for key, text in VGPU.items()}
     ledger = ledger_of(gpus(VGPU, sold, **REGISTER))
     silent = held(asks(**{"acme.example__vgpu_number": "1"}))
@@ -235,7 +234,9 @@ def factor(tables: int, register: int) -> tuple[Tables, Node]:
     """The configuration with one factor, and a node whose plugin started with another."""
     text = "".join(f"GPU-{at},10,{80000 // register},NVIDIA-H,true,hami-core:" for at in range(2))
     sold = {**VGPU, "volcano.sh/vgpu-memory": str(160000 // register)}
-    return Tables(sections=(VgpuTable(memory_factor=tables),)), gpus(sold, **{next(iter(REGISTER)): text})
+    return Tables(sections=(VgpuTable(named=VgpuTable().named._replace(mib_per_unit=tables)),)), gpus(
+        sold, **{next(iter(REGISTER)): text}
+    )
 
 
 def grown(ledger: Ledger, tables: Tables, node: Node) -> None:
@@ -369,10 +370,10 @@ def test_what_one_node_cannot_keep_is_told_of_that_node():
     assert found is not None
     large = found.assignment.charges[0]._replace(memory=20000)
     with pytest.raises(NodeInvariantError, match="GPU-0 holds 20000 MiB of 16000 MiB") as caught:
-        ledger.reserve(replace(found, assignment=found.assignment._replace(charges=(large,))))
+        ledger.reserve(found._replace(assignment=found.assignment._replace(charges=(large,))))
     assert caught.value.node == NAME
     with pytest.raises(InvariantError) as general:
-        ledger.reserve(replace(found, node=NodeName("ghost")))
+        ledger.reserve(found._replace(node=NodeName("ghost")))
     assert not isinstance(general.value, NodeInvariantError)
 
 

@@ -21,11 +21,13 @@ from core.configuration import (
 )
 from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
 from core.dialects.hami.table import HamiTable
+from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.vgpu.table import VgpuTable
 from core.settings import DialectName, Policy, Settings
 from core.tables import Tables
 from tests.support.devices.vendors import PORTS
 
+CATALOG = standard_catalog()
 VENDORS = {port.name for port in PORTS}
 
 SPREAD = (
@@ -48,6 +50,29 @@ CHIP = (
     " aiCPU: 7, templates: [{name: vir01, memory: 3072, aiCore: 1, aiCPU: 1}]"
 )
 WRAPPED = f"vnpus:\n  hamiVnpuCore: false\n  configs:\n  - {{{CHIP}}}\n"
+# As HAMi's chart has them, and for Enflame also up to v2.9.
+SHIPPED = """
+cambricon: {resourceCountName: cambricon.com/vmlu, resourceMemoryName: cambricon.com/mlu.smlu.vmemory,
+  resourceCoreName: cambricon.com/mlu.smlu.vcore}
+hygon: {resourceCountName: hygon.com/dcunum, resourceMemoryName: hygon.com/dcumem, resourceCoreName: hygon.com/dcucores,
+  memoryFactor: 1}
+metax: {resourceCountName: metax-tech.com/gpu, resourceVCountName: metax-tech.com/sgpu,
+  resourceVMemoryName: metax-tech.com/vmemory, resourceVCoreName: metax-tech.com/vcore, sgpuTopologyAware: false}
+enflame: {resourceNameGCU: enflame.com/gcu, resourceNameDRSGCU: enflame.com/drs-gcu,
+  resourceNameGCUMemory: enflame.com/gcu-memory, resourceNameGCUCore: enflame.com/gcu-core,
+  resourceNameVGCU: enflame.com/vgcu, resourceNameVGCUPercentage: enflame.com/vgcu-percentage}
+mthreads: {resourceCountName: mthreads.com/vgpu, resourceMemoryName: mthreads.com/sgpu-memory,
+  resourceCoreName: mthreads.com/sgpu-core}
+iluvatars:
+- {chipName: MR-V100, commonWord: MR-V100, resourceCountName: iluvatar.ai/MR-V100-vgpu,
+  resourceMemoryName: iluvatar.ai/MR-V100.vMem, resourceCoreName: iluvatar.ai/MR-V100.vCore}
+kunlun: {resourceCountName: kunlunxin.com/xpu, resourceVCountName: kunlunxin.com/vxpu,
+  resourceVMemoryName: kunlunxin.com/vxpu-memory}
+awsneuron: {resourceCountName: aws.amazon.com/neuron, resourceCoreName: aws.amazon.com/neuroncore}
+amd: {resourceCountName: amd.com/gpu, resourceCoreName: amd.com/gpucores, resourceMemoryName: amd.com/gpumem}
+vastai: {resourceCountName: vastaitech.com/va}
+biren: {resourceCountName: birentech.com/gpu}
+"""
 LISTED = f"vnpus:\n- {{{CHIP}}}\n"
 DEVICE_MAP = "kube-system/volcano-vgpu-device-config"
 CHIPS_MAP = hami_map(Settings())
@@ -71,7 +96,7 @@ def merged(*names: str, **contents: str) -> Configuration:
         source = Source[name.upper()]
         parts[source] = decode(text(source, content), standard_catalog())
         assert parts[source].problems == ()
-    return merge(parts, standard_catalog(), names)
+    return merge(parts, standard_catalog(), names, before={})
 
 
 def test_without_any_text_all_is_as_by_default():
@@ -132,17 +157,17 @@ def test_what_switches_a_way_of_sharing_off_is_named_with_its_place(
 @pytest.mark.parametrize("content", [NVIDIA + WRAPPED, WRAPPED + NVIDIA, NVIDIA + LISTED, LISTED + NVIDIA])
 def test_both_sections_in_one_text_are_read_in_either_order_and_shape(content: str):
     tables = merged(device_map=content).tables
-    assert (tables.of(VgpuTable).memory_factor, [chip.chip_name for chip in tables.of(AscendTable).chips]) == (
+    assert (tables.of(VgpuTable).named.mib_per_unit, [chip.common_word for chip in tables.of(AscendTable).chips]) == (
         10,
-        ["310P3"],
+        ["Ascend310P"],
     )
 
 
 def test_chips_that_one_config_map_does_not_list_are_those_of_the_other():
     tables = merged(device_map=NVIDIA, chips_map=WRAPPED + NVIDIA.replace("10", "3")).tables
-    assert (tables.of(VgpuTable).memory_factor, [chip.chip_name for chip in tables.of(AscendTable).chips]) == (
+    assert (tables.of(VgpuTable).named.mib_per_unit, [chip.common_word for chip in tables.of(AscendTable).chips]) == (
         10,
-        ["310P3"],
+        ["Ascend310P"],
     )
 
 
@@ -153,34 +178,37 @@ def test_without_any_device_configuration_the_shipped_chips_count():
 
 
 def test_a_merged_chips_map_alone_serves_both_but_not_with_hamis_own_names():
-    assert merged(chips_map=WRAPPED + NVIDIA).tables.of(VgpuTable).memory_factor == 10
+    assert merged(chips_map=WRAPPED + NVIDIA).tables.of(VgpuTable).named.mib_per_unit == 10
     found = merged(chips_map=WRAPPED + HAMIS).tables
-    assert (found.of(VgpuTable), [chip.chip_name for chip in found.of(AscendTable).chips]) == (VgpuTable(), ["310P3"])
-    assert (found.of(HamiTable).count_resource, found.of(HamiTable).memory_factor) == ("nvidia.com/vgpu", 4)
+    assert (found.of(VgpuTable), [chip.common_word for chip in found.of(AscendTable).chips]) == (
+        VgpuTable(),
+        ["Ascend310P"],
+    )
+    assert (found.of(HamiTable).named.cards, found.of(HamiTable).named.mib_per_unit) == ("nvidia.com/vgpu", 4)
 
 
 @pytest.mark.parametrize("place", ["device_map", "device_file", "chips_map"])
 def test_hamis_section_is_hamis_wherever_it_stands(place: str):
     found = merged(**{place: HAMIS + WRAPPED}).tables
     assert found.of(VgpuTable) == VgpuTable()
-    assert (found.of(HamiTable).count_resource, found.of(HamiTable).memory_factor, found.of(HamiTable).installed) == (
+    assert (found.of(HamiTable).named.cards, found.of(HamiTable).named.mib_per_unit, found.of(HamiTable).installed) == (
         "nvidia.com/vgpu",
         4,
         True,
     )
-    assert [chip.chip_name for chip in found.of(AscendTable).chips] == ["310P3"]
+    assert [chip.common_word for chip in found.of(AscendTable).chips] == ["Ascend310P"]
 
 
 def test_where_volcano_is_told_to_read_hamis_map_its_chips_alone_count_for_volcano():
     conf = SPREAD.replace("deviceshare.Magic: 1", f"deviceshare.KnownGeometriesCMName: {CHIPS_MAP.split('/')[1]}")
     found = merged(scheduler_map=conf, device_map=HAMIS + WRAPPED, chips_map=HAMIS + WRAPPED)
     assert device_maps(found.settings) == {Source.CHIPS_MAP: CHIPS_MAP, Source.DEVICE_MAP: ""}
-    assert (found.tables.of(VgpuTable), found.tables.of(HamiTable).count_resource) == (VgpuTable(), "nvidia.com/vgpu")
+    assert (found.tables.of(VgpuTable), found.tables.of(HamiTable).named.cards) == (VgpuTable(), "nvidia.com/vgpu")
 
 
 def test_hamis_own_map_wins_over_a_copy_of_it():
     found = merged(device_map=HAMIS.replace("4", "8"), chips_map=HAMIS).tables
-    assert found.of(HamiTable).memory_factor == 4
+    assert found.of(HamiTable).named.mib_per_unit == 4
 
 
 def test_hamis_map_may_stand_anywhere():
@@ -192,7 +220,7 @@ def test_hamis_map_may_stand_anywhere():
 
 def test_a_file_of_devices_wins_over_config_maps_as_a_whole():
     found = merged(device_file=NVIDIA, device_map=NVIDIA.replace("10", "3"), chips_map=WRAPPED).tables
-    assert (found.of(VgpuTable).memory_factor, found.of(AscendTable).chips) == (10, SHIPPED_CHIPS)
+    assert (found.of(VgpuTable).named.mib_per_unit, found.of(AscendTable).chips) == (10, SHIPPED_CHIPS)
 
 
 def test_notes_have_their_place():
@@ -262,3 +290,198 @@ def test_namespaces_of_others_are_believed_where_that_is_asked_for():
     assert believes("gpu-operator", frozenset())
     places: Any = {name.partition("/")[0] for name in (SCHEDULER_MAP, CHIPS_MAP, DEVICE_MAP)}
     assert places <= NAMESPACES_OF_OTHERS
+
+
+@pytest.mark.parametrize(
+    ("content", "note", "left"),
+    [
+        pytest.param(
+            "hygon: {resourceCountName: cpu}",
+            "hygon.resourceCountName: found 'cpu'; write a resource of the "
+            "device plugin, with its domain; until then this section is ignored for hygon",
+            (),
+            id="of Kubernetes",
+        ),
+        pytest.param(
+            "hygon: {resourceMemoryName: /cpu}",
+            "hygon.resourceMemoryName: found '/cpu'; write a resource of",
+            (),
+            id="no domain",
+        ),
+        pytest.param(
+            "hygon: {resourceCountName: node.kubernetes.io/x}",
+            "hygon.resourceCountName: found 'node.kuber",
+            (),
+            id="its domain",
+        ),
+        pytest.param(
+            "hygon: {resourceCountName: 5}", "hygon.resourceCountName: found '5'; write a text", (), id="no text"
+        ),
+        pytest.param("hygon: [1]\nvastai: {}", "hygon: found 'a list'; write a mapping", ("vastai",), id="a list"),
+        pytest.param(
+            "hygon: {memoryFactor: x}\nvastai: {}",
+            "hygon.memoryFactor: found 'x'; write a whole",
+            ("vastai",),
+            id="factor",
+        ),
+        pytest.param("iluvatars: {}", "iluvatars: found '{}'; write a list", (), id="no list"),
+        pytest.param(
+            "iluvatars: [{commonWord: BI-V100}, {commonWord: MR-V50, resourceCountName: 5}]",
+            "iluvatars[1].resourceCountName: found '5'; write a text",
+            ("iluvatar_bi_v100",),
+            id="in a list",
+        ),
+        pytest.param(
+            "hygon: {5: 6}\nvastai: {}",
+            "hygon: found '5'; write this name in quotes, so that it is a text",
+            ("vastai",),
+            id="a number as a name",
+        ),
+        pytest.param(
+            "hygon: {resourceCountName: a.b/c, resourceMemoryName: a.b/c}",
+            "hygon.resourceMemoryName: found 'a.b/c'; write a name that differs from resourceCountName",
+            (),
+            id="twice",
+        ),
+        pytest.param(
+            "hygon: {resourceMemoryName: hygon.com/dcunum}",
+            "hygon.resourceMemoryName: found 'hygon.com/dcunum'; write a name that differs from resourceCountName",
+            (),
+            id="its own default",
+        ),
+        pytest.param(
+            "hygon: {resourceCountName: hygon.com/dcumem}",
+            "hygon.resourceCountName: found 'hygon.com/dcumem'; write a name that differs from resourceMemoryName",
+            (),
+            id="a default behind it",
+        ),
+        pytest.param(
+            "kunlun: {resourceVCountName: 5}",
+            "kunlun.resourceVCountName: found '5'; write a text that is not empty; until then this",
+            ("kunlun",),
+            id="one of two types",
+        ),
+        pytest.param(
+            "hygon: {resourceCountName: nvidia.com/gpu}",
+            "hygon: found 'nvidia.com/gpu'; write another name, because pods request cards of whole_gpu and hami",
+            (),
+            id="NVIDIA's",
+        ),
+        pytest.param(
+            "hygon: {resourceMemoryName: vastaitech.com/va}\nvastai: {}",
+            "hygon: found 'vastaitech.com/va'; write",
+            ("vastai",),
+            id="usual of another",
+        ),
+        pytest.param(
+            "nvidia: {resourceCountName: amd.com/gpu}\namd: {}",
+            "amd: found 'amd.com/gpu'; write another name, because pods request cards of hami by",
+            (),
+            id="NVIDIA has its name",
+        ),
+        pytest.param(
+            "kunlun: {resourceCountName: a/b, resourceVCountName: a/b}",
+            "kunlun: found 'a/b'; write another name, because pods request cards of kunlun_xpu by this one; until",
+            (),
+            id="two types",
+        ),
+    ],
+)
+def test_a_wrong_section_of_a_vendor_is_ignored_alone(content: str, note: str, left: tuple[str, ...]):
+    found = merged(chips_map=f"{content}\n{LISTED}")
+    assert [one for one in found.notes if one.startswith(f"{CHIPS_MAP}: {note}")], found.notes
+    assert {one.dialect for one in found.tables.sections if isinstance(one, VendorNames)} == set(left)
+    assert found.tables.of(AscendTable).chips
+
+
+def test_what_does_not_know_what_was_read_before_does_not_say_that_a_section_is_ignored():
+    part = decode(
+        text(Source.CHIPS_MAP, "amd: {resourceCountName: cpu}\nhygon: {resourceCountName: nvidia.com/gpu}"), CATALOG
+    )
+    notes = merge({Source.CHIPS_MAP: part}, CATALOG).notes
+    assert [one.rpartition("until then ")[2] for one in notes] == [
+        f"the section that was read before stays in force for {name}, if there was one" for name in ("amd", "hygon")
+    ]
+
+
+def test_sections_of_two_texts_that_name_one_resource_are_both_ignored():
+    found = merged(chips_map="hygon: {resourceCountName: a/b}\namd: {}", device_map="vastai: {resourceCountName: a/b}")
+    assert found.notes == (
+        f"{CHIPS_MAP}: hygon: found 'a/b'; write another name, because pods request cards of vastai by this one; "
+        "until then this section is ignored for hygon",
+        f"{DEVICE_MAP}: vastai: found 'a/b'; write another name, because pods request cards of hygon by this one; "
+        "until then this section is ignored for vastai",
+    )
+    assert [one.dialect for one in found.tables.sections if isinstance(one, VendorNames)] == ["amd"]
+
+
+@pytest.mark.parametrize("source", ["chips_map", "device_map"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "nvidia: {resourceCountName: nvidia.com/gpu, gpuMemoryFactor: 1}",
+        "nvidia: {resourceCountName: nvidia.com/gpu, memoryFactor: 1}",
+        "nvidia: {resourceCountName: nvidia.com/vgpu}\nhygon: {resourceCountName: dcu/n, resourceMemoryName: dcu/m}",
+        "\n".join([f"{key}: {{}}" for key in ("amd", "hygon", "kunlun", "metax", "enflame", "awsneuron")] + [LISTED]),
+    ],
+)
+def test_own_names_and_those_of_the_same_cards_are_accepted(content: str, source: str):
+    assert [one for one in merged(**{source: content}).notes if "ignored for" in one] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        pytest.param(
+            "hygon: {resourceCountNmae: a/b}",
+            "hygon.resourceCountNmae: unknown, has no effect; did you mean 'resourceCountName'?",
+            id="misspelt",
+        ),
+        pytest.param("biren: {resourceMemoryName: 5}", "biren.resourceMemoryName: unknown", id="it has no memory"),
+        pytest.param("metax: {topology: 5}", "metax.topology: unknown, has no effect", id="nothing near"),
+        pytest.param(
+            "hygon: {gpuMemoryFactor: 5}",
+            "hygon.gpuMemoryFactor: unknown, has no effect; did you mean 'memoryFactor'?",
+            id="of another vendor",
+        ),
+        pytest.param(
+            "iluvatars: [{commonWord: MR-V10O}, {commonWord: MR-V50, chip: MR-V50}]",
+            "iluvatars[0].commonWord: MR-V10O: unknown, has no effect; did you mean 'MR-V100'?",
+            id="no such type",
+        ),
+        pytest.param(
+            "iluvatars: [{commonWord: MR-V50, chip: MR-V50}]",
+            "iluvatars[0].chip: unknown, has no effect; did you mean 'chipName'?",
+            id="in a list",
+        ),
+        pytest.param("iluvatar: {}", "iluvatar: unknown, has no effect; did you mean 'iluvatars'?", id="no section"),
+        pytest.param("dcu: {}", "dcu: unknown, has no effect", id="another section"),
+        pytest.param(
+            "iluvatars: [MR-V50]",
+            "iluvatars[0]: has no effect; write a mapping with commonWord, one of BI-V100, BI-V150, MR-V100, MR-V50",
+            id="a word in a list",
+        ),
+        pytest.param(
+            "iluvatars: [{commonWord: MR-V50}, {chipName: MR-V100}]",
+            "iluvatars[1]: has no effect; write a mapping with commonWord, one of",
+            id="no word in a list",
+        ),
+        pytest.param(
+            "iluvatars: [{commonWord: MR-V50}, {commonWord: MR-V50, resourceCountName: a.b/c}]",
+            "iluvatars[1].commonWord: MR-V50: an earlier item has it, so this one has no effect; remove one of them",
+            id="twice in a list",
+        ),
+    ],
+)
+def test_an_unknown_key_of_a_vendor_is_noted_once_with_the_one_that_it_is_near_to(content: str, note: str):
+    found = [one for one in merged(chips_map=content).notes if note in one]
+    assert len(found) == 1, merged(chips_map=content).notes
+
+
+def test_a_key_of_one_vendor_is_not_sent_to_the_section_of_another():
+    (found,) = merged(chips_map="amd: {memoryFactor: 5}").notes
+    assert found.endswith("amd.memoryFactor: unknown, has no effect")
+
+
+def test_no_key_that_hami_writes_for_its_vendors_is_unknown():
+    assert merged(chips_map=SHIPPED).notes == ()

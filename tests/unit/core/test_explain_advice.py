@@ -13,8 +13,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, scan
+from core.placing.shape import NodePolicy, Shape, scan
 from core.settings import Policy, Settings
 from core.tables import Tables
 from tests.support.devices import ascend
@@ -362,7 +361,7 @@ def test_a_resource_that_no_node_offers_is_taken_for_one_that_a_node_offers():
 
 
 def test_memory_is_advised_in_the_units_in_which_manifests_count_it():
-    table = VgpuTable(memory_factor=1024)
+    table = VgpuTable(named=VgpuTable().named._replace(mib_per_unit=1024))
     ledger = Ledger(standard_catalog(), Tables(sections=(table,)), Settings())
     node = replace(vgpu_node(record("GPU-a", memory=22), table), name=NodeName("a"))
     ledger.set_node(replace(node, allocatable={**node.allocatable, **ROOM}))

@@ -59,7 +59,7 @@ def ports(ledger, name="n1"):
 
 def test_a_host_port_is_in_use_from_the_promise_until_its_pod_is_gone(ledger):
     assert not ports(ledger)
-    ledger.reserve(replace(promise("p"), dialect=None, uses=(("ports", (PORT,)),)))
+    ledger.reserve(promise("p")._replace(dialect=None, uses=(("ports", (PORT,)),)))
     assert ports(ledger)
     ledger.count(bound("p", "")._replace(annotations={}, containers=LISTENS))
     assert ports(ledger)
@@ -73,7 +73,7 @@ def test_a_host_port_is_in_use_from_the_promise_until_its_pod_is_gone(ledger):
 
 def test_a_promise_that_is_taken_back_leaves_its_port_free(ledger):
     with ledger.trial():
-        ledger.reserve(replace(promise("p"), dialect=None, uses=(("ports", (PORT,)),)))
+        ledger.reserve(promise("p")._replace(dialect=None, uses=(("ports", (PORT,)),)))
         assert ports(ledger)
     assert not ports(ledger)
 
@@ -263,3 +263,37 @@ def test_a_promise_of_cards_that_the_node_does_not_offer_is_named(ledger):
     ):
         ledger.reserve(promise("p", (0, 5, 0), on="bare"))
     assert ledger.node_of(PodUid("p")) is None
+
+
+class CountingToy(Toy):
+    """Counts how often it reads a node."""
+
+    def __init__(self):
+        self.read = 0
+
+    def offer(self, node, tables):
+        self.read += 1
+        return super().offer(node, tables)
+
+
+def test_a_register_is_read_again_only_if_it_changed_or_is_to_be_read_otherwise():
+    toy = CountingToy()
+    ledger = Ledger(catalog_of(toy), Tables(), Settings())
+    first = node("n1", "a:8,a:8")
+    assert ledger.set_node(first)
+    for beat in ("1", "2"):
+        signs = {"hami.io/node-handshake": f"Reported {beat}", "hami.io/mutex.lock": beat}
+        ledger.set_node(replace(first, annotations={**first.annotations, **signs}, resource_version=beat))
+    # The first one has come in.
+    assert toy.read == 2
+    assert not ledger.set_node(first)
+    assert toy.read == 3
+    before = ledger.states[NodeName("n1")].offers
+    ledger.keep_out(NodeName("n1"), {Toy.name: frozenset({"0"})})
+    ledger.keep_out(NodeName("n1"), {})
+    assert (ledger.states[NodeName("n1")].offers, toy.read) == (before, 3)
+    assert ledger.set_node(node("n1", "a:8"))
+    assert len(used(ledger)) == 1
+    for _ in ledger.configure(Tables(), Settings()):
+        pass
+    assert toy.read == 5

@@ -1,5 +1,5 @@
+from core.change_log import NodeSet
 from core.model import NodeName
-from core.node_set import NodeSet
 
 A, B = NodeName("a"), NodeName("b")
 

@@ -72,7 +72,7 @@ def listening(*found, sidecar=False):
 
 def test_ports_of_init_containers_are_free_again_before_anybody_could_ask():
     asked = pod(listening(("TCP", "", 80)), init=(listening(("TCP", "", 81)), listening(("UDP", "", 82), sidecar=True)))
-    assert ports.ports_of(asked) == (("UDP", "", 82), ("TCP", "", 80))
+    assert asked.host_ports == (("UDP", "", 82), ("TCP", "", 80))
 
 
 @pytest.mark.parametrize(

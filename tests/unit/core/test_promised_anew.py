@@ -6,14 +6,14 @@ import pytest
 
 from core.catalog import standard_catalog
 from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
-from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, MigGroup, MigModel, VgpuTable
+from core.dialects.vgpu.table import ExclusiveRules, MigModel, VgpuTable
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeName, Phase, Pod
 from core.placing.decide import shape_of, try_decide
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.port.handoff import Stamp
 from core.settings import Settings
+from core.sharing.slices import numbered
 from core.tables import Tables
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import (
@@ -30,11 +30,11 @@ from tests.support.devices.cards import (
 
 EVERYTHING = {"pods": "110", "cpu": "64", "memory": "256Gi"}
 SETTINGS = Settings()
-TEAM, TIER = (ExclusiveRule(labels=frozenset({(key, "a")})) for key in ("team", "tier"))
+TEAM, TIER = (frozenset({(key, "a")}) for key in ("team", "tier"))
 # Another order of layouts, of which one has another name: what a card is laid out as is no more what it was.
 SWAPPED = MigModel(
     models=A100_LAYOUTS.models,
-    groups=(MigGroup(name="renamed", profiles=A100_LAYOUTS.groups[0].profiles), *reversed(A100_LAYOUTS.groups[1:])),
+    layout=(numbered("renamed", [("1g.5gb", 5120, 7)]), *reversed(A100_LAYOUTS.layout[1:])),
 )
 MIG_NODE = vgpu_node(record("GPU-0", memory=40960, model=A100, mode="mig"))
 PLAIN_NODE = vgpu_node("".join(record(f"GPU-{at}") for at in range(2)))
@@ -70,7 +70,7 @@ CASES = {
         PLAIN_NODE,
         pod(container(number=1, memory=100)),
         Tables(),
-        Tables(sections=(VgpuTable(memory_factor=10),)),
+        Tables(sections=(VgpuTable(named=VgpuTable().named._replace(mib_per_unit=10)),)),
     ),
     "gpu memory": (
         share_node({"volcano.sh/gpu-memory": "16000", "volcano.sh/gpu-number": "2"}),
@@ -153,7 +153,11 @@ def test_another_pod_of_the_rule_is_kept_off_a_card_that_is_promised_under_the_o
 def test_a_promise_of_a_resource_that_is_renamed_still_holds_its_card():
     ledger = ledger_with(vgpu_node(record("GPU-0", slots=1)), Tables())
     placement = promised(ledger, pod(container(number=1, memory=100)))
-    list(ledger.configure(Tables(sections=(VgpuTable(number_resource=f"{NUMBER}-new"),)), SETTINGS))
+    list(
+        ledger.configure(
+            Tables(sections=(VgpuTable(named=VgpuTable().named._replace(cards=f"{NUMBER}-new")),)), SETTINGS
+        )
+    )
     list(ledger.configure(Tables(), SETTINGS))
     holding = ledger.holding(placement.pod)
     assert holding is not None

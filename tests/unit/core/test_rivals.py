@@ -18,5 +18,6 @@ def test_rivalry_is_mutual_and_stays_with_one_vendor(name):
 
 
 def test_shares_and_whole_gpus_are_rivals():
+    assert RIVALS[DialectName("metax_gpu")] == {DialectName("metax_sgpu")}
     assert DialectName("whole_gpu") in RIVALS[DialectName("vgpu")]
     assert RIVALS[DialectName("mindcluster")] == {DialectName("ascend_hami")}

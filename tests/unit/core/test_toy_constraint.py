@@ -1,13 +1,16 @@
 """What docs/maintainers/adding-a-constraint.md says is true: a constraint is one value, and one line registers it."""
 
+from operator import attrgetter
+from typing import Any
+
 import pytest
 
 from controller.deciding.lifecycle import storage_event
 from controller.deciding.queue import Requeue
 from core import audit
 from core.catalog import standard_catalog
-from core.constraints.constraint import Constraint, Obstacle, Reads
-from core.constraints.every import every
+from core.constraints.constraint import Constraint, Obstacle, ReadScope
+from core.constraints.every import Constraints, every
 from core.explaining import explain
 from core.explaining.refusal import refusal_on
 from core.ledger import Ledger
@@ -16,9 +19,8 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of, still_fits
 from core.placing.gang import Member, Unit
 from core.placing.preemption import Crowd, Occupant, victims_for
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, scan, takes
-from core.settings import Policy, Settings
+from core.placing.shape import NodePolicy, Shape, scan, takes
+from core.settings import NodeWeights, Policy, Settings
 from core.tables import Tables
 from tests.support.worlds.world import node, pod
 
@@ -37,7 +39,7 @@ def lacks(watts, facts, held):
 # A node supplies as many watts as its label says, and a pod uses as many as its own label says.
 POWER = Constraint(
     name="power",
-    reads=Reads.USE,
+    reads=ReadScope.USE,
     signature=lambda asking: int(asking.labels[WATTS]) if WATTS in asking.labels else None,
     filter=lambda watts, facts, held: left(facts, held) >= watts,
     explain=lacks,
@@ -56,21 +58,32 @@ def other_rack(rack, facts, held):
 # A pod may require a rack, and avoids nodes that are hot.
 RACK = Constraint(
     name="rack",
-    reads=Reads.NODE,
+    reads=ReadScope.NODE,
     signature=lambda asking: asking.labels.get("rack"),
     filter=lambda rack, facts, held: facts.labels.get("rack") == rack,
     explain=other_rack,
     score=lambda rack, facts, weights: -100.0 * ("hot" in facts.labels),
 )
+# A pod may prefer nodes of a colour, and is placed without it.
+COLOUR = Constraint(
+    name="colour",
+    reads=ReadScope.NODE,
+    signature=lambda asking: None,
+    filter=lambda asked, facts, held: True,
+    explain=lambda asked, facts, held: (),
+    prefers=lambda asking, weights: asking.labels.get("colour"),
+    rate=lambda colour, facts, weights: 100.0 * (facts.labels.get("colour") == colour),
+    most=lambda colour, weights: 100.0,
+)
 RULE = NodePolicy(Policy.SPREAD, 1)
 
 
 class Cluster:
-    """A ledger with both constraints, and what finds nodes in it."""
+    """A ledger with these constraints, and what finds nodes in it."""
 
     def __init__(self, **watts):
         self.ledger = Ledger(
-            standard_catalog(), Tables(), Settings(), constraints=lambda *known: (*every(*known), POWER, RACK)
+            standard_catalog(), Tables(), Settings(), constraints=lambda *known: (*every(*known), POWER, RACK, COLOUR)
         )
         for name, supply in watts.items():
             self.label(name, **{WATTS: str(supply)})
@@ -115,6 +128,61 @@ def using(name, watts):
     return pod(name, labels={WATTS: str(watts)})
 
 
+def test_only_pods_that_state_something_are_asked():
+    asked = []
+    name_tag = Constraint(
+        name="name tag",
+        reads=ReadScope.NODE,
+        stated=attrgetter("labels"),
+        signature=lambda asking: asked.append(asking.name),
+        filter=lambda tag, facts, held: True,
+        explain=lambda tag, facts, held: (),
+        prefers=lambda asking, weights: asked.append(asking.name),
+        woken_by=lambda asking: [("tags", asking.name)],
+    )
+    constraints = Constraints([name_tag])
+    plain, tagged = pod("plain"), pod("tagged", labels={"tag": "x"})
+    for one in (plain, tagged):
+        constraints.asked_by(one, NodeWeights())
+    assert set(asked) == {"tagged"}
+    assert constraints.woken_by(plain) == []
+    assert constraints.woken_by(tagged) == [("tags", "tagged")]
+
+
+class Badges:
+    """Tracks the badges of pods."""
+
+    def __init__(self):
+        self.on = {}
+
+    def put(self, asking, node):
+        self.on[asking.uid] = asking.labels["badge"]
+
+    def drop(self, uid):
+        self.on.pop(uid, None)
+
+    def is_current(self, asking, asked):
+        return True
+
+
+def test_a_pod_that_states_nothing_any_more_is_not_tracked():
+    badges: Any = Badges()
+    badge = Constraint(
+        name="badge",
+        reads=ReadScope.PODS,
+        stated=lambda asking: asking.labels.get("badge"),
+        signature=lambda asking: asking.labels["badge"],
+        filter=lambda asked, facts, held: True,
+        explain=lambda asked, facts, held: (),
+        tracker=badges,
+    )
+    constraints = Constraints([badge])
+    constraints.put(pod("p", labels={"badge": "x"}), NodeName("n1"))
+    assert [*badges.on.values()] == ["x"]
+    constraints.put(pod("p"), NodeName("n1"))
+    assert badges.on == {}
+
+
 def test_pods_reserve_what_they_use_and_release_it():
     cluster = Cluster(n1=100)
     assert [cluster.place(using(name, 60)) for name in "ab"] == ["n1", None]
@@ -134,6 +202,15 @@ def test_a_node_of_another_rack_is_filtered_and_a_hot_one_comes_last():
     cluster.label("n3", rack="b")
     asking = [pod(name, labels={"rack": "a"}, memory=6000) for name in "pqr"]
     assert [cluster.place(one) for one in asking] == ["n2", "n1", None]
+
+
+def test_a_preference_orders_the_nodes_and_refuses_none():
+    cluster = Cluster(n1=0)
+    cluster.label("n2", colour="red")
+    cluster.label("n3", colour="blue")
+    asking = [pod(name, labels={"colour": "red"}, memory=6000) for name in "pqr"]
+    assert [cluster.place(one) for one in asking] == ["n2", "n1", "n3"]
+    assert cluster.shape(asking[0]) != cluster.shape(pod("s", memory=6000))
 
 
 def test_a_refusal_says_what_is_missing_and_what_would_help():

@@ -5,8 +5,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.port.handoff import Stamp
 from core.settings import Settings
 from core.tables import Tables
@@ -45,7 +44,7 @@ def test_a_pod_is_read_placed_reserved_bound_and_counted_again_after_a_restart()
     again = _cluster()
     again.count(bound)
     assert again.states[placement.node].offers == ledger.states[placement.node].offers
-    assert explain.placed(ledger, placement) == f"{placement.node}: 0 (6 MiB)"
+    assert ledger.described(placement) == f"{placement.node}: 0 (6 MiB)"
 
 
 def test_what_does_not_fit_is_explained_and_what_cannot_be_read_is_set_aside():

@@ -8,8 +8,7 @@ from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.placing.decide import shape_of
-from core.placing.score import node_policy
-from core.placing.shape import Shape, scan
+from core.placing.shape import Shape, node_policy, scan
 from core.settings import DialectName, Settings
 from core.tables import Tables
 from tests.support.devices import ascend, mindcluster

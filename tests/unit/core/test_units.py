@@ -55,12 +55,15 @@ NO_COUNTS = (
 
 @pytest.mark.parametrize("text", NO_COUNTS)
 def test_what_is_no_whole_count_is_refused_with_the_field_and_the_text_and_costs_nothing(text):
-    began = time.process_time()
-    with pytest.raises(InvalidRequestError) as refused:
-        parse_count(text, "limit volcano.sh/vgpu-number")
-    assert refused.value.field == "limit volcano.sh/vgpu-number"
-    assert len(str(refused.value)) < 250
-    assert time.process_time() - began < 0.02
+    costs_s = []
+    for _ in range(5):  # the collector may run in one of them
+        began_s = time.thread_time()
+        with pytest.raises(InvalidRequestError) as refused:
+            parse_count(text, "limit volcano.sh/vgpu-number")
+        costs_s.append(time.thread_time() - began_s)
+        assert refused.value.field == "limit volcano.sh/vgpu-number"
+        assert len(str(refused.value)) < 250
+    assert min(costs_s) < 0.02
 
 
 def test_a_count_above_its_maximum_is_refused():

@@ -123,6 +123,18 @@ def test_who_is_not_known_is_told_to_log_in_again():
             "Precondition failed: UID in precondition: 1, UID in object meta: 2",
             ConflictKind.OTHER_UID,
         ),
+        (
+            "Conflict",
+            "the UID in the precondition (1) does not match the UID in record (2). "
+            "The object might have been deleted and then recreated",
+            ConflictKind.OTHER_UID,
+        ),
+        (
+            "Conflict",
+            "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (2). "
+            "The object might have been modified",
+            ConflictKind.CHANGED,
+        ),
         ("Conflict", "the object has been modified; please apply", ConflictKind.CHANGED),
         ("AlreadyExists", 'events "a" already exists', ConflictKind.ALREADY_EXISTS),
         ("Conflict", "words of a later release", ConflictKind.OTHER),

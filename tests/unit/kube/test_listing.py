@@ -1,8 +1,8 @@
 """A list is read page by page, all of one version."""
 
 from kube.exchange import Response
-from kube.listing import list_all
 from kube.objects import ListPage
+from kube.reflector import list_all
 
 
 class Pages:
@@ -11,7 +11,7 @@ class Pages:
     def __init__(self):
         self.asked = []
 
-    async def request(self, verb, path, *, params, deadline_s, purpose):
+    async def request(self, verb, path, *, params=None, deadline_s=None, purpose=None, **_):
         self.asked.append((verb, path, dict(params)))
         return Response(status=200, headers={}, body=b"2" if "continue" in params else b"1")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from kube.versions import is_newer
+from kube.objects import is_newer
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,14 @@ from core import names
 from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED
 from core.admission.verdict import NOTHING
-from core.catalog import standard_catalog
 from core.configuration import OWN_MAP, SCHEDULER_MAP, device_maps, hami_map
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from core.wire import templates as templates_wire
 from core.wire.pods import decode_pod
-from sandbox.api.conditions import met
+from sandbox.api.webhooks import met
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS
-from tests.support.pages.manifest_lists import HAMIS_TABLES
+from tests.support.pages.manifest_lists import prefixes_of, strange_prefixes, vendor_resources
 from tests.support.pages.shipped import (
     CHIP,
     LOOP,
@@ -29,7 +28,7 @@ from tests.support.pages.shipped import (
     one,
     words,
 )
-from webhook import edits
+from webhook import calls
 
 TOUCHES_OR_NEARLY = "touches-cards-or-nearly-speaks-of-them"
 
@@ -38,17 +37,20 @@ PREFIX_WORDS = {CHIP, "hami.io/", *OF_A_CHIP}
 PLAIN_GPU = "nvidia.com/gpu"
 # Plain GPUs are reviewed while HAMi's scheduler may bind pods, which the expression asks.
 # Resources that mean HAMi's where it is installed: the other vendors' too.
-OF_HAMI = standard_catalog().resources(HAMIS_TABLES) - book().resources
-HAMIS = {PLAIN_GPU, "kube-system", "hami-scheduler", "", "pods", "binding", "create"} | OF_HAMI
+OF_HAMI = vendor_resources(book())
+ASKS_THE_AUTHORIZER = {"kube-system", "hami-scheduler", "", "pods", "binding", "create"}
+HAMIS = {PLAIN_GPU} | ASKS_THE_AUTHORIZER | OF_HAMI
 # By which keys that only look like ours are reviewed, of which only warnings come.
 NEARLY = {"huawei.com/", "volcano.sh/", "cardshare.io/", "nvidia.com/use-", "nvidia.com/nouse-"}
-NEARLY |= {"volcano.com/", "aliyun.com/gpu-"}
+NEARLY |= {"volcano.com/", "aliyun.com/gpu-"} | prefixes_of(OF_HAMI)
 
 
 def annotations() -> set[str]:
     """The annotations that are told by their whole name; what begins with CHIP needs no other word."""
     keys = {*book().protected, *book().preferences, *MOVED}
-    return {key for key in keys if not key.startswith(CHIP) and not key.endswith(OF_A_CHIP)}
+    return {
+        key for key in keys if not (key.startswith(CHIP) or (key.startswith("hami.io/") and key.endswith(OF_A_CHIP)))
+    }
 
 
 def resources() -> set[str]:
@@ -194,7 +196,7 @@ def test_templates_are_reviewed_for_what_pods_are_reviewed_for_and_never_hold_up
 
 def test_what_only_looks_like_ours_is_reviewed_of_pods_that_are_not_reviewed_anyway_and_holds_up_none():
     found = conditions("spelling.pods.cardshare.io", VALIDATING)
-    assert words(found["nearly-speaks-of-cards"]) == NEARLY
+    assert words(found["nearly-speaks-of-cards"]) == NEARLY | ASKS_THE_AUTHORIZER
     (asks,) = conditions("create.pods.cardshare.io", VALIDATING).values()
     assert "".join(found["is-not-reviewed-anyway"].split()) == f"!({''.join(asks.split())})"
     (entry,) = [one for one in one(VALIDATING, "cardshare")["webhooks"] if one["name"].startswith("spelling.")]
@@ -206,7 +208,7 @@ def test_what_a_person_annotates_is_reviewed_for_the_prefixes_of_strange_keys():
     _, told, nearly = expression.rpartition("|| (!request.userInfo.username.startsWith('system:') && ")
     assert told
     assert nearly.startswith("object.metadata.?annotations.orValue({}).size() <= 256 && ")
-    assert words(nearly) == set(book().key_prefixes)
+    assert words(nearly) == strange_prefixes()
 
 
 @pytest.mark.parametrize(("kind", "entry"), ENTRIES, ids=[f"{kind[0]} {entry}" for kind, entry in ENTRIES])
@@ -257,5 +259,30 @@ def test_exactly_the_config_maps_that_are_read_are_judged_and_mending_them_waits
     (rule,) = entry["rules"]
     assert (rule["operations"], rule["resources"]) == (["CREATE", "UPDATE"], ["configmaps"])
     assert (entry["failurePolicy"], entry["sideEffects"]) == ("Ignore", "None")
-    assert entry["clientConfig"]["service"]["path"] == edits.PATH
+    assert entry["clientConfig"]["service"]["path"] == calls.PATH
     assert entry["timeoutSeconds"] <= 5
+
+
+MISTYPED: dict[str, object] = {"containers": [{"resources": {"limits": {"hygon.com/dcunumm": "1"}}}]}
+PLAIN: dict[str, object] = {"containers": [{}]}
+
+
+def is_sent(entry: str, new: object, old: object, *, may: bool = True, user: str = "dana") -> bool:
+    asked = [{"name": name, "expression": text} for name, text in conditions(entry, VALIDATING).items()]
+    variables = {"request": {"userInfo": {"username": user}}, "object": new, "oldObject": old}
+    return met(asked, variables, lambda *_: may)
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_mistyped_resources_of_other_vendors_are_reviewed_where_hami_is_installed(may: bool):
+    assert is_sent("spelling.pods.cardshare.io", {"metadata": {}, "spec": MISTYPED}, None, may=may) is may
+    new, old = ({"metadata": {}, "spec": {"template": {"spec": one}}} for one in (MISTYPED, PLAIN))
+    for before in (None, old):
+        assert is_sent("templates.cardshare.io", new, before, may=may) is may
+
+
+@pytest.mark.parametrize(("user", "sent"), [("dana", True), ("system:serviceaccount:a:b", False)])
+def test_a_mistyped_annotation_of_another_vendor_is_reviewed_if_a_person_writes_it(user: str, sent: bool):
+    old = {"metadata": {}, "spec": PLAIN}
+    new = {"metadata": {"annotations": {"hygon.com/use-gpuuid": "a"}}, "spec": PLAIN}
+    assert is_sent("update.pods.cardshare.io", new, old, user=user) is sent

@@ -68,7 +68,7 @@ def test_core_is_interpreted_where_it_cannot_be_compiled_unless_it_must_be(
         "/venv/bin/python /scripts/building/compile_core.py --in-place /app", f"{tmp_path}/compile"
     )
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CORE": core}
-    done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, says in done.stdout + done.stderr) == (code, True), done
     assert ("compiled here" in done.stdout) is (says == "compiled here")
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from controller import config as controller_config
+from controller.config import Config
 from controller.documents import places
 from controller.reporting.serve import EXPLAIN, HELD, HISTORY, HISTORY_OF_PODS, PREVIEW, SIMULATE
 from core.catalog import standard_catalog
@@ -40,7 +40,7 @@ def test_previews_are_the_webhooks_and_explanations_their_own_accounts_with_toke
     ]
     (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "token"]
     (source,) = volume["projected"]["sources"]
-    assert source["serviceAccountToken"]["audience"] == controller_config.AUDIENCE
+    assert source["serviceAccountToken"]["audience"] == Config().audience
 
 
 def test_secrets_and_configuration_are_reached_by_their_names_alone():

@@ -249,7 +249,7 @@ def test_a_shadow_stands_apart_reads_alone_and_runs_restricted():
         assert not each["securityContext"]["allowPrivilegeEscalation"]
     (only,) = pod["containers"]
     config = controller_config.parse(only["args"], {})
-    assert (config.shadow, config.scheduler_names, config.settings_file) == (True, ("volcano",), "")
+    assert (config.shadow, config.scheduler_names, config.settings) == (True, ("volcano",), None)
     assert config.trusted == {"kube-system", "volcano-system"}
     (certs,) = pod["initContainers"]
     made = certs_options.parse(certs["args"], {})

@@ -164,6 +164,13 @@ def test_a_field_of_another_type_is_told_in_words(run):
     assert "object.spec: found 'a text where a mapping belongs'" in lines[0]
 
 
+def test_an_amount_of_another_type_is_told_each_possible_type_once(run):
+    spec = "{containers: [{name: a, resources: {limits: {volcano.sh/vgpu-number: [1]}}}]}"
+    code, lines = run(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {spec}\n")
+    assert code == 1
+    assert "found 'a list where a number or a text belongs'" in lines[0]
+
+
 def test_one_flag_takes_several_files_and_each_that_cannot_be_read_is_told(capsys, tmp_path):
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(GOOD)
@@ -176,8 +183,11 @@ def test_one_flag_takes_several_files_and_each_that_cannot_be_read_is_told(capsy
 
 
 def test_flags_that_name_no_file_are_named_and_notes_are_told(capsys, tmp_path):
-    assert judged(["-f", "-", "--settings", "/nope"], io.StringIO(GOOD)) == 2
-    assert "--settings (CARDSHARE_SETTINGS): found '/nope'; there is no such file" in capsys.readouterr().err
+    for name, found in (("/nope", "/nope'"), ("a" * 300, "aaa")):
+        assert judged(["-f", "-", "--settings", name], io.StringIO(GOOD)) == 2
+        err = capsys.readouterr().err
+        assert f"--settings (CARDSHARE_SETTINGS): found '{found}" in err
+        assert "there is no such file" in err
     (tmp_path / "volcano-scheduler.conf").write_text("actoins: x")
     assert judged(["-f", "-", "--settings", str(tmp_path)], io.StringIO(GOOD)) == 0
     assert "volcano-scheduler.conf: actoins: unknown" in capsys.readouterr().err

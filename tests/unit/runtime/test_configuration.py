@@ -1,16 +1,18 @@
 """What is in force of texts as they come, and what of them is refused."""
 
+from dataclasses import replace
+
 import pytest
 from structlog.testing import capture_logs
 
 from core.catalog import standard_catalog
 from core.configuration import SCHEDULER_MAP, Source, Text, decode, hami_map
+from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.vgpu.table import VgpuTable
 from core.errors import ConfigError
-from core.settings import Policy
+from core.settings import Policy, Settings
 from runtime.configuration import ActiveConfiguration
 from runtime.files import Files
-from runtime.options import read_config_map
 
 SPREAD = "tiers: [{plugins: [{name: deviceshare, arguments: {deviceshare.SchedulePolicy: spread}}]}]\n"
 NVIDIA = "nvidia: {gpuMemoryFactor: 10}\n"
@@ -76,12 +78,14 @@ def test_a_directory_is_a_mounted_config_map_and_may_lack_any_key(world):
 
 def test_every_file_that_cannot_be_read_is_named_at_a_start(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError) as caught:
-        ActiveConfiguration(Files(settings=tmp_path / "binary", devices=tmp_path / "absent"), standard_catalog())
-    assert list(caught.value.problems) == [
-        f"{tmp_path}/binary: it is not UTF-8 text",
-        f"{tmp_path}/absent: there is no such file",
-    ]
+    absent, long = tmp_path / "absent", tmp_path / ("a" * 300)
+    for settings, devices, expected in (
+        (tmp_path / "binary", absent, ["binary: it is not UTF-8 text", "absent: there is no such file"]),
+        (long, long, [f"{long.name}: it cannot be read: File name too long"] * 2),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            ActiveConfiguration(Files(settings=settings, devices=devices, last_good=long), standard_catalog())
+        assert list(caught.value.problems) == [f"{tmp_path}/{one}" for one in expected]
 
 
 def test_a_file_that_is_too_long_is_refused_and_not_read_on(world):
@@ -127,13 +131,13 @@ def test_a_text_that_is_refused_holds_up_no_other(world):
     world.edit("polizy: binpack\n")
     world.look(active)
     assert active.take(scheduler(SPREAD))
-    assert (active.settings.policy, active.tables.of(VgpuTable).memory_factor) == (Policy.SPREAD, 10)
+    assert (active.settings.policy, active.tables.of(VgpuTable).named.mib_per_unit) == (Policy.SPREAD, 10)
     assert [*active.refused] == [OWN_MAP]
     assert not active.take(devices("nvidia: {gpuMemoryFactor: -1}\n"))
-    assert active.tables.of(VgpuTable).memory_factor == 10
+    assert active.tables.of(VgpuTable).named.mib_per_unit == 10
     assert [*active.refused] == [OWN_MAP, DEVICE_MAP]
     assert active.take(devices(""))
-    assert (active.tables.of(VgpuTable).memory_factor, [*active.refused]) == (1, [OWN_MAP])
+    assert (active.tables.of(VgpuTable).named.mib_per_unit, [*active.refused]) == (1, [OWN_MAP])
 
 
 def test_both_files_of_one_config_map_are_one_refusal(world):
@@ -197,9 +201,9 @@ def test_a_start_with_settings_that_are_refused_runs_on_those_that_were_kept_and
 def test_a_config_map_that_is_refused_from_the_start_is_what_it_was_before_too(world):
     world.keep(NVIDIA, "device-config.yaml")
     active = world.start()
-    assert active.tables.of(VgpuTable).memory_factor == 1
+    assert active.tables.of(VgpuTable).named.mib_per_unit == 1
     assert active.take(devices("nvidia: 7\n"))
-    assert (active.tables.of(VgpuTable).memory_factor, active.from_before, [*active.refused]) == (
+    assert (active.tables.of(VgpuTable).named.mib_per_unit, active.from_before, [*active.refused]) == (
         10,
         True,
         [DEVICE_MAP],
@@ -207,7 +211,7 @@ def test_a_config_map_that_is_refused_from_the_start_is_what_it_was_before_too(w
     # Once it said something good, that is what stays.
     active.take(devices(""))
     assert not active.take(devices("nvidia: 7\n"))
-    assert (active.tables.of(VgpuTable).memory_factor, active.from_before) == (1, False)
+    assert (active.tables.of(VgpuTable).named.mib_per_unit, active.from_before) == (1, False)
 
 
 @pytest.mark.parametrize("kept", ["polizy: spread\n", None], ids=["bad", "none"])
@@ -238,8 +242,83 @@ def test_the_flag_for_hamis_config_map_wins_over_the_settings_now_and_later(worl
     assert hami_map(active.settings) == "gpu-stack/shares-scheduler-device"
 
 
-@pytest.mark.parametrize("text", ["name", "/name", "space/", "a/b/c", "Space/name", "a b/c"])
-def test_a_flag_that_names_no_config_map_is_refused(text):
-    problems: list[str] = []
-    assert read_config_map(text, "--hami-config", problems) == ""
-    assert problems == [f"--hami-config: found '{text}'; write NAMESPACE/NAME"]
+def hami(content):
+    where = hami_map(Settings())
+    return decode(Text(source=Source.CHIPS_MAP, config_map=where, content=content), standard_catalog())
+
+
+def vendors(active):
+    return {one.dialect: one.cards for one in active.tables.sections if isinstance(one, VendorNames)}
+
+
+BROKEN = "amd: {resourceCountName: cpu}\nhygon: {resourceCountName: a/n}\n"
+KEPT = "; until then the section that was read before stays in force for amd"
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        pytest.param(BROKEN, "amd.resourceCountName: found 'cpu'; write a resource", id="wrong"),
+        pytest.param(
+            "amd: {resourceCountName: a/n}\nhygon: {resourceCountName: a/n}\n",
+            "amd: found 'a/n'; write another name, because pods request cards of hygon by this one",
+            id="another's name",
+        ),
+    ],
+)
+def test_a_wrong_section_of_a_vendor_leaves_the_one_before_in_force(world, content, note):
+    active, good = world.start(), "amd: {resourceCountName: a/amd}\nhygon: {resourceCountName: a/n}\n"
+    active.take(hami(good))
+    assert not active.take(hami(content))
+    assert vendors(active) == {"amd": "a/amd", "hygon": "a/n"}
+    (told,) = [one for one in active.notes if note in one]
+    assert told.endswith(KEPT)
+    assert (active.refused, active.good[Source.CHIPS_MAP]) == ({}, good)
+    # It stays while other parts change, until the section is right or gone.
+    assert active.take(hami("amd: {resourceCountName: cpu}\nbiren: {}\n"))
+    assert vendors(active) == {"amd": "a/amd", "biren": ""}
+    active.take(hami("biren: {}\n"))
+    assert vendors(active) == {"biren": ""}
+    active.take(hami(BROKEN))
+    assert vendors(active) == {"hygon": "a/n"}
+    assert active.good[Source.CHIPS_MAP] == BROKEN
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("hygon: {resourceCountName: a/n}\namd: {resourceCountName: a/n}\n", id="the other is as before"),
+        pytest.param("hygon: {resourceCountName: cpu}\namd: {resourceCountName: a/n}\n", id="the other is wrong"),
+    ],
+)
+def test_a_new_section_does_not_take_the_name_of_one_that_is_in_force(world, content):
+    active, good = world.start(), "hygon: {resourceCountName: a/n}\n"
+    active.take(hami(good))
+    assert not active.take(hami(content))
+    assert vendors(active) == {"hygon": "a/n"}
+    assert [one for one in active.notes if "because pods request cards of hygon" in one and "ignored for amd" in one]
+    # Saved is what makes the same of the text at the next start.
+    assert active.good[Source.CHIPS_MAP] == good
+    world.keep(good, Source.CHIPS_MAP)
+    again = world.start()
+    again.take(hami(content))
+    assert vendors(again) == {"hygon": "a/n"}
+
+
+def test_a_wrong_section_of_a_vendor_is_what_was_saved_at_a_start(world):
+    world.keep("amd: {resourceCountName: a/amd}\nbiren: {}\n", Source.CHIPS_MAP)
+    active = world.start()
+    active.take(devices(""))
+    active.take(hami(BROKEN))
+    assert vendors(active) == {"amd": "a/amd", "hygon": "a/n"}
+    assert active.good[Source.CHIPS_MAP] == "amd: {resourceCountName: a/amd}\nbiren: {}\n"
+
+
+def test_a_wrong_section_of_a_vendor_in_a_file_is_not_replaced_by_that_of_a_config_map(world):
+    active = world.start()
+    active.take(hami("amd: {resourceCountName: a/map}\n"))
+    file = Text(source=Source.DEVICE_FILE, path="/d", content="amd: {resourceCountName: a/file}\n")
+    active.take(decode(file, standard_catalog()))
+    assert vendors(active) == {"amd": "a/file"}
+    assert not active.take(decode(replace(file, content="amd: {resourceCountName: cpu}\n"), standard_catalog()))
+    assert vendors(active) == {"amd": "a/file"}

@@ -9,7 +9,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.options import LogFormat
+from runtime.flags import LogFormat
 from runtime.process import configure_log, logfmt, plain_values
 from tests.support.worlds.world import pod
 

@@ -11,10 +11,9 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings
 from core.tables import Tables
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import ResourceQuota
 from kube.objects import EventKind
-from webhook.budgets import Budgets
-from webhook.inventory import STALE_S
+from webhook.inventory import STALE_S, Budgets
 from webhook.metrics import Metrics
 from webhook.reviews import Path, Reviewer
 
@@ -83,7 +82,7 @@ def test_what_is_no_workload_is_told_nothing():
 class Api:
     """Serves one list, then nothing."""
 
-    async def request(self, verb, path, *, params, deadline_s, purpose):
+    async def request(self, verb, path, *, params=None, deadline_s=None, purpose=None, **_):
         quotas = [
             {
                 "metadata": {"name": "q", "namespace": "team"},
@@ -107,7 +106,7 @@ class Api:
 
 @pytest.mark.looptime
 async def test_what_is_known_is_not_told_when_it_may_be_old_and_what_cannot_be_read_hides_no_other():
-    budgets = Budgets(kubeconfig="", environ={}, clock=asyncio.get_running_loop().time)
+    budgets = Budgets(clock=asyncio.get_running_loop().time)
     assert budgets.of("team") == ()
     following = asyncio.create_task(budgets.follow(Api()))
     await asyncio.sleep(1)
@@ -121,7 +120,7 @@ async def test_what_is_known_is_not_told_when_it_may_be_old_and_what_cannot_be_r
 
 
 async def test_a_quota_that_went_or_limits_no_cards_any_more_is_forgotten():
-    budgets = Budgets(kubeconfig="", environ={})
+    budgets = Budgets()
     for gone, kind in ((QUOTA, EventKind.DELETED), (QUOTA._replace(hard={}), EventKind.MODIFIED)):
         await budgets.on_event(EventKind.ADDED, QUOTA)
         await budgets.on_event(kind, gone)

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import AdmissionSettings, OnOtherNodes, Settings
+from core.settings import AdmissionSettings, OnOtherNodes, Settings, plugin_remedy
 from core.tables import Tables
 from kube.errors import ApiUnreachableError, CredentialsError
 from webhook.denials import Denials
@@ -95,10 +95,23 @@ async def test_a_denied_account_is_told_on_the_pod_after_the_answer():
         "u1",
     )
     assert event["message"] == (
-        f"CS301 {ACCOUNT} tried to write annotation {IDS}; only schedulers and device plugins may"
+        f"CS301 {ACCOUNT} tried to write annotation {IDS}; only schedulers and device plugins may; "
+        f"{plugin_remedy(ACCOUNT)}"
     )
     assert event["firstTimestamp"] == "2027-01-15T08:00:00Z"
     assert reviewer.metrics.events == {"written": 1}
+
+
+async def test_a_shortened_account_is_not_given_to_write_into_the_settings():
+    cluster = Cluster()
+    account = f"system:serviceaccount:team:{'a' * 200}"
+    async with telling(cluster) as reviewer:
+        assert not forge(reviewer, user=account)["allowed"]
+        await asyncio.sleep(1)
+        ((_, event),) = cluster.events
+    assert event["message"].endswith(
+        f"{account[:128]} tried to write annotation {IDS}; only schedulers and device plugins may"
+    )
 
 
 async def test_a_denied_binding_is_told_on_the_pod_that_it_names():

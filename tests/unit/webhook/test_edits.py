@@ -1,5 +1,6 @@
 """Reviews of the configuration's ConfigMaps: answered by their uid, beside everything else, and counted."""
 
+import asyncio
 import json
 import threading
 
@@ -10,7 +11,7 @@ from core.catalog import Catalog, standard_catalog
 from core.errors import InvalidRequestError
 from runtime.configuration import ActiveConfiguration
 from runtime.files import Files
-from webhook.edits import Edits
+from webhook.calls import Edits
 from webhook.metrics import Metrics
 
 WRONG = "polizy: spread\n"
@@ -113,3 +114,36 @@ async def test_what_takes_too_long_is_let_through_and_said():
         may_end.set()
     assert response["allowed"]
     assert "did not check this in time" in response["warnings"][0]
+
+
+async def test_few_large_edits_wait_for_the_one_that_is_judged_and_all_others():
+    may_end = threading.Event()
+    found, large = faulty(lambda: may_end.wait(20.0)), body("policy: spread\n" + "#" * 70_000)
+    asked = [asyncio.create_task(ask(found, large, 20.0)) for _ in range(5)]
+    asked += [asyncio.create_task(ask(found, body("policy: spread\n"), 20.0)) for _ in range(20)]
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(15.0):
+            assert "did not check this in time" in (await ask(found, large, 20.0))["warnings"][0]
+    finally:
+        may_end.set()
+    assert all("warnings" not in one for one in await asyncio.gather(*asked))
+
+
+async def test_a_late_edit_is_not_kept():
+    may_end, judged = threading.Event(), []
+
+    def judge():
+        judged.append(1)
+        may_end.wait(20.0)
+
+    found, good = faulty(judge), body("policy: spread\n")
+    try:
+        late = await asyncio.gather(*(ask(found, good, 0.01) for _ in range(4)))
+        assert all("did not check this in time" in one["warnings"][0] for one in late)
+    finally:
+        may_end.set()
+    assert "warnings" not in await ask(found, good)
+    before = len(judged)
+    await ask(found, good)
+    assert before == 2 * (len(judged) - before), "only the first and this one were judged"

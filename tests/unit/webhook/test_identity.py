@@ -1,18 +1,19 @@
-"""Which pair and which clients' authority the TLS port takes, when its files change."""
+"""Which pair and which clients' authority the TLS port takes, when its files change, and which clients may call."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from certs.authority import new_authority
 from certs.files import ensure
-from certs.pair import Wanted
-from webhook.identity import Identity
+from certs.pair import WantedPair
+from webhook.identity import Clients, TlsIdentity, names_in
 from webhook.metrics import Metrics
 
 NOW = datetime.now(UTC)
-WANTED = Wanted(dns_names=("localhost",), days=30, ca_days=60)
+WANTED = WantedPair(dns_names=("localhost",), days=30, ca_days=60)
 FILES = ("ca.crt", "tls.key", "tls.crt")
 
 
@@ -29,7 +30,7 @@ def metrics():
 
 @pytest.fixture
 def identity(directory, metrics):
-    return Identity(directory, None, metrics)
+    return TlsIdentity(directory, None, metrics)
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def clients(tmp_path_factory):
 
 @pytest.fixture
 def guarded(directory, clients, metrics):
-    return Identity(directory, clients, metrics)
+    return TlsIdentity(directory, clients, metrics)
 
 
 @pytest.mark.may_block(reason="OpenSSL reads pairs from files only: from one that lies in memory")
@@ -100,3 +101,39 @@ async def test_an_authority_of_clients_that_is_none_is_told_of_once_and_one_that
         await guarded.look(NOW, renewed.append)
     assert renewed == [guarded.context]
     assert metrics.reloads["client_ca"] == 1
+
+
+def certificate(*common, dns=(), others=()):
+    return {
+        "subject": (*((("commonName", one),) for one in common), (("organizationName", "wanted"),)),
+        "subjectAltName": (*(("DNS", one) for one in dns), *others),
+    }
+
+
+def test_names_are_common_names_and_dns_names():
+    found = certificate("a", dns=("b", "c"), others=(("IP Address", "10.0.0.1"), ("email", "d@x")))
+    assert names_in(found) == {"a", "b", "c"}
+    assert names_in({}) == frozenset()
+
+
+@pytest.mark.parametrize("found", [certificate("wanted"), certificate("x", dns=("wanted",))], ids=["common", "dns"])
+def test_a_client_of_a_given_name_is_let_in(found):
+    assert Clients(frozenset({"wanted"}), lambda: 0.0).why_not(found) == ""
+
+
+@pytest.mark.parametrize(
+    "found",
+    [{}, certificate("WantedPair"), certificate("wanted.x"), certificate(others=(("email", "wanted"),))],
+    ids=["no names", "another case", "a longer name", "a name of another kind"],
+)
+def test_any_other_is_refused_with_the_names_that_were_found(found):
+    now = [0.0]
+    clients = Clients(frozenset({"wanted"}), lambda: now[0])
+    with capture_logs() as logs:
+        for now[0] in (0.0, 10.0, 61.0):
+            assert "no client of --client-name" in clients.why_not(found)
+    assert len(logs) == 2
+
+
+def test_what_a_client_calls_itself_is_shown_without_control_characters():
+    assert "\\x1b" in Clients(frozenset({"wanted"}), lambda: 0.0).why_not(certificate("\x1b[2J"))

@@ -73,9 +73,7 @@ class Rig:
     @asynccontextmanager
     async def running(self):
         loop = asyncio.get_running_loop()
-        watch = InventoryWatch(
-            kubeconfig="", environ={}, book=lambda: self.book, tell=self.told.append, clock=loop.time
-        )
+        watch = InventoryWatch(book=lambda: self.book, tell=self.told.append, clock=loop.time)
         task = asyncio.create_task(watch.follow(self.api), name="watch")
         try:
             yield

@@ -29,7 +29,7 @@ def test_every_problem_is_told_at_once():
         "--cert-dir (CARDSHARE_CERT_DIR)",
         "--listen (CARDSHARE_LISTEN)",
         "--settings (CARDSHARE_SETTINGS)",
-        "CARDSHARE_NO_INVENTORY",
+        "--no-inventory (CARDSHARE_NO_INVENTORY)",
         "--drain-s (CARDSHARE_DRAIN_S)",
     ]
 

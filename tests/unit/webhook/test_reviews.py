@@ -17,7 +17,7 @@ from webhook.reviews import Path, Reviewer
 class BrokenCatalog(Catalog):
     """A catalog that fails when it is asked."""
 
-    def request_of(self, pod, tables, settings, among=None):
+    def request_of(self, pod, tables, settings):
         raise RuntimeError("broken")
 
 
@@ -26,9 +26,9 @@ class CountingCatalog(Catalog):
 
     asked = 0
 
-    def request_of(self, pod, tables, settings, among=None):
+    def request_of(self, pod, tables, settings):
         CountingCatalog.asked += 1
-        return super().request_of(pod, tables, settings, among)
+        return super().request_of(pod, tables, settings)
 
 
 def reviewer(settings=None):

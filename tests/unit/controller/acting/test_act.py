@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.acting.act import Actor
-from controller.actions import Announce, Bind, Clear
-from controller.inbox import Inbox
+from controller.actions import Announce, Bind, Clear, Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.groups import QueueSpec
@@ -257,6 +256,23 @@ async def test_a_dead_pods_devices_are_cleared_however_often_that_fails_at_first
         await rig.passes(480.0)
         assert rig.calls.of("annotate") == [("default/p", {"volcano.sh/devices-to-allocate": ""})] * 31
         assert rig.world.scheduler.cluster.handoff.in_flight == 0
+
+
+async def test_a_dead_pods_devices_are_cleared_after_a_conflict_and_no_more_once_another_pod_has_its_name():
+    left = {"volcano.sh/vgpu-node": "n1", "volcano.sh/devices-to-allocate": "g,NVIDIA,1,1:"}
+    async with running() as rig:
+        rig.calls.fails("annotate", conflict())
+        rig.world.shows(pod("p", node_name="n1", phase=Phase.FAILED, annotations=left))
+        await rig.passes(5.0)
+        assert len(rig.calls.of("annotate")) == 2
+        immutable = 'Pod "q" is invalid: metadata.uid: Invalid value: "uid-q": field is immutable'
+        rig.calls.fails("annotate", *[error(ApiRefusedError, 422, immutable)] * 99)
+        rig.world.shows(pod("q", node_name="n1", phase=Phase.FAILED, annotations=left))
+        await rig.passes(5.0)
+        rig.world.gone("q")
+        before = len(rig.calls.of("annotate"))
+        await rig.passes(120.0)
+        assert len(rig.calls.of("annotate")) <= before + 1
 
 
 async def test_what_was_left_on_a_pod_is_cleared_in_the_version_that_was_seen_and_asked_for_again_after_a_conflict():

@@ -5,10 +5,8 @@ import asyncio
 import pytest
 
 from controller.acting.evicting import Evicting
-from controller.actions import Announce, Preempt, Target, Unnominate
+from controller.actions import Announce, Inbox, Preempt, Target, Unnominate
 from controller.deciding.preempt import Preempting
-from controller.failpoints import go_on
-from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.model import NodeName, PodUid
@@ -40,32 +38,39 @@ class Heard(Preempting):
     def __init__(self):
         self.told = []
         self.victims = []
+        self.needed = lambda: True
+
+    def needs(self, action):
+        return self.needed()
+
+    def unneeded(self, action):
+        self.told.append(("unneeded", action.nomination))
 
     def evicted(self, victim):
         self.victims.append(victim.name)
 
-    def asked(self, uid):
-        self.told.append(("asked", uid))
+    def asked(self, action):
+        self.told.append(("asked", action.nomination))
 
-    def refused(self, uid, victim, rest_s, *, trouble=""):
-        self.told.append(("refused", uid, victim, rest_s, trouble))
+    def refused(self, action, victim, rest_s, *, trouble=""):
+        self.told.append(("refused", action.nomination, victim, rest_s, trouble))
 
 
 class Rig:
     def __init__(self):
         self.calls, self.heard, self.notes, self.metrics = Calls(), Heard(), Notes(), Metrics()
         self.inbox = Inbox(float)
-        one = asyncio.Semaphore(1)
-        self.evicting = Evicting(
-            self.calls, self.heard, self.inbox, self.notes, self.metrics, at_once=one, reached=go_on
-        )
+        self.calls.delay_s = 0.01
+        room = asyncio.Semaphore(8)
+        self.evicting = Evicting(self.calls, self.heard, self.inbox, self.notes, self.metrics, at_once=room)
 
-    async def preempt(self, *victims):
+    async def preempt(self, *victims, guarded=(), nominated=("high",)):
         await self.evicting.preempt(
             Preempt(
                 nomination=PodUid("uid-high"),
-                nominated=((target("high"), NodeName("n1")),),
+                nominated=tuple((target(name), NodeName("n1")) for name in nominated),
                 victims=tuple((target(name), NodeName("n1")) for name in victims),
+                guarded=frozenset(PodUid(f"uid-{name}") for name in guarded),
             )
         )
         while self.inbox.work(1.0):
@@ -74,13 +79,19 @@ class Rig:
 
 
 def target(name):
-    return Target(uid=PodUid(f"uid-{name}"), namespace="d", name=name)
+    namespace, _, own = name.rpartition("/")
+    return Target(uid=PodUid(f"uid-{name}"), namespace=namespace or "d", name=own)
 
 
 def error(kind: type[ApiError], status: int, message: str = "because", **more) -> ApiError:
     return kind(verb="POST", path="/", status=status, message=message, **more)
 
 
+# The words of an eviction; those of a Binding are others.
+ANOTHER = (
+    'Operation cannot be fulfilled on Pod "b": the UID in the precondition (uid-b) does not match the UID in record '
+    "(uid-c). The object might have been deleted and then recreated"
+)
 BUDGET = error(ApiThrottledError, 429, "it would violate the pod's disruption budget", retry_after_s=10.0)
 
 
@@ -100,19 +111,116 @@ async def test_of_several_none_leaves_where_one_may_not():
     rig = Rig()
     rig.calls.fails("try", BUDGET)
     rig.calls.fails_for = "d/b"
-    sent, told = await rig.preempt("a", "b", "c")
-    assert sent == [("nominate", "high"), ("try", "a"), ("try", "b")]
+    sent, told = await rig.preempt("a", "b", "c", "d", guarded="bc")
+    # Of those that no budget covers one is tried: who may not evict it may evict no other.
+    assert sent == [("nominate", "high"), ("try", "a"), ("try", "b"), ("try", "c")]
     assert told == [("refused", "uid-high", "uid-b", 10.0, "")]
     assert rig.notes.noted == []
     assert rig.metrics.evictions.labels("refused")._value.get() == 1
 
 
+async def test_one_of_each_namespace_is_tried_because_rights_may_differ():
+    rig = Rig()
+    sent, _ = await rig.preempt("a", "other/b", "c", "other/d")
+    assert [name for call, name in sent if call == "try"] == ["a", "other/b"]
+    assert [name for call, name in sent if call == "evict"] == ["a", "other/b", "c", "other/d"]
+
+
+async def test_who_is_covered_by_a_budget_leaves_first_and_alone_and_nobody_after_one_who_may_not():
+    rig = Rig()
+    rig.calls.fails("evict", BUDGET)
+    rig.calls.fails_for = "d/c"
+    sent, told = await rig.preempt(*"abcde", guarded="bcd")
+    assert [name for call, name in sent if call == "evict"] == ["b", "c"]
+    assert told == [("refused", "uid-high", "uid-c", 10.0, "")]
+    assert rig.heard.victims == ["b"]
+
+
+async def test_of_the_others_no_more_are_asked_once_one_may_not_and_what_became_of_those_asked_is_told():
+    rig = Rig()
+    names = [f"low-{at:02d}" for at in range(40)]
+    rig.calls.fails("evict", error(ApiForbiddenError, 403, "a webhook denies it"))
+    rig.calls.fails_for = "low-10"
+    sent, told = await rig.preempt(*names)
+    asked = [name for call, name in sent if call == "evict"]
+    # At most eight are in flight for one pod.
+    assert asked == names[: len(asked)]
+    assert len(asked) <= 10 + 8
+    assert sorted(rig.heard.victims) == [name for name in asked if name != "low-10"]
+    assert {note.about.name for note in rig.notes.noted} == set(rig.heard.victims)
+    assert told == [("refused", "uid-high", "uid-low-10", 0.0, "")]
+
+
+async def test_where_the_api_server_refused_one_that_no_budget_covers_all_are_tried_from_then_on():
+    rig = Rig()
+    rig.calls.fails("evict", error(ApiForbiddenError, 403, "a webhook denies it"))
+    rig.calls.fails_for = "d/b"
+    sent, _ = await rig.preempt(*"abc")
+    assert [name for call, name in sent if call == "try"] == ["a"]
+    rig.calls.sent.clear()
+    rig.calls.fails("try", error(ApiForbiddenError, 403, "a webhook denies it"))
+    sent, _ = await rig.preempt(*"abc")
+    assert sent == [("nominate", "high"), ("try", "a"), ("try", "b"), ("try", "c")]
+
+
+async def test_of_namespaces_where_one_was_refused_the_last_are_known():
+    rig = Rig()
+    rig.calls.delay_s = 0.0
+    for at in range(300):
+        rig.calls.fails("evict", error(ApiForbiddenError, 403, "a webhook denies it"))
+        await rig.preempt(f"n{at}/a")
+    tried = {}
+    for at in (0, 299):
+        rig.calls.sent.clear()
+        sent, _ = await rig.preempt(f"n{at}/a", f"n{at}/b")
+        tried[at] = [call for call, _ in sent].count("try")
+    assert tried == {0: 1, 299: 2}
+
+
+async def test_nobody_else_leaves_for_a_pod_that_needs_no_room_any_more():
+    rig = Rig()
+    rig.heard.needed = lambda: not any(call == "try" and path == "d/b" for call, path, _ in rig.calls.sent)
+    sent, told = await rig.preempt(*"ab", guarded="b")
+    assert [call for call, _ in sent] == ["nominate", "try", "try"]
+    assert told == [("unneeded", "uid-high")]
+    rig = Rig()
+    rig.heard.needed = lambda: len(rig.calls.of("evict")) < 12
+    sent, told = await rig.preempt(*(f"low-{at:02d}" for at in range(40)))
+    assert [call for call, _ in sent].count("evict") == len(rig.heard.victims) == 12
+    assert told == [("unneeded", "uid-high")]
+
+
+async def test_nobody_leaves_for_a_pod_that_is_gone():
+    for gone in (not_found(), conflict()):
+        rig = Rig()
+        rig.calls.fails("nominate", gone)
+        rig.calls.fails_for = "d/b"
+        sent, told = await rig.preempt("low", nominated="ab")
+        assert sent == [("nominate", "a"), ("nominate", "b")]
+        assert told == [("refused", "uid-high", None, 0.0, "")]
+
+
 async def test_who_has_gone_has_left_and_who_is_another_is_left_alone():
     rig = Rig()
-    rig.calls.fails("try", not_found(), conflict())
-    rig.calls.fails("evict", not_found(), conflict())
-    _, told = await rig.preempt("a", "b")
+    rig.calls.fails("try", not_found(), conflict(ANOTHER))
+    rig.calls.fails("evict", not_found(), conflict(ANOTHER))
+    sent, told = await rig.preempt("a", "b")
+    assert [call for call, _ in sent].count("evict") == 2
     assert told == [("asked", "uid-high")]
+
+
+async def test_a_conflict_is_asked_again_and_is_no_eviction():
+    rig = Rig()
+    rig.calls.fails("evict", conflict(), conflict())
+    sent, told = await rig.preempt("low")
+    assert sent.count(("evict", "low")) == 3
+    assert told == [("asked", "uid-high")]
+    rig = Rig()
+    rig.calls.fails("evict", conflict(), conflict(), conflict())
+    _, told = await rig.preempt("low")
+    assert told == [("refused", "uid-high", "uid-low", 0.0, "")]
+    assert rig.heard.victims == []
+    assert rig.notes.noted == []
 
 
 async def test_an_unknown_outcome_is_asked_again_and_given_up_in_the_end():

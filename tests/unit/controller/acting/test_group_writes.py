@@ -7,15 +7,14 @@ from typing import ClassVar
 import pytest
 
 from controller.acting.group_writes import GroupWrites
-from controller.actions import Announce
-from controller.inbox import Inbox
+from controller.actions import Announce, Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.model import Phase
-from core.wire.volcano_jobs import JobSpec
+from core.wire.groups import JobSpec
 from kube.errors import ApiForbiddenError
-from kube.groups import QUEUES_PATH
+from kube.kinds import QUEUES_PATH
 from tests.support.servers.fake_calls import FakeCalls, conflict, not_found
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
 

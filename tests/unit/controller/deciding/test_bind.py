@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 
 from controller.actions import Lock
-from controller.deciding.bind import TimeLock
-from controller.handing_over.releases import RELEASE_S
+from controller.handing_over.collision import RELEASE_S
+from controller.handing_over.locks import TimeLock
 from core import hami_lock
 from core.model import Phase, PodUid
-from core.port.handoff import LockStep, LockWait
+from core.port.handoff import LockQuestion, LockStep, LockWait
 from core.settings import Policy
 from core.tables import Tables
 from tests.support.devices import ascend
@@ -242,7 +242,7 @@ def test_the_lock_of_volcanos_scheduler_is_taken_beside_pods_that_were_served():
 )
 def test_a_time_lock_holds_for_five_minutes_if_it_is_a_time(value, free):
     lock, one = TimeLock("gpu"), node("n1", annotations={"gpu": value})
-    found = lock.lock(one, (), START_UNIX_S, Tables(), pod("a"))
+    found = lock.lock(one, LockQuestion((), START_UNIX_S, Tables(), pod("a")))
     assert isinstance(found, LockStep) is free
 
 
@@ -253,7 +253,7 @@ def test_42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen(
         (ascend.NODE_LOCK, npu_node(**{hami_lock.LOCK: time})),
     ):
         for seen_s, free in ((START_UNIX_S, False), (START_UNIX_S - 299, False), (START_UNIX_S - 300, True)):
-            found = lock.lock(locked, (), START_UNIX_S, ascend.TABLES, npu_pod("a"), seen_s=seen_s)
+            found = lock.lock(locked, LockQuestion((), START_UNIX_S, ascend.TABLES, npu_pod("a"), seen_s=seen_s))
             assert isinstance(found, LockStep) is free
             assert free or (isinstance(found, LockWait) and found.until_s == seen_s + 300)
 
@@ -274,11 +274,11 @@ def test_42_how_long_a_lock_was_seen_is_by_our_clock_whatever_the_wall_clock_doe
 def test_a_time_lock_of_ours_is_dropped_once_nothing_is_in_flight_and_another_s_never():
     lock, step = TimeLock("gpu"), LockStep(key="gpu", value=LATER)
     locked = node("n1", annotations={"gpu": LATER})
-    assert lock.lock(locked, (), START_UNIX_S, Tables()) is None
+    assert lock.lock(locked, LockQuestion((), START_UNIX_S, Tables())) is None
     lock.written(locked.name, step)
-    assert lock.lock(locked, (pod("a"),), START_UNIX_S, Tables()) is None
-    assert lock.lock(locked, (), START_UNIX_S, Tables()) == LockStep(key="gpu", value=None)
-    assert isinstance(lock.lock(locked, (pod("a"),), START_UNIX_S, Tables(), pod("b")), LockWait)
+    assert lock.lock(locked, LockQuestion((pod("a"),), START_UNIX_S, Tables())) is None
+    assert lock.lock(locked, LockQuestion((), START_UNIX_S, Tables())) == LockStep(key="gpu", value=None)
+    assert isinstance(lock.lock(locked, LockQuestion((pod("a"),), START_UNIX_S, Tables(), pod("b"))), LockWait)
 
 
 @pytest.mark.parametrize("change", ["unhealthy", "another id", "cordoned", "lock only"])
@@ -394,5 +394,8 @@ def test_a_time_lock_of_ours_is_left_to_the_plugin_that_has_served():
     lock = TimeLock("gpu")
     locked = node("n1", annotations={"gpu": LATER})
     lock.written(locked.name, LockStep(key="gpu", value=LATER))
-    assert lock.lock(locked, (), START_UNIX_S, Tables(), releasing=[pod("a")]) is None
-    assert lock.lock(locked, (), START_UNIX_S, Tables(), pod("b"), releasing=[pod("a")]) == hami_lock.RELEASING
+    assert lock.lock(locked, LockQuestion((), START_UNIX_S, Tables(), releasing=[pod("a")])) is None
+    assert (
+        lock.lock(locked, LockQuestion((), START_UNIX_S, Tables(), pod("b"), releasing=[pod("a")]))
+        == hami_lock.RELEASING
+    )

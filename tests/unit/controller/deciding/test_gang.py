@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
-from core.hyper_nodes import HyperNode, Members
+from core.groups import GroupKey, GroupKind, GroupSpec, HyperNode, Members, NetworkTopology, SubGroups
 from core.model import Phase, Requirement
 from core.placing.domains import HyperNodes
 from core.placing.gang import Refused, place
@@ -503,7 +502,7 @@ def test_hyper_nodes_are_tiers_by_names_patterns_labels_and_what_they_hold():
     s1 = hyper_node("s1", 1, Members(pattern="^c[0-9]$"))
     s2 = hyper_node("s2", 1, Members(labels=(Requirement(key="rack", operator="In", values=("d",)),)))
     s3 = hyper_node("s3", 2, Members(name="s1", is_inner=True), Members(name="s2", is_inner=True), tier_name="spine")
-    made.scheduler.cluster.groups.hyper_nodes_replaced([s0, s1, s2, s3])
+    made.scheduler.cluster.groups.hyper_nodes.replaced([s0, s1, s2, s3])
     assert where(made) == {}
     assert "2 of the 3 members of its group that must start together fit now in HyperNode s0" in made.wait("g0").text
     made.groups_are(near_spec(3, name="spine", resource_version="2"))
@@ -512,11 +511,11 @@ def test_hyper_nodes_are_tiers_by_names_patterns_labels_and_what_they_hold():
 
 def test_a_hyper_node_that_comes_later_lets_in_who_waits():
     made = tiered([1], [1], [1], [1], labels=())
-    made.scheduler.cluster.groups.hyper_nodes_replaced([hyper_node("s0", 1, Members(name="a0")), hyper_node("s9", 2)])
+    made.scheduler.cluster.groups.hyper_nodes.replaced([hyper_node("s0", 1, Members(name="a0")), hyper_node("s9", 2)])
     made.groups_are(near_spec(2, 1))
     made.adds(*members(2))
     assert where(made) == {}
-    made.scheduler.cluster.groups.hyper_node_changed(hyper_node("s0", 1, Members(pattern="^[ab]")))
+    made.scheduler.cluster.groups.hyper_nodes.put(hyper_node("s0", 1, Members(pattern="^[ab]")))
     assert set(where(made).values()) == {"a", "b"}
 
 
@@ -524,7 +523,7 @@ def test_networks_that_are_no_more_are_forgotten():
     made = world(1, 1, groups=[near_spec(3, 1)])
     made.adds(*members(3))
     for at in range(100):
-        made.scheduler.cluster.groups.hyper_node_changed(hyper_node("s", 1, Members(name=f"n{at}")))
+        made.scheduler.cluster.groups.hyper_nodes.put(hyper_node("s", 1, Members(name=f"n{at}")))
         made.plan()
     made.scheduler.cluster.requeue.begin(
         made.scheduler.cluster.queue.refused_asks(), made.now_s
@@ -538,7 +537,7 @@ def test_a_hyper_node_that_cannot_be_read_loosens_no_limit():
     made = tiered([1], [1], [1], [1], labels=())
     pattern = b'{"selector": {"regexMatch": {"pattern": "["}}}'
     bad = b'{"metadata": {"name": "s1"}, "spec": {"tier": 2, "members": [' + pattern + b"]}}"
-    made.scheduler.cluster.groups.hyper_nodes_replaced(
+    made.scheduler.cluster.groups.hyper_nodes.replaced(
         [hyper_node("s0", 1, Members(name="a0")), salvage_hyper_node(bad)]
     )
     made.groups_are(near_spec(2, 2))
@@ -552,7 +551,7 @@ def test_hyper_nodes_that_hold_each_other_are_one_domain():
         hyper_node("s0", 1, Members(name="a0"), Members(name="s1", is_inner=True)),
         hyper_node("s1", 1, Members(name="b0"), Members(name="s0", is_inner=True)),
     ]
-    made.scheduler.cluster.groups.hyper_nodes_replaced(circle)
+    made.scheduler.cluster.groups.hyper_nodes.replaced(circle)
     made.groups_are(near_spec(2, 1))
     made.adds(*members(2))
     assert set(where(made).values()) == {"a", "b"}
@@ -662,7 +661,7 @@ def test_a_label_that_a_node_is_given_lets_in_who_waits():
     for labels in (("rack",), ()):
         made = tiered([1], [1], [1], [1], labels=labels)
         of_rack = Members(labels=(Requirement(key="rack", operator="In", values=("a",)),))
-        made.scheduler.cluster.groups.hyper_nodes_replaced([hyper_node("s", 1, of_rack)])
+        made.scheduler.cluster.groups.hyper_nodes.replaced([hyper_node("s", 1, of_rack)])
         made.groups_are(near_spec(2, 1))
         made.adds(*members(2))
         assert where(made) == {}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.deciding import lifecycle
-from controller.deciding.lifecycle import TABLE, Entry, Event, Stage, UndefinedEventError
+from controller.deciding.lifecycle import TABLE, Entry, Stage, StageEvent, UndefinedEventError
 from controller.deciding.queue import SchedulingQueue
 from core.model import PodUid
 from core.placing.shape import Shape
@@ -145,7 +145,7 @@ def test_every_stage_can_be_reached_and_left_and_every_event_happens_somewhere()
         todo |= {then for (before, _), then in TABLE.items() if before is stage} - reached
     assert reached == {None, *Stage}
     assert {before for before, _ in TABLE} == {None, *Stage}
-    assert {event for _, event in TABLE} == set(Event)
+    assert {event for _, event in TABLE} == set(StageEvent)
 
 
 def test_only_the_lifecycle_writes_an_entry():
@@ -180,7 +180,7 @@ def test_in_service_a_pod_to_which_something_impossible_happens_is_read_and_all_
     world.writes_fence()
     world.now_s += 0.1
     assert [one.pod.name for one in world.binds()] == ["p"]
-    scheduler.mistrust(UndefinedEventError(PodUid("gone"), "default/gone", None, Event.QUEUE))
+    scheduler.mistrust(UndefinedEventError(PodUid("gone"), "default/gone", None, StageEvent.QUEUE))
     assert scheduler.cluster.actions == deque()
 
 

@@ -1,14 +1,15 @@
 """Pods of a lower priority are asked to leave for who finds no room, and what becomes free is kept for it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controller.actions import Announce, Preempt, Unnominate
+from controller.actions import Announce, Preempt, Target, Unnominate
 from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec
-from core.model import NodeConstraints, Phase, Requirement
-from core.wire.disruptions import DisruptionBudget
-from tests.support.worlds.world import NUMBER, World, node, pod
+from core.model import NodeConstraints, NodeName, Phase, PodUid, Requirement
+from core.wire.policies import DisruptionBudget, ResourceQuota
+from tests.support.worlds.world import MEMORY, NUMBER, World, node, pod
 
 MIB = 10_000
 GROUP = "scheduling.k8s.io/group-name"
@@ -41,6 +42,13 @@ def asks(found):
     return {one.nomination.removeprefix("uid-"): [target.name for target, _ in one.victims] for one in asked}
 
 
+def evicting(found, name):
+    """The action by which others leave for *name*, or its group."""
+    (made,) = [one for one in found.scheduler.reservations.nominations if one.uid == f"uid-{name}"]
+    victims = tuple((Target(uid=uid, namespace="default", name=uid), NodeName("")) for uid in made.victims)
+    return Preempt(nomination=made.uid, nominated=(), victims=victims)
+
+
 def leaves(found, name):
     found.shows(found.seen(name), deleting=True)
 
@@ -63,7 +71,7 @@ def test_after_the_delay_others_are_asked_to_leave_and_their_room_is_kept():
     assert [(target.name, target.namespace, where) for target, where in action.victims] == [("low", "default", "n1")]
     assert found.wait("high").message.startswith("CS515 1 pod of a lower priority is being evicted from node n1")
     assert "Preempting" in {one.reason for one in found.announced()}
-    found.scheduler.preempting.asked(action.nomination)
+    found.scheduler.preempting.asked(action)
     leaves(found, "low")
     found.passes(50.0)
     # Nobody who comes after it takes the room; who comes before it does.
@@ -75,18 +83,106 @@ def test_after_the_delay_others_are_asked_to_leave_and_their_room_is_kept():
     assert found.metrics.preemptions.labels("placed")._value.get() == 1
 
 
-def test_for_many_at_once_room_is_made_within_seconds():
+def test_for_many_room_is_made_within_seconds_though_for_few_at_once():
     many = 40
     found = world(*(node(f"n{at:02d}") for at in range(many)))
     full(found, *(f"low{at:02d}" for at in range(many)))
     for at in range(many):
         found.adds(pod(f"high{at:02d}", memory=MIB, priority=10))
     waits(found)
+    asked = dict[str, list[str]]()
     for _ in range(many):
         found.passes(0.02)
-    asked = asks(found)
-    assert len(asked) == many
+        now = asks(found)
+        assert len(now) <= 8
+        asked |= now
+        for name in now:
+            found.scheduler.preempting.asked(evicting(found, name))
     assert sorted(name for names in asked.values() for name in names) == [f"low{at:02d}" for at in range(many)]
+
+
+def test_many_searches_in_vain_do_not_hold_up_the_next():
+    found = world()
+    full(found, "low")
+    found.adds(*(pod(f"high{at:03}", memory=MIB + 1 + at, priority=10) for at in range(100)))
+    found.adds(pod("last", memory=MIB, priority=9))
+    waits(found)
+    for _ in range(101):
+        found.passes(0.01)
+    assert asks(found) == {"last": ["low"]}
+
+
+def test_nobody_is_asked_while_eight_are():
+    found = world(*(node(f"n{at:02d}") for at in range(12)))
+    full(found, *(f"low{at:02d}" for at in range(12)))
+    found.adds(*(pod(f"high{at:02d}", memory=MIB, priority=10) for at in range(12)))
+    waits(found)
+    for _ in range(20):
+        found.passes(1.0)
+    assert len(asks(found)) == 8
+
+
+@pytest.mark.parametrize("many", [1, 600])
+def test_a_quota_of_one_namespace_holds_up_no_pod_of_another(many):
+    found = world()
+    found.scheduler.cluster.budgets.quotas.replaced([ResourceQuota("team", "q", {f"limits.{MEMORY}": MIB - 1}, {})])
+    full(found, "low")
+    found.adds(*(pod(f"theirs{at:03d}", namespace="team", memory=MIB, priority=10) for at in range(many)))
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    for _ in range(5):
+        found.passes(1.0)
+    assert asks(found) == {"high": ["low"]}
+
+
+def asked_for_high(*others):
+    """A world in which one is asked to leave for *high*, on n1 of two nodes, and the action by which it is."""
+    found = world(node("n1"), node("n2"))
+    full(found, "low", *others)
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    return found, action
+
+
+@pytest.mark.parametrize("why", ["gone", "placed", "node gone", "off", "another"])
+def test_nobody_else_leaves_once_the_room_is_not_needed(why):
+    found, action = asked_for_high("other")
+    preempting = found.scheduler.preempting
+    assert preempting.needs(action)
+    ended = "in_vain"
+    match why:
+        case "gone":
+            found.gone("high")
+            ended = "gone"
+        case "placed":
+            where = found.seen("low").node_name
+            full_of = next(one.name for one in found.pods.values() if one.node_name not in ("", where))
+            found.gone(full_of)
+            found.binds()
+            ended = "placed"
+        case "node gone":
+            found.scheduler.nodes.gone(NodeName(found.seen("low").node_name))
+        case "off":
+            found.configures()
+        case "another":
+            found.scheduler.preempting.refused(action, None, 0.0)
+            ended = "refused"
+    assert not preempting.needs(action)
+    preempting.unneeded(action)
+    assert not len(found.scheduler.reservations.nominations)
+    assert found.metrics.preemptions.labels(ended)._value.get() == 1
+
+
+def test_a_later_nomination_of_the_same_pod_is_another():
+    found, first = asked_for_high("other")
+    found.scheduler.preempting.refused(first, first.victims[0][0].uid, 0.0)
+    found.passes(1.0)
+    (second,) = found.actions(Preempt)
+    preempting = found.scheduler.preempting
+    preempting.unneeded(first)
+    assert not preempting.needs(first)
+    assert preempting.needs(second)
 
 
 def test_nobody_leaves_for_a_pod_that_fits_beside_the_one_for_whom_another_leaves():
@@ -100,7 +196,7 @@ def test_nobody_leaves_for_a_pod_that_fits_beside_the_one_for_whom_another_leave
     assert {name: names for name, names in asked.items() if names} == {"high-0": ["low-0"], "high-4": ["low-1"]}
     assert len(asked) == 6
     for name in asked:
-        found.scheduler.preempting.asked(f"uid-{name}")
+        found.scheduler.preempting.asked(evicting(found, name))
     for at in range(2):
         leaves(found, f"low-{at}")
         found.gone(f"low-{at}")
@@ -120,7 +216,7 @@ def test_another_leaves_for_a_pod_that_waited_in_vain_for_what_others_left():
     found.passes(0.1)
     assert asks(found) == {"high-0": ["low-0"], "high-1": []}
     for at in range(2):
-        found.scheduler.preempting.asked(f"uid-high-{at}")
+        found.scheduler.preempting.asked(evicting(found, f"high-{at}"))
     leaves(found, "low-0")
     found.adds(pod("higher", memory=MIB, priority=20))
     found.plan()
@@ -136,7 +232,7 @@ def test_a_pod_before_it_takes_the_room():
     full(found, "low")
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
-    found.scheduler.preempting.asked("uid-high")
+    found.scheduler.preempting.asked(evicting(found, "high"))
     leaves(found, "low")
     found.adds(pod("higher", memory=MIB, priority=20))
     found.plan()
@@ -154,7 +250,7 @@ def test_no_nodes_are_kept_free_for_another_where_others_are_leaving():
     found.adds(pod("large", memory=MIB, number=2, priority=10, preempts=False), pod("high", memory=MIB, priority=5))
     waits(found)
     (leaving,) = asks(found)["high"]
-    found.scheduler.preempting.asked("uid-high")
+    found.scheduler.preempting.asked(evicting(found, "high"))
     leaves(found, leaving)
     found.adds(pod("after-it", memory=500))
     assert "after-it" in placed(found)
@@ -174,7 +270,7 @@ def test_lower_pods_do_not_take_what_others_left_for_a_higher_one():
     found.adds(pod("high", memory=MIB, number=2, priority=10))
     waits(found)
     assert asks(found) == {"high": ["low-0", "low-1"]}
-    found.scheduler.preempting.asked("uid-high")
+    found.scheduler.preempting.asked(evicting(found, "high"))
     leaves(found, "low-0")
     leaves(found, "low-1")
     found.gone("low-0")
@@ -182,6 +278,54 @@ def test_lower_pods_do_not_take_what_others_left_for_a_higher_one():
     assert placed(found) == {"low-1"}
     found.gone("low-1")
     assert placed(found) == {"high"}
+
+
+def test_who_has_room_made_does_not_take_that_of_an_equal():
+    found = world(node("n0"), node("n1"))
+    full(found, "low-0", "low-1")
+    found.adds(*(pod(f"high-{at}", memory=MIB, priority=10) for at in range(2)))
+    waits(found)
+    found.passes(1.0)
+    asked = asks(found)
+    for name in asked:
+        found.scheduler.preempting.asked(evicting(found, name))
+    (second,) = asked["high-1"]
+    leaves(found, second)
+    where = found.seen(second).node_name
+    found.gone(second)
+    found.passes(1.0)
+    assert found.placed() == {**found.placed(), "high-1": where}
+    assert "high-0" not in found.placed()
+    (first,) = asked["high-0"]
+    leaves(found, first)
+    found.gone(first)
+    found.passes(1.0)
+    assert "high-0" in found.placed()
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_what_is_told_stays_while_the_others_leave_one_by_one(many):
+    found = world(*(node(f"n{at}", cards=2) for at in range(2)))
+    group = {}
+    if many == 2:
+        group = {"annotations": {GROUP: "g"}}
+        found.groups_are(GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="g", min_member=2))
+    full(found, *(f"low-{at}" for at in range(4)))
+    found.adds(*(pod(f"high-{at}", memory=MIB, number=2, priority=10, **group) for at in range(2)))
+    waits(found)
+    found.passes(1.0)
+    for name in asks(found):
+        found.scheduler.preempting.asked(evicting(found, name))
+    for at in range(4):
+        leaves(found, f"low-{at}")
+    for at in range(3):
+        found.gone(f"low-{at}")
+        for _ in range(5):
+            found.passes(0.1)
+        waiting = [found.scheduler.cluster.queue.get(PodUid(f"uid-high-{at}")) for at in range(2)]
+        assert {one.wait.cause.code for one in waiting if one is not None and one.placement is None} == {"CS515"}
+    found.gone("low-3")
+    assert placed(found) == {"high-0", "high-1"}
 
 
 @pytest.mark.parametrize(
@@ -217,6 +361,18 @@ def test_nobody_leaves_before_disruption_budgets_are_known():
     assert asks(found) == {"high": ["low"]}
 
 
+def test_whom_a_budget_covers_is_told_to_who_evicts():
+    selector = (Requirement(key="app", operator="In", values=("x",)),)
+    found = world(node("n1", cards=2), budgets=[DisruptionBudget("default", "b", selector, allowed=1)])
+    full(found, "guarded", labels={"app": "x"})
+    full(found, "free")
+    found.adds(pod("high", memory=MIB, number=2, priority=10))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    assert {target.name for target, _ in action.victims} == {"guarded", "free"}
+    assert action.guarded == {"uid-guarded"}
+
+
 def test_a_budget_sends_it_elsewhere_and_a_refused_eviction_does_too():
     app = {"app": "x"}
     selector = (Requirement(key="app", operator="In", values=("x",)),)
@@ -227,11 +383,11 @@ def test_a_budget_sends_it_elsewhere_and_a_refused_eviction_does_too():
     waits(found)
     assert asks(found) == {"high": ["free"]}
     # The API server knows of a budget that we do not.
-    found.scheduler.preempting.refused("uid-high", "uid-free", 0.0)
+    found.scheduler.preempting.refused(evicting(found, "high"), "uid-free", 0.0)
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
     found.passes(1.0)
     assert asks(found) == {"high": ["guarded"]}
-    found.scheduler.preempting.refused("uid-high", "uid-guarded", 0.0)
+    found.scheduler.preempting.refused(evicting(found, "high"), "uid-guarded", 0.0)
     found.passes(10.0)
     assert asks(found) == {}
     found.passes(100.0)
@@ -244,7 +400,7 @@ def test_a_victim_that_never_goes_is_given_up_and_not_counted_on_again():
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
     ((_, (victim,)),) = asks(found).items()
-    found.scheduler.preempting.asked("uid-high")
+    found.scheduler.preempting.asked(evicting(found, "high"))
     leaves(found, victim)
     found.passes(99.0)
     assert len(found.scheduler.reservations.nominations) == 1
@@ -258,7 +414,7 @@ def test_who_is_gone_leaves_no_claim_behind():
     full(found, "low")
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
-    found.scheduler.preempting.asked("uid-high")
+    found.scheduler.preempting.asked(evicting(found, "high"))
     leaves(found, "low")
     found.gone("high")
     found.adds(pod("other", memory=MIB))
@@ -338,7 +494,7 @@ def test_a_gang_has_room_made_on_several_nodes_and_a_gang_leaves_whole():
     assert sorted(target.name for target, _ in action.victims) == ["old-0", "old-1"]
     assert sorted(target.name for target, _ in action.nominated) == ["new-0", "new-1"]
     assert {found.wait(f"new-{at}").cause.code for at in range(2)} == {"CS515"}
-    found.scheduler.preempting.asked(action.nomination)
+    found.scheduler.preempting.asked(action)
     for at in range(2):
         leaves(found, f"old-{at}")
     found.passes(1.0)
@@ -348,6 +504,72 @@ def test_a_gang_has_room_made_on_several_nodes_and_a_gang_leaves_whole():
     found.gone("old-1")
     assert {"new-0", "new-1"} <= placed(found)
     assert [one for one in found.actions(Announce) if one.reason == "Preempting"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize(("least", "is_needed"), [(2, False), (1, True)])
+def test_nobody_else_leaves_for_a_gang_that_has_lost_a_member_it_needs(least, is_needed, is_there):
+    found = world(node("n1"), node("n2"))
+    full(found, "low-1", "low-2")
+    key = GroupKey(GroupKind.VOLCANO, "default", "new")
+    found.groups_are(GroupSpec(key=key, uid="new", resource_version="1", min_member=least + 1))
+    found.adds(*(pod(f"new-{at}", memory=MIB // 2, priority=10, annotations={GROUP: "new"}) for at in range(3)))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    preempting = found.scheduler.preempting
+    assert preempting.needs(action)
+    if is_there:  # but invalid
+        found.shows(found.seen("new-0"), annotations={GROUP: "new", "volcano.sh/vgpu-mode": "none"})
+    else:
+        found.gone("new-0")
+    assert preempting.needs(action) is is_needed
+    if not is_needed:
+        preempting.unneeded(action)
+        assert not len(found.scheduler.reservations.nominations)
+        assert found.metrics.preemptions.labels("gone")._value.get() == 1
+
+
+@pytest.mark.parametrize(("least", "is_needed"), [(2, False), (1, True)])
+@pytest.mark.parametrize("how", ["gone", "failed", "leaving"])
+def test_nobody_else_leaves_for_a_gang_that_has_lost_a_placed_member_it_needs(least, is_needed, how):
+    found = world(node("n1"), node("n2"))
+    full(found, "low")
+    key = GroupKey(GroupKind.VOLCANO, "default", "new")
+    spec = GroupSpec(key=key, uid="new", resource_version="1", min_member=1)
+    found.groups_are(spec)
+    found.adds(pod("new-0", memory=MIB, priority=10, annotations={GROUP: "new"}))
+    found.placed()
+    found.scheduler.cluster.groups.changed(replace(spec, min_member=2, resource_version="2"))
+    found.adds(pod("new-1", memory=MIB, priority=10, annotations={GROUP: "new"}))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    preempting = found.scheduler.preempting
+    assert preempting.needs(action)
+    found.scheduler.cluster.groups.changed(replace(spec, min_member=least, resource_version="3"))
+    if how == "failed":
+        found.shows(found.seen("new-0"), phase=Phase.FAILED)
+    elif how == "leaving":
+        leaves(found, "new-0")
+    else:
+        found.gone("new-0", by_force=True)
+    assert preempting.needs(action) is is_needed
+
+
+def test_others_leave_for_a_gang_with_a_member_that_is_about_to_be_placed_again():
+    found = world(node("n1"), node("n2"))
+    full(found, "low")
+    key = GroupKey(GroupKind.VOLCANO, "default", "new")
+    spec = GroupSpec(key=key, uid="new", resource_version="1", min_member=1)
+    found.groups_are(spec)
+    found.adds(pod("new-0", memory=MIB, priority=10, annotations={GROUP: "new"}))
+    (bind,) = found.binds()
+    found.scheduler.cluster.groups.changed(replace(spec, min_member=2, resource_version="2"))
+    found.adds(pod("new-1", memory=MIB, priority=10, annotations={GROUP: "new"}))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    found.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=10.0)
+    assert found.stage("new-0") == "resting"
+    assert found.scheduler.preempting.needs(action)
 
 
 def queued(found, *members, cards, least=1):
@@ -378,10 +600,23 @@ def test_a_pod_of_the_same_queue_leaves_its_part_of_that_too():
     found.adds(pod("high", memory=MIB, priority=10, annotations={GROUP: "g"}))
     waits(found)
     assert asks(found) == {"high": ["low"]}
-    found.scheduler.preempting.asked("uid-high")
+    found.scheduler.preempting.asked(evicting(found, "high"))
     leaves(found, "low")
     found.gone("low")
     assert placed(found) == {"high"}
+
+
+@pytest.mark.parametrize(("cards", "leaves"), [(1, {}), (2, {"high": ["low"]})])
+def test_nobody_leaves_for_a_pod_whose_namespace_has_too_little_quota(cards, leaves):
+    found = world(node("n1"), node("n2"))
+    found.scheduler.cluster.budgets.quotas.changed(ResourceQuota("mine", "q", {f"limits.{MEMORY}": cards * MIB}, {}))
+    full(found, "own", namespace="mine", priority=10)
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10, namespace="mine"))
+    waits(found)
+    for _ in range(5):
+        found.passes(1.0)
+    assert asks(found) == leaves
 
 
 @pytest.mark.parametrize(("whose", "many"), [({}, 1), ({"annotations": {GROUP: "g"}}, 2)])
@@ -421,7 +656,7 @@ def test_the_room_is_for_who_it_was_made_for_though_another_queue_has_its_turn()
     waits(found)
     found.passes(1.0)
     assert asks(found) == {"high": ["low"]}
-    found.scheduler.preempting.asked("uid-high")
+    found.scheduler.preempting.asked(evicting(found, "high"))
     leaves(found, "low")
     for _ in range(3):
         found.passes(1.0)
@@ -437,7 +672,7 @@ def test_who_was_not_tried_since_all_have_left_is_not_given_up():
     full(found, "low")
     found.adds(pod("high", memory=MIB, priority=10), pod("other", memory=MIB))
     waits(found)
-    found.scheduler.preempting.asked("uid-high")
+    found.scheduler.preempting.asked(evicting(found, "high"))
     leaves(found, "low")
     found.passes(1.0)
     # The process had no time for anything.
@@ -462,9 +697,135 @@ def test_those_who_leave_for_a_group_with_a_topology_are_of_one_domain_where_it_
     waits(found)
     ((first, victims),) = asks(found).items()
     assert {name.removeprefix("on-")[0] for name in victims} == there
-    found.scheduler.preempting.asked(f"uid-{first}")
+    found.scheduler.preempting.asked(evicting(found, first))
     for name in victims:
         leaves(found, name)
         found.gone(name)
     found.passes(1.0)
     assert {str(found.ledger.node_of(found.seen(f"g{at}").uid))[0] for at in range(2)} == there
+
+
+def test_the_room_stays_for_it_while_its_binding_is_refused():
+    found = world()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    found.scheduler.preempting.asked(evicting(found, "high"))
+    found.shows(found.seen("high"), nominated_node="n1")
+    leaves(found, "low")
+    found.gone("low")
+    (bind,) = found.binds()
+    # It has its place, and no room has to be made any more.
+    found.passes(2.0)
+    assert not len(found.scheduler.reservations.nominations)
+    found.adds(pod("small", memory=1000))
+    found.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=3.0)
+    assert found.binds() == []
+    found.passes(3.0)
+    assert placed(found) == {"high"}
+
+
+@pytest.mark.parametrize("answer", ["asked", "refused"])
+def test_the_answer_to_evictions_of_before_says_nothing_of_later_ones(answer):
+    found, first = asked_for_high("other")
+    preempting = found.scheduler.preempting
+    found.scheduler.nodes.gone(NodeName(found.seen("low").node_name))
+    for _ in range(3):
+        found.passes(1.0)
+    (second,) = found.actions(Preempt)
+    if answer == "asked":
+        preempting.asked(first)
+    else:
+        preempting.refused(first, first.victims[0][0].uid, 0.0)
+    assert preempting.needs(second)
+    assert preempting.asking == 1
+
+
+def test_the_room_stays_no_longer_than_it_may_though_its_binding_is_refused_again_and_again():
+    found = world()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    found.scheduler.preempting.asked(action)
+    found.shows(found.seen("high"), nominated_node="n1")
+    leaves(found, "low")
+    found.gone("low")
+    found.adds(pod("small", memory=1000))
+    bound = list[str]()
+    since_s = found.now_s
+    while "small" not in bound and found.now_s < since_s + 150:
+        for bind in found.binds():
+            bound.append(bind.pod.name)
+            # The answer takes so long that the room counts as used.
+            found.passes(1.0)
+            if bind.pod.name == "high":
+                found.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=3.0)
+        found.passes(1.0)
+    assert bound[-1] == "small"
+    assert 95 <= found.now_s - since_s <= 105
+    assert bound.count("high") > 5
+    assert found.actions(Unnominate)
+
+
+def test_what_a_pods_status_says_late_revives_no_room_that_has_ended():
+    found, action = asked_for_high("other")
+    found.scheduler.preempting.refused(action, action.victims[0][0].uid, 0.0)
+    # The write of the nomination is seen after the answer of the eviction, which came at once.
+    found.shows(found.seen("high"), nominated_node="n1")
+    assert not len(found.scheduler.reservations.nominations)
+    found.passes(1.0)
+    (second,) = found.actions(Preempt)
+    assert second.victims != action.victims
+
+
+def test_who_has_room_made_goes_there_though_another_pod_is_leaving_that_node():
+    found = world(node("n0", cards=2), node("n1", cards=2))
+    full(found, "low-0", "low-1", "more-0", "more-1")
+    found.adds(*(pod(f"high-{at}", memory=MIB, priority=10) for at in range(2)))
+    waits(found)
+    found.passes(1.0)
+    asked = asks(found)
+    for name, (victim,) in asked.items():
+        found.scheduler.preempting.asked(evicting(found, name))
+        leaves(found, victim)
+    (second,) = asked["high-1"]
+    where = found.seen(second).node_name
+    (beside,) = [one.name for one in found.pods.values() if one.node_name == where and one.name != second]
+    leaves(found, beside)
+    found.gone(second)
+    found.passes(1.0)
+    assert found.placed().get("high-1") == where
+    assert "high-0" not in found.placed()
+
+
+def test_the_room_stays_though_its_binding_is_refused_while_others_are_asked_to_leave():
+    found = world(node("n1", cards=2))
+    full(found, "low", "other")
+    found.adds(pod("high", memory=MIB, number=2, priority=10))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    for name in ("low", "other"):
+        leaves(found, name)
+        found.gone(name)
+    (bind,) = found.binds()
+    preempting = found.scheduler.preempting
+    assert not preempting.needs(action)
+    found.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=3.0)
+    preempting.unneeded(action)
+    found.adds(pod("small", memory=1000))
+    assert found.binds() == []
+    found.passes(3.0)
+    assert placed(found) == {"high"}
+
+
+def test_between_searches_nothing_is_due_while_disruption_budgets_are_unknown():
+    found = world()
+    full(found, "low")
+    found.adds(*(pod(f"high{at}", memory=MIB + 1 + at, priority=10) for at in range(2)))
+    preempting = found.scheduler.preempting
+    waits(found)
+    assert preempting.next_s() < found.now_s + 1.0  # another search follows as soon as its rest is over
+    found.scheduler.cluster.occupants.forget_budgets()
+    found.passes(0.5)
+    assert preempting.next_s() > found.now_s

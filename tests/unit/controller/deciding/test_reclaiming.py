@@ -13,7 +13,7 @@ from controller.actions import Preempt
 from controller.deciding.preempt import OF_QUEUES
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Requirement
-from core.wire.disruptions import DisruptionBudget
+from core.wire.policies import DisruptionBudget
 from tests.support.worlds.world import NUMBER, World, node, pod
 
 GROUP = "scheduling.k8s.io/group-name"
@@ -50,7 +50,7 @@ class Cluster:
         for _ in range(int(seconds)):
             self.world.passes(1.0)
             for one in self.world.actions(Preempt):
-                self.world.scheduler.preempting.asked(one.nomination)
+                self.world.scheduler.preempting.asked(one)
                 for target, _ in one.victims:
                     found.append(target.name)
                     self.world.gone(target.name)

@@ -5,8 +5,7 @@ from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.settings import Policy, Settings
 from core.tables import Tables
 from tests.support.worlds.world import node, pod

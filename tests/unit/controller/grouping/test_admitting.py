@@ -1,9 +1,9 @@
 import pytest
 
-from controller.grouping.admitting import Room, compared, order, refusal
+from controller.grouping.admitting import Headroom, compared, order, refusal
 from core.constraints.quota import shown
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.placing.queue_tree import QueueTree
+from core.placing.queues import QueueTree
 
 CPU = 1000
 OPEN = {"q": QueueSpec(name="q", capability={"cpu": 4 * CPU}), "any": QueueSpec(name="any")}
@@ -15,7 +15,7 @@ def group(name="g", queue="any", resources=None, created_s=0):
 
 
 def room(**fields):
-    return Room(**({"total": {"cpu": 10 * CPU, "volcano.sh/vgpu-number": 8}, "used": {}} | fields))
+    return Headroom(**({"total": {"cpu": 10 * CPU, "volcano.sh/vgpu-number": 8}, "used": {}} | fields))
 
 
 def why(spec, found=None, queues=None, held=None):

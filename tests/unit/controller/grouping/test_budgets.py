@@ -105,6 +105,22 @@ def test_what_is_above_a_queue_limits_it_too():
     assert "queue dept has too little capacity" in made.wait("c").text
 
 
+@pytest.mark.parametrize("how", ["deleted", "left", "left by others"])
+def test_who_waits_for_a_queue_above_goes_on_without_it(how):
+    queues = [queue("dept", vgpu_number=1), queue("a", "dept"), queue("b", "dept")]
+    made = world(node("n1", cards=8), groups=[spec("g", "a"), spec("h", "b")], queues=queues)
+    made.adds(member("a", "g"), member("b", "h"))
+    made.plan()
+    assert held(made, "a", "b") == ["a"]
+    groups = made.scheduler.cluster.groups
+    if how == "deleted":
+        groups.queue_gone("dept")
+    else:
+        groups.queue_changed(queue("b" if how == "left" else "a"))
+    made.passes(1.0)
+    assert held(made, "a", "b") == ["a", "b"]
+
+
 def test_what_is_bound_counts_before_this_process_was():
     made = world(node("n1", cards=8), groups=[spec("g", "q")], queues=[queue("q", vgpu_memory=1500)])
     bound = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:"}

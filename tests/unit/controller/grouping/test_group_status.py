@@ -5,8 +5,8 @@ import pytest
 from controller.grouping.group_status import (
     NOT_SUPPORTED,
     GroupVerdict,
+    MemberCounts,
     MemberState,
-    Tally,
     is_news,
     native_condition,
     rendered,
@@ -28,7 +28,7 @@ def spec(phase="", min_member=2, **fields):
 
 
 def tally(**counts):
-    return Tally({MemberState(name): count for name, count in counts.items()})
+    return MemberCounts({MemberState(name): count for name, count in counts.items()})
 
 
 def pod(**fields):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from core.groups import QueueSpec
-from core.wire.volcano_jobs import JobSpec, decode_job
+from core.wire.groups import JobSpec, decode_job
 from tests.support.worlds.world import World
 
 

@@ -1,7 +1,6 @@
 from math import inf
 
-from controller.handing_over.collision import CollisionKey
-from controller.handing_over.crowds import Crowds
+from controller.handing_over.collision import CollisionKey, Crowds
 from core.model import NodeName
 from core.settings import DialectName
 

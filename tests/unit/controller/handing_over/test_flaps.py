@@ -2,12 +2,13 @@
 
 import pytest
 
-from controller.handing_over.flaps import FIRST_S, FORGOTTEN_S, LAST_S, Flaps
-from controller.handing_over.node_cooldown import FIRST_S as REST_S
+from controller.handing_over.closed_nodes import FIRST_S as REST_S
+from controller.handing_over.closed_nodes import FORGOTTEN_S, LAST_S
+from controller.handing_over.registers import FIRST_OF_CARD_S, Flaps
 from core.catalog import standard_catalog
 from core.explaining import explain
 from core.model import NodeName
-from core.port.refusals import UNSTEADY, Fault, Reason
+from core.port.refusals import UNSTEADY, CardFault, Reason
 from core.settings import DialectName, Policy, Settings
 from tests.bench.fleets import FLEETS
 from tests.support.worlds.world import World, node, pod
@@ -77,7 +78,7 @@ def test_a_pod_that_only_such_a_card_would_take_is_told_so_and_bound_once_it_has
     refused = explain.refused(world.ledger, shape, Policy.BINPACK)
     assert "every card that fits has become unhealthy repeatedly" in explain.sentence(refused)
     assert UNSTEADY in explain.report(refused)
-    world.passes(FIRST_S + 5.0)
+    world.passes(FIRST_OF_CARD_S + 5.0)
     (bind,) = world.binds()
     assert "n1-0" in str(bind.annotations)
 
@@ -101,10 +102,10 @@ def test_a_flap_is_forgotten_after_ten_minutes_of_being_well():
         flaps.returned(NODE, DialectName("vgpu"), ("a",), now_s)
     assert flaps.unsteady(NODE) == {DialectName("vgpu"): {"a"}}
     assert flaps.counts([DialectName("vgpu")])[DialectName("vgpu")] == 1
-    assert flaps.end(1.0 + FIRST_S) == [NODE]
+    assert flaps.end(1.0 + FIRST_OF_CARD_S) == [NODE]
     assert flaps.counts([DialectName("vgpu")])[DialectName("vgpu")] == 0
-    flaps.end(1.0 + FIRST_S + FORGOTTEN_S)
-    flaps.returned(NODE, DialectName("vgpu"), ("a",), 1.0 + FIRST_S + FORGOTTEN_S)
+    flaps.end(1.0 + FIRST_OF_CARD_S + FORGOTTEN_S)
+    flaps.returned(NODE, DialectName("vgpu"), ("a",), 1.0 + FIRST_OF_CARD_S + FORGOTTEN_S)
     assert flaps.unsteady(NODE) == {}
 
 
@@ -128,7 +129,7 @@ def test_every_protocol_that_tells_of_unhealthy_cards_can_keep_some_out(name):
     names = dialect.well(cards) or frozenset()
     assert len(names) == len(cards)
     assert dialect.kept_out(cards, {}) == cards
-    kept_out = dialect.kept_out(cards, dict.fromkeys(names, Fault(Reason.UNSTEADY, UNSTEADY)))
+    kept_out = dialect.kept_out(cards, dict.fromkeys(names, CardFault(Reason.UNSTEADY, UNSTEADY)))
     assert all(one != other for one, other in zip(cards, kept_out, strict=True))
     assert dialect.well(kept_out) == names
     assert dialect.healed(kept_out) == cards

@@ -57,7 +57,7 @@ def test_a_pod_is_out_of_flight_once_served_or_started():
 def test_a_dead_pod_occupies_its_node_until_its_devices_are_known_to_be_cleared():
     found = handoff()
     cleanup = found.observe(bound("p", phase=Phase.FAILED), 0.0)
-    assert dict(cleanup.annotations) == {"volcano.sh/devices-to-allocate": ""}
+    assert cleanup == {"volcano.sh/devices-to-allocate": ""}
     assert found.busy(N1, ONE)
     found.cleaned("uid-p", 1.0)
     assert not found.busy(N1, ONE)

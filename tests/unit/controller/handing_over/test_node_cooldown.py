@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.handing_over.node_cooldown import FIRST_S, LAST_S
+from controller.handing_over.closed_nodes import FIRST_S, LAST_S
 from core.model import NodeName, Phase
 from core.settings import DialectName
 from tests.support.worlds.world import World, node, pod

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from controller.actions import Lock
-from controller.handing_over.plugins import GONE_S, LEFT_S, NOT_READY_S
+from controller.handing_over.closed_nodes import GONE_S, LEFT_S, NOT_READY_S
 from core.explaining import explain
 from core.model import NodeName, Pod, PodUid
 from core.settings import DialectName, Policy
@@ -115,6 +115,16 @@ def test_one_of_two_plugins_that_runs_is_enough():
     world = world_with(plugin(), plugin("old", deleting=True, ready=False))
     world.adds(pod("a"))
     assert len(world.binds()) == 1
+
+
+@pytest.mark.parametrize("how", [{"deleting": True}, {"ready": False}])
+def test_a_plugin_that_its_daemon_set_has_left_is_still_followed(how):
+    """As by kubectl delete --cascade=orphan."""
+    world = world_with(plugin())
+    world.shows(plugin(owner=""))
+    world.shows(plugin(owner=""), **how)
+    world.adds(pod("a"))
+    assert world.binds() == []
 
 
 def test_a_pod_that_waits_already_is_told_within_a_second_that_its_node_takes_none():

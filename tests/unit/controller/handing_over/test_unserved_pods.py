@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.handing_over.unserved_pods import LONG_ENOUGH_S, PASSED_S
+from controller.handing_over.collision import LONG_ENOUGH_S, PASSED_S
 from core.model import Phase
 from tests.support.worlds.world import World, node, pod
 

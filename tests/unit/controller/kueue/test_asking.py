@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from controller.kueue.asking import Asking
-from controller.kueue.known import Known
+from controller.kueue.asking import AdmissionRound, KueueObjects
 from controller.reporting.work import Work
 from core.admission.rulebook import rulebook
 from core.explaining import explain
@@ -13,8 +12,7 @@ from core.kueue import Additions, AdmissionCheck, CheckState, Flavor
 from core.model import Taint, Toleration
 from core.settings import Policy
 from core.wire.kueue import decode_workload
-from core.wire.priority_classes import PriorityClass
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import PriorityClass, ResourceQuota
 from tests.support.worlds.kueue import check, condition, reserved, workload
 from tests.support.worlds.world import MEMORY, NUMBER, World, node, on, pod
 
@@ -26,7 +24,7 @@ class Asked(World):
 
     def __init__(self, *nodes, **settings):
         super().__init__(*nodes, **settings)
-        self.known = Known()
+        self.known = KueueObjects()
         self.known.put_check(AdmissionCheck("fits", "cardshare.io/fits"))
         self.known.put_check(AdmissionCheck("other", "example.com/other"))
         self.known.put_flavor(Flavor("any", Additions()))
@@ -43,7 +41,7 @@ class Asked(World):
         """What each Workload is told; *meanwhile*: what happens once the round has begun."""
         ledger = self.ledger
         book = rulebook(ledger.settings, ledger.tables, ledger.catalog)
-        asking = Asking(self.scheduler, self.known, self.why, book, Work(lambda: self.now_s))
+        asking = AdmissionRound(self.scheduler, self.known, self.why, book, Work(lambda: self.now_s))
         meanwhile()
         before = ledger.cursor
         asks = self.known.asking(now_s)
@@ -263,7 +261,7 @@ def keeping_free():
     world.plan()
     world.now_s += 6.0
     world.plan()
-    assert world.scheduler.reservations.to_new(0) == {"n2"}
+    assert world.scheduler.reservations.barred_to_new(0) == {"n2"}
     return world
 
 
@@ -276,7 +274,7 @@ async def test_no_promise_is_kept_on_a_node_that_its_pods_may_not_go_to():
 
 async def test_pods_have_the_priority_of_the_class_that_their_template_names():
     world = keeping_free()
-    world.scheduler.cluster.groups.classes_replaced([PriorityClass("high", 1000)])
+    world.scheduler.cluster.groups.classes.replaced([PriorityClass("high", 1000)])
     world.has("any", memory=6000)
     world.has("high", memory=6000, priorityClassName="high")
     assert await world.states() == {"any": "Retry", "high": "Ready"}

@@ -7,7 +7,7 @@ import json
 import pytest
 import structlog
 
-from controller.inbox import Inbox
+from controller.actions import Inbox
 from controller.kueue.checks import AdmissionChecks
 from core.explaining import explain
 from core.kueue import Additions, AdmissionCheck, Flavor

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from controller.inbox import Inbox
+from controller.actions import Inbox
 from controller.reporting.answers import answer
-from core.explaining.explain import Refused
+from core.explaining.explain import Explanation
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings
 from core.waiting import Cause, Wait
@@ -89,7 +89,7 @@ async def test_a_pod_whose_schedulers_name_is_given_up_is_told_so_and_any_other_
 
 
 async def refused_by_all(shape):
-    return Refused(nodes=1, counts=(("too few cards", 1),), nearest=(), remedy=""), 0.0
+    return Explanation(nodes=1, counts=(("too few cards", 1),), nearest=(), remedy=""), 0.0
 
 
 @pytest.mark.parametrize(

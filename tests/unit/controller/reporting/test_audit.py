@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.inbox import Inbox
+from controller.actions import Inbox
 from controller.metrics import Metrics
 from controller.reporting.audit import AGAIN_S, Audit
 from core.model import NodeName

@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from controller.config import PodName
 from controller.metrics import Metrics
-from controller.reporting.condition import ConfigurationReason, ConfigurationVerdict
+from controller.reporting.configuration import ConfigurationReason
 from core.names import CONFIGURATION_ACCEPTED
-from kube.condition import OwnCondition
+from kube.condition import OwnCondition, Verdict
+from runtime.flags import ObjectName
 from tests.support.servers.fake_calls import FakeCalls, not_found
 
 pytestmark = pytest.mark.looptime
 
-GOOD = ConfigurationVerdict(reason=ConfigurationReason.ACCEPTED, message="the whole configuration is in force")
-BAD = ConfigurationVerdict(reason=ConfigurationReason.REFUSED, message="line one\nline two")
-POD = PodName("cardshare-system", "controller-0")
+GOOD = Verdict(accepted=True, reason=ConfigurationReason.ACCEPTED, message="the whole configuration is in force")
+BAD = Verdict(accepted=False, reason=ConfigurationReason.REFUSED, message="line one\nline two")
+POD = ObjectName("cardshare-system", "controller-0")
 
 
 def own_pod(*conditions):
@@ -74,8 +74,8 @@ async def test_other_words_of_the_same_status_keep_the_time_also_after_a_restart
     since = "2026-01-02T03:04:05Z"
     before = {"type": CONFIGURATION_ACCEPTED, "status": "True", "reason": "Accepted", "lastTransitionTime": since}
     async with running({"type": "Ready", "status": "False", "lastTransitionTime": None}, before) as rig:
-        rig.verdict = ConfigurationVerdict(
-            reason=ConfigurationReason.ACCEPTED_WITH_NOTES, message="in force; a: unknown"
+        rig.verdict = Verdict(
+            accepted=True, reason=ConfigurationReason.ACCEPTED_WITH_NOTES, message="in force; a: unknown"
         )
         await asyncio.sleep(5)
         ((_, _, condition),) = rig.written()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import structlog
 
-from controller.reporting.conditions import FAILING_MAX_S, NUMBERS_PER_S, PER_S, Conditions, Saying, Why
+from controller.reporting.conditions import FAILING_MAX_S, NUMBERS_PER_S, PER_S, Conditions, Saying, WaitReasons
 from core.groups import MIN_MEMBER, GroupKind
 from core.model import PodUid
 from core.waiting import Cause, Wait
@@ -199,7 +199,7 @@ async def test_a_pod_that_is_put_in_line_while_it_is_looked_at_is_written_once()
         rig.inbox,
         rig.recorder,
         rig.metrics,
-        what=lambda _: Saying(wait, Why(wait)),
+        what=lambda _: Saying(wait, WaitReasons(wait)),
         clock=rig.now_s,
         wall=rig.now_s,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.inbox import Inbox
+from controller.actions import Inbox
 from controller.reporting import extender
 from controller.reporting.extender import PATH, Extender
 from core.errors import InvalidRequestError

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from controller.config import PodName
-from controller.inbox import Inbox
+from controller.actions import Inbox
 from controller.reporting.history import MINUTES_CHARACTERS, PODS_CHARACTERS, History
 from controller.reporting.share_seconds import ShareSeconds
 from core.history.minutes import Key, Minute, Sums
@@ -16,12 +15,13 @@ from core.model import PodUid
 from core.units import time_text
 from core.wire.history import life_line, minute_line, pack
 from kube.errors import ApiForbiddenError
+from runtime.flags import ObjectName
 from tests.property.test_history_minutes import finished
 from tests.support.servers.fake_calls import FakeCalls
 from tests.support.worlds.world import World, node, pod
 
 pytestmark = pytest.mark.looptime
-WHERE = PodName("cardshare-system", "cardshare-history")
+WHERE = ObjectName("cardshare-system", "cardshare-history")
 PATH = "/api/v1/namespaces/cardshare-system/configmaps/cardshare-history"
 KEY = Key("vgpu", "T4", "q")
 NOON_S = 1_700_000_040.0  # a whole minute
@@ -37,7 +37,7 @@ class Calls(FakeCalls):
 class Leader:
     """A leader, or with *leads* False a standby, beside what is stored."""
 
-    def __init__(self, calls: Calls, *, leads: bool = True, where: PodName | None = WHERE) -> None:
+    def __init__(self, calls: Calls, *, leads: bool = True, where: ObjectName | None = WHERE) -> None:
         self.world = World(node("n1", cards=2))
         self.inbox = Inbox(asyncio.get_running_loop().time)
         self.seconds = ShareSeconds(lambda: self.world.ledger, lambda one: f"queue-of-{one.name}")

@@ -4,11 +4,11 @@ from itertools import count
 
 import pytest
 
-from controller.inbox import Inbox
-from controller.reporting.preview import LIMIT_S, preview
+from controller.actions import Inbox
+from controller.reporting.answers import LIMIT_S, preview
 from core.settings import DialectName, Settings
 from core.tables import Tables
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import ResourceQuota
 from tests.support.worlds.world import MEMORY, NUMBER, World, node
 
 pytestmark = pytest.mark.looptime

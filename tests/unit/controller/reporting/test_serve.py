@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from controller.reporting.serve import EXPLAIN, HISTORY, HISTORY_OF_PODS, PREVIEW, Trusted
+from controller.reporting.serve import EXPLAIN, HISTORY, HISTORY_OF_PODS, PREVIEW, TrustedCalls
 from runtime.calls import RefusedCallError
 
 
 class Asked:
     body = b"{}"
+    address = "10.0.0.1"
 
     def __init__(self, path: str, token: str) -> None:
         self.path, self.method = path, "POST" if path == PREVIEW else "GET"
@@ -22,17 +23,17 @@ class Asked:
 
 
 class Everybody:
-    async def judge(self, authorization: str, verb: str, path: str) -> None:
+    async def judge(self, authorization: str, verb: str, path: str, address: str) -> None:
         return None
 
     async def user(self, authorization: str) -> str:
         return authorization.partition(".")[0]
 
 
-def all_answered_by(answer: Any) -> Trusted:
+def all_answered_by(answer: Any) -> TrustedCalls:
     nothing: Any = None
     everybody: Any = Everybody()
-    return Trusted(
+    return TrustedCalls(
         lambda: everybody,
         preview=answer,
         explain=answer,
@@ -68,12 +69,12 @@ async def test_calls_of_one_user_and_of_all_are_bounded_and_answered_one_at_a_ti
 
     async with asyncio.TaskGroup() as tasks:
         first = [tasks.create_task(ask(f"a.{number}")) for number in range(of_user)]
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         with pytest.raises(RefusedCallError) as refused:
             await ask("a")
         assert refused.value.status == 429
         more = [tasks.create_task(ask(f"other-{number}")) for number in range(32 - of_user)]
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         with pytest.raises(RefusedCallError):
             await ask("e")
         free.set()

@@ -1,15 +1,12 @@
 """What a shadow says of a cluster that another schedules: of pods that wait, of what is wrong, and of its Bindings."""
 
-from controller.inbox import Inbox
-from controller.reporting import shadow_round
-from controller.reporting.onlooker import Onlooker
-from controller.reporting.shadow import NEEDLESS_S, Shadow
-from controller.reporting.shadow_round import Round, judge
+from controller.actions import Inbox
+from controller.reporting.shadow import NEEDLESS_S, Onlooker, Round, Shadow, judge
 from controller.reporting.work import Work
 from core.explaining import explain
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.model import NodeName
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import ResourceQuota
 from tests.support.worlds.world import START_UNIX_S, World, node, on, pod
 
 ADMITTED = GroupStatus(phase=GroupPhase.INQUEUE)
@@ -173,7 +170,7 @@ async def test_no_more_are_judged_than_there_is_room_for_and_the_rest_is_counted
 
 
 async def test_reasons_are_worked_out_for_so_many_kinds_of_pods(monkeypatch):
-    monkeypatch.setattr(shadow_round, "EXPLAINED_MAX", 2)
+    monkeypatch.setattr("controller.reporting.shadow.EXPLAINED_MAX", 2)
     world = Beside(node("n1"))
     world.adds(*(asks(f"p{at}", memory=20_000 + at) for at in range(4)), asks("twin", memory=20_000))
     names = ("p0", "p1", "p2", "p3", "twin")

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from controller.simulating.cluster import Cluster
+from controller.simulating.cluster import SimulatedCluster
 from core.groups import GroupKey, GroupKind, GroupSpec
 from core.model import NodeName, PodUid
 from core.settings import Settings
 from core.tables import Tables
-from core.wire.disruptions import DisruptionBudget
+from core.wire.policies import DisruptionBudget
 from tests.support.devices.mindcluster import npu_node, npu_pod
 from tests.support.worlds.world import START_UNIX_S, node, pod
 
@@ -17,7 +17,7 @@ N1, N2 = NodeName("n1"), NodeName("n2")
 
 
 def cluster(*nodes, pods=(), **settings):
-    found = Cluster(Tables(), Settings(**settings), wall_s=START_UNIX_S)
+    found = SimulatedCluster(Tables(), Settings(**settings), wall_s=START_UNIX_S)
     for one in nodes:
         found.set_node(one)
     found.add_pods(pods)

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from controller.simulating.reading import UnreadableClusterError, _Once, read
-from controller.simulating.request import Promised
+from controller.simulating.reading import Promised, UnreadableClusterError, _Once, read
 from core.errors import InvariantError
 from core.model import NodeName, PodUid
 from core.settings import Settings

@@ -337,6 +337,8 @@ async def test_a_group_that_lost_a_member_to_a_drain_waits_for_it():
         ({"drain": ("n9",)}, "--drain: there is no node 'n9'"),
         ({"remove": ("n9",)}, "--remove: there is no node 'n9'"),
         ({"add_nodes": 1, "like": "n9"}, "--like: there is no node 'n9'"),
+        ({"add_nodes": -1, "like": "n1"}, "--add-nodes: found -1; write a number from 0 to 5000"),
+        ({"add_nodes": 5001, "like": "n1"}, "--add-nodes: found 5001; write a number from 0 to 5000"),
         ({"repartition": (("n9", "mig"),)}, "--repartition: there is no node 'n9'"),
         (
             {"repartition": (("n1", "nonsense"),)},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.admission.asked_in import pods_of
+from core.admission.manifests import pods_of
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.errors import ConfigError

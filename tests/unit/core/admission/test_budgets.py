@@ -11,7 +11,7 @@ from core.errors import InvalidRequestError
 from core.model import Container, ReviewedPod
 from core.settings import Settings
 from core.tables import Tables
-from core.wire.quotas import ResourceQuota, decode_quota
+from core.wire.policies import ResourceQuota, decode_quota
 from core.wire.templates import decode_workload
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())

@@ -10,7 +10,7 @@ from core.configuration import OWN_MAP, SCHEDULER_MAP, Source, Text, decode, dev
 from core.errors import ConfigError, InvalidRequestError
 from core.names import VERSION
 from core.settings import Settings
-from core.wire.reviewed_config_maps import ReviewedConfigMap, decode_config_map_edit
+from core.wire.config_maps import ReviewedConfigMap, decode_config_map_edit
 from tests.support.devices.texts import decode_own_settings
 
 DEVICE_MAP = device_map(Settings())
@@ -28,7 +28,7 @@ def edit(texts, *, version="", binary=None):
 
 def judged(new, old=None, place=OWN_MAP, *, trusted=TRUSTED, parts=None):
     namespace, _, name = place.partition("/")
-    found = InForce(parts=parts or {}, settings=Settings(), trusted=trusted)
+    found = InForce(parts=parts or {}, sections={}, settings=Settings(), trusted=trusted)
     before = None if old is None else old._replace(name=name)
     return judge_edit(namespace, new._replace(name=name), before, found, standard_catalog())
 
@@ -190,3 +190,14 @@ def test_an_edit_is_read_of_the_review_whatever_else_is_there():
     assert old == ReviewedConfigMap("n", "", {}, {})
     with pytest.raises(InvalidRequestError):
         decode_config_map_edit(b'{"request":{"object":{"data":3}}}')
+
+
+def test_a_section_of_a_vendor_that_is_ignored_is_told_at_the_edit_with_what_it_clashes_with():
+    there = decode(Text(source=Source.DEVICE_MAP, content="vastai: {resourceCountName: a.b/c}"), standard_catalog())
+    new = edit({DEVICES: "hygon: {resourceCountName: a.b/c}\namd: {resourceCountName: cpu}\nbiren: {}\n"})
+    assert told(judged(new, place=CHIPS_MAP, parts={Source.DEVICE_MAP: there})) == [
+        "CS603 device-config.yaml: amd.resourceCountName: found 'cpu'; write a resource of the device plugin, with its "
+        "domain; until then this section is ignored for amd",
+        "CS603 device-config.yaml: hygon: found 'a.b/c'; write another name, because pods request cards of vastai by "
+        "this one; until then this section is ignored for hygon",
+    ]

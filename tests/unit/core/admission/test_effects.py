@@ -2,8 +2,7 @@
 
 import pytest
 
-from core.admission.advice import with_warnings
-from core.admission.effects import ineffective
+from core.admission.advice import ineffective, with_warnings
 from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
@@ -110,12 +109,13 @@ def test_shares_of_no_card_are_denied(share):
 
 
 @pytest.mark.parametrize("share", [{MEMORY: 3000}, {CORES: 30}, {PERCENT: 50}])
-def test_shares_of_no_card_for_an_init_container_are_denied(share):
+def test_shares_for_an_init_container_are_denied(share):
     first = Container(name="first", limits={key: str(value) for key, value in {NUMBER: 0, **share}.items()})
     asked = pod({"cpu": 1})._replace(init_containers=(first,))
     verdict = judge_new(reviewed(asked), "dana", BOOK).verdict
-    (name,) = share
-    assert verdict.message == (f"CS203 init container \"first\": limit {NUMBER}: found '0'; leave out {name} as well")
+    assert verdict.message == (
+        f'CS205 init container "first": ask for {NUMBER} in a normal container; init containers get no card'
+    )
 
 
 def test_a_chip_wanted_and_refused_is_denied():
@@ -134,21 +134,22 @@ def test_what_a_dialect_does_not_read_that_reads_nothing_is_told():
 
 
 @pytest.mark.parametrize(
-    ("limits", "table", "words"),
+    ("limits", "mib_per_unit", "words"),
     [
-        ({NUMBER: 1, MEMORY: 16}, {}, f"limit {MEMORY}: write 16384 for 16 GiB; found '16', which is 16 MiB of a card"),
-        ({NUMBER: 1, MEMORY: 63}, {}, "write 64512 for 63 GiB"),
-        ({NUMBER: 1, MEMORY: 64}, {}, ""),
-        ({NUMBER: 1, MEMORY: 0}, {}, ""),
-        ({NUMBER: 1, MEMORY: 6}, {"memory_factor": 10}, "write 615 for 6 GiB; found '6', which is 60 MiB of a card"),
-        ({NUMBER: 1, MEMORY: 7}, {"memory_factor": 10}, ""),
-        ({NUMBER: 1, MEMORY: 1}, {"memory_factor": 1024}, ""),
-        ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8}, {}, "limit nvidia.com/gpumem: write 8192 for 8 GiB"),
-        ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8}, {"memory_factor": 8}, ""),
+        ({NUMBER: 1, MEMORY: 16}, 1, f"limit {MEMORY}: write 16384 for 16 GiB; found '16', which is 16 MiB of a card"),
+        ({NUMBER: 1, MEMORY: 63}, 1, "write 64512 for 63 GiB"),
+        ({NUMBER: 1, MEMORY: 64}, 1, ""),
+        ({NUMBER: 1, MEMORY: 0}, 1, ""),
+        ({NUMBER: 1, MEMORY: 6}, 10, "write 615 for 6 GiB; found '6', which is 60 MiB of a card"),
+        ({NUMBER: 1, MEMORY: 7}, 10, ""),
+        ({NUMBER: 1, MEMORY: 1}, 1024, ""),
+        ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8}, 1, "limit nvidia.com/gpumem: write 8192 for 8 GiB"),
+        ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8}, 8, ""),
     ],
 )
-def test_memory_that_no_process_starts_with_is_told_with_the_figure_that_was_meant(limits, table, words):
-    tables = Tables(sections=(VgpuTable(**table), HamiTable(**table)))
+def test_memory_that_no_process_starts_with_is_told_with_the_figure_that_was_meant(limits, mib_per_unit, words):
+    vgpu, hami = (kind(named=kind().named._replace(mib_per_unit=mib_per_unit)) for kind in (VgpuTable, HamiTable))
+    tables = Tables(sections=(vgpu, hami))
     book = rulebook(Settings(), tables, standard_catalog())
     verdict = with_warnings(judge_new(reviewed(pod(limits)), "dana", book), book)
     found = [one.text for one in verdict.warnings if one.code == "CS119"]

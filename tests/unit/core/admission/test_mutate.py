@@ -250,6 +250,11 @@ def test_a_mirror_pod_is_admitted_whatever_it_asks():
         (pod(VGPU, annotations={"volcano.sh/vgpu-use-gpuuuid": "GPU-1;GPU-2"}), "CS107", "joined by ','"),
         (pod(VGPU, annotations={"nvidia.com/use-gputype": "A1\u001b00"}), "CS108", "\\x1b"),
         (pod(VGPU, requests={**VGPU, "volcano.sh/vgpu-memory": "1"}), "CS207", "request volcano.sh/vgpu-memory"),
+        (
+            pod({"volcano.sh/vgpu-number": "0"}, requests={"volcano.sh/vgpu-number": "1"}),
+            "CS207",
+            "request volcano.sh/vgpu-number",
+        ),
         (pod(VGPU, node="node-a"), "CS302", "nodeSelector"),
         (pod(VGPU, container={"securityContext": {"privileged": True}}), "CS303", "privileged"),
         (pod(VGPU, container={"env": [{"name": "CUDA_DEVICE_SM_LIMIT", "value": "9"}]}), "CS304", "CUDA_DEVICE_SM"),

@@ -2,15 +2,16 @@
 
 import pytest
 
-from core.admission.advice import with_warnings
+from core.admission.advice import strange, with_warnings
 from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
-from core.admission.spelling import strange
 from core.catalog import standard_catalog
+from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.vgpu.table import VgpuTable
 from core.model import Container, Pod, PodUid
 from core.settings import Settings
 from core.tables import Tables
+from tests.support.devices import vendors
 from tests.support.devices.reviewed import reviewed
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
@@ -23,8 +24,8 @@ def pod(annotations=(), limits=(), requests=()):
     )
 
 
-def told(asked, before=None):
-    return [one.text for one in strange(reviewed(asked), reviewed(before) if before is not None else None, BOOK)]
+def told(asked, before=None, book=BOOK):
+    return [one.text for one in strange(reviewed(asked), reviewed(before) if before is not None else None, book)]
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,17 @@ def test_an_annotation_is_told_with_the_key_that_was_meant(key, meant):
 def test_a_resource_is_told_with_the_one_that_was_meant(key, meant):
     words = "no device plugin is known to offer this resource"
     assert told(pod(limits=[key], requests=[key])) == [f'container "main": limit {key}: {words}; did you mean {meant}?']
+
+
+@pytest.mark.parametrize("port", vendors.PORTS, ids=lambda port: port.name)
+def test_what_is_misspelt_of_a_vendor_is_told_where_hami_has_its_section(port):
+    book = rulebook(Settings(), vendors.TABLES, standard_catalog())
+    for key in port.own_wishes:
+        assert told(pod([f"{key}s"]), book=book) == [f"annotation {key}s: this key is unknown; did you mean {key}?"]
+    for key in port.names(vendors.TABLES).resources:
+        (text,) = told(pod(limits=[f"{key}s"]), book=book)
+        assert text.endswith(f"did you mean {key}?")
+        assert told(pod(limits=[f"{key}s"])) == []
 
 
 @pytest.mark.parametrize(
@@ -132,6 +144,14 @@ OF_OTHERS = [
 ]  # fmt: skip
 
 
+def test_a_model_of_iluvatar_that_is_not_on_is_no_misspelling_of_another():
+    tables = Tables(sections=(VendorNames(dialect="iluvatar_mr_v100"),))
+    book = rulebook(Settings(), tables, standard_catalog())
+    assert told(pod(["hami.io/use-BI-V100-uuid"], limits=["iluvatar.ai/BI-V100-vgpu"]), book=book) == []
+    (found,) = told(pod(limits=["iluvatar.ai/MR-V100-vgpus"]), book=book)
+    assert found.endswith("did you mean iluvatar.ai/MR-V100-vgpu?")
+
+
 @pytest.mark.parametrize("key", OF_OTHERS)
 def test_keys_of_others_are_let_be(key):
     assert told(pod([key], limits=[key])) == []
@@ -181,6 +201,6 @@ def test_words_of_others_are_let_be_on_pods_of_their_schedulers(scheduler):
 
 
 def test_resources_of_others_that_the_cluster_serves_are_its_own():
-    table = VgpuTable(memory_resource="nvidia.com/gpumem")
+    table = VgpuTable(named=VgpuTable().named._replace(memory="nvidia.com/gpumem"))
     book = rulebook(Settings(), Tables(sections=(table,)), standard_catalog())
     assert [*strange(reviewed(pod(limits=["nvidia.com/gpumem"])), None, book)] == []

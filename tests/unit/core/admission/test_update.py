@@ -1,6 +1,7 @@
 """Pods that are changed: by people, by device plugins, and while they are being deleted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -304,3 +305,16 @@ def test_renamed_plugins_are_known_by_the_settings():
     book = rulebook(Settings(admission=own), Tables(), standard_catalog())
     assert served(book=book, **by("system:serviceaccount:mine:plugin-1", "b")).codes == ["CS315"]
     assert served(book=book, **by("system:serviceaccount:mine:plugin-1", "a")).allowed
+
+
+def test_a_plugin_that_the_settings_add_may_write_beside_the_known_ones_each_on_its_node():
+    own, added = AdmissionSettings(plugins_on_other_nodes=OnOtherNodes.DENY), "system:serviceaccount:mine:plugin"
+    known = rulebook(Settings(admission=own), Tables(), standard_catalog())
+    book = rulebook(Settings(admission=replace(own, plugin_accounts=(added,))), Tables(), standard_catalog())
+    denied = served(book=known, **by(added, "a"))
+    assert denied.codes == ["CS301"]
+    assert f'if {added} is a device plugin, write accounts.plugins: {{"{added}": []}} into the values' in denied.message
+    assert "is a device plugin" not in served(book=known, **by("dana", "a")).message
+    for account in (added, PLUGIN):
+        assert served(book=book, **by(account, "a")).allowed
+        assert served(book=book, **by(account, "b")).codes == ["CS315"]

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from core.catalog import standard_catalog
 from core.dialects.ascend_hami.table import AscendTable
+from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.settings import Policy
+from core.settings import Policy, Settings
 from core.tables import Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
@@ -38,6 +40,13 @@ def test_a_register_without_allocatable_devices_is_complained_of():
 def test_a_register_that_cannot_be_read_sets_the_node_aside(text):
     found = replace(ascend.node(P), annotations={"hami.io/node-register-Ascend310P": text})
     assert isinstance(DIALECT.offer(found, TABLES), Complaint)
+
+
+@pytest.mark.parametrize(("figure", "shown"), [("much", "much"), (10**4000, "1" + "0" * 62 + "\u2026")])
+def test_a_figure_that_cannot_be_read_is_told_with_its_field(figure, shown):
+    found = DIALECT.offer(ascend.node(P, U0={"devmem": figure}), TABLES)
+    assert isinstance(found, Complaint)
+    assert found.problem.endswith(f"writes its cards anew; it has '{shown}' for devmem")
 
 
 def test_one_unreadable_register_leaves_the_other_chip_types():
@@ -118,7 +127,7 @@ def test_registers_of_more_devices_than_a_machine_has_are_left_out_and_told():
     many = ascend.node(P, [f"U{at}" for at in range(257)])
     found = DIALECT.offer(many, TABLES)
     assert isinstance(found, Complaint)
-    assert found.problem.endswith("no more than 256 devices are read, here are 257")
+    assert found.problem.endswith("no more than 256 cards are read, here are 257")
     first, second = (
         ascend.node("Ascend910B4", [f"U{at}" for at in range(200)]),
         ascend.node(B2, [f"V{at}" for at in range(57)]),
@@ -294,10 +303,52 @@ def test_init_containers_count_by_their_peak(sidecar, text, expected):
     assert ascend.usage(ascend.cards_of(ascend.node(P), found)) == {"U0": expected}
 
 
+def test_an_init_container_that_has_ended_holds_nothing():
+    found = ascend.holder(P, f"U0,{P},6144,0:;U1,{P},3072,0:;", init_done=True)
+    found = found._replace(init_containers=(ascend.container(P, [1, 6144]),), containers=(ascend.container(P, [1]),))
+    held = ascend.cards_of(ascend.node(P, ["U0", "U1"]), found)
+    assert ascend.usage(held) == {"U0": [0, 0, 0], "U1": [1, 3072, 0]}
+
+
+def test_cores_of_soft_shares_are_metered_of_each_chip():
+    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"], soft=True))
+    answer = ascend.placed(cards, ascend.pod(P, [2, 4096, 60], soft=True))
+    assert answer is not None
+    resource = ascend.chip(P).named.cores
+    assert DIALECT.metered(answer.assignment, TABLES)[resource] == 120
+    assert DIALECT.sold(cards, TABLES)[resource] == 200
+    assert DIALECT.sold(ascend.cards_of(ascend.node(P)), TABLES)[resource] == 0
+
+
 def test_an_entry_that_cannot_be_read_and_names_no_chip_closes_the_node():
     held = DIALECT.held(ascend.holder(P, "X9,Ascend310P:;"), ascend.cards_of(ascend.node(P)), TABLES)
     assert held is not None
     assert "cannot be read" in held.closes
+
+
+@pytest.mark.parametrize("text", ["x", "U0", "U0:;", ",,0,0:;"])
+def test_an_assignment_without_a_chip_that_could_be_read_closes_the_node(text):
+    ledger = Ledger(standard_catalog(), TABLES, Settings())
+    ledger.set_node(ascend.node(P))
+    ledger.count(ascend.holder(P, text)._replace(containers=(ascend.container(P, [1]),)))
+    closed = ledger.states[NodeName("node-a")].closed
+    assert "nothing says which cards it uses" in closed.get(DIALECT.name, "")
+
+
+def test_an_assignment_without_a_chip_closes_the_node_beside_one_of_another_type():
+    found = ascend.holder(P, f"U0,{P},3072,0:;", annotations={f"hami.io/{B3}-devices-allocated": "x"})
+    found = found._replace(containers=(ascend.container(P, [1]), ascend.container(B3, [1])))
+    held = DIALECT.held(found, ascend.cards_of(ascend.node(P)), TABLES)
+    assert held is not None
+    assert "nothing says which chips it uses" in held.closes
+
+
+@pytest.mark.parametrize(("number", "problem"), [(128, ""), (129, "no more than 128 devices of one pod are read")])
+def test_an_assignment_of_more_chips_than_a_pod_has_closes_the_node_unread(number, problem):
+    held = DIALECT.held(ascend.holder(P, f"U0,{P},1,0:" * number + ";"), ascend.cards_of(ascend.node(P)), TABLES)
+    assert held is not None
+    assert held.closes.endswith(problem)
+    assert bool(held.closes) is bool(problem)
 
 
 def test_a_device_that_the_node_lost_is_kept_for_its_return():

@@ -3,7 +3,7 @@
 import pytest
 
 from core.model import Node, NodeName, Phase, Pod, PodUid
-from core.port.handoff import LockStep, LockWait, Progress
+from core.port.handoff import LockQuestion, LockStep, LockWait, Progress
 from tests.support.devices.ascend import DIALECT, NODE_LOCK, TABLES
 
 KEY = "hami.io/mutex.lock"
@@ -22,11 +22,11 @@ def pod(name="p", phase="allocating", left=LEFT, node_name="node-a", **fields):
 
 
 def take(lock, pods=(), wanted=None, now_s=NOW):
-    return NODE_LOCK.lock(node(lock), pods, now_s, TABLES, wanted or pod("new", "", node_name=""))
+    return NODE_LOCK.lock(node(lock), LockQuestion(pods, now_s, TABLES, wanted or pod("new", "", node_name="")))
 
 
 def tend(lock, *pods, now_s=NOW):
-    return NODE_LOCK.lock(node(lock), pods, now_s, TABLES)
+    return NODE_LOCK.lock(node(lock), LockQuestion(pods, now_s, TABLES))
 
 
 def step(name):
@@ -91,10 +91,10 @@ def test_a_lock_whose_pod_needs_it_no_more_is_taken_over_or_dropped(owner):
 def test_a_lock_that_its_plugin_may_still_be_dropping_is_left_alone_also_once_its_pod_is_gone(owner):
     wanted = pod("new", "", node_name="")
     for pods in ([owner], []):
-        found = NODE_LOCK.lock(node(f"{TIME},ns,p"), pods, NOW, TABLES, wanted, releasing=[owner])
+        found = NODE_LOCK.lock(node(f"{TIME},ns,p"), LockQuestion(pods, NOW, TABLES, wanted, releasing=[owner]))
         assert isinstance(found, LockWait)
-        assert NODE_LOCK.lock(node(f"{TIME},ns,p"), pods, NOW, TABLES, releasing=[owner]) is None
-    assert NODE_LOCK.lock(node(None), [owner], NOW, TABLES, wanted, releasing=[owner]) == step("new")
+        assert NODE_LOCK.lock(node(f"{TIME},ns,p"), LockQuestion(pods, NOW, TABLES, releasing=[owner])) is None
+    assert NODE_LOCK.lock(node(None), LockQuestion([owner], NOW, TABLES, wanted, releasing=[owner])) == step("new")
 
 
 def test_a_pod_that_is_deleted_while_it_is_admitted_keeps_its_lock():

@@ -8,6 +8,7 @@ from core.dialects.ascend_hami.table import AscendTable
 from core.model import Container, Pod, PodUid
 from core.selection import CardSelection
 from core.sharing.request import Ask, Request
+from core.sharing.resources import Resources
 from core.sharing.slices import WHOLE, Profile
 from core.tables import Tables
 from tests.support.devices import ascend
@@ -43,7 +44,7 @@ def test_every_chip_type_is_asked_by_its_own_names_alone(word):
 
 def test_memory_of_another_chip_type_is_not_taken_for_ones_own():
     long, short = ascend.chip("Ascend910B4-1"), ascend.chip("Ascend910B4")
-    mixed = Container(name="c", limits={long.resource: "1", short.memory_resource: "8192"})
+    mixed = Container(name="c", limits={long.named.cards: "1", short.named.memory: "8192"})
     found = Pod(uid=PodUid("p"), namespace="d", name="p", containers=(mixed,))
     assert "CS206" in codes(found)
 
@@ -127,7 +128,9 @@ def test_lists_of_devices_are_for_one_chip_type_and_trimmed():
 
 
 def test_names_come_from_the_configuration():
-    chip = replace(ascend.chip(WORD), resource="example.com/npu", memory_resource="example.com/npu-mem")
+    chip = replace(
+        ascend.chip(WORD), named=Resources("example.com/npu", "example.com/npu-mem", "example.com/npu-core", type=WORD)
+    )
     tables = Tables(sections=(AscendTable(chips=(chip,)),))
     limits = {"example.com/npu": "1", "example.com/npu-mem": "1"}
     found = Pod(uid=PodUid("p"), namespace="d", name="p", containers=(Container(name="c", limits=limits),))

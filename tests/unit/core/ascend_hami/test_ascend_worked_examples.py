@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from core import hami_lock
-from core.dialects.ascend_hami.cards import WHOLE_CHIP, trim
-from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
+from core.dialects.ascend_hami.cards import trim
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, WHOLE_CHIP, AscendTable
 from core.model import Container, Phase, Pod, PodUid
-from core.placing.score import rounded
-from core.port.handoff import LockStep, LockWait, Progress
+from core.placing.shape import rounded
+from core.port.handoff import LockQuestion, LockStep, LockWait, Progress
 from core.settings import Policy
 from core.sharing.request import Request
 from tests.support.devices import ascend
@@ -61,7 +61,7 @@ def test_h01_the_binding_carries_eight_annotations_and_the_node_is_locked():
     answer = ascend.placed(cards, found)
     assert answer is not None
     assert dict(ascend.notes(answer, example["now"])) == example["written_before_or_with_bind"]
-    step = NODE_LOCK.lock(ascend.node(example["cw"]), [], example["now"], TABLES, found)
+    step = NODE_LOCK.lock(ascend.node(example["cw"]), LockQuestion([], example["now"], TABLES, found))
     assert step == LockStep(key="hami.io/mutex.lock", value=example["lock"]["hami.io/mutex.lock"])
 
 
@@ -130,20 +130,20 @@ def test_h14_the_second_pod_waits_for_the_lock_of_the_first():
     found = ascend.node(word)
     answer = ascend.placed(ascend.cards_of(found), first)
     assert answer is not None
-    locked = NODE_LOCK.lock(found, [first], now, TABLES, first)
+    locked = NODE_LOCK.lock(found, LockQuestion([first], now, TABLES, first))
     assert locked == LockStep(key="hami.io/mutex.lock", value="2026-08-21T09:15:31Z,default,p1")
     holds = ascend.node(word)
     holds = type(holds)(
         name=holds.name, annotations={**holds.annotations, locked.key: str(locked.value)}, allocatable=holds.allocatable
     )
     bound = Pod(uid=first.uid, namespace="default", name="p1", node_name="node-a", annotations=ascend.notes(answer))
-    assert isinstance(NODE_LOCK.lock(holds, [bound], now, TABLES, second), LockWait)
+    assert isinstance(NODE_LOCK.lock(holds, LockQuestion([bound], now, TABLES, second)), LockWait)
     served = {**bound.annotations, "hami.io/bind-phase": "success", f"hami.io/{word}-devices-to-allocate": ";;"}
     done = Pod(uid=first.uid, namespace="default", name="p1", node_name="node-a", annotations=served)
     seen = DIALECT.in_flight(done, TABLES)
     assert seen is not None
     assert seen.progress is Progress.DONE
-    turn = NODE_LOCK.lock(found, [done], now + 1, TABLES, second)
+    turn = NODE_LOCK.lock(found, LockQuestion([done], now + 1, TABLES, second))
     assert turn == LockStep(key="hami.io/mutex.lock", value="2026-08-21T09:15:32Z,default,p2")
 
 

@@ -8,7 +8,6 @@ import pytest
 from core.admission.defaulting import complete_container
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.dialects.ascend_hami import warnings
 from core.dialects.ascend_hami.table import AscendTable
 from core.model import Container
 from core.port.refusals import Reason
@@ -20,17 +19,21 @@ from tests.support.devices.texts import decode_device_config
 
 B3 = "Ascend910B3"
 C = "Ascend910C"
-MODULES = Tables(
-    sections=(AscendTable(chips=(replace(chip(B3), common_word=C, resource=f"huawei.com/{C}", paired=True),)),)
-)
+_DIES = replace(chip(B3), named=chip(B3).named._replace(cards=f"huawei.com/{C}", type=C), paired=True)
+MODULES = Tables(sections=(AscendTable(chips=(_DIES,)),))
 
 
-def tables(**fields: Any) -> Tables:
-    return Tables(sections=(AscendTable(chips=(replace(chip(B3), **fields),)),))
+def tables(**names: Any) -> Tables:
+    chips = (replace(chip(B3), named=chip(B3).named._replace(**names)),)
+    return Tables(sections=(AscendTable(chips=chips),))
 
 
 def asked(*containers: Any, given: Tables, word: str = B3, soft: bool = False) -> Any:
     return DIALECT.request(pod(word, *containers, soft=soft), given)
+
+
+def warned(found: Any, given: Tables) -> Any:
+    return list(DIALECT.warnings(found, ascend.request(found, given), given))
 
 
 def modules(*busy: int, count: int = 4) -> Any:
@@ -56,38 +59,39 @@ vnpus:
     ((_, table),) = found.found
     assert isinstance(table, AscendTable)
     (one,) = table.chips
-    assert (one.memory_factor, one.core_resource, one.paired) == (1024, "x.io/npu-vcore", True)
+    assert (one.named.mib_per_unit, one.named.cores, one.paired) == (1024, "x.io/npu-vcore", True)
     assert found.notes == ()
-    assert chip(B3).core_resource == "huawei.com/Ascend910B3-core"
+    assert chip(B3).named.cores == "huawei.com/Ascend910B3-core"
 
 
 @pytest.mark.parametrize(
     ("units", "memory_mib"), [("32", 32768), ("17", 32768), ("16", 16384), ("1", 16384), ("64", 65536)]
 )
 def test_memory_is_counted_in_units_of_the_factor(units, memory_mib):
-    found = asked((1, units), given=tables(memory_factor=1024))
+    found = asked((1, units), given=tables(mib_per_unit=1024))
     assert [one.memory for one in found.asks] == [memory_mib]
-    soft = asked((1, units), given=tables(memory_factor=1024), soft=True)
+    soft = asked((1, units), given=tables(mib_per_unit=1024), soft=True)
     assert [one.memory for one in soft.asks] == [1024 * int(units)]
 
 
 def test_what_is_told_of_memory_is_in_these_units_too():
-    given = tables(memory_factor=1024)
+    given = tables(mib_per_unit=1024)
     (wrong,) = asked((1, "65"), given=given)
     assert wrong.remedy == "an Ascend910B3 has 65536 MiB; write 64 or less"
     assert any("32" in one.remedy for one in asked((1, "32Gi"), given=given))
-    (told,) = warnings.of(pod(B3, (1, "17")), given)
+    (told,) = warned(pod(B3, (1, "17")), given)
     assert "write 32 to request exactly that" in told.text
-    assert not list(warnings.of(pod(B3, (1, "32")), given))
+    assert not warned(pod(B3, (1, "32")), given)
     cards = cards_of(ascend.node(B3, ["U0"]), tables=given)
     assert DIALECT.sold(cards, given)["huawei.com/Ascend910B3-memory"] == 64
     found = DIALECT.place(cards, asked((1, "17"), given=given), Policy.BINPACK)
     assert found is not None
-    assert DIALECT.metered(found.assignment, given) == {"huawei.com/Ascend910B3-memory": 32}
+    metered = DIALECT.metered(found.assignment, given)
+    assert metered == {"huawei.com/Ascend910B3-memory": 32, "huawei.com/Ascend910B3-core": 0}
 
 
 def test_cores_go_by_the_name_of_the_map():
-    given = tables(core_name="huawei.com/Ascend910B3-vcore")
+    given = tables(cores="huawei.com/Ascend910B3-vcore")
     limits = {"huawei.com/Ascend910B3": "1", "huawei.com/Ascend910B3-vcore": "50"}
     named = pod(B3, soft=True)._replace(containers=(Container("c", limits=limits),))
     found: Any = DIALECT.request(named, given)
@@ -134,7 +138,7 @@ def test_one_die_is_completed_to_its_module(limits, count):
 
 
 def test_both_dies_of_a_module_may_be_cut_and_more_may_not():
-    memory = chip(B3).memory_resource
+    memory = chip(B3).named.memory
     for count, served in (("2", True), ("4", False)):
         limits = {f"huawei.com/{C}": count, memory: "16384"}
         found: Any = DIALECT.request(pod(C)._replace(containers=(Container("c", limits=limits),)), MODULES)

@@ -15,13 +15,13 @@ from core.catalog import Asked, standard_catalog
 from core.dialects.hami import keys
 from core.dialects.hami.dialect import DIALECT
 from core.dialects.hami.table import HamiTable
-from core.holding import Reader
 from core.model import Container, Node, NodeName, Pod, PodUid
+from core.node_state import Reader
 from core.port.cards import Offer, Placed
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Policy, Settings
-from core.sharing import wishes
+from core.sharing import order
 from core.sharing.request import Request
 from core.tables import Tables
 from sandbox.players import hami_instances
@@ -92,7 +92,7 @@ def test_every_container_has_its_segment():
 
 @pytest.mark.parametrize(("asked", "counted"), [(ask(2, 3), 6), (ask(1, percent=10), 5), (ask(1, 7, 30), 7)])
 def test_a_part_of_a_unit_counts_as_a_whole_one(asked, counted):
-    tables = Tables(sections=(HamiTable(memory_factor=1000),))
+    tables = Tables(sections=(HamiTable(named=HamiTable().named._replace(mib_per_unit=1000)),))
     request = PORT.request(pod(asked), tables)
     assert isinstance(request, Request), request
     found = PORT.place(cards_of(node(card("a"), card("b", 1))), request, Policy.SPREAD)
@@ -266,7 +266,7 @@ def test_shares_of_hamis_are_sold_by_nobody_where_its_dialect_is_switched_off(re
     ("asking", "tables", "dialect"),
     [
         pytest.param(pod(ask(memory=100)), TABLES, HAMI, id="memory"),
-        pytest.param(pod(ask(), annotations={wishes.CARD_POLICY: "binpack"}), TABLES, HAMI, id="a policy"),
+        pytest.param(pod(ask(), annotations={order.CARD_POLICY: "binpack"}), TABLES, HAMI, id="a policy"),
         pytest.param(pod(ask(), scheduler_name="hami-scheduler"), TABLES, HAMI, id="HAMi's scheduler"),
         pytest.param(pod(ask(), scheduler_name="cardshare"), TABLES, WHOLE, id="plain"),
         pytest.param(
@@ -322,9 +322,9 @@ def test_instances_of_a_pod_that_is_leaving_are_counted_until_it_is_gone():
     ("annotations", "code"),
     [
         ({keys.MODE: "mix"}, "CS104"),
-        ({wishes.CARD_POLICY: "numa-first"}, "CS104"),
-        ({wishes.NODE_POLICY: "random"}, "CS104"),
-        ({wishes.WEIGHTS: "slot=0,core=0,memory=0"}, "CS105"),
+        ({order.CARD_POLICY: "numa-first"}, "CS104"),
+        ({order.NODE_POLICY: "random"}, "CS104"),
+        ({order.WEIGHTS: "slot=0,core=0,memory=0"}, "CS105"),
     ],
 )
 def test_words_that_hami_would_not_understand_are_refused(annotations, code):
@@ -361,7 +361,7 @@ def test_a_pod_that_hamis_webhook_is_to_ignore_is_not_completed(labels, edited):
     forged = asking._replace(annotations={keys.ALLOCATED: "GPU-a,NVIDIA,1,1:;"})
     verdict = judge_new(forged, "dana", book).verdict
     assert any(one.place == ("metadata", "annotations") for one in verdict.edits)
-    bad = asking._replace(annotations={wishes.CARD_POLICY: "numa-first"})
+    bad = asking._replace(annotations={order.CARD_POLICY: "numa-first"})
     assert [one.code for one in judge_new(bad, "dana", book).verdict.violations] == ["CS104"]
 
 
@@ -417,12 +417,12 @@ def test_a_priority_becomes_the_variable_that_the_plugin_reads_and_is_no_resourc
     asking = ask(memory=1000)._replace(limits={**ask(memory=1000).limits, "nvidia.com/priority": "1"})
     asked = PORT.request(pod(asking), TABLES)
     assert isinstance(asked, Request)
-    (container,) = PORT.completed(pod(asking), asked, TABLES)[0].containers
+    (container,) = PORT.completed(reviewed(pod(asking)), asked, TABLES)[0].containers
     assert container.reach.env == (("CUDA_TASK_PRIORITY", "1"),)
     # What the pod says itself stands.
     own = asking._replace(reach=asking.reach._replace(env=(("CUDA_TASK_PRIORITY", "0"),)))
-    assert PORT.completed(pod(own), asked, TABLES)[0].containers == (own,)
-    assert "nvidia.com/priority" in CATALOG.uncounted(TABLES)
+    assert PORT.completed(reviewed(pod(own)), asked, TABLES)[0].containers == (own,)
+    assert "nvidia.com/priority" in CATALOG.words(TABLES).uncounted
     (refused,) = PORT.request(pod(asking._replace(limits={**asking.limits, "nvidia.com/priority": "2"})), TABLES)
     assert (refused.code, refused.field) == ("CS304", 'container "main": limit nvidia.com/priority')
     # By the priority alone no card is asked for.
@@ -434,7 +434,7 @@ def test_what_hamis_webhook_would_set_by_its_map_is_set():
     two = pod(ask(memory=1000), Container("side"))
     asked = PORT.request(two, table)
     assert isinstance(asked, Request)
-    done = PORT.completed(two, asked, table)[0]
+    done = PORT.completed(reviewed(two), asked, table)[0]
     assert [one.reach.env for one in done.containers] == [
         (("GPU_CORE_UTILIZATION_POLICY", "force"),),
         (("NVIDIA_VISIBLE_DEVICES", "void"),),
@@ -467,12 +467,12 @@ def test_only_all_of_the_memory_is_completed_by_all_cores():
     for asking, cores in ((ask(), "100"), (ask(percent=100), "100"), (ask(memory=5), None), (ask(percent=50), None)):
         asked = PORT.request(pod(asking), table)
         assert isinstance(asked, Request)
-        (container,) = PORT.completed(pod(asking), asked, table)[0].containers
+        (container,) = PORT.completed(reviewed(pod(asking)), asked, table)[0].containers
         assert container.limits.get("nvidia.com/gpucores") == cores
     defaults = Tables(sections=(HamiTable(installed=True, default_memory=5000),))
     whole = PORT.request(pod(ask()), defaults)
     assert isinstance(whole, Request)
-    assert PORT.completed(pod(ask()), whole, defaults)[0] == pod(ask())
+    assert PORT.completed(reviewed(pod(ask())), whole, defaults)[0] == reviewed(pod(ask()))
 
 
 def test_a_pod_is_in_flight_until_its_last_device_is_served():
@@ -494,7 +494,7 @@ def test_a_bad_card_is_left_out_by_itself():
 @pytest.mark.parametrize("figure", ["devcore", "devmem", "count"])
 def test_a_card_of_nothing_is_compared_with_others_and_taken_by_nobody(figure, policy):
     cards = cards_of(node(card("GPU-a", **{figure: 0}), card("GPU-b", 1), card("GPU-c", 2, **{figure: 0})))
-    found = placed(cards, pod(ask(cores=10), annotations={wishes.CARD_POLICY: policy}))
+    found = placed(cards, pod(ask(cores=10), annotations={order.CARD_POLICY: policy}))
     assert text(found) == "GPU-b,NVIDIA,40960,10:;"
 
 
@@ -505,7 +505,7 @@ def test_numa_bound_cards_are_of_one_node_and_the_best_linked_of_all():
             **{keys.LINKS: json.dumps([{"uuid": "GPU-1", "score": {"GPU-0": 50}}])},
         )
     )
-    asked = {wishes.NUMA_BIND: "true", wishes.CARD_POLICY: "topology-aware"}
+    asked = {order.NUMA_BIND: "true", order.CARD_POLICY: "topology-aware"}
     assert text(placed(cards, pod(ask(2, memory=10), annotations=asked))) == "GPU-1,NVIDIA,10,0:GPU-0,NVIDIA,10,0:;"
     assert placed(cards, pod(ask(3, memory=10), annotations=asked)) is None
 
@@ -516,7 +516,7 @@ def test_cards_of_a_node_that_is_cut_are_not_chosen_by_their_links(profiles):
     links = [{"uuid": "GPU-1", "score": {"GPU-0": 50}}]
     cut = card("GPU-cut", 2, mode="mig", migprofiles=profiles)
     cards = cards_of(node(card("GPU-0"), card("GPU-1", 1), cut, **{keys.LINKS: json.dumps(links)}))
-    asked = {wishes.CARD_POLICY: "topology-aware", keys.MODE: "hami-core"}
+    asked = {order.CARD_POLICY: "topology-aware", keys.MODE: "hami-core"}
     assert text(placed(cards, pod(ask(memory=10), annotations=asked))) == "GPU-1,NVIDIA,10,0:;"
 
 
@@ -544,5 +544,5 @@ def test_shares_are_no_whole_cards_where_the_dialect_is_switched_off():
 def test_a_suffix_is_told_of_memory_alone_and_in_its_unit(limits, remedy):
     asked = Container(name="c", limits={"nvidia.com/gpu": "1", **limits})
     pod = Pod(uid=PodUid("p"), namespace="default", name="p", containers=(asked,))
-    (said,) = PORT.request(pod, Tables(sections=(HamiTable(memory_factor=10),)))
+    (said,) = PORT.request(pod, Tables(sections=(HamiTable(named=HamiTable().named._replace(mib_per_unit=10)),)))
     assert said.remedy == remedy

@@ -7,7 +7,7 @@ import pytest
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import readable_request
-from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, VgpuTable
+from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.model import Container, Node, NodeName, PodUid
 from core.names import VGPU_REGISTER
 from core.port.cards import CardShare, Offer
@@ -92,7 +92,7 @@ def test_a_plugin_that_advertises_the_number_alone_is_served(register, more, is_
 
 
 def test_resources_go_by_their_configured_names():
-    table = VgpuTable(number_resource="x.io/n", memory_resource="x.io/m", cores_resource="x.io/c")
+    table = VgpuTable(named=VgpuTable().named._replace(cards="x.io/n", memory="x.io/m", cores="x.io/c"))
     assert isinstance(VGPU.offer(vgpu_node(V0, table), Tables(sections=(table,))), Offer)
     assert isinstance(VGPU.offer(vgpu_node(V0), Tables(sections=(table,))), Complaint)
 
@@ -224,14 +224,14 @@ def test_shortfalls_name_every_card_and_what_it_lacked():
 
 
 def test_shortfalls_are_told_in_mib_whatever_the_registers_unit():
-    tables = Tables(sections=(VgpuTable(memory_factor=10),))
+    tables = Tables(sections=(VgpuTable(named=VgpuTable().named._replace(mib_per_unit=10)),))
     cards = offered(record("GPU-a", memory=3276), tables)
     request = VGPU.request(pod(container(number=1, memory=4000)), tables)
     assert VGPU.shortfalls(cards, request) == (Shortfall("GPU-a", Reason.MEMORY, 40000, 32760, "MiB", mib_per_unit=10),)
 
 
 def test_pods_of_one_rule_keep_off_each_others_cards_and_others_do_not():
-    tables = Tables(sections=(ExclusiveRules(rules=(ExclusiveRule(labels=frozenset({("w", "t")})),)),))
+    tables = Tables(sections=(ExclusiveRules(rules=(frozenset({("w", "t")}),)),))
     request = readable_request(pod(container(number=1, memory=1), labels={"w": "t"}), tables)
     free = readable_request(pod(container(number=1, memory=1)), tables)
     placed = VGPU.place(offered(V0), request, Policy.BINPACK)
@@ -404,5 +404,8 @@ def test_at_its_best_a_node_keeps_its_order_for_nobody_knows_yet_how_old_its_han
     ],
 )
 def test_a_suffix_is_told_of_memory_alone_and_in_its_unit(amounts, remedy):
-    (said,) = VGPU.request(pod(container(number=1, **amounts)), Tables(sections=(VgpuTable(memory_factor=10),)))
+    (said,) = VGPU.request(
+        pod(container(number=1, **amounts)),
+        Tables(sections=(VgpuTable(named=VgpuTable().named._replace(mib_per_unit=10)),)),
+    )
     assert said.remedy == remedy

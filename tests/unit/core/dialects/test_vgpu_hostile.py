@@ -2,13 +2,12 @@
 
 import pytest
 
-from core.dialects.vgpu import keys
 from core.dialects.vgpu.cards import offer
 from core.model import Node, NodeName
 from core.names import VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.sharing.card import Card
+from core.sharing.card import HAMI_CORE, MODES, Card
 from core.tables import Tables
 
 HAVE = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
@@ -23,11 +22,11 @@ def offered(register: str) -> Offer[Card]:
 @pytest.mark.parametrize("mode", ["exclusive", "MIG", "", "hami-core "])
 def test_an_unknown_mode_is_taken_for_hami_core_as_plugin_and_scheduler_do_and_said(mode):
     (card,) = offered(f"GPU-a,10,1000,NVIDIA-T4,true,{mode}:").cards
-    assert (card.fixed.kind.mode, card.fixed.fault) == (keys.HAMI_CORE, None)
+    assert (card.fixed.kind.mode, card.fixed.fault) == (HAMI_CORE, None)
     assert card.fixed.problem == f"mode '{mode}' is unknown and taken for hami-core"
 
 
-@pytest.mark.parametrize("mode", keys.MODES[::2])
+@pytest.mark.parametrize("mode", MODES[::2])
 def test_a_known_mode_needs_no_word(mode):
     (card,) = offered(f"GPU-a,10,1000,NVIDIA-T4,true,{mode}:").cards
     assert (card.fixed.kind.mode, card.fixed.problem) == (mode, "")

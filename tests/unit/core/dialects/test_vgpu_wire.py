@@ -2,15 +2,12 @@
 
 import pytest
 
-from core.dialects.vgpu import mig
-from core.dialects.vgpu.pod_devices import (
-    decode_pod_devices,
-    devices_left,
-    readable,
-)
+from core.dialects.vgpu.cards import layout_of
 from core.dialects.vgpu.table import VgpuTable
+from core.dialects.vgpu.usage import decode_pod_devices, decode_slice_id, devices_left
 from core.errors import InvalidRequestError
-from core.sharing.slices import Slice, card_id, choose, profile_at
+from core.sharing.account import Entry
+from core.sharing.slices import Slice, choose, profile_at
 from core.wire.entries import Unread, Written
 from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import A100, A100_LAYOUTS, record
@@ -55,7 +52,6 @@ def test_a_register_that_is_none_is_a_typed_error(text):
 def test_what_cannot_be_read_is_kept_as_unreadable():
     (segment,) = decode_pod_devices("GPU-a,NVIDIA,1:GPU-b,NVIDIA,1,1:")
     assert segment == (Unread("GPU-a", "GPU-a,NVIDIA,1"), Written("GPU-b", "NVIDIA", 1, 1))
-    assert readable((segment,)) == ((Written("GPU-b", "NVIDIA", 1, 1),),)
 
 
 def test_devices_left_are_counted_as_the_plugin_counts_them():
@@ -64,18 +60,18 @@ def test_devices_left_are_counted_as_the_plugin_counts_them():
 
 
 def test_slice_ids_go_round():
-    assert mig.decode_slice_id(card_id("GPU-a", Slice("group2", 3))) == ("GPU-a", Slice("group2", 3))
+    assert decode_slice_id(Entry(0, "GPU-a", 0, 1, 1, 1, Slice("group2", 3)).name) == Slice("group2", 3)
 
 
 @pytest.mark.parametrize(
     "text", ["GPU-a", "GPU-a[]", "GPU-a[g]", "GPU-a[g-]", "GPU-a[g-1-2]", "GPU-a]g-1[", "GPU-a[g-x]"]
 )
 def test_a_text_that_is_no_slice_id_is_none(text):
-    assert mig.decode_slice_id(text) is None
+    assert decode_slice_id(text) is None
 
 
 def test_positions_follow_the_declared_order_of_profiles():
-    layout = mig.layout_of(A100, VgpuTable(geometries=(A100_LAYOUTS,)))
+    layout = layout_of(A100, VgpuTable(geometries=(A100_LAYOUTS,)))
     found = [profile_at(layout, Slice("group2", at)) for at in range(5)]
     assert [one.charge if one else None for one in found] == [10240, 10240, 10240, 5120, None]
     assert profile_at(layout, Slice("group9", 0)) is None
@@ -83,14 +79,14 @@ def test_positions_follow_the_declared_order_of_profiles():
 
 
 def test_a_slice_is_charged_in_the_registers_unit():
-    layout = mig.layout_of(A100, VgpuTable(memory_factor=2, geometries=(A100_LAYOUTS,)))
+    layout = layout_of(A100, VgpuTable(named=VgpuTable().named._replace(mib_per_unit=2), geometries=(A100_LAYOUTS,)))
     profile = profile_at(layout, Slice("group2", 0))
     assert profile is not None
     assert profile.charge == 5120
 
 
 def test_an_empty_card_takes_the_first_layout_that_fits_and_a_used_one_keeps_its_own():
-    layout = mig.layout_of(A100, VgpuTable(geometries=(A100_LAYOUTS,)))
+    layout = layout_of(A100, VgpuTable(geometries=(A100_LAYOUTS,)))
     first, second, last = (Slice("group2", at) for at in (0, 1, 3))
     found = [choose(layout, used, size) for used, size in (((), 8000), ((first,), 4000), ((first, last), 4000))]
     assert [one.slice if one else None for one in found] == [first, last, second]

@@ -10,7 +10,7 @@ from core.dialects.gpushare import requests
 from core.dialects.gpushare.dialect import GpuMemory, GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import readable_request
-from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules, VgpuTable
+from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.handoff import Stamp
@@ -35,7 +35,7 @@ DIALECTS: dict[str, Any] = {"gpu-memory": GpuMemory(), "gpu-number": GpuNumber()
 def tables(example: dict[str, Any]) -> Tables:
     config = yaml.safe_load(CONFIG_TEXT)
     config["nvidia"].update(example.get("config", {}))
-    rules = tuple(ExclusiveRule(labels=frozenset(rule.items())) for rule in example.get("rules", ()))
+    rules = tuple(frozenset(rule.items()) for rule in example.get("rules", ()))
     return Tables(sections=(device_tables(yaml.safe_dump(config)).of(VgpuTable), ExclusiveRules(rules=rules)))
 
 

@@ -9,10 +9,12 @@ from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import NodeRefusal
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Requirement, Taint
+from core.placing.decide import invalid
 from core.placing.shape import Shape
 from core.port.refusals import Reason, Shortfall, Violation
 from core.settings import Policy, Settings
 from core.tables import Tables
+from core.waiting import Cause, Wait
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest
 from tests.support.judging.asking import asking
@@ -269,13 +271,12 @@ def test_nothing_is_said_of_every_node_where_some_do_not_refuse(ledger):
 
 def test_long_sentences_are_cut():
     counts = tuple((f"reason {number}", 1) for number in range(500))
-    assert len(explain.sentence(explain.Refused(nodes=500, counts=counts, nearest=(), remedy=""))) == 1024
+    assert len(explain.sentence(explain.Explanation(nodes=500, counts=counts, nearest=(), remedy=""))) == 1024
 
 
 def test_a_pod_that_may_not_be_asked_so_is_told_in_the_words_of_admission():
     violation = Violation(code="CS103", field="limit x", found="'150'", remedy="write a whole number")
-    assert explain.invalid((violation,)) == "limit x: found '150'; write a whole number"
-    assert "pod affinity" in explain.unjudged(("pod affinity",))
+    assert invalid((violation,)) == Wait(Cause.INVALID, "limit x: found '150'; write a whole number")
 
 
 def test_a_host_port_that_is_in_use_is_named_with_what_to_wait_for(ledger):

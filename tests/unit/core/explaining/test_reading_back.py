@@ -4,17 +4,16 @@ import pytest
 
 from core.catalog import standard_catalog
 from core.explaining import explain
-from core.explaining.reading_back import Said, said_in
 from core.ledger import Ledger
 from core.placing.decide import shape_of
 from core.placing.shape import Shape
 from core.settings import Policy, Settings
 from core.tables import Tables
-from core.waiting import Cause, Wait
+from core.waiting import Cause, Said, Wait, said_in
 from tests.support.worlds.world import node, on, pod
 
 
-def refused(asked, *nodes) -> explain.Refused:
+def refused(asked, *nodes) -> explain.Explanation:
     ledger = Ledger(standard_catalog(), Tables(), Settings())
     for one in nodes:
         ledger.set_node(one)

@@ -6,8 +6,8 @@ import pytest
 
 from core.dialects.mindcluster.chips import UNKNOWN, Assignment, Share
 from core.dialects.mindcluster.dialect import MindCluster
-from core.dialects.mindcluster.holding import Assigned, decode_assigned
 from core.dialects.mindcluster.keys import chip_of
+from core.dialects.mindcluster.usage import decode_assigned
 from core.explaining.explain import refused, sentence
 from core.ledger import Ledger
 from core.model import Container, Phase
@@ -58,7 +58,7 @@ def test_a_report_that_cannot_be_read_leaves_the_written_chip():
 
 
 def test_a_slice_that_is_not_named_is_not_the_whole_chip():
-    assert decode_assigned("0-") == Assigned((0,), UNKNOWN, True)
+    assert decode_assigned("0-") == Assignment((0,), Share(UNKNOWN))
     found = held("0-").assignment
     assert found == Assignment((0,), Share(UNKNOWN))
     assert DIALECT.describe(found, ()) == (CardShare("NPU 0", "a slice of an unknown template"),)
@@ -69,7 +69,7 @@ def test_a_chip_is_named_by_as_many_digits_as_go_reads():
     assert decode_assigned("0000000000003").chips == (3,)
     assert decode_assigned("10000000000-vir01").chips == (10_000_000_000,)
     assert chip_of("Ascend310P-2c-1000000000-10000000000_0") == 10_000_000_000
-    assert not decode_assigned(str(2**63)).readable
+    assert not decode_assigned(str(2**63)).chips
 
 
 @pytest.mark.parametrize("core", ["", "0,x", "x-vir01", "0-vir01-1", " 0", "0,1-vir01"])

@@ -8,16 +8,16 @@ import yaml
 
 from core.dialects.mindcluster.chips import in_flight
 from core.dialects.mindcluster.dialect import MindCluster
-from core.dialects.mindcluster.node_score import Fitting, scores
 from core.dialects.mindcluster.templates import DECISIONS, TEMPLATES
 from core.ledger import Ledger
 from core.model import NodeName, Phase, Pod, PodUid
-from core.placing.decide import Invalid, shape_of
-from core.placing.score import node_policy
-from core.placing.shape import scan
+from core.placing.decide import shape_of
+from core.placing.shape import node_policy, scan
 from core.port.handoff import Stamp
 from core.settings import DialectName, Settings
 from core.tables import Tables
+from core.waiting import Wait
+from tests.conform.mindcluster_scores import Fitting, scores
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.mindcluster import npu_bound, npu_node, npu_pod
 
@@ -44,7 +44,7 @@ class World:
     def place(self, pod: Pod) -> tuple[str, Any]:
         """(value of huawei.com/npu-core, assignment), or ("", None)."""
         shape: Any = shape_of(pod, self.ledger)
-        found = None if isinstance(shape, Invalid) else scan(self.ledger, node_policy(SETTINGS), shape)
+        found = None if isinstance(shape, Wait) else scan(self.ledger, node_policy(SETTINGS), shape)
         if found is None:
             return "", None
         stamp = Stamp(node=NodeName("node-a"), now_s=1, order=2)

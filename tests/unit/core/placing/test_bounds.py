@@ -10,13 +10,10 @@ from core.change_log import ChangeLog
 from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.nodefit import Amounts
-from core.placing.bounds import REFUSED, Bounds
-from core.placing.columns import Columns
+from core.placing.columns import REFUSED, Columns, Rows, ScoreBounds
 from core.placing.decide import shape_of
 from core.placing.pack import NO_HOLE_VALUES
-from core.placing.rows import Rows
-from core.placing.score import NodePolicy
-from core.placing.shape import Found, Shape, judged, ranked
+from core.placing.shape import Found, NodePolicy, Shape, judged, ranked
 from core.settings import NodeWeights, Policy, Settings
 from core.tables import Tables
 from tests.bench.fleets import FLEETS
@@ -46,7 +43,7 @@ class Judge:
     def bounds(self, shape):
         """The bound of each node by its name."""
         columns = self.columns(shape)
-        bounds = Bounds(shape, columns, self.ledger.catalog.judging(shape.dialect), self.rule)
+        bounds = ScoreBounds(shape, columns, self.ledger.catalog.judging(shape.dialect), self.rule)
         rows = columns.rows
         every = bounds.of(slice(0, len(rows)))
         # One row by itself is what it is among all, and in whatever order they are asked.

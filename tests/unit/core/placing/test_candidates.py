@@ -15,8 +15,7 @@ from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, 
 from core.placing.candidates import Candidates
 from core.placing.columns import Columns
 from core.placing.decide import shape_of
-from core.placing.score import NodePolicy, node_policy
-from core.placing.shape import Shape, scan
+from core.placing.shape import NodePolicy, Shape, node_policy, scan
 from core.settings import NodeWeights, Policy, Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of

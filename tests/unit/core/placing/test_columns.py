@@ -5,8 +5,7 @@ import numpy as np
 from core.change_log import ChangeLog
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName
-from core.placing.columns import NO_CARD, Columns, Marks
-from core.placing.rows import PLACE_BITS, Rows
+from core.placing.columns import NO_CARD, PLACE_BITS, Columns, Marks, Rows
 from core.settings import Settings
 from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.hyper_nodes import HyperNode, Members
+from core.groups import HyperNode, Members
 from core.model import NodeName, Requirement
 from core.placing import domains
 from core.placing.domains import HyperNodes

@@ -8,7 +8,7 @@ from core import names
 from core.placing.pack import (
     NOTHING_KNOWN,
     STEPS,
-    Asked,
+    CardsTaken,
     HoleValues,
     Mix,
     Request,
@@ -37,8 +37,8 @@ def learnt(*pods, have=None, cards=1):
     for (steps, many), cpu, memory in pods:
         request = (TOY, (steps, many)) if many else None
         mix.add(request, ((names.CPU, cpu), (names.MEMORY, memory)))
-    takes: dict[Request, Asked] = {
-        (TOY, (steps, many)): Asked(steps, steps * many) for (steps, many), _, _ in pods if many
+    takes: dict[Request, CardsTaken] = {
+        (TOY, (steps, many)): CardsTaken(steps, steps * many) for (steps, many), _, _ in pods if many
     }
     return mix.table(takes, have or {}, cards)
 
@@ -125,7 +125,7 @@ def test_who_cannot_have_cards_of_a_size_says_nothing_of_them():
     mix = Mix()
     mix.add((TOY, "one"), ((names.CPU, 10),))
     mix.add((TOY, "other"), ((names.CPU, 500),))
-    table = mix.table({(TOY, "one"): Asked(20, 20)}, {}, 1)
+    table = mix.table({(TOY, "one"): CardsTaken(20, 20)}, {}, 1)
     assert table == Table(losses({20: 1.0}), ((names.CPU, 0.5),))
 
 
@@ -157,7 +157,7 @@ def test_pods_of_long_ago_count_less():
         mix.add((TOY, 60), ())
     for _ in range(40_000):
         mix.add((TOY, 30), ())
-    found = mix.table({(TOY, 60): Asked(60, 60), (TOY, 30): Asked(30, 30)}, {}, 1)
+    found = mix.table({(TOY, 60): CardsTaken(60, 60), (TOY, 30): CardsTaken(30, 30)}, {}, 1)
     assert found.is_like(learnt(*[asked(30)] * 998, asked(60), asked(60)))
 
 
@@ -198,9 +198,9 @@ def test_of_a_card_only_whole_steps_are_free_of_whatever_is_scarcest(hole, steps
 def test_a_share_takes_every_step_that_it_touches_of_cards_of_one_size():
     before = [Hole("a", 1000, 1000), Hole("a", 1000, 1000), Hole("b", 500, 500)]
     after = [Hole("a", 989, 1000), Hole("a", 700, 1000, spare_pct=60), Hole("b", 0, 500)]
-    assert taken("a", before, after) == Asked(40, 42)
+    assert taken("a", before, after) == CardsTaken(40, 42)
     assert taken("a", before, before) is None
-    assert taken("a", [Hole("a", 1, 1, cards=8)], [Hole("a", 1, 1, cards=6)]) == Asked(100, 200)
+    assert taken("a", [Hole("a", 1, 1, cards=8)], [Hole("a", 1, 1, cards=6)]) == CardsTaken(100, 200)
 
 
 def sold(policy, seed):

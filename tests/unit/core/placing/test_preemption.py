@@ -9,12 +9,11 @@ from core.placing.decide import shape_of
 from core.placing.domains import LabelTiers, Near
 from core.placing.gang import Inner, Member, Unit
 from core.placing.minimums import Minimum
-from core.placing.preemption import Crowd, Known, Occupant, victims_for
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.preemption import Crowd, FoundOnNodes, Occupant, victims_for
+from core.placing.shape import Shape, node_policy
 from core.settings import Settings
 from core.tables import Tables
-from core.wire.disruptions import DisruptionBudget
+from core.wire.policies import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy
 from tests.support.worlds.world import node, pod
@@ -196,7 +195,7 @@ def test_a_former_search_does_not_count_once_a_group_has_become_a_gang():
     there["on-n1"] = there["on-n1"]._replace(block="g")
     there["other"] = Occupant(priority=10, block="g")
     ledger.count(cpu_pod("other", limits={"cpu": "0"}, node_name="n2"))
-    unit, known = alone(ledger, cpu_pod("high", priority=10)), Known()
+    unit, known = alone(ledger, cpu_pod("high", priority=10)), FoundOnNodes()
     assert names(search(ledger, unit, there, known=known)[0]) == ["on-n1"]
     blocks = {"g": (PodUid("uid-on-n1"), PodUid("uid-other"))}
     assert names(search(ledger, unit, there, blocks=blocks, known=known)[0]) == ["on-n2"]
@@ -205,7 +204,7 @@ def test_a_former_search_does_not_count_once_a_group_has_become_a_gang():
 def test_a_former_search_does_not_count_once_a_budget_covers_a_pod_by_its_new_labels():
     ledger, there = one_on_each(("n1", "n2"))
     budgets = (DisruptionBudget("default", "b", (Requirement(key="app", operator="In", values=("db",)),), 0),)
-    unit, known = alone(ledger, cpu_pod("high", priority=10)), Known()
+    unit, known = alone(ledger, cpu_pod("high", priority=10)), FoundOnNodes()
     assert names(search(ledger, unit, there, budgets=budgets, known=known)[0]) == ["on-n1"]
     ledger.count(cpu_pod("on-n1", node_name="n1", labels={"app": "db"}))
     assert names(search(ledger, unit, there, budgets=budgets, known=known)[0]) == ["on-n2"]
@@ -220,7 +219,7 @@ def test_a_search_for_a_gang_whose_members_keep_off_each_other_counts_for_no_lat
     web = [cpu_pod(f"web-{at}", priority=10, labels={"app": "web"}) for at in (0, 1)]
     guard = cpu_pod("guard", priority=10, limits={"cpu": "1"}, peers=PeerTerms(anti_affinity=(term,)))
     members = tuple(member for one in (web[0], guard, web[1]) for member in alone(ledger, one).members)
-    known = Known()
+    known = FoundOnNodes()
     search(ledger, Unit(members=members, minimum=Minimum(members=3)), there, known=known)
     ledger.count(cpu_pod("on-0", node_name="n0"))
     there["on-1"] = there["on-1"]._replace(stays=True)
@@ -229,7 +228,7 @@ def test_a_search_for_a_gang_whose_members_keep_off_each_other_counts_for_no_lat
 
 def test_of_nodes_that_are_gone_nothing_is_kept():
     ledger, there = one_on_each(("n1", "n2"))
-    unit, known = alone(ledger, cpu_pod("high", priority=10)), Known()
+    unit, known = alone(ledger, cpu_pod("high", priority=10)), FoundOnNodes()
     search(ledger, unit, there, known=known)
     ledger.remove_node(NodeName("n2"))
     search(ledger, unit, there, known=known)

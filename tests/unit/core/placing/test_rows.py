@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.model import NodeName
-from core.placing.rows import Log, Rows, grown
+from core.placing.columns import Log, Rows, grown
 
 
 def by_place(rows):

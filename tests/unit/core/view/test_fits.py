@@ -8,14 +8,13 @@ from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Node, NodeName, PeerTerm, PeerTerms, Pod, PodUid, Requirement
 from core.placing.decide import shape_of, try_decide
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.port.cards import CardWish
 from core.settings import Settings
 from core.tables import Tables
 from core.view import fits
 from core.view.fits import Fit, FitType, Place, fits_pod, fits_wish
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import ResourceQuota
 from tests.support.worlds.world import node, pod
 
 

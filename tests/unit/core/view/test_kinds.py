@@ -8,8 +8,7 @@ from core.ledger import Ledger
 from core.model import Node, Pod
 from core.settings import Settings
 from core.tables import Tables
-from core.view.cards import Card, Cards, cards_of, totals_of
-from core.view.kinds import Kind, kinds_of
+from core.view.cards import Card, Cards, Kind, cards_of, kinds_of, totals_of
 from tests.support.worlds.world import node, pod
 
 

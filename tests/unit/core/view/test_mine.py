@@ -13,7 +13,7 @@ from core.view import mine
 from core.view.fits import Place
 from core.view.mine import Left, Mine, mine_of
 from core.view.queues import QueueAmount, Queues, QueueState
-from core.wire.quotas import ResourceQuota
+from core.wire.policies import ResourceQuota
 from tests.support.worlds.world import node, pod
 
 ON = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:"}

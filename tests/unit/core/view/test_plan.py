@@ -17,13 +17,12 @@ from core.moving.units import unit_of, unit_of_group
 from core.moving.who import Rights, Stays, crowd_of
 from core.placing.decide import placed_on, shape_of
 from core.placing.gang import Unit
-from core.placing.score import node_policy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, node_policy
 from core.port.cards import CardWish
 from core.settings import Settings
 from core.tables import Tables
 from core.view.plan import Ground, plan_for_pods, plan_for_wish, still_helps
-from core.wire.disruptions import DisruptionBudget
+from core.wire.policies import DisruptionBudget
 from tests.support.worlds.world import node, pod
 
 RING = GroupKey(GroupKind.VOLCANO, "default", "ring")

@@ -4,15 +4,15 @@ from random import Random
 
 import pytest
 
-from cli import text_queues
+from cli.waiting import queues_table
 from controller.grouping.budgets import Budgets, spender_of
 from controller.grouping.groups import Groups
 from core.catalog import standard_catalog
-from core.constraints.quota import also_taken, taken
+from core.constraints.quota import taken
 from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import Pod
-from core.placing.queue_tree import QueueTree
+from core.placing.queues import QueueTree
 from core.settings import GroupSettings, Settings
 from core.tables import Tables
 from core.view.queues import QueueAmount, Queues, held_by_queue, queues_of
@@ -59,7 +59,7 @@ def test_a_queue_says_what_it_holds_its_limits_and_who_waits():
     assert (queue.waiting, queue.next, queue.reasons) == (2, "default/v", {"": 2})
     assert (default.waiting, default.next) == (0, None)
     assert [one.holds for one in default.amounts] == [1000, 1]
-    lines_of_text = text_queues.table(found).splitlines()
+    lines_of_text = queues_table(found).splitlines()
     assert lines_of_text[3].split() == ["q", "-", "2", "default/v", "cpu", "0", "-", "-", "2500m"]
     assert lines_of_text[5].split() == [NUMBER, "1", "1", "2", "4"]
 
@@ -69,7 +69,7 @@ def test_what_may_not_be_read_is_unknown():
     queue = QueueSpec(name="q", capability={NUMBER: 4})
     (found,) = (whole := shown([queue], [on_a_node("a", 0, **MEMBER)], [pod("w", annotations=MEMBER)], lines)).queues
     assert ([one.holds for one in found.amounts], found.waiting, found.next) == ([None], None, None)
-    assert text_queues.table(whole).splitlines()[1].split() == [
+    assert queues_table(whole).splitlines()[1].split() == [
         "q", "-", "unknown", "-", NUMBER, "unknown", "-", "-", "4",
     ]  # fmt: skip
     (found,) = shown([queue], [], [], lines).queues
@@ -77,7 +77,7 @@ def test_what_may_not_be_read_is_unknown():
 
 
 def test_without_queues_that_is_said():
-    assert text_queues.table(Queues(queues=())).startswith("there is no queue")
+    assert queues_table(Queues(queues=())).startswith("there are no queues")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -99,7 +99,7 @@ def test_queues_hold_what_the_controller_counts(seed: int):
         amounts = (
             taken(ledger, one, holding.dialect, holding.assignment)
             if group_of(one) is not None
-            else also_taken(ledger, holding.dialect, holding.assignment, holding.amounts)
+            else {**dict(holding.amounts), **ledger.metered(holding.dialect, holding.assignment)}
         )
         books.note(one.uid, spender_of(one), amounts)
     found = held_by_queue(QueueTree(specs), ledger, pods, Lines(groups={spec.key: spec for spec in named}))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli import text_waiting
 from cli.options import By
+from cli.waiting import waiting_table
 from controller.deciding.queue import SchedulingQueue
 from controller.grouping.groups import Groups
 from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec
@@ -15,7 +15,7 @@ from core.model import Phase, Pod
 from core.settings import GroupSettings
 from core.view.waiting import Lines, Waiting, has_place, waiting
 from core.waiting import Cause, Wait
-from core.wire.priority_classes import PriorityClass
+from core.wire.policies import PriorityClass
 from tests.support.worlds.world import START_UNIX_S, pod
 
 REFUSED = Wait(
@@ -70,7 +70,7 @@ def test_what_is_not_known_is_none_and_the_table_says_so():
     assert {one.place for one in found.pods} == {one.line for one in found.pods} == {None}
     assert by_name["default/s"].code == by_name["default/s"].nearest == by_name["default/s"].change == ""
     assert found.pods[-1].pod == "default/p"
-    rows = [line.split() for line in text_waiting.table(found, By.POD, "").splitlines()]
+    rows = [line.split() for line in waiting_table(found, By.POD, "").splitlines()]
     assert rows[-1] == ["default/p", "-", "-", "unknown", "default", "-", "-", "-"]
 
 
@@ -112,7 +112,7 @@ def test_queues_say_who_is_next_and_why_their_pods_wait():
         ("q", 2, "default/b", {"CS501": 2}),
         ("default", 1, "default/c", {"": 1}),
     ]
-    lines_of_text = text_waiting.table(found, By.QUEUE, "").splitlines()
+    lines_of_text = waiting_table(found, By.QUEUE, "").splitlines()
     assert lines_of_text[1].split() == ["q", "2", "2027-01-15T08:00:00Z", "default/b", "2", "CS501"]
     assert lines_of_text[2].endswith("1 not decided yet")
 
@@ -120,12 +120,12 @@ def test_queues_say_who_is_next_and_why_their_pods_wait():
 @pytest.mark.parametrize(("namespace", "says"), [("", "in any namespace"), ("team", "in namespace team")])
 @pytest.mark.parametrize("by", By)
 def test_that_nobody_waits_is_said(by: By, namespace: str, says: str):
-    assert text_waiting.table(shown([]), by, namespace) == f"no pod waits {says}"
+    assert waiting_table(shown([]), by, namespace) == f"no pod waits {says}"
 
 
 def test_no_line_of_text_controls_the_terminal():
     wait = Wait(Cause.NEVER_FITS, "0/1 nodes are available: 1 odd. Nearest: n1 card 0: \x1b[31m. Ask for less.")
-    assert "\x1b" not in text_waiting.table(shown([refused("p", wait)]), By.POD, "")
+    assert "\x1b" not in waiting_table(shown([refused("p", wait)]), By.POD, "")
 
 
 def decided_first(pods: Sequence[Pod], groups: Groups, line_of: Callable[[Pod], str]) -> Mapping[str, list[str]]:

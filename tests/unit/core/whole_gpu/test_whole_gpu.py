@@ -9,14 +9,14 @@ from core.dialects.vgpu.table import VgpuTable
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
-from core.placing.decide import Invalid, shape_of
-from core.placing.score import node_policy
-from core.placing.shape import scan
+from core.placing.decide import shape_of
+from core.placing.shape import node_policy, scan
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint, Reason
 from core.settings import Policy, Settings
 from core.tables import Tables
+from core.waiting import Wait
 from tests.support.devices.catalogs import catalog_of
 
 DIALECT: Any = WholeGpu()
@@ -142,7 +142,7 @@ def test_pods_without_gpus_ask_nothing():
 def test_a_wish_for_single_cards_is_refused_with_the_reason(key):
     (violation,) = DIALECT.request(gpu_pod(2, use="A100", **{key: "0,2"}), TABLES)
     assert "plugin chooses the cards" in str(violation)
-    assert isinstance(shape_of(gpu_pod(2, **{key: "0,2"}), ledger_of(gpu_node())), Invalid)
+    assert isinstance(shape_of(gpu_pod(2, **{key: "0,2"}), ledger_of(gpu_node())), Wait)
 
 
 @pytest.mark.parametrize("text", ["1.5", "-1", "x"])
@@ -198,7 +198,7 @@ def test_a_node_without_the_plugin_offers_nothing_and_a_wrong_figure_is_a_compla
 
 
 def test_a_vgpu_plugin_that_uses_the_name_for_its_shares_has_it():
-    tables = Tables(sections=(VgpuTable(number_resource=GPU),))
+    tables = Tables(sections=(VgpuTable(named=VgpuTable().named._replace(cards=GPU)),))
     assert DIALECT.offer(gpu_node(), tables) is None
     assert DIALECT.request(gpu_pod(1, use="A100"), tables) is None
     assert DIALECT.held(gpu_pod(1, node_name="n"), (), tables) is None

@@ -60,17 +60,13 @@ def test_a_tag_of_a_mapping_on_what_is_none_is_no_configuration(decode, tag, val
 
 
 def yards(call):
-    """The least CPU time of three calls, in yards: the least of three readings of plain YAML, made in between."""
+    """The CPU time of a call, in yards: a reading of plain YAML, made just after it."""
     plain = "".join(f"k{i}: 1\n" for i in range(10_000))
-    found = []
-    for _ in range(3):
-        times = [time.thread_time()]
-        for each in (call, lambda: yaml_text.load(plain, "")):
-            each()
-            times.append(time.thread_time())
-        found.append((times[1] - times[0], times[2] - times[1]))
-    taken, yard = (min(each) for each in zip(*found, strict=True))
-    return taken / yard
+    times = [time.thread_time()]
+    for each in (call, lambda: yaml_text.load(plain, "")):
+        each()
+        times.append(time.thread_time())
+    return (times[1] - times[0]) / (times[2] - times[1])
 
 
 def refused(decode, text):
@@ -98,7 +94,8 @@ def refused(decode, text):
     ],
 )
 def test_a_text_of_400_kb_costs_what_its_yaml_costs(call, most):
-    assert yards(call) < most
+    # What else the machine does may make one call dearer, not three.
+    assert any(yards(call) < most for _ in range(3))
 
 
 def test_notes_and_problems_beyond_200_are_counted():

@@ -9,6 +9,7 @@ from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
 from core.dialects.hami.table import HamiTable
 from core.dialects.vgpu.table import VgpuTable
 from core.errors import ConfigError
+from core.sharing.slices import numbered
 from tests.support.devices.texts import decode_device_config, device_tables
 
 DATA = Path(__file__).parents[3] / "data"
@@ -16,15 +17,15 @@ DATA = Path(__file__).parents[3] / "data"
 
 def test_an_empty_text_has_the_defaults_of_both_sections():
     found = device_tables("")
-    assert found.of(VgpuTable).number_resource == "volcano.sh/vgpu-number"
-    assert found.of(VgpuTable).percentage_resource == "volcano.sh/vgpu-memory-percentage"
+    assert found.of(VgpuTable).named.cards == "volcano.sh/vgpu-number"
+    assert found.of(VgpuTable).named.percentage == "volcano.sh/vgpu-memory-percentage"
     assert found.of(AscendTable).chips == SHIPPED_CHIPS
 
 
 def test_a_section_without_a_percentage_name_ignores_percentages():
     found = device_tables("nvidia:\n  resourceCountName: a.b/n\n  gpuMemoryFactor: 10\n").of(VgpuTable)
-    assert (found.number_resource, found.memory_resource) == ("a.b/n", "volcano.sh/vgpu-memory")
-    assert (found.percentage_resource, found.memory_factor) == ("", 10)
+    assert (found.named.cards, found.named.memory) == ("a.b/n", "volcano.sh/vgpu-memory")
+    assert (found.named.percentage, found.named.mib_per_unit) == ("", 10)
 
 
 def test_layouts_keep_their_order():
@@ -37,7 +38,7 @@ def test_layouts_keep_their_order():
         .geometries
     )
     assert found[0].models == ("A30", "A31")
-    assert [(p.name, p.memory_mib, p.count) for p in found[0].groups[0].profiles] == [("2g", 12, 2), ("1g", 6, 1)]
+    assert found[0].layout == (numbered("g1", [("2g", 12, 2), ("1g", 6, 1)]),)
 
 
 CHIP = (
@@ -55,7 +56,7 @@ CHIP = (
 def test_both_shapes_of_the_chips_are_read(text, soft):
     found = device_tables(text).of(AscendTable)
     assert found.soft_by_default is soft
-    assert found.chips[0].core_resource == "huawei.com/Ascend310P-core"
+    assert found.chips[0].named.cores == "huawei.com/Ascend310P-core"
     assert [t.name for t in found.chips[0].templates] == ["vir01", "vir02"]
 
 
@@ -88,7 +89,7 @@ def test_keys_that_nobody_reads_are_noted_with_the_one_that_was_probably_meant()
         "nvidia.knownMigGeometries[0].allowedGeometries[0].y: unknown, has no effect",
         "vnpus[0].aiCPUs: unknown, has no effect; did you mean 'aiCPU'?",
     )
-    assert [table.memory_factor for _, table in found.found if isinstance(table, VgpuTable)] == [1]
+    assert [table.named.mib_per_unit for _, table in found.found if isinstance(table, VgpuTable)] == [1]
 
 
 def test_what_is_not_used_of_hamis_section_is_not_read():

@@ -6,7 +6,7 @@ import pytest
 
 from core.errors import InvalidRequestError
 from core.model import Requirement
-from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
+from core.wire.policies import DisruptionBudget, decode_disruption_budget
 
 
 def read(spec=None, status=None):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from core.errors import InvalidRequestError
-from core.hyper_nodes import HyperNode, Members
+from core.groups import HyperNode, Members
 from core.model import Requirement
 from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node
 

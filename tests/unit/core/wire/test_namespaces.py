@@ -1,6 +1,6 @@
 """Namespaces are read for their labels."""
 
-from core.wire.namespaces import Namespace, decode_namespace
+from core.wire.policies import Namespace, decode_namespace
 
 
 def test_a_namespace_is_its_name_and_its_labels():

@@ -45,6 +45,31 @@ def test_another_scheduler_without_one_account_is_a_problem(text, problem):
         decode_settings(f"admission: {{other_schedulers: {text}}}\n")
 
 
+@pytest.mark.parametrize(
+    ("account", "instead"),
+    [
+        ("biren-gpu/device-plugin-sa", "biren-gpu:device-plugin-sa"),
+        ("biren-gpu:device-plugin-sa", "biren-gpu:device-plugin-sa"),
+        ("device-plugin-sa", "NAMESPACE:NAME"),
+        ("system:serviceaccount:biren-gpu", "NAMESPACE:NAME"),
+        ("system:serviceaccount:biren-gpu/device-plugin-sa", "NAMESPACE:NAME"),
+        ("system:serviceaccount:a:b*c", "NAMESPACE:NAME"),
+        ("*", "NAMESPACE:NAME"),
+        ("system:serviceaccount:*", "NAMESPACE:NAME"),
+    ],
+)
+def test_a_device_plugin_without_a_service_account_is_a_problem(account, instead):
+    with pytest.raises(ConfigError) as caught:
+        decode_settings(f"admission: {{plugin_accounts: ['{account}']}}\n")
+    remedy = f"write a service account as 'system:serviceaccount:{instead}'"
+    assert caught.value.problems == (f"admission.plugin_accounts[0]: found '{account}'; {remedy}",)
+
+
+def test_service_accounts_and_prefixes_of_them_are_device_plugins():
+    names = ["system:serviceaccount:kube-system:a.b-1", "system:serviceaccount:mine:plugin-*"]
+    assert decode_settings(f"admission: {{plugin_accounts: {names}}}\n").admission.plugin_accounts == tuple(names)
+
+
 def test_no_settings_are_the_base():
     assert decode_settings("") == Settings()
 

@@ -5,8 +5,14 @@ import pytest
 from core.errors import InvalidRequestError
 from core.groups import GroupKey, GroupKind, GroupPhase, NetworkTopology, SubGroups
 from core.model import Requirement
-from core.wire.podgroups import UNREADABLE, decode_native_group, decode_volcano_group, salvage_group
-from core.wire.queues import decode_queue, salvage_queue
+from core.wire.groups import (
+    UNREADABLE,
+    decode_native_group,
+    decode_queue,
+    decode_volcano_group,
+    salvage_group,
+    salvage_queue,
+)
 
 # As Volcano's job controller makes it (groups 2.3, 11.5), and a status of ours.
 MIXED = {

@@ -1,6 +1,6 @@
 """PriorityClasses are read for what their name stands for."""
 
-from core.wire.priority_classes import PriorityClass, decode_priority_class
+from core.wire.policies import PriorityClass, decode_priority_class
 
 
 def test_a_class_is_its_name_its_value_and_whether_it_preempts():

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from core.errors import InvalidRequestError
-from core.wire.reviews import Kind, Operation, UnreadableObjectError, admit, decode_review, deny, encode_answer
+from core.wire.reviews import ObjectKind, Operation, UnreadableObjectError, admit, decode_review, deny, encode_answer
 
 
 def body(**request):
@@ -27,7 +27,7 @@ def body(**request):
 def test_a_review_is_read():
     found = decode_review(json.dumps(body()).encode())
     assert (found.uid, found.operation) == ("r1", Operation.UPDATE)
-    assert found.kind == Kind(group="apps", version="v1", kind="Deployment")
+    assert found.kind == ObjectKind(group="apps", version="v1", kind="Deployment")
     assert (found.sub_resource, found.namespace, found.name, found.user_name) == ("scale", "n", "x", "alice")
     assert found.dry_run
 

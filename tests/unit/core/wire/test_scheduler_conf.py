@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.dialects.mindcluster.table import MindClusterTable
-from core.dialects.vgpu.table import ExclusiveRule, ExclusiveRules
+from core.dialects.vgpu.table import ExclusiveRules
 from core.errors import ConfigError
 from core.settings import GroupSettings, NodeWeights, Policy, Settings
 from core.wire.volcano_parts import ACTIONS, PLUGINS
@@ -80,7 +80,7 @@ def test_where_the_device_configuration_lives_is_read():
 def test_exclusive_rules_are_read():
     found = decode_scheduler_conf(conf({"deviceshare.GPUExclusiveRules": "[{a: x, b: y}, {c: '1'}]"}))
     labels = (frozenset({("a", "x"), ("b", "y")}), frozenset({("c", "1")}))
-    assert found.sections[0] == ExclusiveRules(rules=tuple(ExclusiveRule(labels=each) for each in labels))
+    assert found.sections[0] == ExclusiveRules(rules=tuple(labels))
 
 
 @pytest.mark.parametrize(

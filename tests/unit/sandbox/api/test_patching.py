@@ -46,15 +46,11 @@ def test_conditions_are_told_apart_by_type():
     ]
 
 
-def test_directives_delete_replace_and_order():
+def test_directives_delete_and_replace():
     deleted = strategic_merge(POD, {"spec": {"containers": [{"name": "a", "$patch": "delete"}]}})
     replaced = strategic_merge(POD, {"metadata": {"labels": {"$patch": "replace", "z": "9"}}})
-    ordered = strategic_merge(
-        POD, {"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "c"}]}}
-    )
     assert containers(deleted) == ["b"]
     assert replaced["metadata"]["labels"] == {"z": "9"}
-    assert containers(ordered) == ["b", "c", "a"]
 
 
 def test_values_of_a_merged_list_are_added_and_deleted():

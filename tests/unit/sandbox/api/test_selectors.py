@@ -49,7 +49,7 @@ def test_a_field_that_the_resource_does_not_select_by_is_refused():
         read_fields("spec.hostname=a", "pods")
 
 
-@pytest.mark.parametrize("text", ["a b", "a in b", "(x)"])
+@pytest.mark.parametrize("text", ["a b", "a in b", "(x)", "a>1", "a<1"])
 def test_a_text_that_is_no_selector_is_refused(text):
     with pytest.raises(StatusError):
         read_labels(text)

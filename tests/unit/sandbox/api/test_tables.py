@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from sandbox.api.discovery import table
 from sandbox.api.resources import Catalogue, custom_types
-from sandbox.api.tables import table
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 KINDS = {kind.resource: kind for kind in Catalogue()}

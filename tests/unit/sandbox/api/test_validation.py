@@ -7,6 +7,7 @@ from sandbox.api.errors import StatusError
 from sandbox.api.resources import Catalogue
 from sandbox.api.validation import check_bindable, check_binding, check_create, check_update
 
+CRDS = next(kind for kind in Catalogue() if kind.plural == "customresourcedefinitions")
 PODS = next(kind for kind in Catalogue() if kind.resource == "pods")
 
 
@@ -157,3 +158,23 @@ def test_a_binding_is_refused_as_measured(found, asked, code, words):
         check_bindable(found, asked, "p")
     assert caught.value.code == code
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        pytest.param({"versions": None}, "must be given as text", id="another type"),
+        pytest.param({"versions": []}, "at least one served version", id="no version"),
+        pytest.param({"group": 5}, "must be given as text", id="no text"),
+        pytest.param({"names": {"plural": "as"}}, "spec: Required value: kind", id="no kind"),
+    ],
+)
+def test_a_definition_that_would_break_discovery_is_refused(changes, told):
+    spec = {"group": "a.example", "names": {"kind": "A", "plural": "as"}, "versions": [{"name": "v1"}], **changes}
+    with pytest.raises(StatusError, match=told):
+        check_create(CRDS, {"metadata": {"name": "as.a.example"}, "spec": spec})
+
+
+def test_every_404_has_details_because_kubectl_reads_them():
+    assert StatusError(404, "NotFound", "no").status()["details"] == {}
+    assert "details" not in StatusError(400, "BadRequest", "no").status()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.demo.assigned import cards_of, unseen
+from sandbox.demo.outcomes import cards_of, unseen
 
 CHIPS = "hami.io/Ascend910B4-1-devices-allocated"
 SHARES = "hami.io/vgpu-devices-allocated"
@@ -61,6 +61,12 @@ def test_every_protocols_assignment_names_its_cards(annotations, cards):
 def test_containers_are_held_to_what_was_promised(made, env, wrong):
     said = unseen(made, [env])
     assert wrong in said if wrong else said == ""
+
+
+def test_of_cards_that_kubelet_chooses_only_the_number_is_promised():
+    made = pod({"hami.io/metax-gpu-devices-allocated": "n-metax-1,Metax-GPU,65536,100:n-metax-0,Metax-GPU,65536,100:;"})
+    assert unseen(made, ({"PLAYED_VISIBLE_DEVICES": "A,B"},)) == ""
+    assert unseen(made, ({"PLAYED_VISIBLE_DEVICES": "A"},)) == "its containers see 1 cards, promised were 2 whole ones"
 
 
 def test_containers_with_shares_see_each_its_own():

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox.demo.examples import Expectation, Outcome
-from sandbox.demo.outcomes import Sighting, complaints
-from sandbox.demo.user import Told
+from sandbox.demo.outcomes import Sighting, Told, complaints
 
 IDS = "GPU-a-0,NVIDIA,3000,50:"
 
@@ -39,9 +38,8 @@ def pending(message: str = "") -> Sighting:
 HELD = Expectation(
     pod="p",
     outcome=Outcome.PLACED,
-    nodes=("node-*",),
-    card_count=1,
-    card_ids=("GPU-*-0",),
+    node=("node-*",),
+    cards=("GPU-*-0",),
     same_cards_as="q",
     env={"LIMIT": "3000?"},
 )
@@ -55,9 +53,9 @@ def test_a_pod_that_is_all_that_was_declared_has_no_complaints():
 @pytest.mark.parametrize(
     ("expected", "seen", "complaint"),
     [
-        pytest.param(placed(nodes=("b-*",)), running(), "placed on node-a, not on b-*", id="node"),
-        pytest.param(placed(card_count=2), running(), "it holds 1 cards (GPU-a-0), not 2", id="count"),
-        pytest.param(placed(card_ids=("GPU-a-1",)), running(), "cards GPU-a-0, not GPU-a-1", id="card"),
+        pytest.param(placed(node=("b-*",)), running(), "placed on node-a, not on b-*", id="node"),
+        pytest.param(placed(cards=2), running(), "it holds 1 cards (GPU-a-0), not 2", id="count"),
+        pytest.param(placed(cards=("GPU-a-1",)), running(), "cards GPU-a-0, not GPU-a-1", id="card"),
         pytest.param(placed(same_cards_as="r"), running(), "not the cards of r", id="shared"),
         pytest.param(placed(env={"LIMIT": "1m"}), running(), "received LIMIT='3000m', not '1m'", id="env"),
         pytest.param(
@@ -78,7 +76,7 @@ def test_a_broken_placement_is_named(expected, seen, complaint):
 
 
 def test_indices_are_compared_with_what_the_container_sees():
-    assert complaints(placed(card_ids=("0", "2")), running({"volcano.sh/gpu-index": "0,2"}, visible="0,2"), {}) == ()
+    assert complaints(placed(cards=("0", "2")), running({"volcano.sh/gpu-index": "0,2"}, visible="0,2"), {}) == ()
     assert complaints(placed(), running({"volcano.sh/gpu-index": "1"}, visible="0"), {})
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox.demo.bars import lines
-from sandbox.demo.picture import cards, environment
+from sandbox.demo.picture import cards, environment, lines
 
 VGPU = {
     "metadata": {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from sandbox.demo.bars import CardBar, Part, lines
 from sandbox.demo.examples import find
 from sandbox.demo.outcomes import Sighting
+from sandbox.demo.picture import CardBar, Part, lines
 from sandbox.demo.play import ExampleVerdict
 from sandbox.demo.story import CHAPTERS, Chapters, fullest, one_of_each
 

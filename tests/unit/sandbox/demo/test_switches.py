@@ -10,9 +10,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from sandbox.demo import switches
-from sandbox.demo.examples import Cluster
+from sandbox.demo import stage as stages
+from sandbox.demo.examples import ClusterChanges
 from sandbox.demo.processes import ProcessFailedError
+from sandbox.demo.stage import switched
 
 SHIPPED = "policy: binpack\n"
 
@@ -57,7 +58,7 @@ async def stage_in(folder):
 
 async def test_settings_are_taken_before_and_after_and_the_file_is_as_it_was(tmp_path):
     async with stage_in(tmp_path) as (stage, webhook, _):
-        async with switches.switched(stage, Cluster(settings={"policy": "spread"})):
+        async with switched(stage, ClusterChanges(settings={"policy": "spread"})):
             assert webhook.reloads == 1
             assert yaml.safe_load(webhook.path.read_text()) == {"policy": "spread"}
         assert (webhook.reloads, webhook.path.read_text()) == (2, SHIPPED)
@@ -67,25 +68,25 @@ async def test_what_is_in_force_already_is_not_waited_for(tmp_path):
     async with (
         stage_in(tmp_path) as (stage, webhook, _),
         asyncio.timeout(5),
-        switches.switched(stage, Cluster(settings={"policy": "binpack"})),
+        switched(stage, ClusterChanges(settings={"policy": "binpack"})),
     ):
         assert webhook.path.read_text() == SHIPPED
 
 
 async def test_settings_that_are_not_taken_are_named_with_what_the_webhook_says_and_put_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(switches, "_TAKEN_WITHIN_S", 0.2)
+    monkeypatch.setattr(stages, "_TAKEN_WITHIN_S", 0.2)
     async with stage_in(tmp_path) as (stage, webhook, _):
         with pytest.raises(ProcessFailedError, match="found 'nonsense'"):
-            async with switches.switched(stage, Cluster(settings={"policy": "nonsense"})):
+            async with switched(stage, ClusterChanges(settings={"policy": "nonsense"})):
                 pytest.fail("nothing is played with settings that are not in force")
         assert webhook.path.read_text() == SHIPPED
 
 
 async def test_who_is_stopped_while_settings_are_taken_puts_them_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(switches, "_TAKEN_WITHIN_S", 0.5)
+    monkeypatch.setattr(stages, "_TAKEN_WITHIN_S", 0.5)
 
     async def play(stage):
-        async with switches.switched(stage, Cluster(settings={"policy": "nonsense"})):
+        async with switched(stage, ClusterChanges(settings={"policy": "nonsense"})):
             pass
 
     async with stage_in(tmp_path) as (stage, webhook, _):
@@ -102,7 +103,7 @@ async def test_a_webhook_that_has_ended_hides_no_error_and_keeps_no_settings(tmp
     raised = None
     async with stage_in(tmp_path) as (stage, webhook, end):
         try:
-            async with switches.switched(stage, Cluster(settings={"policy": "spread"})):
+            async with switched(stage, ClusterChanges(settings={"policy": "spread"})):
                 await end()
                 if error is not None:
                     raise error

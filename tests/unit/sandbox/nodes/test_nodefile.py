@@ -1,4 +1,4 @@
-"""The node file is read whole, and wrong ones say everything that is wrong."""
+"""The node file is read as a whole, and the error names a problem of each wrong node."""
 
 import pytest
 
@@ -21,20 +21,27 @@ def test_a_node_is_read_with_its_plugin():
     assert second.plugins[0].options == {"cards": [{"uuid": "GPU-1-a"}]}
 
 
-def test_every_problem_is_told_at_once():
+def test_a_problem_of_each_wrong_node_is_reported():
     text = """
-    - {name: a, colour: red}
+    - {name: z, colour: red}
     - {labels: {}}
     - {name: a}
     - {name: b, plugin: {cards: []}}
     - {name: c, capacity: {cpu: x}}
     - {name: d, images: ["train:1"]}
+    - {name: a}
     """
     with pytest.raises(NodeFileError) as caught:
         read_text(text)
-    for words in ("unknown colour", "'name' is missing", "named twice", "needs a 'kind'", "capacity.cpu: found 'x'"):
+    for words in (
+        "unknown field `colour`; a node may have name, count, labels,",
+        "required field `name`",
+        "named twice",
+        "a 'kind'",
+        "capacity.cpu: found 'x'",
+    ):
         assert words in str(caught.value)
-    assert "node 6: an image needs 'names', a list" in str(caught.value)
+    assert "node 6: Expected `object`, got `str` - at `$.images[0]`" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["a: [", "nodes: 3", "hello"])

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from core.model import Node, NodeName, Pod, PodUid
-from core.port.handoff import LockStep, LockWait
+from core.port.handoff import LockQuestion, LockStep, LockWait
 from core.settings import Policy
 from core.wire.pods import pod_from_object
 from sandbox.client import ApiStatusError, Json
 from sandbox.nodes.plugin_port import AllocateError
 from sandbox.players.ascend_hami import AscendHamiPlugin
 from sandbox.players.ascend_hami_protocol import LOCK
-from sandbox.players.hardware import OptionsError
+from sandbox.players.player import OptionsError
 from sandbox.players.registry import build
 from tests.support.devices import ascend
 from tests.support.devices.ascend import NODE_LOCK, TABLES
@@ -163,21 +163,21 @@ async def test_our_placements_locks_and_this_plugin_bring_every_container_its_ch
     wanted = ascend.pod(P, [1, 3072], [], [1, 6144], name="p1", uid=PodUid("1"))
     answer = ascend.placed(ascend.cards_of(node), wanted, Policy.SPREAD)
     # Bound: the lock first, then the annotations.
-    await _obey(api, NODE_LOCK.lock(node, [], 1787303731, TABLES, wanted))
+    await _obey(api, NODE_LOCK.lock(node, LockQuestion([], 1787303731, TABLES, wanted)))
     path = api.add_pod("p1", annotations=dict(ascend.notes(answer)), limits=({}, {}, {}))
     other = ascend.pod(P, [1, 3072], name="p2", uid=PodUid("2"))
-    assert isinstance(NODE_LOCK.lock(_node(api), [_pod(api, path)], 1787303732, TABLES, other), LockWait)
+    assert isinstance(NODE_LOCK.lock(_node(api), LockQuestion([_pod(api, path)], 1787303732, TABLES, other)), LockWait)
     assert (await made.allocate(RESOURCE, 1))["ASCEND_VNPU_SPECS"] == "vir01"
     # The plugin has dropped the lock after the first container (D-1): it is renewed, and nobody else gets it.
-    assert isinstance(NODE_LOCK.lock(_node(api), [_pod(api, path)], 1787303732, TABLES, other), LockWait)
-    await _obey(api, NODE_LOCK.lock(_node(api), [_pod(api, path)], 1787303732, TABLES))
+    assert isinstance(NODE_LOCK.lock(_node(api), LockQuestion([_pod(api, path)], 1787303732, TABLES, other)), LockWait)
+    await _obey(api, NODE_LOCK.lock(_node(api), LockQuestion([_pod(api, path)], 1787303732, TABLES)))
     assert api.annotations(NODE)[LOCK] == "2026-08-21T09:15:32Z,default,p1"
     # A pod that is pulling its image would be guessed first: with the lock it is not.
     api.add_pod("a", annotations={**assigned(";;"), "hami.io/bind-phase": "success"})
     assert (await made.allocate(RESOURCE, 1))["ASCEND_VNPU_SPECS"] == "vir02"
     assert api.annotations(path)[LEFT] == ";" * 5
-    assert NODE_LOCK.lock(_node(api), [_pod(api, path)], 1787303733, TABLES) is None
-    assert isinstance(NODE_LOCK.lock(_node(api), [_pod(api, path)], 1787303733, TABLES, other), LockStep)
+    assert NODE_LOCK.lock(_node(api), LockQuestion([_pod(api, path)], 1787303733, TABLES)) is None
+    assert isinstance(NODE_LOCK.lock(_node(api), LockQuestion([_pod(api, path)], 1787303733, TABLES, other)), LockStep)
 
 
 def _node(api: MemoryApi) -> Node:

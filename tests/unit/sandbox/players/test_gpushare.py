@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox.nodes.plugin_port import AllocateError
-from sandbox.players import gpushare_protocol as protocol
+from sandbox.players import gpushare as protocol
 from sandbox.players.gpushare import SharePlugin
 from sandbox.players.registry import build
 from tests.support.servers.memory_api import MemoryApi

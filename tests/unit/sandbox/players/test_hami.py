@@ -8,7 +8,7 @@ from sandbox.client import ApiStatusError
 from sandbox.nodes.plugin_port import AllocateError
 from sandbox.players.hami import REGISTER, TO_ALLOCATE, HamiPlugin
 from sandbox.players.hami_instances import RESERVATIONS
-from sandbox.players.hardware import OptionsError
+from sandbox.players.player import OptionsError
 from sandbox.players.registry import build
 from tests.support.servers.memory_api import MemoryApi
 

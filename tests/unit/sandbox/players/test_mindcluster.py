@@ -17,8 +17,8 @@ from core.wire.mindcluster import node_documents
 from core.wire.nodes import node_from_object
 from sandbox.nodes.plugin_port import AllocateError, SettlingPlugin
 from sandbox.players import mindcluster_protocol as protocol
-from sandbox.players.hardware import OptionsError
 from sandbox.players.mindcluster import MindClusterPlugin
+from sandbox.players.player import OptionsError
 from tests.support.servers.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"
@@ -32,7 +32,7 @@ def plugin(api: MemoryApi, **options: Any) -> MindClusterPlugin:
     api.add_node("node-a")
     api.objects[NODE]["metadata"]["labels"] = {"accelerator": "huawei-Ascend310P"}
     given = {"report_after_s": 0.0, "retry_after_s": 0.0, **options}
-    return MindClusterPlugin.from_options("node-a", given, api)
+    return MindClusterPlugin.from_options("mindcluster", "node-a", given, api)
 
 
 def pod(api: MemoryApi, name: str, core: str, cores: int, time: str = "100", **fields: Any) -> str:
@@ -196,7 +196,7 @@ async def test_a_failure_that_is_asked_for_and_a_server_that_is_away_fail_the_ca
 
 def test_unknown_options_are_named():
     with pytest.raises(OptionsError, match="chip_count"):
-        MindClusterPlugin.from_options("node-a", {"chip_count": 3}, MemoryApi())
+        MindClusterPlugin.from_options("mindcluster", "node-a", {"chip_count": 3}, MemoryApi())
 
 
 @pytest.mark.parametrize(
@@ -210,12 +210,12 @@ def test_unknown_options_are_named():
     ],
 )
 def test_the_driver_cuts_what_cores_cpus_and_dvpp_allow(first, second, fits):
-    made = protocol.cut((), protocol.Assigned(chips=(0,), template=first), (0,), 8, 100)
+    made = protocol.cut((), protocol.AssignedChips(chips=(0,), template=first), (0,), 8, 100)
     if fits:
-        assert len(protocol.cut(made, protocol.Assigned(chips=(0,), template=second), (0,), 8, 101)) == 1
+        assert len(protocol.cut(made, protocol.AssignedChips(chips=(0,), template=second), (0,), 8, 101)) == 1
     else:
         with pytest.raises(protocol.SegmentError, match="NPUSegmentFailed"):
-            protocol.cut(made, protocol.Assigned(chips=(0,), template=second), (0,), 8, 101)
+            protocol.cut(made, protocol.AssignedChips(chips=(0,), template=second), (0,), 8, 101)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from core.port.cards import Offer
 from core.tables import Tables
 from core.wire.nodes import node_from_object
 from sandbox.nodes.plugin_port import AllocateError, SettlingPlugin
+from sandbox.players import registry, vendors
 from sandbox.players.nvidia import NvidiaPlugin
 from tests.support.servers.memory_api import MemoryApi
 
@@ -21,7 +22,7 @@ GPU = "nvidia.com/gpu"
 def plugin(api: MemoryApi, **options: Any) -> NvidiaPlugin:
     api.add_node("node-a")
     given = {"model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "count": 4, **options}
-    return NvidiaPlugin.from_options("node-a", given, api)
+    return NvidiaPlugin.from_options("nvidia", "node-a", given, api)
 
 
 async def admit(player: NvidiaPlugin, api: MemoryApi, name: str, gpus: int) -> str:
@@ -77,3 +78,18 @@ async def test_slices_of_time_spread_over_cards():
     seen = [await admit(player, api, name, 1) for name in "abcd"]
     assert sorted(seen) == ["GPU-node-a-0", "GPU-node-a-0", "GPU-node-a-1", "GPU-node-a-1"]
     assert seen[0] != seen[1]
+
+
+@pytest.mark.parametrize(("kind", "resource"), vendors.WHOLE.items())
+async def test_whole_cards_of_other_vendors_are_given_by_their_own_names(kind, resource):
+    api = MemoryApi()
+    api.add_node("node-a")
+    player = registry.build(kind, "node-a", {"count": 2}, api)
+    await player.start()
+    assert api.objects[NODE]["status"]["capacity"] == {resource: "2"}
+    assert not api.objects[NODE]["metadata"].get("labels")
+    assert player.resources == (resource,)
+    env = await player.allocate(resource, 2)
+    assert len(env[vendors.SEEN].split(",")) == 2
+    with pytest.raises(AllocateError, match="2 are free"):
+        await player.allocate(resource, 3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandbox.nodes.plugin_port import AllocateError
-from sandbox.players.hardware import OptionsError
+from sandbox.players.player import OptionsError
 from sandbox.players.registry import build
 from sandbox.players.vgpu import CORES, MEMORY, NUMBER, VgpuPlugin
 from tests.support.servers.memory_api import MemoryApi

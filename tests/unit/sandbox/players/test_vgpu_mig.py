@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from sandbox.nodes.plugin_port import AllocateError
-from sandbox.players.accounts import DEVICE_CONFIG
 from sandbox.players.mig import decode, instance_uuid, visible_ids
-from sandbox.players.registry import build
+from sandbox.players.registry import DEVICE_CONFIG, build
 from sandbox.players.vgpu import NUMBER, VgpuPlugin
 from tests.support.servers.memory_api import MemoryApi
 

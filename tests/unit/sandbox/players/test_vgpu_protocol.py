@@ -31,14 +31,14 @@ def records(op: str) -> list[dict[str, Any]]:
     return chosen
 
 
-def as_json(device: protocol.Assigned) -> dict[str, Any]:
+def as_json(device: protocol.VgpuDevice) -> dict[str, Any]:
     return {"id": device.id, "type": device.type, "mem": device.mem, "cores": device.cores}
 
 
 def served(segments: tuple[protocol.Segment, ...], containers: list[str]) -> dict[str, Any]:
     try:
         container, devices = protocol.next_request(segments, containers)
-    except protocol.RequestError as e:
+    except protocol.VgpuRequestError as e:
         return {"error": str(e)}
     except protocol.PluginPanicError as e:
         return {"panic": str(e)}
@@ -97,7 +97,7 @@ def test_worked_example_is_reproduced(example: dict[str, Any]):
         segments = protocol.decode(annotations[protocol.TO_ALLOCATE])
         names = [container["name"] for container in pod["spec"]["containers"]]
         if call.get("error") == "device request not found":
-            with pytest.raises(protocol.RequestError, match=call["error"]):
+            with pytest.raises(protocol.VgpuRequestError, match=call["error"]):
                 protocol.next_request(segments, names)
             continue
         container, devices = protocol.next_request(segments, names)
@@ -118,5 +118,5 @@ def test_a_number_of_any_length_saturates_without_being_computed():
     ((device,),) = protocol.decode(value)
     assert (device.mem, device.cores) == (2**31 - 1, -(2**31))
     assert protocol.decode(f"GPU-a,NVIDIA,{'0' * 9000}7,1_0:") == (
-        (protocol.Assigned(id="GPU-a", type="NVIDIA", mem=7, cores=0),),
+        (protocol.VgpuDevice(id="GPU-a", type="NVIDIA", mem=7, cores=0),),
     )

@@ -1,1 +1,0 @@
-"""The state of the cluster from watches: pods, nodes, ConfigMaps and groups."""

@@ -1,0 +1,139 @@
+"""What a bound pod holds, what a Binding tells MindCluster's device plugin, and which pods the plugin could confuse.
+
+Where the plugin has reported the real devices they count, not what was asked of it: it swaps pods of one template
+(M-12). It knows a pod by its AI cores alone and serves the one with the smallest time. Source: protocol reference,
+ascend 1.7, 1.10, 2.3 steps 5 to 11, 3.1, 3.8, 5.1, D-10.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
+
+from core.dialects.mindcluster import keys
+from core.dialects.mindcluster.chips import NO_VGROUP, UNKNOWN, WHOLE, Assignment, Chip, Share
+from core.dialects.mindcluster.requests import Request, cores_of
+from core.dialects.mindcluster.templates import BY_DEVICE_TYPE, TEMPLATES
+from core.errors import quoted
+from core.model import Container, Pod
+from core.names import MAX_POD_ANNOTATION_BYTES
+from core.port.cards import Held
+from core.port.handoff import InFlight, Progress, Stamp
+from core.sharing.handoff import later
+from core.tables import Tables
+
+_NO_CHIPS: Final = Assignment((), Share(WHOLE, settled=True))
+_NS_PER_S: Final = 1_000_000_000
+
+
+def decode_assigned(text: str) -> Assignment:
+    """Read ``<chip>-<template>`` or a comma list of chips, in the written order; none if it cannot be read.
+
+    A template need not be a known one.
+    """
+    if len(text) > MAX_POD_ANNOTATION_BYTES:
+        return _NO_CHIPS
+    pieces, template = text.split(","), WHOLE
+    if len(pieces) == 1 and text.count("-") == 1:
+        pieces = [text.partition("-")[0]]
+        # A slice that is not named is a slice of an unknown size, not the whole chip.
+        template = text.partition("-")[2] or UNKNOWN
+    found = [keys.whole(piece) for piece in pieces]
+    chips = tuple([one for one in found if one is not None])
+    return Assignment(chips, Share(template)) if len(chips) == len(found) else _NO_CHIPS
+
+
+def encode_assigned(assignment: Assignment) -> str:
+    """Write what a pod gets, chips ascending."""
+    chips = ",".join(map(str, assignment.chips))
+    return chips if assignment.share.template == WHOLE else f"{chips}-{assignment.share.template}"
+
+
+def held(pod: Pod, cards: Sequence[Chip], tables: Tables) -> Held[Assignment] | None:
+    """What bound *pod* holds by its annotations, whoever bound it; None if nothing of this protocol."""
+    text = pod.annotations.get(keys.ASSIGNED)
+    if text is None or not any(_asks(one) for one in (*pod.containers, *pod.init_containers)):
+        return None
+    real = pod.annotations.get(keys.REAL, "")
+    assigned = decode_assigned(text)
+    reported = _reported(real, assigned) if real else None
+    if reported is not None:
+        return Held(assignment=reported)
+    if not assigned.chips:
+        told = f"annotation {keys.ASSIGNED} is {quoted(text)}, which may mean any chip; delete the pod"
+        return Held(assignment=_NO_CHIPS, closes=f"pod {pod.key}: {told}")
+    chips = tuple(sorted(set(assigned.chips)))
+    return Held(assignment=Assignment(chips, Share(_known(assigned.share.template), NO_VGROUP, bool(real))))
+
+
+def _reported(text: str, assigned: Assignment) -> Assignment | None:
+    """What ``AscendReal`` says; None if it cannot be read, or speaks of slices on several chips."""
+    if len(text) > MAX_POD_ANNOTATION_BYTES:
+        return None
+    devices = [keys.decode_device(name.strip()) for name in text.split(",")]
+    known = [one for one in devices if one is not None]
+    if len(known) != len(devices):
+        return None
+    chips = tuple(sorted({one.chip for one in known}))
+    if all(not one.type for one in known):
+        # A plain chip name does not say how much of it a slice holds; then only the request tells.
+        return Assignment(chips, Share(_known(assigned.share.template), NO_VGROUP, settled=True))
+    if len(known) > 1:
+        return None
+    found = BY_DEVICE_TYPE.get(known[0].type)
+    template = found.name if found is not None else _known(assigned.share.template)
+    return Assignment(chips, Share(template, known[0].vgroup, settled=True))
+
+
+def _known(template: str) -> str:
+    return template if template == WHOLE or template in TEMPLATES else UNKNOWN
+
+
+def _asks(container: Container) -> bool:
+    return any(key.startswith(keys.VENDOR) for key in (*container.limits, *container.requests))
+
+
+def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+    """What the Binding must carry: chips and template, and the time that orders pods, in nanoseconds."""
+    return {keys.ASSIGNED: encode_assigned(assignment), keys.PREDICATE_TIME: str(stamp.order)}
+
+
+def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
+    """Above the time of every pod of the node that still waits for the plugin, and above now, in nanoseconds."""
+    waiting = [pod.annotations for pod in pods if keys.ASSIGNED in pod.annotations]
+    return later([notes.get(keys.PREDICATE_TIME, "") for notes in waiting], now_s * _NS_PER_S)
+
+
+def confusable(request: Request) -> frozenset[Hashable]:
+    """What the plugin could mistake a pod with *request* by: its AI cores."""
+    return frozenset({_mark(request.cores)})
+
+
+def _mark(cores: int) -> Hashable:
+    return (keys.CORES, cores)
+
+
+def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
+    """*pod* as the plugin sees it: a candidate while it is annotated and its time is not overwritten."""
+    if not pod.node_name or keys.ASSIGNED not in pod.annotations:
+        return None
+    cores = {found for one in pod.containers if (found := cores_of(one, []))}
+    if not cores:
+        return None
+    if pod.finished:
+        # The plugin passes over it by itself: there is nothing to clear.
+        return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=frozenset())
+    served = pod.annotations.get(keys.PREDICATE_TIME) == keys.SERVED
+    if served or pod.started or pod.annotations.get(keys.REAL):
+        # One that runs although its time was never overwritten could still be served for another pod.
+        cleanup = None if served else {keys.PREDICATE_TIME: keys.SERVED}
+        return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset(), cleanup=cleanup)
+    # Also while it is being deleted: kubelet may be asking for it just now, and the plugin, which passes over it, would
+    # serve the next pod with as many cores in its place.
+    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=frozenset(map(_mark, cores)))
+
+
+def report(pod: Pod) -> Mapping[str, str]:
+    """What the plugin writes on bound *pod* when it serves it, without vGroups; {} if it has."""
+    if pod.annotations.get(keys.REAL) or keys.ASSIGNED not in pod.annotations:
+        return {}
+    chips = decode_assigned(pod.annotations[keys.ASSIGNED]).chips
+    return {keys.REAL: ",".join(f"{keys.CHIP_KIND}-{chip}" for chip in chips), keys.PREDICATE_TIME: keys.SERVED}

@@ -1,0 +1,138 @@
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.actions import Inbox
+from controller.scheduler_names import SchedulerNames
+from controller.watches import Watches
+from kube.errors import ApiForbiddenError
+from kube.exchange import Response
+from tests.support.worlds.world import World
+
+pytestmark = pytest.mark.looptime
+
+BUDGETS = json.dumps(
+    {
+        "metadata": {"resourceVersion": "7"},
+        "items": [
+            {
+                "metadata": {"namespace": "default", "name": "one", "uid": "u", "resourceVersion": "7"},
+                "spec": {"selector": {"matchLabels": {"app": "one"}}},
+                "status": {"disruptionsAllowed": 0},
+            }
+        ],
+    }
+).encode()
+
+
+class Source:
+    """An API server with one disruption budget, on which nothing happens."""
+
+    async def request(self, verb, path, **_):
+        assert (verb, path) == ("GET", "/apis/policy/v1/poddisruptionbudgets")
+        return Response(status=200, headers={}, body=BUDGETS)
+
+    @asynccontextmanager
+    async def stream(self, path, params, **_):
+        yield self._nothing()
+
+    async def _nothing(self):
+        await asyncio.Event().wait()
+        yield b""
+
+
+QUOTAS = [
+    {"metadata": {"namespace": "team", "name": "good"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "2k"}}},
+    {"metadata": {"namespace": "team", "name": "bad"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "many"}}},
+    {"metadata": {"namespace": "team", "name": "cpu"}, "spec": {"hard": {"limits.cpu": "4"}}},
+]
+
+
+class Quotas(Source):
+    """An API server with three ResourceQuotas, or one that does not let them be listed."""
+
+    def __init__(self, *, forbidden=False):
+        self._forbidden = forbidden
+
+    async def request(self, verb, path, **_):
+        assert (verb, path) == ("GET", "/api/v1/resourcequotas")
+        if self._forbidden:
+            raise ApiForbiddenError(verb="GET", path=path, status=403, message="resourcequotas is forbidden")
+        body = {"metadata": {"resourceVersion": "7"}, "items": QUOTAS}
+        return Response(status=200, headers={}, body=json.dumps(body).encode())
+
+
+def watches_of(world, inbox):
+    return Watches(world.scheduler, inbox, None, frozenset(), SchedulerNames(()))
+
+
+class Began:
+    """In place of a task group: what was begun, to be ended."""
+
+    def __init__(self):
+        self._tasks = []
+
+    def create_task(self, running, *, name=""):
+        self._tasks.append(asyncio.create_task(running, name=name))
+
+    def end(self):
+        for task in self._tasks:
+            task.cancel()
+
+
+async def working(inbox):
+    while True:
+        inbox.work(float("inf"))
+        await asyncio.sleep(0.1)
+
+
+async def quotas_of(world, source):
+    """What is known of quotas when the watches go on to pods."""
+    inbox, began = Inbox(asyncio.get_running_loop().time), Began()
+    began.create_task(working(inbox))
+    try:
+        await watches_of(world, inbox)._follow_quotas(began, source)
+    finally:
+        began.end()
+    return world.scheduler.cluster.budgets.quotas.of("team")
+
+
+async def test_quotas_are_known_before_pods_are_and_one_that_cannot_be_read_holds_nobody_and_is_told():
+    world = World()
+    assert await quotas_of(world, Quotas()) == {"good": {"nvidia.com/gpumem": 2000}}
+    (told,) = world.announced()
+    assert (told.reason, told.about.kind, told.about.name) == ("ObjectUnreadable", "ResourceQuota", "bad")
+    assert "no pod waits for it: spec.hard.limits.nvidia.com/gpumem" in told.message
+
+
+async def test_where_quotas_may_not_be_read_nobody_waits_for_them():
+    assert await quotas_of(World(), Quotas(forbidden=True)) == {}
+
+
+async def test_budgets_are_not_known_once_preemption_is_off_however_late_the_owner_hears_of_them():
+    world, inbox = World(preemption=True), Inbox(asyncio.get_running_loop().time)
+    watches = Watches(
+        world.scheduler,
+        inbox,
+        None,  # what follows the configuration has no part in it
+        frozenset(),
+        SchedulerNames(()),
+    )
+    following = asyncio.create_task(watches._follow_budgets(Source()))
+    await asyncio.sleep(3.0)
+    inbox.work(float("inf"))
+    assert world.scheduler.cluster.occupants.disruption_budgets is not None
+    await asyncio.sleep(3.0)
+    world.configures(preemption=False)
+    await asyncio.sleep(3.0)
+    inbox.work(float("inf"))
+    assert world.scheduler.cluster.occupants.disruption_budgets is None
+    world.configures(preemption=True)
+    await asyncio.sleep(3.0)  # they are listed again, and not taken yet
+    world.configures(preemption=False)
+    await asyncio.sleep(3.0)
+    inbox.work(float("inf"))
+    assert world.scheduler.cluster.occupants.disruption_budgets is None
+    following.cancel()
