@@ -11,6 +11,7 @@ import asyncio
 import logging
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.chaos.run import Outcome, Wanted, run
@@ -33,8 +34,8 @@ def table(outcome: Outcome) -> str:
     return "\n".join([*lines, f"{len(outcome.invariants) - failed} passed, {failed} failed"])
 
 
-def main() -> int:
-    """The command; see `--help`."""
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line; exit if it cannot be run."""
     parser = argparse.ArgumentParser(
         prog="scripts/chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -46,7 +47,12 @@ def main() -> int:
     parser.add_argument(
         "--logs", type=Path, help="where to make a folder for logs and files (default: where temporary files go)"
     )
-    options = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main() -> int:
+    """The command; see `--help`."""
+    options = arguments()
     if options.logs is not None:
         options.logs.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"cardshare-chaos-{options.seed}-", dir=options.logs))

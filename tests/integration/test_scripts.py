@@ -2,11 +2,13 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scripts"
 
 
 @pytest.mark.parametrize("name", ["setup", "rules"])
@@ -38,6 +40,35 @@ def test_what_measures_runs_compiled_unless_it_only_tells_of_itself(tmp_path, wo
     assert f"PYTHONPATH={before}{tmp_path}" in done.stdout.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["tests.bench", "bogus"], "invalid choice: 'bogus'"),
+        (["tests.bench", "decide", "--bogus"], "unrecognized arguments: --bogus"),
+        (["tests.bench", "decide", "--nodes=0"], "argument --nodes: found 0; write at least 1"),
+        (["tests.chaos", "--seed=a"], "argument --seed: invalid int value: 'a'"),
+    ],
+    ids=["name", "option", "number", "chaos"],
+)
+def test_what_cannot_be_run_is_told_before_core_is_compiled(tmp_path, words, problem):
+    for name in {path.name for path in ROOT.iterdir()} - {".venv", "scripts"}:
+        (tmp_path / name).symlink_to(ROOT / name)
+    for name, says in (
+        ("scripts/setup", ":"),
+        ("scripts/compile", "echo compiling >&2"),
+        (".venv/bin/python", f'exec {sys.executable} "$@"'),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{says}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "scripts" / "building").mkdir()
+    script = shutil.copy(SCRIPTS / "building" / "on_core", tmp_path / "scripts" / "building")
+    done = subprocess.run([script, *words], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert "compiling" not in done.stderr
+
+
 @pytest.mark.parametrize("compiles", [True, False])
 def test_what_ran_compiled_is_not_run_again_unless_it_leans_on_an_interpreted_core(tmp_path, compiles):
     processes = ("conform_all", "controller_process", "webhook_process", "chaos")
@@ -60,4 +91,4 @@ def test_what_ran_compiled_is_not_run_again_unless_it_leans_on_an_interpreted_co
     done = subprocess.run([script, "--uncompiled", "-q"], capture_output=True, text=True, check=True, timeout=60)
     ignored = {f"--ignore={name}" for name in texts if name.startswith("tests/") and "leaning" not in name}
     assert {word for word in done.stdout.split() if "ignore" in word} == (ignored if compiles else set())
-    assert all((SCRIPTS.parent / "tests" / "integration" / f"test_{name}.py").is_file() for name in processes)
+    assert all((ROOT / "tests" / "integration" / f"test_{name}.py").is_file() for name in processes)
