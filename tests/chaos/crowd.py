@@ -7,8 +7,8 @@ from typing import Any, Final
 import aiohttp
 
 from sandbox.client import ApiStatusError
-from sandbox.nodes.kubelet import RUN_SECONDS
-from tests.chaos.world import POOL, World
+from sandbox.nodes.kubelet import RUN_SECONDS, STOP_SECONDS
+from tests.chaos.world import CLASSES, POOL, World
 from tests.support.devices.mixed import wanted, wanted_of
 from tests.support.devices.vendors import port_of
 from tests.support.worlds.controller_rig import PODS, pod
@@ -20,6 +20,8 @@ MOST_ALIVE: Final = 300
 _STEP_S: Final = 1.0
 _OURS: Final = "cardshare"
 _GIVEN_UP_S: Final = 60.0
+# Pods of the highest priority are rare, or nobody else ever runs.
+_CLASSES: Final = ("", "", "", *sorted(CLASSES))
 _OTHERS: Final = tuple(port_of(name).vendor for name in ("hygon", "amd", "cambricon"))
 
 
@@ -74,6 +76,9 @@ class Crowd:
         made: Json = pod(f"p{self._names}", asked.limits, annotations=dict(asked.annotations))
         made["metadata"]["labels"] = dict(asked.labels)
         made["metadata"]["annotations"][RUN_SECONDS] = str(self._chance.randint(5, 120))
+        made["metadata"]["annotations"][STOP_SECONDS] = str(self._chance.choice((0, 0, 3, 25)))
+        if name := self._chance.choice(_CLASSES):
+            made["spec"]["priorityClassName"] = name
         if self._chance.random() < 0.8:
             made["spec"]["nodeSelector"] = dict(POOL)
         if self._chance.random() < 0.5 and "nvidia.com/gpu" not in asked.limits and not is_of_other:

@@ -7,6 +7,7 @@ anything went wrong: cards do not change in a run, however often their plugins d
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any, Final
 
 from core.model import Node, Pod
@@ -22,6 +23,7 @@ _PODS: Final = "/api/v1/pods"
 _ASSIGNED: Final = re.compile(
     r"volcano\.sh/(vgpu-ids-new|gpu-index)|huawei\.com/npu-core|hami\.io/.+-devices-allocated"
 )
+_EVICTED_FOR: Final = re.compile(r"Preempted by pod (\S+) on node ")
 
 
 class Observer:
@@ -32,6 +34,7 @@ class Observer:
         double: pods that were bound a second time: to another node, or with other cards.
         placed: the uids of all pods that were ever seen on a node.
         turned_away: how many pods kubelets refused, by reason.
+        priorities: of every pod that was ever seen, by uid.
         relists: how often history was lost, so that moments may have gone by unseen.
     """
 
@@ -40,6 +43,7 @@ class Observer:
         self.double: list[str] = []
         self.placed: set[str] = set()
         self.turned_away: Counter[str] = Counter()
+        self.priorities: dict[str, int] = {}
         self.relists = -1
         self.events = 0
         self._client = client
@@ -75,6 +79,25 @@ class Observer:
                 if e.status != 410:
                     raise
 
+    async def evictions(self) -> list[tuple[str, str]]:
+        """Of every pod that was evicted for another: (its uid, that of the other), as Events tell of it."""
+        told = await self._client.list("/api/v1/events", field_selector="reason=Preempted")
+        return [
+            (one["involvedObject"]["uid"], found[1])
+            for one in told
+            if (found := _EVICTED_FOR.match(one["message"])) is not None
+        ]
+
+    def wronged(self, evictions: Iterable[tuple[str, str]]) -> list[str]:
+        """What is wrong with *evictions*: nobody leaves for a pod of his own priority or a lower one."""
+        return [
+            f"{victim} of priority {self.priorities[victim]} was evicted for {other} of {self.priorities[other]}"
+            for victim, other in evictions
+            if victim in self.priorities
+            and other in self.priorities
+            and self.priorities[victim] >= self.priorities[other]
+        ]
+
     def _heed(self, kind: str, obj: Json) -> None:
         self.events += 1
         if kind == "DELETED":
@@ -88,6 +111,7 @@ class Observer:
 
     def _seen(self, obj: Json) -> None:
         uid, name = obj["metadata"]["uid"], obj["spec"].get("nodeName", "")
+        self.priorities[uid] = obj["spec"].get("priority", 0)
         if not name:
             return
         pod = pod_from_object(obj)

@@ -56,7 +56,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to run: seconds of faults, pods a second at the average, nodes; timing: flags of the lease."""
+    """What to run: seconds of faults, pods a second at the average, nodes; timing: flags of the lease.
+
+    preemption_wait_s: how long freed capacity is reserved; 0: no pod is evicted for another.
+    """
 
     seconds: float
     seed: int
@@ -64,11 +67,18 @@ class Wanted:
     pods_per_s: float = 4.0
     real: bool = False
     timing: tuple[str, ...] = ()
+    preemption_wait_s: int = 0
 
 
 async def run(wanted: Wanted, folder: Path) -> Outcome:
     """Carry it out; logs and files go to *folder*."""
-    async with world(folder, nodes=wanted.nodes, real=wanted.real, timing=wanted.timing) as cluster:
+    async with world(
+        folder,
+        nodes=wanted.nodes,
+        real=wanted.real,
+        timing=wanted.timing,
+        preemption_wait_s=wanted.preemption_wait_s,
+    ) as cluster:
         observer = Observer(cluster.rig.client, TABLES)
         await observer.learn_nodes()
         faults, crowd = Faults(cluster), Crowd(cluster, wanted.seed, wanted.pods_per_s)
@@ -80,12 +90,14 @@ async def run(wanted: Wanted, folder: Path) -> Outcome:
             await _calm(cluster, crowd)
             forgotten = await _forgotten(cluster)
             findings, text = await asyncio.to_thread(_audit, cluster)
+            evictions = await observer.evictions()
         services = [*cluster.controllers, *cluster.webhooks]
     outcome.counts = {
         "pods created": crowd.made,
         "pods placed": len(observer.placed),
         "pods waiting when calm began": len(waiting),
         "changes of pods seen": observer.events,
+        "pods evicted for others": len(evictions),
         "times that history was lost to the observer": observer.relists,
         "admission calls that met a killed or stopped webhook": crowd.met_faults,
         **{f"pods turned away: {reason}": count for reason, count in observer.turned_away.items()},
@@ -95,6 +107,7 @@ async def run(wanted: Wanted, folder: Path) -> Outcome:
         Invariant(name="overcommits", broken=list(observer.overcommits)),
         Invariant(name="double bindings", broken=observer.double),
         Invariant(name="pods forgotten", broken=forgotten),
+        Invariant(name="evictions of pods of no lower priority", broken=observer.wronged(evictions)),
         Invariant(name="admission calls lost by us", broken=crowd.lost),
         Invariant(name="findings of the audit", broken=findings, note=text),
         Invariant(name="processes that failed by themselves", broken=[text for one in services for text in one.wrong]),

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,7 +34,14 @@ Json = dict[str, Any]
 
 # Most pods ask for nodes of this pool, so that there is never enough.
 POOL: Final = {"pool": "wanted"}
-_RIGHTS: Final = Path(__file__).parents[2] / "deploy" / "mindcluster.yaml"
+_DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+_RIGHTS: Final = ("mindcluster.yaml", "preemption.yaml")
+# The priority classes of pods, and what they do to others.
+CLASSES: Final[Mapping[str, Json]] = {
+    "chaos-low": {"value": -100},
+    "chaos-high": {"value": 100},
+    "chaos-meek": {"value": 1000, "preemptionPolicy": "Never"},
+}
 _HOOKS: Final = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/cardshare"
     for kind in ("mutating", "validating")
@@ -75,6 +82,7 @@ _SORTS: Final[tuple[Json, ...]] = (
 # On a machine that does much else.
 _READY_WITHIN_S: Final = 180.0
 _SETTINGS: Final = "audit_round_s: 60\n"
+_PREEMPTION: Final = "preemption: true\npreemption_delay_s: 2\npreemption_wait_s: {wait_s}\n"
 _CONTROLLER: Final = ("--lease", "cardshare-system/cardshare-controller")
 
 
@@ -93,7 +101,7 @@ def nodes_of(count: int) -> list[Json]:
 class World:
     """The cluster, and what can be done to it.
 
-    settings: the folder that the controllers read their settings from.
+    settings: the folder that the controllers read their settings from. preemption: what is in them besides edits.
     """
 
     rig: Rig
@@ -104,6 +112,7 @@ class World:
     settings: Path
     certs: Path
     authority: list[Authority]
+    preemption: str = ""
 
     async def compact(self) -> None:
         """Forget the history, where there is one to forget."""
@@ -112,7 +121,7 @@ class World:
 
     async def write_settings(self, text: str) -> None:
         """Edit the settings, all at once."""
-        await asyncio.to_thread(_replace, self.settings / "cardshare.yaml", _SETTINGS + text)
+        await asyncio.to_thread(_replace, self.settings / "cardshare.yaml", _SETTINGS + self.preemption + text)
 
     async def trust(self, bundle: bytes) -> None:
         """Have the API server trust the webhooks that *bundle* vouches for."""
@@ -135,8 +144,14 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, *, nodes: int, real: bool, timing: Sequence[str] = ()) -> AsyncIterator[World]:
-    """Everything, running and ready; logs and files go to *folder*. timing: the controllers' flags of the lease."""
+async def world(
+    folder: Path, *, nodes: int, real: bool, timing: Sequence[str] = (), preemption_wait_s: int = 0
+) -> AsyncIterator[World]:
+    """Everything, running and ready; logs and files go to *folder*.
+
+    timing: the controllers' flags of the lease. preemption_wait_s: how long freed capacity is reserved; 0: no pod is
+    evicted for another.
+    """
     specs = nodes_of(nodes)
     async with AsyncExitStack() as stack:
         server: RealApi | None = None
@@ -153,7 +168,10 @@ async def world(folder: Path, *, nodes: int, real: bool, timing: Sequence[str] =
             rig = await stack.enter_async_context(double_rig(folder, specs, kubelet=kubelet))
         await rig.ensure("/api/v1/namespaces", "mindx-dl")
         await rig.client.create("/api/v1/namespaces/kube-system/configmaps", _HAMI)
-        await rig.apply(yaml.safe_load_all(await asyncio.to_thread(_RIGHTS.read_text, encoding="utf-8")))
+        for name in _RIGHTS:
+            await rig.apply(yaml.safe_load_all(await asyncio.to_thread((_DEPLOY / name).read_text, encoding="utf-8")))
+        for name, more in CLASSES.items():
+            await rig.client.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, **more})
         made = World(
             rig=rig,
             real=server,
@@ -163,6 +181,7 @@ async def world(folder: Path, *, nodes: int, real: bool, timing: Sequence[str] =
             settings=rig.folder / "settings",
             certs=front.certs,
             authority=[front.authority],
+            preemption=_PREEMPTION.format(wait_s=preemption_wait_s) if preemption_wait_s else "",
         )
         await made.write_settings("")
         await stack.enter_async_context(_kept([*made.controllers, *made.webhooks]))

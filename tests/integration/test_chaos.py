@@ -15,7 +15,7 @@ SHORT = Wanted(seconds=25.0, seed=4, nodes=10, pods_per_s=3.0, timing=QUICK)
 async def test_after_some_faults_nothing_is_overcommitted_forgotten_or_lost(tmp_path):
     outcome = await run(SHORT, tmp_path)
     assert [one for one in outcome.invariants if one.broken] == []
-    assert table(outcome).endswith("7 passed, 0 failed")
+    assert table(outcome).endswith("8 passed, 0 failed")
     assert outcome.faults.total() == len(list(plan(SHORT.seed, SHORT.seconds)))
     assert outcome.counts["pods placed"] > 20
 

@@ -1,7 +1,7 @@
 """Random requests in every protocol, and whether one that waits would fit a cluster as its objects tell of it."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -9,8 +9,9 @@ from controller.documents import Documents, places
 from core.catalog import standard_catalog
 from core.dialects.hami_vendors.vendor import Vendor
 from core.ledger import Ledger
-from core.placing.decide import shape_of, try_decide
-from core.placing.shape import Shape, node_policy
+from core.model import NodeName, Pod
+from core.placing.decide import placed_on, shape_of, try_decide
+from core.placing.shape import NodePolicy, Shape, node_policy
 from core.settings import Settings
 from core.tables import Tables
 from core.wire.config_maps import config_map_from_object
@@ -90,7 +91,10 @@ def wanted_of(vendor: Vendor, chance: random.Random) -> Wanted:
 
 
 def would_fit(nodes: Iterable[Json], pods: Iterable[Json], config_maps: Iterable[Json], tables: Tables) -> list[str]:
-    """The names of pods on no node that some node has room for, judged from a ledger built from these objects alone."""
+    """The names of pods on no node that some node has room for, judged from a ledger built from these objects alone.
+
+    Room that a pod's `nominatedNodeName` keeps from others is not theirs (`_beside_nominated`).
+    """
     settings, documents = Settings(), Documents(standard_catalog())
     told = [config_map_from_object(one) for one in config_maps]
     for place in places(standard_catalog()):
@@ -101,11 +105,54 @@ def would_fit(nodes: Iterable[Json], pods: Iterable[Json], config_maps: Iterable
     read = [pod_from_object(one) for one in pods]
     for pod in read:
         ledger.count(pod)
+    waiting = [pod for pod in read if not pod.node_name and not pod.finished]
+    nominated = [pod for pod in waiting if pod.nominated_node in ledger.states]
+    cleared = {NodeName(pod.node_name) for pod in read if pod.node_name and pod.deleting and not pod.finished}
     fitting = []
-    for pod in read:
-        if not pod.node_name and not pod.finished:
-            shape = shape_of(pod, ledger)
-            assert isinstance(shape, Shape), (pod.name, shape)
-            if try_decide(ledger, node_policy(settings), pod, shape) is not None:
-                fitting.append(pod.name)
+    for pod in waiting:
+        shape = shape_of(pod, ledger)
+        assert isinstance(shape, Shape), (pod.name, shape)
+        fits = try_decide(ledger, node_policy(settings), pod, shape) is not None
+        before = [one for one in nominated if _is_kept_from(pod, one)]
+        if fits and before:
+            fits = _beside_nominated(ledger, node_policy(settings), pod, before, cleared)
+        if fits:
+            fitting.append(pod.name)
     return fitting
+
+
+def _is_kept_from(pod: Pod, nominated: Pod) -> bool:
+    """Whether what is kept for *nominated* is kept from *pod* (preemption.md, What happens): unless that comes before.
+
+    Of one priority the older comes first, but not to this room if other room is made for it. Age is told in seconds:
+    who came first within one is not known, and no pod is said to be forgotten for that.
+    """
+    if pod.uid == nominated.uid or nominated.priority < pod.priority:
+        return False
+    is_older = pod.created_s < nominated.created_s and not pod.nominated_node
+    return nominated.priority > pod.priority or not is_older
+
+
+def _beside_nominated(
+    ledger: Ledger, policy: NodePolicy, pod: Pod, before: Sequence[Pod], cleared: set[NodeName]
+) -> bool:
+    """Whether a node has room for *pod* that is not kept for those *before* it.
+
+    While pods end there, the whole node is kept. After that, it is theirs as far as they fit now: a nomination that
+    serves nobody hides nobody.
+    """
+    closed = {NodeName(one.nominated_node) for one in before} & cleared
+    with ledger.trial():
+        for one in sorted(before, key=lambda one: (-one.priority, one.created_s, one.name)):
+            _take(ledger, policy, one)
+        shape = shape_of(pod, ledger)
+        assert isinstance(shape, Shape)
+        return any(placed_on(ledger, policy, pod, shape, name) for name in ledger.states.keys() - closed)
+
+
+def _take(ledger: Ledger, policy: NodePolicy, nominated: Pod) -> None:
+    shape = shape_of(nominated, ledger)
+    assert isinstance(shape, Shape)
+    placement = placed_on(ledger, policy, nominated, shape, NodeName(nominated.nominated_node))
+    if placement is not None:
+        ledger.reserve(placement)
