@@ -23,7 +23,7 @@ from controller.reporting.work import Work
 from core.admission.rulebook import rulebook
 from core.errors import InvalidRequestError
 from core.explaining.explain import Explanation
-from core.kueue import CONTROLLER_NAME, AdmissionCheck, Answer, Workload, answered, believed
+from core.kueue import CONTROLLER_NAME, AdmissionCheck, Answer, CheckState, Workload, answered, believed
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.shape import Shape
@@ -243,7 +243,10 @@ class AdmissionChecks:
             if self.known.workloads.get(workload.key) is hoped:  # else the watch was faster
                 self.known.put_workload(decode_workload(text))
         except (ApiError, InvalidRequestError) as e:
-            if isinstance(e, ApiRefusedError) and self.known.workloads.get(workload.key) is hoped:
+            # A positive answer that may have been written keeps its capacity. Any other answer is given again: if it
+            # was written after all, the API server refuses the repetition.
+            may_count = answer.state is CheckState.READY and not isinstance(e, ApiRefusedError)
+            if not may_count and self.known.workloads.get(workload.key) is hoped:
                 self.known.workloads[workload.key] = workload
             self._failed("answer workload", workload.key, e)
             return

@@ -11,10 +11,11 @@ from controller.actions import Inbox
 from controller.kueue.checks import AdmissionChecks
 from core.explaining import explain
 from core.kueue import Additions, AdmissionCheck, Flavor
+from core.units import time_text
 from core.wire.kueue import decode_workload
 from kube.errors import ApiForbiddenError, ApiUnknownError
 from tests.support.servers.fake_calls import FakeCalls, conflict
-from tests.support.worlds.kueue import condition, reserved, workload
+from tests.support.worlds.kueue import check, condition, reserved, workload
 from tests.support.worlds.world import MEMORY, NUMBER, START_UNIX_S, World, node
 
 API = "/apis/kueue.x-k8s.io/v1beta2"
@@ -55,8 +56,10 @@ class Checked(World):
         self.explained += 1
         return explain.refused(ledger, shape, self.scheduler.cluster.search.policy.cards), 0.0
 
-    def has(self, name, *, memory=6000, version="7"):
-        made = workload(name, {NUMBER: "1", MEMORY: str(memory)}) | {"status": reserved()}
+    def has(self, name, *, memory=6000, version="7", retries=0):
+        at = time_text(START_UNIX_S + self.now_s)
+        checks = [check(at=at, message="Reset to Pending after eviction.", retryCount=retries)] if retries else []
+        made = workload(name, {NUMBER: "1", MEMORY: str(memory)}) | {"status": reserved(*checks)}
         made["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": version}
         self.checks.known.put_workload(decode_workload(json.dumps(made).encode()))
 
@@ -114,6 +117,19 @@ async def test_a_yes_of_which_nobody_knows_whether_it_was_written_counts():
     world.checks.known.workloads.pop("default/a", None)
     await world.checks.look()
     assert world.told()[2:] == [("b/status", "Ready")]
+
+
+@pytest.mark.parametrize("is_told", [False, True], ids=["Retry", "Pending with the reason"])
+async def test_a_refusal_of_which_nobody_knows_whether_it_was_written_is_said_again(is_told):
+    world = Checked(node("n1"))
+    if is_told:
+        world.has("a", memory=20_000, retries=1)
+    else:
+        world.has("a", memory=20_000)
+    world.calls.fails("patch", ApiUnknownError(verb="PATCH", path="/", message="the time ran out"))
+    await world.checks.look()
+    await world.checks.look()
+    assert world.told() == [("a/status", "Pending" if is_told else "Retry")] * 2
 
 
 async def test_a_right_that_is_missing_is_counted_and_ends_nothing():
