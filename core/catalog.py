@@ -124,6 +124,9 @@ class Catalog:
     def words(self, tables: Tables) -> Words:
         """Return the names under *tables*; kept until these change, because they are needed for each pod."""
         if not self._words or self._words[0].tables is not tables:
+            if self._words and self._words[0].tables == tables:
+                self._words[0] = self._words[0]._replace(tables=tables)
+                return self._words[0]
             names = {name: dialect.names(tables) for name, dialect in self.dialects.items()}
             sellers = _by_word((name, one.resources) for name, one in names.items())
             concerned = _by_word((name, one.resources | one.assignment_keys) for name, one in names.items())
@@ -293,6 +296,8 @@ class Catalog:
 
         If one of two sections uses its default name, the other one is unusable; otherwise both are.
         """
+        if not sections:
+            return {}
         now = Tables(sections=tuple(sections))
         names = {one.name: one.port.names(now).resources for one in self.specs}
         found: dict[DeviceSection, str] = {}

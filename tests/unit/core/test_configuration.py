@@ -485,3 +485,15 @@ def test_a_key_of_one_vendor_is_not_sent_to_the_section_of_another():
 
 def test_no_key_that_hami_writes_for_its_vendors_is_unknown():
     assert merged(chips_map=SHIPPED).notes == ()
+
+
+def test_words_are_read_again_only_for_other_tables():
+    catalog = standard_catalog()
+    first = catalog.words(Tables())
+    assert catalog.words(Tables()).names is first.names
+    assert catalog.words(Tables(sections=(VgpuTable(),))).names is not first.names
+
+
+@pytest.mark.parametrize("section", [VgpuTable(), HamiTable(), AscendTable()], ids=lambda one: type(one).__name__)
+def test_sections_that_say_what_holds_anyway_clash_with_none(section):
+    assert CATALOG.clashes((section,)) == CATALOG.clashes(()) == {}
