@@ -8,7 +8,7 @@ import pytest_asyncio
 from tests.support.browser.chromium import launched
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def chromium() -> AsyncIterator[Any]:
     """The browser; each test has a context of its own in it."""
     async with launched() as browser:

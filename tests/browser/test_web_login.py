@@ -36,7 +36,7 @@ class Tenants(NamedTuple):
     page: Served
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def tenants(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Tenants]:
     """For tests that change no pods."""
     del chromium  # without a browser, no cluster is started

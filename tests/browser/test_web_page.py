@@ -92,7 +92,7 @@ async def world(
         yield stage.rig, screen
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def stage(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     """For tests that change nothing in the cluster."""
     del chromium  # without a browser, no cluster is started

@@ -16,7 +16,7 @@ from tests.support.promises.promises_servers import double, pinned_version, real
 from tests.support.servers.realapi import RealApi
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def sandbox(realapi: RealApi, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
     folder: Path = tmp_path_factory.mktemp("double")
     async with double(folder) as server:

@@ -21,7 +21,7 @@ from tests.support.servers import go_tools
 from tests.support.servers.realapi_binaries import RealApiUnavailable, find
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One node, shared; tests leave it as it was."""
     environ = dict(os.environ)

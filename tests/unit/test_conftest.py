@@ -68,6 +68,17 @@ def test_scenarios_are_played_on_two_servers():
     assert len(scopes) == 2
 
 
+@pytest.mark.parametrize(
+    ("file", "fixture"),
+    [("e2e/test_realapi.py", "realapi"), ("node/test_chart.py", "cluster"), ("browser/test_web_page.py", "chromium")],
+)
+def test_what_tests_of_a_folder_share_ends_before_others_begin(file, fixture):
+    asked = [sys.executable, "-m", "pytest", "-n", "0", "--setup-plan", f"tests/{file}", "tests/unit/test_walls.py"]
+    found = subprocess.run(asked, check=False, cwd=TESTS.parent, capture_output=True, text=True, timeout=60).stdout
+    made, ended = found.index(f"SETUP    P {fixture}"), found.index(f"TEARDOWN P {fixture}")
+    assert made < ended < found.index("tests/unit/test_walls.py::")
+
+
 def test_a_path_that_is_not_there_is_refused_where_tests_run_in_several_processes():
     asked = [sys.executable, "-m", "pytest", "-n", "2", "tests/unit/not_there"]
     found = subprocess.run(

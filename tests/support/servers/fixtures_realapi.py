@@ -27,14 +27,14 @@ from tests.support.worlds.ending import end, ending_with_audit
 from tests.support.worlds.rig_realapi import real_rig
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def realapi(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealApi]:
     """The server, shared: a test keeps to its own namespace and nodes, and leaves the server running."""
     async with RealApi(binaries_or_skip(), logs=logs_folder("shared", tmp_path_factory)) as api:
         yield api
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installed]:
     """The product installed by its manifests, on a server of its own: its webhook would judge other tests' pods too.
 
@@ -58,7 +58,7 @@ def shared_stage(installed: Installed) -> Stage:
     return installed.stage
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def prepared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prepared]:
     """A server with the manifests applied, where scenarios are played one after the other."""
     logs = logs_folder("scenarios", tmp_path_factory)
