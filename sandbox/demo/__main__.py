@@ -37,7 +37,7 @@ _EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
 _PARTS_SHOWN: Final = 3
 _LOOK_EVERY_S: Final = 0.1
 # The time limit of one round of outcomes; placing takes a fraction of a second.
-_ROUND_S: Final = 20.0
+_ROUND_S: Final = 60.0
 # Stopping both processes takes at most twice the limit of each; a longer time means that something hangs.
 _END_WITHIN_S: Final = 25.0
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from certs.pair import WantedPair
 from core.wire.history import HISTORY_MAP
 from sandbox.client import ApiClient, ApiStatusError, collection_of
 from sandbox.cluster import API_SERVER, write_private
-from sandbox.demo.processes import Processes, Running, free_port
+from sandbox.demo.processes import Processes, ProcessFailedError, Running, free_port
 
 Json = dict[str, Any]
 
@@ -52,10 +51,11 @@ _HOST: Final = "127.0.0.1"
 _DAYS: Final = 30
 # A demo that stays up ends within this time.
 _TOKEN_S: Final = 86_400
-_INVENTORY_S: Final = 10.0
+_WITHIN_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.05
 _RELOADS: Final = re.compile(r'^cardshare_webhook_reloads_total\{what="configuration"\} (?P<count>\d+)', re.MULTILINE)
 _KNOWN: Final = re.compile(r"^cardshare_webhook_inventory_known 1", re.MULTILINE)
+_LEADS: Final = re.compile(r"^cardshare_leading 1", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +123,7 @@ async def install(
     ca_pem = await asyncio.to_thread((folder / "certs" / CA_FILE).read_bytes)
     await apply(admin, registration(documents, reviews, ca_pem))
     await processes.ready(controller, f"{controller_url}/readyz")
+    await leading(f"{controller_url}/metrics")
     return Product(
         webhook=webhook,
         controller=controller,
@@ -234,14 +235,33 @@ async def _start_webhook(processes: Processes, certs: Path, options: tuple[str, 
 
 
 async def inventoried(metrics_url: str) -> None:
-    """Wait until the webhook knows the cluster's cards; it also works without, with fewer warnings."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_INVENTORY_S), aiohttp.ClientSession() as session:
+    """Wait until the webhook knows the cluster's cards; until then it omits warnings.
+
+    Raises:
+        ProcessFailedError: it does not learn them.
+    """
+    await _shows(metrics_url, _KNOWN, "the webhook does not know the cluster's cards")
+
+
+async def leading(metrics_url: str) -> None:
+    """Wait until the controller decides; a standby is ready too.
+
+    Raises:
+        ProcessFailedError: it does not lead.
+    """
+    await _shows(metrics_url, _LEADS, "the controller does not lead")
+
+
+async def _shows(metrics_url: str, wanted: re.Pattern[str], otherwise: str) -> None:
+    try:
+        async with asyncio.timeout(_WITHIN_S), aiohttp.ClientSession() as session:
             while True:
                 async with session.get(metrics_url) as response:
-                    if _KNOWN.search(await response.text()):
+                    if wanted.search(await response.text()):
                         return
                 await asyncio.sleep(_LOOK_EVERY_S)
+    except TimeoutError as e:
+        raise ProcessFailedError(f"{otherwise} after {_WITHIN_S:.0f} s: {metrics_url}") from e
 
 
 async def reloads(metrics_url: str) -> int:

@@ -39,7 +39,7 @@ from sandbox.players.volcano import install as install_volcano
 _DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy"
 _FILE: Final = "cardshare.yaml"
 _HAMI_MAP: Final = "kube-system/hami-scheduler-device"
-_TAKEN_WITHIN_S: Final = 30.0
+_TAKEN_WITHIN_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.05
 _MINDCLUSTER: Final = {"accelerator": "huawei-Ascend310P", "host-arch": "huawei-arm"}
 # Seconds until MindCluster's plugin reports a slice and retries to find a pod; the real values are 5 and 1.

@@ -15,7 +15,7 @@ import pytest
 from tests.support.servers.rest import STRATEGIC_PATCH, Answer, Rest, connect, eventually
 from tests.support.servers.stage_realapi import Installed
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(500)]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 KINDS = ("mutating", "validating")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.servers.rest import STRATEGIC_PATCH, Rest, connect, eventually
-from tests.support.servers.stage_realapi import Installed
+from tests.support.servers.stage_realapi import Installed, away
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -100,13 +100,9 @@ async def test_a_workload_is_scaled_and_applied_again_whatever_its_template_says
 
 
 async def test_while_the_webhook_is_away_workloads_are_created(installed: Installed):
-    webhook = installed.stage.product.webhook
     async with as_person(installed) as person:
-        webhook.signal(signal.SIGSTOP)
-        try:
+        async with away(installed.stage.product):
             answer = await person.post(f"{APPS}/deployments?dryRun=All", selected(template(WRONG)))
-        finally:
-            webhook.signal(signal.SIGCONT)
         assert answer.status == 201, answer
 
 
@@ -206,18 +202,13 @@ async def test_what_a_person_annotates_is_told_if_it_only_looks_like_a_key(insta
 
 
 async def test_while_the_webhook_is_away_what_only_looks_like_a_key_holds_up_nobody(installed: Installed):
-    webhook = installed.stage.product.webhook
     pod = {
         "metadata": {"name": "entry"},
         "spec": template({"huawei.com/npu-cores": "2"}, schedulerName="nobody")["spec"],
     }
-    async with as_person(installed) as person:
-        webhook.signal(signal.SIGSTOP)
-        try:
-            answer = await person.post(f"{CORE}/pods?dryRun=All", pod)
-            assert answer.status == 201, answer
-        finally:
-            webhook.signal(signal.SIGCONT)
+    async with as_person(installed) as person, away(installed.stage.product):
+        answer = await person.post(f"{CORE}/pods?dryRun=All", pod)
+        assert answer.status == 201, answer
 
 
 async def test_a_service_account_that_writes_an_assignment_is_told_of_on_the_pod(installed: Installed):
@@ -249,15 +240,14 @@ async def test_while_the_webhook_is_away_plugins_serve_pods_of_one_container(ins
     path = f"{CORE}/pods/entry"
     async with as_person(installed) as person:
         product.controller.signal(signal.SIGSTOP)
-        await person.made(f"{CORE}/pods", pod)
-        product.webhook.signal(signal.SIGSTOP)
         try:
-            product.controller.signal(signal.SIGCONT)
-            found = await eventually(
-                lambda: person.get(path), lambda answer: answer.body.get("status", {}).get("phase") == "Running"
-            )
+            await person.made(f"{CORE}/pods", pod)
+            async with away(product):
+                product.controller.signal(signal.SIGCONT)
+                found = await eventually(
+                    lambda: person.get(path), lambda answer: answer.body.get("status", {}).get("phase") == "Running"
+                )
             assert found.body["metadata"]["annotations"]["volcano.sh/bind-phase"] == "success"
         finally:
             product.controller.signal(signal.SIGCONT)
-            product.webhook.signal(signal.SIGCONT)
             await person.delete(path, {"gracePeriodSeconds": 0})

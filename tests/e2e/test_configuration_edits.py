@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -12,7 +11,7 @@ import yaml
 from core.names import VERSION
 from sandbox.client import ApiStatusError
 from tests.support.servers.manifests import NAMESPACE, KubectlFailedError, find, kubectl
-from tests.support.servers.stage_realapi import Installed
+from tests.support.servers.stage_realapi import Installed, away
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -145,14 +144,11 @@ async def test_other_config_maps_and_edits_of_nothing_but_labels_are_not_sent(in
 
 
 async def test_settings_are_deleted_whatever_they_say_and_mended_while_the_webhook_is_away(installed: Installed):
-    admin, webhook = installed.stage.admin, installed.stage.product.webhook
+    admin = installed.stage.admin
     shipped = find(installed.documents, "ConfigMap", "cardshare-settings")
-    webhook.signal(signal.SIGSTOP)
-    try:
+    async with away(installed.stage.product):
         # What was written meanwhile is nobody's reason to refuse what mends it, nor what leaves it as it is.
         await apply(installed, ours(installed, WRONG))
-    finally:
-        webhook.signal(signal.SIGCONT)
     try:
         patch = {"metadata": {"annotations": {"noted": "1"}}, "data": {"volcano-scheduler.conf": "tiers: []\n"}}
         await admin.patch(SETTINGS, patch)

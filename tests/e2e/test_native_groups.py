@@ -68,7 +68,6 @@ async def test_members_wait_for_their_group_and_it_is_told_that_they_have_their_
         await world.client.delete(f"{PODS}/{name}", grace_s=0)
 
 
-@pytest.mark.timeout(300)
 async def test_what_frameworks_make_of_native_groups_becomes_what_their_page_says(native, tmp_path):
     version = groups_of(native.api.binaries.kube_apiserver).version
     for framework in frameworks():

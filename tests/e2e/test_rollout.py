@@ -20,7 +20,7 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigura
 CREATES_UNTIL_TRUSTED = 200
 
 
-def configuration(namespace: str, port: int, ca_pem: bytes) -> dict[str, object]:
+def configuration(namespace: str, port: int, ca_pem: bytes, timeout_s: int = 5) -> dict[str, object]:
     return {
         "metadata": {"name": f"rollout-{namespace}"},
         "webhooks": [
@@ -33,7 +33,7 @@ def configuration(namespace: str, port: int, ca_pem: bytes) -> dict[str, object]
                 },
                 "failurePolicy": "Fail",
                 "sideEffects": "None",
-                "timeoutSeconds": 5,
+                "timeoutSeconds": timeout_s,
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
                 "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
             }
@@ -82,7 +82,9 @@ async def test_a_create_whose_call_is_on_its_way_to_a_webhook_that_ends_is_made_
     async with balancer() as front:
         rollout = Rollout(realapi.children, tmp_path, front)
         old = await rollout.start_one()
-        await admin.made(CONFIGURATIONS, configuration(namespace, front.port, rollout.authority.cert_pem))
+        # It is told to ask again once the webhook has drained.
+        held = configuration(namespace, front.port, rollout.authority.cert_pem, timeout_s=30)
+        await admin.made(CONFIGURATIONS, held)
         try:
             await until_completed(admin, namespace)
             # The API server keeps the connection of this call for the next.

@@ -3,9 +3,8 @@
 import asyncio
 import itertools
 import secrets
-import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -23,9 +22,9 @@ from tests.support.servers.rest import (
     connect,
     eventually,
 )
-from tests.support.servers.stage_realapi import Installed
+from tests.support.servers.stage_realapi import Installed, away
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 Json = dict[str, Any]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -139,15 +138,10 @@ async def test_of_hostile_pods_nothing_is_stored_that_reaches_more_than_its_shar
 
 async def test_while_the_webhook_is_away_no_hostile_pod_is_stored_either(tenant: Tenant):
     hostile = [one for one in drawn(250) if list(harm(one))][:12]
-    webhook = tenant.installed.stage.product.webhook
-    async with tenant.rest() as rest:
-        webhook.signal(signal.SIGSTOP)
-        try:
-            answers = await asyncio.gather(*(rest.post(tenant.pods, body) for body in hostile))
-            for body, answer in zip(hostile, answers, strict=True):
-                assert answer.status in {403, 422, 500}, (body, answer)
-        finally:
-            webhook.signal(signal.SIGCONT)
+    async with tenant.rest() as rest, away(tenant.installed.stage.product):
+        answers = await asyncio.gather(*(rest.post(tenant.pods, body) for body in hostile))
+        for body, answer in zip(hostile, answers, strict=True):
+            assert answer.status in {403, 422, 500}, (body, answer)
 
 
 WAYS: dict[str, Callable[[Rest, str, str], Any]] = {
@@ -201,26 +195,25 @@ WAYS: dict[str, Callable[[Rest, str, str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("away", [False, True], ids=["", "webhook-away"])
-async def test_no_way_of_writing_a_running_pod_moves_it_to_another_card(tenant: Tenant, away: bool):
+@pytest.mark.parametrize("is_away", [False, True], ids=["", "webhook-away"])
+async def test_no_way_of_writing_a_running_pod_moves_it_to_another_card(tenant: Tenant, is_away: bool):
     """Nor while it is being deleted with a long grace period: its containers run on."""
     name = f"runs-{secrets.token_hex(2)}"
     path = f"{tenant.pods}/{name}"
-    webhook = tenant.installed.stage.product.webhook
-    async with tenant.rest() as rest, tenant.admin() as admin:
+    async with tenant.rest() as rest, tenant.admin() as admin, AsyncExitStack() as stack:
         body = pod(name, SHARE, terminationGracePeriodSeconds=600)
         body["metadata"]["finalizers"] = ["example.com/kept"]
         await rest.made(tenant.pods, body)
         before = await running(rest, path)
         assert assigned(before)
-        if away:
-            webhook.signal(signal.SIGSTOP)
+        if is_away:
+            await stack.enter_async_context(away(tenant.installed.stage.product))
         try:
             for deleting in (False, True):
                 if deleting:
                     await rest.delete(path)
                 # While the webhook is away, each lasts as long as the API server waits for it: all keys are one turn.
-                for keys in [KEYS] if away else [(key,) for key in KEYS]:
+                for keys in [KEYS] if is_away else [(key,) for key in KEYS]:
                     ways = [*itertools.product(keys, WAYS)]
                     answers: list[Answer] = await asyncio.gather(*(WAYS[way](rest, path, key) for key, way in ways))
                     found = await admin.get(path)
@@ -230,7 +223,7 @@ async def test_no_way_of_writing_a_running_pod_moves_it_to_another_card(tenant: 
                     assert not found.body["spec"].get("ephemeralContainers"), written
                     assert found.body["spec"]["containers"] == before["spec"]["containers"], written
         finally:
-            webhook.signal(signal.SIGCONT)
+            await stack.aclose()
             await admin.patch(path, {"metadata": {"finalizers": None}})
             await admin.delete(path, {"gracePeriodSeconds": 0})
 

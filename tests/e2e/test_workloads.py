@@ -18,9 +18,9 @@ from tests.support.servers.prepared import prepare
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.request_log import write_policy
 from tests.support.servers.stage_prepared import real_stage
-from tests.support.worlds.ending import end
+from tests.support.worlds.ending import end as end_world
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CARDS = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}
 NODES = ({"name": "t4-a", "plugin": CARDS}, {"name": "t4-b", "plugin": CARDS})
@@ -48,7 +48,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         await api.start_controller_manager(groups.gates, more=groups.controllers)
         async with real_stage(prepared, folder, "stage", nodes=NODES) as found:
             yield found
-            await end(found)
+            await end_world(found)
 
 
 def template(name, *, seconds=0.0, **more):
@@ -102,11 +102,21 @@ async def become(stage, name, running, waiting=0, namespace="default"):
 
     async def asked():
         found = await pods_of(stage, name, namespace)
-        ran = [one for one in found if one["status"]["phase"] == "Running" and not is_leaving(one)]
+        ran = list(filter(is_running, found))
         told = [one for one in found if one["status"]["phase"] == "Pending" and message_of(one).startswith("CS5")]
         return (len(found), len(ran), len(told)) == (running + waiting, running, waiting) and found
 
     return await until(asked)
+
+
+async def end(stage, pod, phase):
+    """Have a pod end so."""
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+    await stage.admin.patch(path, {"status": {"phase": phase}}, PatchKind.STRATEGIC)
+
+
+def is_running(pod):
+    return pod["status"]["phase"] == "Running" and not is_leaving(pod)
 
 
 def is_leaving(pod):
@@ -172,11 +182,19 @@ async def test_a_job_completes_with_more_pods_than_cards(stage):
 
 
 async def test_a_pod_of_a_job_that_fails_comes_back_and_the_job_completes(stage):
-    made = job("learns", 2, seconds=3.0)
+    made = job("learns", 2)
     await stage.person.apply(made)
-    one, _ = await become(stage, "learns", running=2)
-    path = f"/api/v1/namespaces/default/pods/{one['metadata']['name']}/status"
-    await stage.admin.patch(path, {"status": {"phase": "Failed"}}, PatchKind.STRATEGIC)
+    one, other = await become(stage, "learns", running=2)
+    await end(stage, one, "Failed")
+
+    async def replaced():
+        pods = await pods_of(stage, "learns")
+        return next(
+            (one for one in pods if is_running(one) and one["metadata"]["uid"] != other["metadata"]["uid"]), None
+        )
+
+    for one in (other, await until(replaced)):
+        await end(stage, one, "Succeeded")
     status = await completed(stage, made)
     assert (status["succeeded"], status["failed"]) == (2, 1)
     await removed(stage, made)

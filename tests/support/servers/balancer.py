@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 _PIECE = 65_536
 _PROBE_S = 0.1
+# Kubelets give up sooner, and ask three times: a crowded machine answers late.
+_ANSWERED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +66,22 @@ class Balancer:
 
     async def probe(self) -> None:
         """Ask all of them again and again."""
-        while True:
-            for one in tuple(self._backends):
-                ready = await asyncio.to_thread(_is_ready, one.plain_port)
-                if ready and one in self._backends and one not in self._ready:
-                    self._ready.append(one)
-                if not ready and one in self._ready:
-                    self._ready.remove(one)
-            await asyncio.sleep(_PROBE_S)
+        asked: set[Backend] = set()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                # One that does not answer holds up no other.
+                for one in {*self._backends} - asked:
+                    asked.add(one)
+                    tasks.create_task(self._probe(one, asked))
+                await asyncio.sleep(_PROBE_S)
+
+    async def _probe(self, one: Backend, asked: set[Backend]) -> None:
+        ready = await asyncio.to_thread(_is_ready, one.plain_port)
+        asked.discard(one)
+        if ready and one in self._backends and one not in self._ready:
+            self._ready.append(one)
+        if not ready and one in self._ready:
+            self._ready.remove(one)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
@@ -134,7 +144,7 @@ async def _pass_on(pieces: AsyncIterator[bytes], to: asyncio.StreamWriter) -> No
 
 def _is_ready(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=_ANSWERED_S) as answer:
             return bool(answer.status == 200)
     except urllib.error.HTTPError as e:
         e.close()
@@ -154,5 +164,6 @@ async def balancer() -> AsyncIterator[Balancer]:
         yield found
     finally:
         probing.cancel()
+        await asyncio.wait([probing])
         server.close()
         await found.end()

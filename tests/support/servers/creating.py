@@ -2,13 +2,15 @@
 
 import asyncio
 import itertools
+import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 
+from sandbox.client import ApiClient, ApiStatusError
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.rest import Rest, eventually
 
@@ -58,6 +60,20 @@ async def until_completed(admin: Rest, namespace: str) -> None:
         lambda: admin.post(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod("asks")),
         lambda answer: answer.status == 201 and _is_completed(answer.body),
     )
+
+
+async def until_answered(admin: ApiClient, pod: Mapping[str, Any], words: str = "") -> None:
+    """Wait until a create of *pod* is refused with *words*, or is taken without any: entries are learnt of by watch."""
+    async with asyncio.timeout(90):
+        while True:
+            try:
+                await admin.create("/api/v1/namespaces/default/pods", pod, {"dryRun": "All"})
+                said = ""
+            except ApiStatusError as e:
+                said = e.message
+            if said == "" if words == "" else re.search(words, said):
+                return
+            await asyncio.sleep(0.2)
 
 
 def _is_completed(body: Any) -> bool:

@@ -40,7 +40,7 @@ from sandbox.cluster import API_SERVER
 from tests.support.servers.realapi_binaries import Binaries, RealApiUnavailable, cache_folder, find_or_build
 from tests.support.worlds.processes import Child, Children, until
 
-READY_WITHIN_S: Final = 60.0
+READY_WITHIN_S: Final = 180.0
 _HOST: Final = "127.0.0.1"
 _SHM: Final = Path("/dev/shm")
 _SHM_BYTES_WANTED: Final = 2 * 2**30
@@ -427,7 +427,7 @@ class RealApi:
         return json.loads(answer)
 
     def _exchange(self, port: int, verb: str, path: str, body: object, token: str | None) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(_HOST, port, timeout=5, context=self._context)
+        connection = http.client.HTTPSConnection(_HOST, port, timeout=30, context=self._context)
         try:
             headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
             connection.request(verb, path, None if body is None else json.dumps(body), headers)
@@ -438,7 +438,7 @@ class RealApi:
 
 
 def _call_etcd(port: int, path: str, body: object) -> Any:
-    connection = http.client.HTTPConnection(_HOST, port, timeout=5)
+    connection = http.client.HTTPConnection(_HOST, port, timeout=30)
     try:
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()

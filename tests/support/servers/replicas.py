@@ -19,6 +19,8 @@ from tests.support.worlds.controller_rig import PODS, Rig
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/cardshare-system/leases/cardshare-controller"
 # What a lease may be, at the least, where nobody wants to wait for longer.
 QUICK = ("--lease-duration", "8", "--lease-renew-deadline", "5", "--lease-retry-period", "1")
+# Whoever follows well within a minute has not waited for it to run out.
+LONG = ("--lease-duration", "60", "--lease-renew-deadline", "50")
 _NO_WRITES = ("/leases", "/cardshare-controller", "reviews")
 
 
@@ -61,6 +63,9 @@ class Replicas:
         lease = ("--lease", "cardshare-system/cardshare-controller")
         running = await world.controller(*lease, *flags, kubeconfig=kubeconfig, name=name, fail_at=fail_at)
         self.all.append(Replica(name, running, world.url, proxy))
+        if len(self.all) == 1:
+            # A standby is ready too: the next one must not be quicker to the lease.
+            await self.leader()
         return self.all[-1]
 
     async def leader(self, *, but: Replica | None = None, deadline_s: float = 60.0) -> Replica:

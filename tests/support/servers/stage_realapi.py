@@ -7,19 +7,22 @@ service account of its manifest, so that a right that is missing shows.
 import asyncio
 import json
 import os
+import re
+import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import yaml
 
 from sandbox.client import ApiClient
 from sandbox.cluster import API_SERVER
 from sandbox.demo.play import KubectlUser
 from sandbox.demo.processes import Processes, Running, free_port
-from sandbox.demo.product import Product, inventoried
+from sandbox.demo.product import Product, inventoried, leading
 from sandbox.demo.stage import NODES, Stage
 from sandbox.nodes.plugin_port import Records
 from tests.support.servers.manifests import Json, Runner, built, daily, find, kubectl, reached_at, text_of
@@ -28,7 +31,8 @@ from tests.support.servers.realapi import RealApi
 # The webhook asks the controller at this address, where a cluster has a name for it.
 CERTS_MORE = ("--ip=127.0.0.1", "--pair=cardshare-controller-tls=127.0.0.1")
 PERSON = "dana"
-_READY_WITHIN_S = 90.0
+_READY_WITHIN_S = 120.0
+_IDLE = re.compile(r"^cardshare_serving_in_flight\{port=\"reviews\"\} 0", re.MULTILINE)
 
 
 class FileRecords(Records):
@@ -168,6 +172,7 @@ async def start_product(runner: Runner, documents: Sequence[Json], reviews: int,
     await runner.processes.ready(webhook, f"{webhook_url}/readyz", within_s=_READY_WITHIN_S)
     await runner.processes.ready(controller, f"{controller_url}/readyz", within_s=_READY_WITHIN_S)
     await inventoried(f"{webhook_url}/metrics")
+    await leading(f"{controller_url}/metrics")
     return Product(
         webhook=webhook,
         controller=controller,
@@ -175,6 +180,25 @@ async def start_product(runner: Runner, documents: Sequence[Json], reviews: int,
         controller_url=controller_url,
         settings=tuple(runner.folder / name / "settings" for name in ("controller", "webhook")),
     )
+
+
+@asynccontextmanager
+async def away(product: Product) -> AsyncIterator[None]:
+    """The webhook stands still meanwhile, and has answered all that was sent to it afterwards.
+
+    Calls that the API server gave up are answered late, and would be counted among those of the next test.
+    """
+    product.webhook.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        product.webhook.signal(signal.SIGCONT)
+        async with asyncio.timeout(_READY_WITHIN_S), aiohttp.ClientSession() as session:
+            while True:
+                async with session.get(f"{product.webhook_url}/metrics") as response:
+                    if _IDLE.search(await response.text()):
+                        break
+                await asyncio.sleep(0.05)
 
 
 async def make_person(admin: ApiClient) -> None:
