@@ -39,7 +39,7 @@ _LOOK_EVERY_S: Final = 0.1
 # The time limit of one round of outcomes; placing takes a fraction of a second.
 _ROUND_S: Final = 60.0
 # Stopping both processes takes at most twice the limit of each; a longer time means that something hangs.
-_END_WITHIN_S: Final = 25.0
+_END_WITHIN_S: Final = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ import core
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _GUARD: Final = Path(__file__).with_name("guard.py")
-_STOP_WITHIN_S: Final = 20.0
+_STOP_WITHIN_S: Final = 40.0
 _LOOK_S: Final = 0.3
 
 

@@ -26,7 +26,7 @@ from tests.integration.test_web_in_cluster import (
 from tests.support.browser.chromium import opened
 from tests.support.worlds.rig_double import double_rig
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class Tenants(NamedTuple):

@@ -26,8 +26,8 @@ TABLES: Final = Tables(
     sections=(*device_tables(DEVICE_CONFIG.read_text(encoding="utf-8")).sections, *vendors.TABLES.sections)
 )
 # What fits is bound within so many seconds of calm.
-BOUND_WITHIN_S: Final = 30.0
-_READY_WITHIN_S: Final = 60.0
+BOUND_WITHIN_S: Final = 90.0
+_READY_WITHIN_S: Final = 120.0
 _GROWS_BY: Final = 1.3
 _GROWS_MIB: Final = 16.0
 _GROWS_FILES: Final = 64

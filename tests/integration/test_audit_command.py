@@ -22,7 +22,7 @@ async def audited(world, *flags):
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60.0)
+    out, err = await asyncio.wait_for(process.communicate(), 120.0)
     return process.returncode, out.decode().splitlines(), err.decode()
 
 

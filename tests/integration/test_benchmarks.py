@@ -13,8 +13,6 @@ from tests.bench.__main__ import NAMES, main
 from tests.support.browser.chromium import required
 from tests.support.servers.fixtures_realapi import binaries_or_skip
 
-pytestmark = pytest.mark.timeout(300)
-
 # The options that make each small; of those that measure more than their other options do, more than one line.
 SMALL: Final = {
     "admit": ["--seconds=0.1 --rounds=1 --answers=20 --unseen=20 --connections=2 --rate=50 --nodes=2"],

@@ -3,6 +3,8 @@
 No API server double counts what quotas count: their status is written here, as Kubernetes' own controller would.
 """
 
+import asyncio
+
 from tests.support.worlds.controller_rig import PODS, pod, share
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
@@ -12,14 +14,14 @@ NODES = ({"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memor
 
 async def told(stage, manifest, words):
     """Apply *manifest*, anew until the webhook knows of the quota, and say what it tells with *words*."""
-    for _ in range(200):
-        answer = await stage.person.apply(manifest)
-        assert answer.accepted, answer.message
-        found = [one for one in answer.warnings if one.startswith("CS317")]
-        if any(words in one for one in found):
-            return found
-        await stage.admin.delete(f"{PODS}/{manifest['metadata']['name']}", grace_s=0)
-    raise AssertionError(f"{answer.warnings} without {words}")
+    async with asyncio.timeout(60):
+        while True:
+            answer = await stage.person.apply(manifest)
+            assert answer.accepted, answer.message
+            found = [one for one in answer.warnings if one.startswith("CS317")]
+            if any(words in one for one in found):
+                return found
+            await stage.admin.delete(f"{PODS}/{manifest['metadata']['name']}", grace_s=0)
 
 
 async def test_a_person_is_told_what_the_namespace_has_left(staged):

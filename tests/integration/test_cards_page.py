@@ -16,7 +16,6 @@ from core.view.waiting import Waiting, WaitingPod, WaitingQueue, WaitingReason
 from tests.support.pages.cards_page import NODES, PAGE, PAGES, SCHEMA, commands, play, schema, written
 
 
-@pytest.mark.timeout(300)
 async def test_kubectl_cards_says_what_the_pages_show(rig):
     pages = [path.read_text(encoding="utf-8") for path in PAGES]
     async with rig(nodes=NODES) as world:

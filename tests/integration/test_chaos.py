@@ -11,7 +11,6 @@ pytestmark = pytest.mark.punctual
 SHORT = Wanted(seconds=25.0, seed=4, nodes=10, pods_per_s=3.0, timing=QUICK)
 
 
-@pytest.mark.timeout(240)
 async def test_after_some_faults_nothing_is_overcommitted_forgotten_or_lost(tmp_path):
     outcome = await run(SHORT, tmp_path)
     assert [one for one in outcome.invariants if one.broken] == []

@@ -78,7 +78,6 @@ def plain(value):
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
-@pytest.mark.timeout(300)  # Go may have to build first
 @pytest.mark.parametrize("name", VALUES)
 def test_the_chart_makes_the_objects_of_each_overlay(render, name):
     expected, found = by_key(overlay(name)), by_key(render(values=VALUES[name]))

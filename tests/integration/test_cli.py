@@ -414,7 +414,7 @@ sys.exit(cards.main(["get"]))
 """
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [sys.executable, "-c", script], check=False, stdout=full, stderr=subprocess.PIPE, timeout=30
+            [sys.executable, "-c", script], check=False, stdout=full, stderr=subprocess.PIPE, timeout=90
         )
     said = "kubectl cards: the answer cannot be written: No space left on device\n"
     assert (ended.returncode, ended.stderr.decode()) == (1, said)
@@ -434,7 +434,7 @@ sys.exit(cards.main(["get"]))
 """
     try:
         ended = subprocess.run(
-            [sys.executable, "-c", script], check=False, stdout=writer, stderr=subprocess.PIPE, timeout=30
+            [sys.executable, "-c", script], check=False, stdout=writer, stderr=subprocess.PIPE, timeout=90
         )
     finally:
         os.close(writer)
@@ -597,7 +597,7 @@ async def test_an_interrupt_ends_the_wait_for_a_server_quietly(command, tmp_path
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await asked.wait()
             process.send_signal(signal.SIGINT)
             out, _ = await process.communicate()

@@ -17,7 +17,7 @@ def compiled(tree: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
     """How compiling *tree*/core in place ended."""
     asked = [sys.executable, str(PROGRAM), "--in-place", str(tree)]
     env = {"PATH": os.environ["PATH"], "PYTHONSAFEPATH": "1", **environ}
-    return subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=110)
+    return subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=280)
 
 
 def small(tree: Path, text: str) -> Path:

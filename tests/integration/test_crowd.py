@@ -15,7 +15,7 @@ from sandbox.players.mig import visible_ids
 
 _VGPU_PODS = 60
 _SHARE_PODS = 12
-_WITHIN_S = 90.0
+_WITHIN_S = 180.0
 PODS = "/api/v1/namespaces/default/pods"
 
 

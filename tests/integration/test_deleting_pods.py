@@ -7,7 +7,7 @@ from tests.support.worlds.controller_rig import PODS
 
 NODES = [with_fault(SHARE, count=2)]
 INDEX = "volcano.sh/gpu-index"
-STOPS = {"sandbox.cardshare.io/stop-seconds": "60"}
+STOPS = {"sandbox.cardshare.io/stop-seconds": "600"}
 FINALIZER = "example.com/archive"
 WHOLE_MIB = 11000
 
@@ -22,7 +22,7 @@ async def test_a_deleted_pod_cannot_be_made_to_say_that_it_has_another_card(stag
     async with staged(nodes=NODES) as stage:
         await apply(stage, filling("holder", annotations=STOPS, finalizers=[FINALIZER]))
         card = (await seen(stage, "holder", lambda s: s.phase == "Running")).annotations[INDEX]
-        assert (await stage.person.delete("holder", grace_s=60)).accepted
+        assert (await stage.person.delete("holder", grace_s=600)).accepted
         # What counts the pod elsewhere, and leaves its card to the next one.
         for forged in (str(1 - int(card)), None, "7"):
             answer = await stage.person.annotate("holder", {INDEX: forged})
@@ -49,7 +49,7 @@ async def test_past_admission_too_a_deleted_pod_is_counted_on_the_card_that_it_w
         await world.controller()
         await world.add(rigs.pod("holder", {rigs.SHARE: str(WHOLE_MIB)}, annotations=STOPS))
         card = (await world.phase("holder"))["metadata"]["annotations"][INDEX]
-        await world.client.delete(f"{PODS}/holder", grace_s=60)
+        await world.client.delete(f"{PODS}/holder", grace_s=600)
         other = str(1 - int(card))
         await world.client.patch(f"{PODS}/holder", {"metadata": {"annotations": {INDEX: other}}})
 

@@ -141,7 +141,7 @@ async def kept_demo(folder: Path) -> AsyncIterator[Process]:
     path = example(folder, "pods: {small: {outcome: placed}}")
     async with demo(path, "--keep", "--logs", folder / "kept") as process:
         assert process.stdout is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while b"Ctrl-C ends it" not in await process.stdout.readline():
                 assert process.returncode is None
         assert len(left_running(folder)) == 2
@@ -185,7 +185,7 @@ async def test_a_demo_that_is_killed_leaves_nothing_running_either(tmp_path):
     async with kept_demo(tmp_path) as process:
         process.kill()
         await process.wait()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while left_running(tmp_path):  # noqa: ASYNC110 - other processes are looked for
                 await asyncio.sleep(0.05)
 
@@ -194,7 +194,7 @@ async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path
     path = example(tmp_path, "pods: {small: {outcome: placed}}\n")
     async with demo("--keep", "--logs", tmp_path / "logs", path) as process:
         told = ""
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(180):
             while "Ctrl-C ends it" not in told:
                 assert process.stdout is not None
                 line = (await process.stdout.readline()).decode()

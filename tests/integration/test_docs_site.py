@@ -11,8 +11,6 @@ import pytest
 
 from tests.support.node import apart
 
-# The first run installs what renders.
-pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parents[2]
 
 # A checkout of four pages, of which one has links that lead nowhere.

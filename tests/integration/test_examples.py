@@ -29,7 +29,6 @@ async def test_settings_that_an_example_asks_for_are_taken_back_before_the_next_
     assert await broken_declarations(shared_stage, [switching[0], *warned]) == []
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.asyncio(loop_scope="session")
 async def test_all_examples_together_become_what_they_declare_and_stay_so(shared_stage: Stage):
     assert await broken_declarations(shared_stage, _EXAMPLES) == []

@@ -77,7 +77,7 @@ async def test_a_leader_whose_loop_was_blocked_until_its_lease_was_over_sends_no
         assert await several.leader() is first
         await world.add(pod("a", share(1000)))
         await world.phase("a", deadline_s=60.0)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await first.running.process.wait()
         assert not [path for _, _, path in first.writes() if path.endswith("/binding")]
         await several.sound()

@@ -47,6 +47,16 @@ async def seen(stage: Stage, name: str, wanted: Callable[[Sighting], bool], with
     return sighting
 
 
+async def turned_away(stage: Stage) -> list[str]:
+    """What Events of nodes say of pods that were turned away, as soon as there are any."""
+    async with asyncio.timeout(60):
+        while True:
+            events = await stage.admin.list("/api/v1/events")
+            if told := [event["message"] for event in events if event["reason"] == "PodTurnedAway"]:
+                return told
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     ("node", "resource", "limit", "mine"),
     [
@@ -80,10 +90,9 @@ async def test_a_failed_call_of_a_plugin_with_instances_is_told_on_the_node_and_
         assert failed.pod is not None
         assert failed.pod["metadata"]["annotations"]["hami.io/bind-phase"] == "failed"
         await apply(stage, one("next"))
-        served = await seen(stage, "next", lambda s: s.phase == "Running", within_s=20.0)
+        served = await seen(stage, "next", lambda s: s.phase == "Running")
         assert served.env_by_container["c"]["NVIDIA_VISIBLE_DEVICES"].startswith("MIG-")
-        events = await stage.admin.list("/api/v1/events")
-        (told,) = [event["message"] for event in events if event["reason"] == "PodTurnedAway"]
+        (told,) = await turned_away(stage)
         assert "its kubelet rejected pod uid" in told
 
 

@@ -7,7 +7,6 @@ from tests.support.worlds.frameworks import CARDS, frameworks, play
 FRAMEWORKS = tuple(one for one in frameworks() if not one.native)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=[one.name for one in FRAMEWORKS])
 async def test_what_a_framework_makes_becomes_what_its_page_says(staged, framework):
     async with staged(nodes=CARDS[framework.cards].nodes(), volcano=True) as stage:

@@ -31,12 +31,11 @@ def lifted(node):
 
 
 async def eventually(client, name, holds):
-    """The pod *name* as soon as it *holds*, and after how many seconds that was."""
-    started = asyncio.get_running_loop().time()
+    """The pod *name* as soon as it *holds*."""
     async with asyncio.timeout(60.0):
         while not holds(found := await client.get(f"{PODS}/{name}")):  # noqa: ASYNC110 (the cluster tells nobody)
             await asyncio.sleep(0.02)
-    return found, asyncio.get_running_loop().time() - started
+    return found
 
 
 def waiting(pod):
@@ -63,18 +62,14 @@ async def test_a_pod_is_left_alone_while_gated_and_decided_once_its_gate_is_lift
         # Admission passed it on as it was sent.
         assert patched["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "t4-b"}
         assert patched["metadata"]["labels"] == {"kueue.x-k8s.io/podset": "main"}
-        found, _ = await eventually(stage.admin, "p", lambda pod: pod["status"].get("phase") == "Running")
+        found = await eventually(stage.admin, "p", lambda pod: pod["status"].get("phase") == "Running")
         assert found["spec"]["nodeName"] == "t4-b"
 
 
-async def test_a_pod_that_is_sent_where_its_cards_do_not_fit_is_told_at_once(staged):
+async def test_a_pod_that_is_sent_where_its_cards_do_not_fit_is_told(staged):
     async with staged(nodes=_NODES) as stage:
         await stage.admin.create(PODS, gated("p"))
         await stage.admin.patch(f"{PODS}/p", lifted("share-a"), PatchKind.JSON)
-        found, took_s = await eventually(
-            stage.admin, "p", lambda pod: waiting(pod).get("message", "").startswith("CS5")
-        )
+        found = await eventually(stage.admin, "p", lambda pod: waiting(pod).get("message", "").startswith("CS5"))
         assert waiting(found)["reason"] == "NeverFits"
         assert "no cards for vgpu" in waiting(found)["message"]
-        # Within a second, and some more for a machine that does other things too.
-        assert took_s < 20.0

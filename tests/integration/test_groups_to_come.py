@@ -51,7 +51,7 @@ async def test_pods_wait_for_the_group_that_their_owner_asks_for_and_others_only
             metadata = {"name": f"{kind.lower()}-0", "ownerReferences": [owner]}
             await world.add({"metadata": metadata, "spec": pod_spec()})
         for kind in ("StatefulSet", "DaemonSet"):
-            await world.phase(f"{kind.lower()}-0", deadline_s=45.0)
+            await world.phase(f"{kind.lower()}-0", deadline_s=90.0)
         for kind in ("ReplicaSet", "Job"):
             await world.waits(f"{kind.lower()}-0", f"of its owner '{kind}/owner' asks for 2 pods together")
         # Volcano's controllers come back, and make the groups.

@@ -87,10 +87,10 @@ async def test_a_dead_plugin_swallows_few_replacements_while_another_node_is_fre
         dead = (await world.phase("first"))["spec"]["nodeName"]
         await world.kubelet.kill_plugins(dead)
         failed, at = 0, 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while at - failed < 10:
                 await world.add(numbered(f"p{at}", 1))
-                found = await world.until(lambda name=f"p{at}": ended(world, name), 30.0)
+                found = await world.until(lambda name=f"p{at}": ended(world, name))
                 failed += found == "Failed"
                 at += 1
         assert failed <= 2
@@ -105,8 +105,13 @@ async def reason(world, name):
     return next((f"{one['reason']}: {one['message']}" for one in conditions if one["type"] == "PodScheduled"), "")
 
 
-async def test_a_replacement_is_told_within_a_second_why_it_waits_for_a_node_whose_plugin_has_died(rig):
-    async with rig(nodes=[{"name": "t4-a", "plugin": T4}], kubelet=KubeletSettings(node_status_delay_s=8.0)) as world:
+# Until the node's status says that its plugin is gone, on however slow a machine.
+LATE = KubeletSettings(node_status_delay_s=20.0)
+
+
+async def test_a_replacement_is_told_why_it_waits_for_a_node_whose_plugin_has_died(rig):
+    """Within a second, as tests/unit/controller/handing_over/test_plugins.py holds in virtual time."""
+    async with rig(nodes=[{"name": "t4-a", "plugin": T4}], kubelet=LATE) as world:
         await world.controller()
         await world.add(numbered("first", 1))
         await world.phase("first")
@@ -114,7 +119,7 @@ async def test_a_replacement_is_told_within_a_second_why_it_waits_for_a_node_who
         await world.add(numbered("lost", 1))
         await world.phase("lost", "Failed")
         await world.add(numbered("next", 1))
-        told = await world.until(lambda: reason(world, "next"), 3.0)  # two of which are a crowded machine's
+        told = await world.until(lambda: reason(world, "next"))
         assert told.startswith("NodeRests: CS513 ")
         await world.kubelet.revive_plugins("t4-a")
         await world.phase("next", deadline_s=60.0)
@@ -137,7 +142,7 @@ async def test_no_pod_is_lost_while_the_plugins_own_pod_says_that_it_does_not_ru
     own["spec"] |= {"nodeName": "t4-a", "serviceAccountName": "volcano-device-plugin"}
     path = "/api/v1/namespaces/kube-system/pods"
     ready = [{"type": "Ready", "status": "False"}]
-    async with rig(nodes=[{"name": "t4-a", "plugin": T4}], kubelet=KubeletSettings(node_status_delay_s=8.0)) as world:
+    async with rig(nodes=[{"name": "t4-a", "plugin": T4}], kubelet=LATE) as world:
         await world.ensure("/api/v1/namespaces", "kube-system")
         await world.controller()
         await world.client.create(path, own)
@@ -146,7 +151,7 @@ async def test_no_pod_is_lost_while_the_plugins_own_pod_says_that_it_does_not_ru
         await world.client.patch(f"{path}/{own['metadata']['name']}/status", {"status": {"conditions": ready}})
         await world.kubelet.kill_plugins("t4-a")
         await world.add(numbered("next", 1))
-        told = await world.until(lambda: reason(world, "next"), 3.0)
+        told = await world.until(lambda: reason(world, "next"))
         assert "its device plugin's pod kube-system/volcano-device-plugin-x is not ready" in told
         await world.add(numbered("later", 2))
         await world.until(lambda: reason(world, "later"))
@@ -168,7 +173,7 @@ async def ended(world, name):
 
 
 async def test_a_plugin_that_dies_under_a_call_costs_one_pod_and_its_node_serves_again(rig):
-    node = {"name": "t4-a", "plugin": {**T4, "delay_s": 0.5, "lists_step_s": 0.2}}
+    node = {"name": "t4-a", "plugin": {**T4, "delay_s": 300.0, "lists_step_s": 0.2}}
     async with rig(nodes=[node], kubelet=KubeletSettings(node_status_delay_s=1.0)) as world:
         await world.controller()
         await world.add(numbered("under", 1))
@@ -176,6 +181,8 @@ async def test_a_plugin_that_dies_under_a_call_costs_one_pod_and_its_node_serves
         await world.until(lambda: is_calling(world, "t4-a"))
         await world.kubelet.kill_plugins("t4-a")
         await world.phase("under", "Failed")
+        (plugin,) = world.kubelet.plugins("t4-a")
+        plugin.faults.delay_s = 0.0
         await world.kubelet.revive_plugins("t4-a")
         await world.add(numbered("next", 1))
         await world.phase("next", deadline_s=60.0)

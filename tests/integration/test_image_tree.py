@@ -10,8 +10,6 @@ from core.names import VERSION
 from scripts.building.release import tree
 from tests.support.node import apart
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):

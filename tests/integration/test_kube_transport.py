@@ -234,15 +234,15 @@ async def test_a_failed_call_leaves_no_half_read_answer_for_the_next(transport, 
 
 async def test_429_slows_the_whole_client_but_not_the_lease(transport, server):
     server.answers.append(say(429, b"slow down", Retry_After="1"))
+    told = time.monotonic()
     with pytest.raises(ApiThrottledError) as caught:
         await transport.request("POST", POD, body=b"x")
-    told = time.monotonic()
     assert caught.value.retry_after_s == 1.0
     lease = transport.request("GET", "/lease", purpose=Purpose.LEASE)
     await asyncio.gather(transport.request("GET", "/one"), transport.request("GET", "/two"), lease)
     waits = {asked["path"]: asked["at"] - told for asked in server.asked[1:]}
     assert next(iter(waits)) == "/lease"
-    assert min(waits["/one"], waits["/two"]) >= 0.95
+    assert min(waits["/one"], waits["/two"]) >= 1.0
 
 
 async def test_a_binding_does_not_wait_in_a_pause(transport, server):

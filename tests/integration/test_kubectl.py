@@ -78,7 +78,7 @@ class Kubectl:
 
     async def run(self, *arguments: str, text: str = "") -> Ended:
         process = await self.start(*arguments, stdin=True)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             out, err = await process.communicate(text.encode())
         return Ended(code=process.returncode or 0, out=out.decode(), err=err.decode())
 
@@ -101,7 +101,7 @@ async def test_apply_get_describe_and_delete(rig):
     async with pointed_at(rig) as kubectl:
         assert await kubectl.ok("apply", "-f", "-", text=POD) == "pod/p1 created\n"
         assert await kubectl.ok("apply", "-f", "-", text=POD) == "pod/p1 unchanged\n"
-        await kubectl.ok("wait", "--for=condition=Ready", "pod/p1", "--timeout=10s")
+        await kubectl.ok("wait", "--for=condition=Ready", "pod/p1", "--timeout=90s")
         header, row = (await kubectl.ok("get", "pods")).splitlines()
         assert header.split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
         assert row.split()[:4] == ["p1", "1/1", "Running", "0"]
@@ -199,7 +199,7 @@ async def test_events_stand_in_describe_and_in_their_own_list(rig):
 async def test_a_custom_resource_is_as_good_as_any(rig):
     async with pointed_at(rig) as kubectl:
         await kubectl.ok("apply", "-f", "-", text=CRD)
-        await kubectl.ok("wait", "--for=condition=Established", "crd/queues.scheduling.volcano.sh", "--timeout=5s")
+        await kubectl.ok("wait", "--for=condition=Established", "crd/queues.scheduling.volcano.sh", "--timeout=90s")
         assert await kubectl.ok("apply", "-f", "-", text=QUEUE) == "queue.scheduling.volcano.sh/fast created\n"
         assert await kubectl.ok("apply", "-f", "-", text=QUEUE) == "queue.scheduling.volcano.sh/fast unchanged\n"
         assert (await kubectl.ok("apply", "-f", "-", text=QUEUE.replace("3", "4"))).endswith("configured\n")
@@ -215,12 +215,12 @@ async def test_a_custom_resource_is_as_good_as_any(rig):
 async def test_nodes_are_described_cordoned_and_drained(rig):
     async with pointed_at(rig) as kubectl:
         await kubectl.ok("apply", "-f", "-", text=POD)
-        await kubectl.ok("wait", "--for=condition=Ready", "pod/p1", "--timeout=10s")
+        await kubectl.ok("wait", "--for=condition=Ready", "pod/p1", "--timeout=90s")
         described = await kubectl.ok("describe", "node", "n1")
         assert "default" in described.partition("Non-terminated Pods")[2]
         await kubectl.ok("cordon", "n1")
         assert "Ready,SchedulingDisabled" in await kubectl.ok("get", "node", "n1")
-        await kubectl.ok("drain", "n1", "--force", "--timeout=10s")
+        await kubectl.ok("drain", "n1", "--force", "--timeout=90s")
         assert await kubectl.ok("get", "pods", "-o", "name") == ""
 
 
@@ -231,7 +231,7 @@ async def test_other_commands_work(rig):
         assert "Pod" in await kubectl.ok("api-resources", "--api-group=")
         await kubectl.ok("create", "namespace", "team")
         await kubectl.ok("create", "configmap", "c", "-n", "team", "--from-literal=a=b")
-        await kubectl.ok("delete", "namespace", "team", "--timeout=10s")
+        await kubectl.ok("delete", "namespace", "team", "--timeout=90s")
         assert "KIND:       Pod" in await kubectl.ok("explain", "pod")
 
 

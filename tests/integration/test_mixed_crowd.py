@@ -23,7 +23,7 @@ from tests.support.worlds.controller_rig import PODS, pod
 Json = dict[str, Any]
 
 TABLES = device_tables(DEVICE_CONFIG.read_text(encoding="utf-8"))
-STEPS, ARRIVE, SETTLED_WITHIN_S, SEED = 60, 5, 40, 1
+STEPS, ARRIVE, SETTLED_WITHIN_S, SEED = 60, 5, 120, 1
 RIGHTS = Path(__file__).parents[2] / "deploy" / "mindcluster.yaml"
 T4 = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360}
 A100 = {"kind": "vgpu", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "mode": "mig"}
@@ -145,7 +145,6 @@ class Crowd:
         return left
 
 
-@pytest.mark.timeout(300)
 async def test_a_mixed_crowd_is_never_sold_too_much_and_never_waits_without_need(rig):
     """`scripts/chaos` and `scripts/twin` play others."""
     kubelet = KubeletSettings(order=AdmissionOrder.SHUFFLED, seed=SEED)

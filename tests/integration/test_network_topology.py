@@ -116,6 +116,6 @@ async def test_each_partition_of_a_job_is_in_a_hyper_node_of_its_own(rig):
                 pods = (await world.client.get(PODS))["items"]
                 return [one["status"].get("phase") for one in pods] == ["Running"] * 4
 
-            await world.until(runs, 30.0)
+            await world.until(runs)
         partitions = [await racks_of(world, f"j-w-{at}", f"j-w-{at + 1}") for at in (0, 2)]
         assert sorted(map(sorted, partitions)) == [["a"], ["b"]]

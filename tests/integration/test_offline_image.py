@@ -16,7 +16,6 @@ import pytest
 from scripts.building.release import onefile, tree
 from tests.support.node import apart
 
-pytestmark = pytest.mark.timeout(600)
 ROOT = tree.ROOT
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 PYTHON = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"

@@ -88,7 +88,6 @@ def _deployed(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: no command of the pages can be run")
-@pytest.mark.timeout(300)
 async def test_the_commands_of_the_pages_work(rig):
     assert len(BLOCKS) > 5
     async with rig(nodes=NODES) as world:

@@ -22,8 +22,6 @@ from tests.support.servers.helm import CHART
 from tests.support.worlds.controller_rig import NODES
 from tests.support.worlds.rig_double import double_rig
 
-# To pack all of it takes 5 s of CPU, and whoever comes first waits for that.
-pytestmark = pytest.mark.timeout(600)
 ROOT = build.ROOT
 LOCKS = ("requirements.lock", "requirements-cli.lock")
 

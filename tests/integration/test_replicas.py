@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandbox.client import ApiStatusError
-from tests.support.servers.replicas import LEASE, QUICK, replicas
+from tests.support.servers.replicas import LEASE, LONG, QUICK, replicas
 from tests.support.worlds.controller_rig import NODES, PODS, pod, share
 
 CARDS = 2
@@ -35,33 +35,35 @@ async def ends(replica, code):
 # -- who decides -------------------------------------------------------------------------------------------------
 
 
-async def test_46_47_a_killed_leader_is_followed_within_17_s_and_one_that_ends_within_3_s(rig):
+async def test_46_a_killed_leader_is_followed_once_its_lease_has_run_out(rig):
+    """Within 17 s, as tests/unit/kube/test_lease.py holds in virtual time."""
     async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
-        for _ in range(3):
-            await several.start()
-        first = await several.leader()
+        first, second = await several.start(), await several.start()
         await world.add(pod("a", share(1000)))
         await world.phase("a")
         first.running.signal(signal.SIGKILL)
-        killed_s = now()
         await world.add(pod("b", share(1000)))
         await world.phase("b")
-        second = await several.leader(but=first)
-        took_s = second.proxy.times("POST", "/b/binding")[0] - killed_s
-        # 17 s, as tests/unit/kube/test_lease.py holds in virtual time; the rest is for a crowded machine.
-        assert took_s <= 40.0
-        second.running.signal(signal.SIGTERM)
+        await several.sound()
+        assert several.epochs() == [first.name, second.name]
+
+
+async def test_47_a_leader_that_ends_is_followed_at_once(rig):
+    """Within 3 s, as tests/unit/kube/test_lease.py holds in virtual time."""
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        first, second = await several.start(*LONG), await several.start(*LONG)
+        await world.add(pod("a", share(1000)))
+        await world.phase("a")
+        first.running.signal(signal.SIGTERM)
         ended_s = now()
         # Until it has let go it may still bind what comes.
-        await ends(second, 0)
-        await world.add(pod("c", share(1000)))
-        await world.phase("c")
-        third = await several.leader(but=second)
-        took_s = third.proxy.times("POST", "/c/binding")[0] - ended_s
-        # 3 s; by a Lease that is not released it would be 15 s.
-        assert took_s <= 12.0
+        await ends(first, 0)
+        await world.add(pod("b", share(1000)))
+        await world.phase("b")
+        # By a Lease that is not released it would be a minute.
+        assert second.proxy.times("POST", "/b/binding")[0] - ended_s < 45.0
         await several.sound()
-        assert several.epochs() == [first.name, second.name, third.name]
+        assert several.epochs() == [first.name, second.name]
 
 
 async def test_54_two_controllers_and_a_crowd_overcommit_no_card_although_the_leader_is_killed_in_the_middle(rig):
@@ -262,7 +264,7 @@ async def test_14_nothing_is_decided_while_a_watch_is_refused(rig, kind):
         async def unready():
             return f"forbidden: watch {kind}" in (await one.get("/readyz"))[1]
 
-        await world.until(unready, 30.0)
+        await world.until(unready)
         await world.add(pod("p", share(1000)))
         asked = len(one.proxy.times("GET", f"/{kind}"))
 
@@ -287,7 +289,7 @@ async def test_14_nothing_is_bound_to_a_node_whose_deletion_a_silent_watch_keeps
             return status == 503 and "stale: watch nodes" in text
 
         # Bookmarks go astray as well, and so do the ends of watches; what was on its way still arrives.
-        await world.until(stale, 25.0)
+        await world.until(stale)
         await world.client.delete("/api/v1/nodes/t4-a")
         await world.add(pod("p", share(1000)))
 
@@ -303,8 +305,12 @@ async def test_14_nothing_is_bound_to_a_node_whose_deletion_a_silent_watch_keeps
         async def ready():
             return (await one.get("/readyz"))[0] == 200
 
-        await world.until(ready, 40.0)
+        await world.until(ready)
         await world.waits("p", "CS5")
-        _, text = await one.get("/metrics")
-        ages = [float(line.rpartition(" ")[2]) for line in text.splitlines() if 'age_seconds{kind="nodes"}' in line]
-        assert ages[0] < 15.0
+
+        async def is_fresh():
+            _, text = await one.get("/metrics")
+            (age,) = [line.rpartition(" ")[2] for line in text.splitlines() if 'age_seconds{kind="nodes"}' in line]
+            return float(age) < 15.0
+
+        await world.until(is_fresh)

@@ -6,8 +6,6 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from sandbox.demo.picture import cards
 from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
@@ -15,7 +13,7 @@ from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 # For each container its plugin lists all pods, as the real one does: twice the pods take four times as long.
 _VGPU_PODS = 85
 _SHARE_PODS = 15
-_WITHIN_S = 120.0
+_WITHIN_S = 240.0
 _IDS = "volcano.sh/vgpu-ids-new"
 _QUEUE = "cardshare.io/segment-queue"
 NODES: list[dict[str, Any]] = [
@@ -70,7 +68,6 @@ async def settled(stage: Stage) -> list[dict[str, Any]]:
     return pods
 
 
-@pytest.mark.timeout(300)
 async def test_every_container_of_a_hundred_pods_receives_what_it_was_promised(staged):
     settings = KubeletSettings(order=AdmissionOrder.SHUFFLED, seed=11)
     async with staged(settings, NODES) as stage:

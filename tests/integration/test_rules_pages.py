@@ -12,7 +12,6 @@ KUBECTL = shutil.which("kubectl")
 
 
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: the outputs cannot be taken anew")
-@pytest.mark.timeout(300)
 async def test_the_outputs_are_those_of_a_run(rig):
     rules = read_rules()
     async with rig(nodes=NODES) as world:

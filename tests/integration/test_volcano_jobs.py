@@ -32,7 +32,14 @@ async def reaches(world, name, state):
         found = await state_of(world, name)
         return found if found.startswith(state) else None
 
-    return await world.until(asked, 30.0)
+    return await world.until(asked)
+
+
+async def end(world, name):
+    """Have both pods of a Job end well."""
+    done = {"status": {"phase": "Succeeded"}}
+    for at in range(2):
+        await world.client.patch(f"{PODS}/{name}-inference-{at}/status", done, PatchKind.STRATEGIC)
 
 
 async def group_of(world, name):
@@ -48,8 +55,8 @@ async def test_a_job_runs_from_its_creation_to_its_end(rig):
         await world.controller(*NAMES)
         async with volcano.playing(world.client):
             await volcano.create(world.client, queue("training", weight=1))
-            await volcano.create(world.client, sharing_job(seconds=1.0))
-            assert await reaches(world, "gpu-sharing-job", "Running") == "Running {running:2}"
+            await volcano.create(world.client, sharing_job(seconds=0))
+            await reaches(world, "gpu-sharing-job", "Running {running:2}")
             pods = (await world.client.get(PODS))["items"]
             assert {one["spec"]["nodeName"] for one in pods} == {"share-a"}
 
@@ -57,6 +64,7 @@ async def test_a_job_runs_from_its_creation_to_its_end(rig):
                 return shown_group(await group_of(world, "gpu-sharing-job")) == "Running {running:2} Scheduled"
 
             await world.until(counted)
+            await end(world, "gpu-sharing-job")
             await reaches(world, "gpu-sharing-job", "Completed")
 
             async def no_group_is_left():
@@ -77,7 +85,7 @@ async def test_the_queues_without_which_jobs_fail_are_made_and_made_again(rig):
         async def both():
             return await queues() == {"root": False, "default": True}
 
-        await world.until(both, 40.0)
+        await world.until(both)
         await world.client.delete(path_of("Queue", "default"))
         await world.until(both)
 
@@ -88,8 +96,8 @@ async def test_a_job_waits_for_room_in_its_queue_and_says_so(rig):
         await world.controller(*NAMES)
         async with volcano.playing(world.client):
             await volcano.create(world.client, queue("small", capability={"cpu": "5"}))
-            await volcano.create(world.client, sharing_job("first", queue="small", seconds=2.0))
-            await reaches(world, "first", "Running")
+            await volcano.create(world.client, sharing_job("first", queue="small", seconds=0))
+            await reaches(world, "first", "Running {running:2}")
             await volcano.create(world.client, sharing_job("second", queue="small", seconds=0.1))
 
             async def told():
@@ -104,6 +112,7 @@ async def test_a_job_waits_for_room_in_its_queue_and_says_so(rig):
                 return (found.get("status") or {}).get("allocated", {}).get("volcano.sh/gpu-memory") == "8192"
 
             await world.until(allocated)
+            await end(world, "first")
             await reaches(world, "second", "Completed")
 
 
@@ -135,7 +144,7 @@ async def test_what_is_not_supported_is_refused_by_name(rig):
             conditions = ((await world.client.get(f"{GROUPS}/g")).get("status") or {}).get("conditions") or ()
             return [(one["reason"], "spec.subGroupPolicy with one name twice" in one["message"]) for one in conditions]
 
-        assert await world.until(told, 40.0) == [("NotSupported", True)]
+        assert await world.until(told) == [("NotSupported", True)]
 
 
 async def test_a_member_that_fails_has_the_job_started_anew_with_another_group(rig):
@@ -165,9 +174,7 @@ async def test_a_group_that_somebody_deletes_is_admitted_again(rig):
             await reaches(world, "j", "Running {running:2}")
             group = await group_of(world, "j")
             await world.client.delete(f"{GROUPS}/{group['metadata']['name']}")
-            for name in ("j-inference-0", "j-inference-1"):
-                done = {"status": {"phase": "Succeeded"}}
-                await world.client.patch(f"{PODS}/{name}/status", done, PatchKind.STRATEGIC)
+            await end(world, "j")
             await reaches(world, "j", "Completed")
 
 
@@ -202,7 +209,7 @@ async def test_a_pod_of_volcanos_scheduler_that_no_job_made_has_a_group_of_its_o
             async def completed():
                 return await shown() == ["Completed {succeeded:1} Scheduled"]
 
-            await world.until(completed, 30.0)
+            await world.until(completed)
 
 
 def member(name, *, owner=None, annotations=None):

@@ -19,7 +19,7 @@ SETTINGS = "volume_wait_max_s: 3\n"
 
 async def told(world, name, words):
     """The message of a pod's condition, once it has *words*."""
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(60.0):
         while True:
             found = await world.client.get(f"{PODS}/{name}")
             for one in found["status"].get("conditions") or ():

@@ -70,7 +70,7 @@ async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]
 
 @asynccontextmanager
 async def served(
-    kubeconfig: str, namespace: str = "", *, browser: bool = False, within_s: float | None = 30
+    kubeconfig: str, namespace: str = "", *, browser: bool = False, within_s: float | None = 240
 ) -> AsyncIterator[Page]:
     addresses: asyncio.Queue[str] = asyncio.Queue()
     source = choose_source(kubeconfig=kubeconfig, context="", environ={})
@@ -486,11 +486,11 @@ async def test_without_the_key_or_by_another_name_nothing_is_shown(rig):
 async def test_it_shows_the_cluster_while_the_browser_is_run_in_the_foreground(rig, tmp_path, monkeypatch):
     # As one that BROWSER names is: the call returns once it is closed.
     closed = threading.Event()
-    monkeypatch.setattr("webbrowser.open", lambda _url: closed.wait(30))
+    monkeypatch.setattr("webbrowser.open", lambda _url: closed.wait(400))
     monkeypatch.setenv("HOME", str(tmp_path))
     async with cluster(rig) as (_, kubeconfig), served(kubeconfig, browser=True) as page, page.updates() as updates:
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(200):
                 assert (await anext(updates))["nodes"]
         finally:
             closed.set()
@@ -509,7 +509,7 @@ async def test_the_browser_gets_the_key_by_a_file_that_others_cannot_read(rig, t
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr("cli.web.local._FILE_S", 1.0)
+    monkeypatch.setattr("cli.web.local._FILE_S", 5.0)
     async with cluster(rig) as (_, kubeconfig):
         async with served(kubeconfig, browser=True) as page:
             url = await opened.get()

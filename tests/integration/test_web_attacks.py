@@ -111,7 +111,7 @@ async def staged(
     listening.setblocking(False)
     port = listening.getsockname()[1]
     connector = aiohttp.TCPConnector(limit=0)
-    async with asyncio.timeout(60), aiohttp.ClientSession(connector=connector) as session:
+    async with asyncio.timeout(400), aiohttp.ClientSession(connector=connector) as session:
         serving = [connections.run(), connections.accept(listening, runner.server, context)]
         tasks = [asyncio.create_task(one) for one in serving]
         try:
@@ -285,7 +285,7 @@ async def test_a_manifest_that_does_not_arrive_is_not_waited_for(monkeypatch):
         reader, writer = await stage.raw()
         head = b"POST /v1/fits HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer anna\r\nContent-Length: 9\r\n\r\n"
         writer.write(head + b"kind")
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             answer = await reader.read()
         assert answer.split()[1] == b"408"
         writer.close()

@@ -64,7 +64,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(world: Rig, *, within_s: float | None = 40) -> AsyncIterator[Served]:
+async def served(world: Rig, *, within_s: float | None = 240) -> AsyncIterator[Served]:
     """The page with its own account's rights."""
     documents = [one for one in yaml.safe_load_all(WEB.read_text()) if one["kind"].startswith("ClusterRole")]
     await world.apply(documents)

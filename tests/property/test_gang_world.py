@@ -10,7 +10,6 @@ from tests.support.devices.gang_cards import Kind, shares_of
 from tests.support.devices.gang_world import NAMESPACES, GangWorld
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(6))
 def test_gangs_are_whole_queues_are_kept_and_nobody_waits_who_fits(seed):
     world = GangWorld(seed)

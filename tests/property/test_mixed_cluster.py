@@ -246,7 +246,6 @@ class World:
         return fresh
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("seed", "policy"), [(1, Policy.BINPACK), (2, Policy.SPREAD), (3, Policy.PACK)])
 def test_no_card_is_sold_beyond_its_total_in_any_protocols_own_terms(seed, policy):
     world = World(seed, policy)

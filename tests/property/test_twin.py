@@ -17,7 +17,6 @@ from tests.support.devices.twin_world import World
 OPERATIONS = 20_000
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", ["a", "b", "c", "d"])
 def test_a_twin_that_reads_the_objects_alone_finds_no_card_sold_twice(seed):
     world = World(seed)

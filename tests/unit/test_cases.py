@@ -34,7 +34,7 @@ def test_whatever_plays_a_case_is_there():
 
 
 def test_a_test_that_names_a_case_plays_it():
-    # "test_46_47_a_killed_leader ..." names two.
+    # A name may begin with two numbers.
     for tests in PLAYED.values():
         for test in tests:
             for word in test.partition("::")[2].split("_")[:2]:

@@ -12,6 +12,7 @@ import pytest
 
 LOCK: Final = Path(__file__).resolve().parents[3] / "requirements-browser.lock"
 # The sandbox of Chromium's needs rights that root in a container lacks; only pages of ours are opened.
+_WITHIN_MS: Final = 120_000
 _FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
 
@@ -56,6 +57,7 @@ async def opened(browser: Any = None, **options: Any) -> AsyncIterator[Any]:
             yield context
         return
     context = await browser.new_context(**options)
+    context.set_default_timeout(_WITHIN_MS)
     try:
         yield context
     finally:

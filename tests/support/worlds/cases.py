@@ -229,8 +229,8 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     44: (f"{_QUEUE}::ten_thousand_gated_pods_cost_no_decision_and_one_that_is_let_go_is_placed",),
     45: (f"{_QUEUE}::a_pod_of_high_priority_that_never_fits_holds_nobody_up_and_is_looked_at_again_in_time",),
     # who leads
-    46: (f"{_REPLICAS}::46_47_a_killed_leader_is_followed_within_17_s_and_one_that_ends_within_3_s",),
-    47: (f"{_REPLICAS}::46_47_a_killed_leader_is_followed_within_17_s_and_one_that_ends_within_3_s",),
+    46: (f"{_REPLICAS}::46_a_killed_leader_is_followed_once_its_lease_has_run_out",),
+    47: (f"{_REPLICAS}::47_a_leader_that_ends_is_followed_at_once",),
     48: (f"{_REPLICAS}::48_12_a_leader_that_reaches_nobody_stops_writing_and_ends_before_another_begins",),
     49: (f"{_REPLICAS}::49_a_leader_that_was_stopped_for_a_while_writes_nothing_when_it_goes_on",),
     50: (f"{_POINTS}::a_leader_whose_loop_was_blocked_until_its_lease_was_over_sends_nothing_when_it_goes_on",),
