@@ -9,10 +9,8 @@ import pytest
 
 from tests.support.node.cluster import Cluster
 from tests.support.node.product import by_chart
-from tests.support.node.world import World, assignments, pod, vgpu, wait
-
-# The first test of a module waits for the installation too.
-pytestmark = pytest.mark.timeout(600)
+from tests.support.node.waiting import wait
+from tests.support.node.world import World, assignments, pod, vgpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,10 @@ import pytest
 from tests.support.node.api import RefusedError
 from tests.support.node.cluster import NODE, Cluster
 from tests.support.node.load import creates
-from tests.support.node.product import NAMESPACE, by_overlay, leader, pods, restarts, unstarted, until_ready
-from tests.support.node.world import World, assignments, pod, vgpu, wait
+from tests.support.node.product import by_overlay, leader, pods, restarts, unstarted, until_ready
+from tests.support.node.reached import NAMESPACE, until_answered
+from tests.support.node.waiting import wait
+from tests.support.node.world import World, assignments, pod, vgpu
 
 Json = dict[str, Any]
 
@@ -20,10 +22,7 @@ VGPU = tuple(vgpu(1))
 # The lease's 15 s, and two looks at it: docs/operators/controller.md.
 LEADER_GONE_S = 17.0
 # What a slow machine adds to it, in starts of a pod, measured beside it: the next leader first reads what was written.
-SLOWER = 3
-
-# The first test of a module waits for the installation too.
-pytestmark = pytest.mark.timeout(600)
+SLOWER = 10
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +119,7 @@ def test_after_a_reboot_pods_that_are_made_anew_run(empty: World):
     # Until kubelet reports, the API server has the state from before.
     wait("restarts", lambda: unstarted(empty.cluster, begun))
     until_ready(empty.cluster)
+    until_answered(empty.cluster)
     wait("the plugin", lambda: "" if empty.allocatable().get(VGPU[0]) else f"{NODE} offers none")
     # Kubelet admits pods of before without its plugins, and may reject them; somebody makes them anew.
     empty.remove()

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.support.node.api import Api, RefusedError
-from tests.support.node.world import pod, wait
+from tests.support.node.waiting import wait
+from tests.support.node.world import pod
 
 _PER_S = 20.0
 

@@ -22,7 +22,7 @@ from tests.support.worlds.processes import Child, Children, until
 ROOT: Final = Path(__file__).resolve().parents[3]
 _HOLDER: Final = Path(__file__).with_name("holder.py")
 # After this long something hangs. It is no promise of anything: the machine may be slow, and share its cores.
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 240.0
 CGROUPS: Final = Path("/sys/fs/cgroup")
 PATH: Final = "/opt/kubernetes:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/cni"
 # Folders that no overlay can serve: containers lie there as overlays, or mounts of pods.

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from tests.support.node.cluster import Cluster
 from tests.support.node.images import CARDSHARE
-from tests.support.node.world import wait
+from tests.support.node.reached import NAMESPACE, alive, until_answered
+from tests.support.node.waiting import wait
 
 Json = dict[str, Any]
 
-NAMESPACE: Final = "cardshare-system"
 _COMPONENTS: Final = ("webhook", "controller")
 _IMAGE: Final = CARDSHARE.rpartition(":")[0]
 # An overlay of the operator's own: nothing in the checkout is edited.
@@ -37,6 +37,7 @@ def by_overlay(cluster: Cluster) -> Iterator[None]:
     with _nothing_left(cluster):
         cluster.kubectl("apply", "-k", "/share/overlay")
         until_ready(cluster)
+        until_answered(cluster)
         yield
         webhooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
         cluster.kubectl("delete", webhooks, "cardshare")
@@ -53,6 +54,7 @@ def by_chart(cluster: Cluster) -> Iterator[None]:
         image = ("--set", f"image.repository={_IMAGE}")
         cluster.there.run(*helm, "install", "cardshare", "/checkout/deploy/chart", *image)
         until_ready(cluster)
+        until_answered(cluster)
         yield
         cluster.there.run(*helm, "uninstall", "cardshare", "--wait")
         cluster.kubectl("delete", "namespace", NAMESPACE)
@@ -78,7 +80,7 @@ def until_ready(cluster: Cluster) -> None:
 
 def pods(cluster: Cluster, component: str) -> tuple[str, ...]:
     """The names of the pods of a component, such as `webhook`, that are not being deleted."""
-    return tuple(one["metadata"]["name"] for one in _alive(cluster, component))
+    return tuple(one["metadata"]["name"] for one in alive(cluster, component))
 
 
 def restarts(cluster: Cluster) -> dict[str, int]:
@@ -104,18 +106,12 @@ def leader(cluster: Cluster) -> str:
     return next((name for name in pods(cluster, "controller") if name in holder), "")
 
 
-def _alive(cluster: Cluster, component: str) -> list[Json]:
-    selector = f"labelSelector=app.kubernetes.io/component={component}"
-    found = cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?{selector}")["items"]
-    return [one for one in found if "deletionTimestamp" not in one["metadata"]]
-
-
 def _unready(cluster: Cluster, component: str) -> str:
     # By the pods: the status of a Deployment follows a little later, and counts those that were just deleted.
     deployment = cluster.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/cardshare-{component}")
-    wanted, alive = deployment["spec"]["replicas"], _alive(cluster, component)
-    ready = [one for one in alive if _condition(one, "Ready") == "True"]
-    return "" if len(alive) == len(ready) == wanted else f"of {len(alive)} pods {len(ready)} are ready, {wanted} wanted"
+    wanted, there = deployment["spec"]["replicas"], alive(cluster, component)
+    ready = [one for one in there if _condition(one, "Ready") == "True"]
+    return "" if len(there) == len(ready) == wanted else f"of {len(there)} pods {len(ready)} are ready, {wanted} wanted"
 
 
 def _condition(pod: Json, kind: str) -> str:

@@ -2,8 +2,7 @@
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,13 +13,13 @@ from sandbox.players.vgpu import CONFIG_KEY, CONFIG_MAP, CONFIG_NAMESPACES
 from tests.support.node.api import RefusedError
 from tests.support.node.cluster import NODE, Cluster
 from tests.support.node.images import BUSYBOX
-from tests.support.node.namespaces import PATIENCE_S
 from tests.support.node.plugins import daemon_set
+from tests.support.node.reached import until_answered
+from tests.support.node.waiting import wait
 
 Json = dict[str, Any]
 
 _NODE: Final = f"/api/v1/nodes/{NODE}"
-_PAUSE_S: Final = 0.1
 # Without a trap the first process of a container ignores SIGTERM, and kubelet waits 2 s.
 _SLEEP: Final = "trap exit TERM; sleep 1000000 & wait"
 _WHO: Final = "CARDSHARE_TEST_CONTAINER"
@@ -220,20 +219,8 @@ class World:
             self.cluster.there.run("rm", "-f", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
             self.cluster.api.delete(_NODE)
         wait(NODE, self.cluster.node_not_ready)
-
-
-def wait(what: str, why_not: Callable[[], str]) -> float:
-    """Ask *why_not* until it is "", and return the seconds that took.
-
-    Raises:
-        AssertionError: it took longer than `PATIENCE_S`.
-    """
-    begun_s = time.monotonic()
-    while said := why_not():
-        if time.monotonic() - begun_s > PATIENCE_S:
-            raise AssertionError(f"{what}: not within {PATIENCE_S:.0f} s: {said}")
-        time.sleep(_PAUSE_S)
-    return time.monotonic() - begun_s
+        # Without its Node, pods are nobody's endpoints.
+        until_answered(self.cluster)
 
 
 def assignments(found: Mapping[str, Json]) -> dict[str, str]:
