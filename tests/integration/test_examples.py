@@ -30,5 +30,12 @@ async def test_settings_that_an_example_asks_for_are_taken_back_before_the_next_
 
 
 @pytest.mark.asyncio(loop_scope="session")
+async def test_an_example_leaves_no_cards_held_for_the_next(shared_stage: Stage):
+    """A pod removed by force would hold its cards for seconds, and the fullest node that fits is preferred."""
+    for name in ("mig", "memory-only"):
+        assert await broken_declarations(shared_stage, [one for one in _EXAMPLES if one.name == name]) == []
+
+
+@pytest.mark.asyncio(loop_scope="session")
 async def test_all_examples_together_become_what_they_declare_and_stay_so(shared_stage: Stage):
     assert await broken_declarations(shared_stage, _EXAMPLES) == []

@@ -45,7 +45,7 @@ async def _broken(stage: Stage, examples: Sequence[Example]) -> list[str]:
 async def _clear(stage: Stage, examples: Sequence[Example]) -> None:
     names = {manifest["metadata"]["name"] for example in examples for manifest in example.manifests}
     for name in names:
-        await stage.person.delete(name, grace_s=0)
+        await stage.person.delete(name)
     claims = [
         f"{_CLAIMS}/{manifest['metadata']['name']}"
         for example in examples
