@@ -11,6 +11,7 @@ import io
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -147,6 +148,7 @@ class ApiClient(ApiCalls):
     def __init__(self, *, server: str, token: str, ca_pem: bytes, timeout_s: float = 10.0) -> None:
         self._server = server.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._renamed: Mapping[str, str] = {}
         self._ca_pem = ca_pem
         self._tls = ssl.create_default_context(cadata=ca_pem.decode("ascii"))
         self._timeout_s = timeout_s
@@ -181,6 +183,12 @@ class ApiClient(ApiCalls):
         """Return another, unopened client of the same server that impersonates *name*, as administrators may."""
         found = type(self)(server=self._server, token="", ca_pem=self._ca_pem, timeout_s=self._timeout_s)
         found._headers = {**self._headers, "Impersonate-User": name, "Impersonate-Group": group}
+        return found
+
+    def named(self, name: str) -> Self:
+        """Return this open client as another user *name* of the same group, if it impersonates one."""
+        found = copy(self)
+        found._renamed = {"Impersonate-User": name} if "Impersonate-User" in self._headers else {}
         return found
 
     async def watch(self, path: str, *, resource_version: str = "", params: Params = None) -> AsyncIterator[WatchEvent]:
@@ -248,7 +256,7 @@ class ApiClient(ApiCalls):
     ) -> tuple[int, Sequence[str], bytes]:
         """Send one request; return status, warnings (as headers) and body of any answer."""
         data = None if body is None else sendable(msgspec.json.encode(body))
-        headers = {"Content-Type": media} if data is not None else None
+        headers = {"Content-Type": media, **self._renamed} if data is not None else self._renamed
         async with self._session.request(
             method, self._server + path, data=data, params=params, headers=headers
         ) as response:

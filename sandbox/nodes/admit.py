@@ -225,6 +225,13 @@ def succeeded(pod: Mapping[str, Any], now: str) -> Json:
     return {"phase": "Succeeded", "conditions": _conditions("False", now), "containerStatuses": statuses}
 
 
+def stopped(pod: Mapping[str, Any], now: str) -> Json:
+    """Return the status of a deleted pod whose containers SIGTERM ended: Failed, as of kubelet 1.27."""
+    state = {"terminated": {"exitCode": 143, "reason": "Error", "finishedAt": now}}
+    statuses = [{**_ended(container, now), "state": state} for container in pod["spec"]["containers"]]
+    return {"phase": "Failed", "conditions": _conditions("False", now), "containerStatuses": statuses}
+
+
 def turned_away(reason: str, message: str, now: str) -> Json:
     """Return the status of a pod that kubelet rejected: Failed."""
     return {"phase": "Failed", "reason": reason, "message": message, "startTime": now}

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from sandbox.client import PatchKind
 from sandbox.cluster import ClusterSettings, running_cluster
 from sandbox.nodes.kubelet import AdmissionOrder, Kubelet, KubeletSettings, PlayedNode
 from sandbox.nodes.nodefile import read
@@ -159,6 +160,18 @@ async def test_a_deleted_pod_stops_within_its_grace_and_is_gone(make_rig):
     await rig.is_gone("a")
     await rig.client.create(PODS, pod("b", 4))
     await rig.phase("b", "Running")
+
+
+async def test_a_deleted_pod_has_ended_before_its_object_is_gone(make_rig):
+    rig = await make_rig()
+    await rig.client.create(PODS, pod("a", 4, **{"sandbox.cardshare.io/stop-seconds": "0.3"}))
+    await rig.phase("a", "Running")
+    await rig.client.patch(f"{PODS}/a", {"metadata": {"finalizers": ["example.test/kept"]}}, PatchKind.MERGE)
+    await rig.client.delete(f"{PODS}/a")
+    ended = await rig.phase("a", "Failed")
+    assert [one["state"]["terminated"]["exitCode"] for one in ended["status"]["containerStatuses"]] == [143]
+    await rig.client.patch(f"{PODS}/a", {"metadata": {"finalizers": None}}, PatchKind.MERGE)
+    await rig.is_gone("a")
 
 
 @pytest.mark.parametrize(
