@@ -153,6 +153,11 @@ class GroupSpec:
         return self.min_member > 1 or any(one.size > 1 or one.least for one in self.sub_groups)
 
     @property
+    def minimums(self) -> tuple[object, ...]:
+        """All that decides how many members are placed together."""
+        return self.min_member, self.min_task_member, self.sub_groups
+
+    @property
     def minimum_field(self) -> str:
         """The source of min_member in messages; without an object, annotations of members define it."""
         if not self.uid:

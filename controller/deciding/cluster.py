@@ -1,6 +1,6 @@
 """The cluster state that all parts of `controller/deciding` share: ledger, queue, hand-off, and pending actions."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -151,6 +151,8 @@ class Occupants:
         # (monotonic) until which no preemption chooses it.
         self._stuck: Final[set[PodUid]] = set()
         self._spared: dict[PodUid, float] = {}
+        # How many preemptions in progress evict each pod.
+        self._victims: Final = Counter[PodUid]()
 
     def put(self, pod: Pod) -> None:
         """Note that *pod* is on a node; a finished one is dropped."""
@@ -188,6 +190,22 @@ class Occupants:
         """Return whether a pod is expected to leave its node."""
         found = self._who.get(uid)
         return found is not None and found.leaving and uid not in self._stuck
+
+    def is_victim(self, uid: PodUid) -> bool:
+        """Return whether a preemption in progress evicts a pod."""
+        return uid in self._victims
+
+    def choose(self, uids: Iterable[PodUid]) -> None:
+        """Note that a preemption evicts *uids*; from now on they count in no group, as in Volcano (groups 4.5)."""
+        self._victims.update(uids)
+
+    def unchoose(self, uids: Collection[PodUid]) -> None:
+        """Note that the preemption that evicted *uids* has ended: their groups count those that stay again."""
+        self._victims.subtract(uids)
+        for uid in [uid for uid in uids if self._victims[uid] <= 0]:
+            del self._victims[uid]
+        for key in {key for uid in uids if uid in self._who and (key := self._groups.key_of.get(uid)) is not None}:
+            self._groups.stays(key)
 
     def does_not_leave(self, uid: PodUid) -> None:
         """Note that a pod was evicted long ago and is still there, so that nothing relies on its end."""
@@ -377,8 +395,8 @@ class ClusterState:
         self.handoff: Final = HandOff(catalog, tables, settings, self.recording.served)
         self.actions: Final[deque[Action]] = deque()
         self.search: Final = NodeSearch(self.ledger, self.announce_node, metrics)
-        self.gangs: Final = Gangs(groups, self.queue, self.budgets, self.search.room_on)
         self.occupants: Final = Occupants(groups, clock)
+        self.gangs: Final = Gangs(groups, self.queue, self.budgets, self.search.room_on, self.occupants.is_victim)
         self.carded: Final[dict[PodUid, Pod]] = {}
         self.sent: Final[Attempts[PodUid]] = Attempts()
         self.fencing: Final = Fencing(self.actions)

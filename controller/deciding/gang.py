@@ -1,8 +1,8 @@
 """Gangs: which members of a group wait, which count already, and why the group is refused.
 
-A member counts if it is on a node, has a reservation, or succeeded; a failed or leaving one does not. Once the minimum
-is met, further members are placed like any other pod. `core.placing.gang` finds the places of a gang; `cycle` reserves
-them and sends the Bindings.
+A member counts if it is on a node, has a reservation, or succeeded; one that failed, is leaving or is being evicted
+does not. Once the minimum is met, further members are placed like any other pod. `core.placing.gang` finds the places
+of a gang; `cycle` reserves them and sends the Bindings.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from controller.grouping.groups import Groups
 from core.constraints.quota import Over, over_wait
 from core.explaining.shortage import shortage
 from core.groups import SUBGROUPS_MAX, TASK, GroupKey, GroupKind, group_of, is_leaving, task_of
-from core.model import NodeName, Phase, Pod
+from core.model import NodeName, Phase, Pod, PodUid
 from core.placing import gang as gangs
 from core.placing.domains import Near
 from core.placing.gang import Together
@@ -56,11 +56,11 @@ class Gang:
         """Whether the minimum would be met if all waiting members were placed."""
         return self.subgroups <= SUBGROUPS_MAX and self.unit.is_complete
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether the minimum cannot be met until members are created, or change."""
-        unit = self.unit
-        return not replace(self, unit=replace(unit, members=(*unit.members, *self.resting))).is_complete
+    def may_start_with(self, rooms: int) -> bool:
+        """Return whether the minimum can be met if *rooms* more members are placed, and those that back off return."""
+        tally = self.unit.tally(Counter(one.parts for one in self.resting))
+        unit = replace(self.unit, members=(*self.unit.members, *self.resting))
+        return tally.needed() <= rooms and replace(self, unit=unit).is_complete
 
     def incomplete_wait(self) -> Wait:
         """Return that the waiting members wait for more members."""
@@ -114,13 +114,27 @@ class Gangs:
     """Finds the gangs of pods, and remembers why units and pods over the limits of queues are refused."""
 
     def __init__(
-        self, groups: Groups, queue: SchedulingQueue, budgets: Budgets, room_on: Callable[[Shape, NodeName, int], int]
+        self,
+        groups: Groups,
+        queue: SchedulingQueue,
+        budgets: Budgets,
+        room_on: Callable[[Shape, NodeName, int], int],
+        is_victim: Callable[[PodUid], bool],
     ) -> None:
-        """Begin with nothing; *room_on*: returns how many pods of a shape, up to a number, a node takes now."""
+        """Begin with nothing.
+
+        Args:
+            groups: groups and their members.
+            queue: the pending pods.
+            budgets: what groups may still hold.
+            room_on: returns how many pods of a shape, up to a number, a node takes now.
+            is_victim: returns whether a pod is being evicted for another.
+        """
         self._budgets: Final = budgets
         self._groups: Final = groups
         self._queue: Final = queue
         self._room_on: Final = room_on
+        self._is_victim: Final = is_victim
         self._refusals: Final[dict[Ask, Refusal]] = {}
         self._refusals_max = _SPARE
         # By refused unit, an upper bound of the members that each opened node takes.
@@ -176,7 +190,7 @@ class Gangs:
             path, policy = division.of(pod)
             if policy in within:
                 homes.setdefault(path[-1], (within[policy], set()))
-            if _counts(pod, entry):
+            if self._counts(pod, entry):
                 held[path] += 1
                 placement = entry.placement if entry is not None else None
                 node = NodeName(pod.node_name) if pod.node_name or placement is None else placement.node
@@ -185,7 +199,7 @@ class Gangs:
                     homes[path[-1]][1].add(node)
             elif entry is not None and _may_go(entry):
                 waiting.append((entry, path))
-            elif not (is_leaving(pod) or pod.finished):
+            elif not (is_leaving(pod) or pod.finished or pod.node_name):
                 (foreign if entry is None and not pod.gated else absent)[path] += 1
                 if entry is not None and entry.stage is Stage.RESTING and entry.shape is not None:
                     resting.append(gangs.Member(pod=pod, shape=entry.shape, parts=path))
@@ -231,6 +245,14 @@ class Gangs:
             subgroups=sum(map(len, division.subgroups.values())),
             resting=tuple(resting),
         )
+
+    def _counts(self, pod: Pod, entry: Entry | None) -> bool:
+        """Return whether *pod* counts for the minimum: it is on a node, has a reservation, or succeeded."""
+        if pod.phase is Phase.SUCCEEDED:
+            return True
+        if pod.phase is Phase.FAILED or is_leaving(pod) or self._is_victim(pod.uid):
+            return False
+        return bool(pod.node_name) or (entry is not None and entry.has_place)
 
     # ------------------------------------------------------------------ outcomes
 
@@ -375,15 +397,6 @@ def _may_go(entry: Entry) -> bool:
         return False
     # A held pod waits for the user, unless it waits for more members.
     return entry.stage is not Stage.HELD or entry.waits_for_others
-
-
-def _counts(pod: Pod, entry: Entry | None) -> bool:
-    """Return whether *pod* counts for the minimum: it is on a node, has a reservation, or succeeded."""
-    if pod.phase is Phase.SUCCEEDED:
-        return True
-    if pod.phase is Phase.FAILED or is_leaving(pod):
-        return False
-    return bool(pod.node_name) or (entry is not None and entry.has_place)
 
 
 def _ready(count: int) -> str:

@@ -5,9 +5,10 @@ pods of queues that hold more.
 
 A pod that was refused for `preemption_delay_s` gets a search for victims, one pod at a time and in slices
 (`core.placing.preemption`), on a copy of the ledger. Before any eviction, the result is checked again on its nodes. A
-preemption ends when the pod is placed, when a gang loses a member that it needs, when a victim may not be evicted, when
-all victims are gone and the pod still does not fit, or after `preemption_wait_s`. A pod that fits into capacity that an
-earlier preemption leaves over needs none of its own.
+preemption ends when the pod is placed, when its gang cannot start with the capacity that becomes free, because it lost
+a member or its minimum was raised, when a victim may not be evicted, when all victims are gone and the pod still does
+not fit, or after `preemption_wait_s`. A pod that fits into capacity that an earlier preemption leaves over needs none
+of its own.
 """
 
 from collections import Counter
@@ -464,6 +465,7 @@ class Preempting:
         by_priority = takes_back.isdisjoint(found.victims)
         key, ledger = group_of(entry.pod) if isinstance(entry.parked, Together) else None, self._cluster.ledger
         members = self._cluster.groups.members(key) if key is not None else ()
+        spec = self._cluster.groups.spec(key) if key is not None else None
         nomination = Nomination(
             uid=entry.pod.uid,
             key=key,
@@ -475,8 +477,10 @@ class Preempting:
             asking=True,
             whose=LOWER if by_priority else OF_QUEUES,
             placed=tuple(uid for uid in members if ledger.node_of(uid) is not None),
+            minimums=spec.minimums if spec is not None else (),
         )
         self._nominations.put(nomination)
+        self._cluster.occupants.choose(nomination.victims)
         self._cluster.actions.append(
             Preempt(nomination=nomination.uid, nominated=nominated, victims=victims, guarded=found.guarded)
         )
@@ -611,20 +615,26 @@ class Preempting:
             return End.PLACED if is_placed else End.GONE
         if all(one.placement is not None for one in able):
             return End.PLACED
-        key, waiting = nomination.key, {one.pod.uid for one in able}
-        if key is not None and self._has_lost(nomination, key, waiting):
-            gang = self._cluster.gangs.gang(_first(able))
-            if gang is not None and gang.is_hopeless:
-                return End.GONE  # a member that it needs is gone, or cannot be placed any more
+        if nomination.victims and self._may_differ(nomination, {one.pod.uid for one in able}):
+            gang, node_of = self._cluster.gangs.gang(_first(able)), ledger.node_of
+            rooms = sum(node_of(pod.uid) is None for pod in nomination.nominated)
+            if gang is not None and not gang.may_start_with(rooms):
+                return End.GONE
         return None if self.is_on and nomination.nodes <= ledger.states.keys() else End.IN_VAIN
 
-    def _has_lost(self, nomination: Nomination, key: GroupKey, waiting: Set[PodUid]) -> bool:
-        """Return whether a member of group *key* has neither a place nor is one of *waiting*; not all are needed."""
-        members, node_of = self._cluster.groups.members(key), self._cluster.ledger.node_of
-        nominated = (pod.uid for pod in nomination.nominated)
+    def _may_differ(self, nomination: Nomination, waiting: Set[PodUid]) -> bool:
+        """Return whether the group may need other members than *waiting*; finding its gang is costly."""
+        key = nomination.key
+        if key is None:
+            return True
+        spec, members = self._cluster.groups.spec(key), self._cluster.groups.members(key)
+        if spec is None or spec.minimums != nomination.minimums:
+            return True
+        node_of, is_victim = self._cluster.ledger.node_of, self._cluster.occupants.is_victim
         return any(
-            uid not in waiting and (uid not in members or is_leaving(members[uid]) or node_of(uid) is None)
-            for uid in (*nomination.placed, *nominated)
+            uid not in waiting
+            and (uid not in members or is_leaving(members[uid]) or is_victim(uid) or node_of(uid) is None)
+            for uid in (*nomination.placed, *(pod.uid for pod in nomination.nominated))
         )
 
     def _leaving(self, nomination: Nomination) -> list[PodUid]:
@@ -634,6 +644,7 @@ class Preempting:
 
     def _end(self, nomination: Nomination, how: End) -> None:
         self._nominations.drop(nomination)
+        self._cluster.occupants.unchoose(nomination.victims)
         self._leftovers.forget(nomination.nodes)
         if how is End.IN_VAIN and not nomination.victims:
             self._leftovers.in_vain(nomination.uid)

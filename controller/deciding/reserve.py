@@ -56,6 +56,7 @@ class Nomination(ReservedNodes):
     victims: the pods that are evicted. nominated: the pods whose status names such a node. until_s: the latest end;
     quiet_s: since when no pod there is leaving, both monotonic. asking: not all victims were asked to leave yet. whose:
     what kind of pods the victims are, in words. placed: the members of the group that already had a place.
+    minimums: how many members the group needed.
     """
 
     victims: tuple[PodUid, ...]
@@ -65,6 +66,7 @@ class Nomination(ReservedNodes):
     quiet_s: float = inf
     whose: str = "of a lower priority"
     placed: tuple[PodUid, ...] = ()
+    minimums: tuple[object, ...] = ()
 
 
 class Nominations:

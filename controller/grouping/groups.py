@@ -120,7 +120,7 @@ class Groups:
 
         Args:
             changed: called for every group whose members may have to be read again.
-            parted: called for every group when a member leaves, fails or returns, because others wait for it.
+            parted: called for every group when a member leaves, fails, returns or stays, because others wait for it.
             settings: the operator's settings.
         """
         self.queues: Final[dict[str, QueueSpec]] = {}
@@ -430,6 +430,10 @@ class Groups:
         else:
             self._parted(key)
         self._note(key)
+
+    def stays(self, key: GroupKey) -> None:
+        """Record that a member that was to be evicted may stay."""
+        self._parted(key)
 
     def _say(self, members: _Members, uid: PodUid, count: int | None) -> None:
         """Record that a member states *count* members in total; None: nothing readable."""

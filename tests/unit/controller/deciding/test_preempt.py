@@ -9,7 +9,7 @@ from controller.actions import Announce, Preempt, Target, Unnominate
 from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec
 from core.model import NodeConstraints, NodeName, Phase, PodUid, Requirement
 from core.wire.policies import DisruptionBudget, ResourceQuota
-from tests.support.worlds.world import MEMORY, NUMBER, World, node, pod
+from tests.support.worlds.world import MEMORY, NUMBER, World, node, on, pod
 
 MIB = 10_000
 GROUP = "scheduling.k8s.io/group-name"
@@ -570,6 +570,90 @@ def test_others_leave_for_a_gang_with_a_member_that_is_about_to_be_placed_again(
     found.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=10.0)
     assert found.stage("new-0") == "resting"
     assert found.scheduler.preempting.needs(action)
+
+
+def gang_of(least, name="new", version="1"):
+    key = GroupKey(GroupKind.VOLCANO, "default", name)
+    return GroupSpec(key=key, uid=name, resource_version=version, min_member=least)
+
+
+@pytest.mark.parametrize("many", [2, 4])
+def test_nobody_else_leaves_for_a_gang_whose_minimum_is_raised_above_the_room_that_is_made(many):
+    found = world(*(node(f"n{at}") for at in range(4)))
+    full(found, *(f"low-{at}" for at in range(4)))
+    found.groups_are(gang_of(2))
+    found.adds(*(pod(f"new-{at}", memory=MIB, priority=10, annotations={GROUP: "new"}) for at in range(many)))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    preempting = found.scheduler.preempting
+    assert preempting.needs(action)
+    found.scheduler.cluster.groups.changed(gang_of(4, version="2"))
+    assert not preempting.needs(action)
+    preempting.unneeded(action)
+    assert not len(found.scheduler.reservations.nominations)
+    waits(found)
+    assert [len(victims) for victims in asks(found).values()] == [4] * (many == 4)
+
+
+def test_others_still_leave_for_a_gang_whose_minimum_is_raised_to_those_for_whom_room_is_made():
+    found = world(node("n1"), node("n2"))
+    full(found, "low-1", "low-2")
+    found.groups_are(gang_of(2))
+    found.adds(*(pod(f"new-{at}", memory=MIB, priority=10, annotations={GROUP: "new"}) for at in range(2)))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    found.scheduler.cluster.groups.changed(gang_of(1, version="2"))
+    found.scheduler.cluster.groups.changed(gang_of(2, version="3"))
+    assert found.scheduler.preempting.needs(action)
+
+
+def evicts_a_gang():
+    """A world in which both pods of gang *old*, of which a third finds no room, are chosen to leave for *high*."""
+    found = world(*(node(name, labels={"name": name}) for name in ("n1", "n2")))
+    found.groups_are(gang_of(2, "old"))
+    found.adds(*(pod(f"old-{at}", memory=MIB, annotations={GROUP: "old"}) for at in range(2)))
+    found.placed()
+    elsewhere: dict[str, Any] = {"annotations": {GROUP: "old"}, "constraints": on("n3")}
+    found.adds(pod("old-2", memory=MIB, **elsewhere), pod("high", memory=MIB, priority=10, constraints=on("n1")))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    assert {target.name for target, _ in action.victims} == {"old-0", "old-1"}
+    return found, action
+
+
+def test_no_further_member_joins_a_gang_that_is_chosen_to_leave():
+    found, _ = evicts_a_gang()
+    found.scheduler.nodes.changed(node("n3", labels={"name": "n3"}))
+    found.passes(1.0)
+    assert found.binds() == []
+    assert found.wait("old-2").text.startswith("waits until 2 members of PodGroup default/old can be placed together")
+
+
+def test_a_further_member_joins_a_gang_that_does_not_have_to_leave_after_all():
+    found, action = evicts_a_gang()
+    found.scheduler.nodes.changed(node("n3", labels={"name": "n3"}))
+    found.passes(1.0)
+    assert found.stage("old-2") == "held"
+    found.scheduler.preempting.refused(action, PodUid("uid-old-0"), 0.0)
+    assert placed(found) == {"old-0", "old-1", "old-2"}
+
+
+def test_nobody_leaves_for_a_further_member_of_a_gang_that_is_chosen_to_leave():
+    found = world(*(node(name, labels={"name": name}) for name in ("n1", "n2", "n3")))
+    found.groups_are(gang_of(2, "old"))
+    found.adds(*(pod(f"old-{at}", memory=MIB, priority=5, annotations={GROUP: "old"}) for at in range(2)))
+    found.placed()
+    full(found, "low")
+    found.adds(pod("old-2", memory=MIB, priority=5, annotations={GROUP: "old"}))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    assert [target.name for target, _ in action.nominated] == ["old-2"]
+    found.adds(pod("high", memory=MIB, priority=10, constraints=on("n1")))
+    waits(found)
+    (other,) = found.actions(Preempt)
+    assert {target.name for target, _ in other.victims} == {"old-0", "old-1"}
+    assert found.scheduler.preempting.needs(other)
+    assert not found.scheduler.preempting.needs(action)
 
 
 def queued(found, *members, cards, least=1):
