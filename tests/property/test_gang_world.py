@@ -7,7 +7,8 @@ from itertools import count
 import pytest
 
 from tests.support.devices.gang_cards import Kind, shares_of
-from tests.support.devices.gang_world import NAMESPACES, GangWorld
+from tests.support.devices.gang_state import NAMESPACES
+from tests.support.devices.gang_world import GangWorld
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -54,17 +55,17 @@ def test_a_gang_that_is_not_whole_is_seen():
 
 
 def test_a_queue_that_holds_too_much_is_seen():
-    world = lived("queue", lambda world: world._queued()["small", "cpu"] > 0)
+    world = lived("queue", lambda world: world.queues.queued()["small", "cpu"] > 0)
     world.broken.clear()
-    world.limits["small"] = {"cpu": 0}
+    world.queues.limits["small"] = {"cpu": 0}
     world.look()
     assert any("queue small holds more" in text for text in world.faults)
 
 
 def test_a_namespace_that_holds_too_much_is_seen():
-    world = lived("quota", lambda world: world._limited_mib() > 0)
+    world = lived("quota", lambda world: world.queues.limited_mib() > 0)
     world.broken.clear()
-    world.quotas["a"] = 0
+    world.queues.quotas["a"] = 0
     world.look()
     assert any("are held under quotas" in text for text in world.faults)
 
@@ -84,11 +85,11 @@ def test_pods_leave_for_those_of_a_higher_priority():
 
 def test_a_pod_that_is_evicted_for_one_of_no_higher_priority_is_seen():
     def evicts(world):
-        return any(target.name in world.asked for one in world.evictions for target, _ in one.victims)
+        return any(target.name in world.asked for one in world.evictions.planned for target, _ in one.victims)
 
     world = lived("evicts", evicts, preempts=True)
-    world.world.scheduler.cluster.actions.extend(world.evictions)
-    world.evictions.clear()
+    world.world.scheduler.cluster.actions.extend(world.evictions.planned)
+    world.evictions.planned.clear()
     for asked in world.asked.values():
         asked.priority = 0
     world.look()
@@ -112,10 +113,10 @@ def test_who_waits_and_fits_is_seen():
         world.offers[name] = world.offers[name]._replace(cards=99)
         world.nodes[name] = replace(world.nodes[name], allocatable={"cpu": "99"}, **well)
     world.faults.clear()
-    world.quotas.clear()
+    world.queues.quotas.clear()
     for _ in range(20):
         world.add_pods()
-    world.look_at_waiting()
+    world.waiting.look()
     assert any(" waits for " in text for text in world.faults)
 
 
@@ -124,8 +125,8 @@ def test_who_waits_though_those_below_could_leave_is_seen():
     for _ in range(200):
         world.step()
         for name, asked in world.asked.items():
-            asked.priority = 1 if world._node_of(world.world.seen(name)) else 99
-        world.look_at_waiting()
+            asked.priority = 1 if world.node_of(world.world.seen(name)) else 99
+        world.waiting.look()
     assert any(" without " in text for text in world.faults)
 
 
@@ -153,7 +154,7 @@ def test_a_card_that_is_sold_beyond_what_it_has_is_seen():
 
 def test_a_disruption_budget_that_is_broken_for_nothing_is_seen():
     def evicts(world):
-        return len(world.evictions) == 1 and single(world, world.evictions[0])
+        return len(world.evictions.planned) == 1 and single(world, world.evictions.planned[0])
 
     def single(world, action):
         names = [target.name for target, _ in action.nominated]
@@ -161,18 +162,18 @@ def test_a_disruption_budget_that_is_broken_for_nothing_is_seen():
         return there and bool(action.victims) and len(names) == 1 and not world.asked[names[0]].group
 
     world = lived("budgets", evicts, preempts=True)
-    (action,) = world.evictions
+    (action,) = world.evictions.planned
     victims = {target.name for target, _ in action.victims}
     for name, asked in world.asked.items():
         asked.app = "a" if name in victims else ""
-    world.budgets.update({(namespace, "a"): 0 for namespace in NAMESPACES})
+    world.evictions.budgets.update({(namespace, "a"): 0 for namespace in NAMESPACES})
     world.add_node()
     for name in world.nodes:
         well = {"unschedulable": False, "taints": (), "ready": True, "labels": {"zone": asked_zone(world, action)}}
         world.offers[name] = world.offers[name]._replace(cards=99, kind=asked_kind(world, action))
         world.nodes[name] = replace(world.nodes[name], allocatable={"cpu": "99"}, **well)
-    world.world.scheduler.cluster.actions.extend(world.evictions)
-    world.evictions.clear()
+    world.world.scheduler.cluster.actions.extend(world.evictions.planned)
+    world.evictions.planned.clear()
     world.look()
     assert any("budgets cover" in text for text in world.faults)
     assert any(" breaks " in text for text in world.faults)

@@ -1,0 +1,224 @@
+"""Evictions and disruption budgets in the twin of gangs: what becomes of planned ones, and what must hold of them.
+
+Only pods of a lower priority are evicted, a gang only as a whole and for nobody who could not start then, those that a
+disruption budget keeps only where nobody else helps. Nobody joins a gang that is being evicted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from controller.actions import Preempt, Unnominate
+from core.model import Requirement
+from core.wire.policies import DisruptionBudget
+from tests.support.devices.gang_cards import Asked
+from tests.support.devices.gang_state import APPS, NAMESPACES, GangState, counts
+
+# A pod whose eviction was refused is not chosen again for so long.
+_SPARED_S: Final = 30.0
+
+
+class Evictions:
+    """Planned evictions, and the disruption budgets.
+
+    Attributes:
+        planned: those that are still to be sent.
+        budgets: how many of the pods of a namespace with a label may be evicted now, by both.
+        rejected: pods whose Binding was refused since they last were on a node.
+    """
+
+    def __init__(self, state: GangState) -> None:
+        """Begin without any."""
+        self.planned: Final[list[Preempt]] = []
+        self.budgets: Final[dict[tuple[str, str], int]] = {}
+        self.rejected: Final[set[str]] = set()
+        self._state: Final = state
+        # Pods that were evicted, and those whose eviction was refused, and when.
+        self._disrupted: Final[set[str]] = set()
+        self._refused: Final[dict[str, float]] = {}
+
+    # ------------------------------------------------------------------ what happens
+
+    def send(self) -> None:
+        """Send most of the planned evictions."""
+        state, preempting = self._state, self._state.world.scheduler.preempting
+        for one in self.new():
+            state.counts["preemptions"] += 1
+            if not preempting.needs(one):
+                preempting.unneeded(one)
+            elif state.chance.random() < 0.1:
+                for target, _ in one.victims[:1]:
+                    self._refused[target.name] = state.world.now_s
+                preempting.refused(one, one.victims[0][0].uid if one.victims else None, 0.0)
+            else:
+                self.send_away(one)
+
+    def new(self) -> list[Preempt]:
+        """Take out what is planned."""
+        state = self._state
+        for action in state.world.actions(Unnominate):
+            if action.pod.name in state.asked:
+                state.world.shows(state.world.seen(action.pod.name), nominated_node="")
+        found = [*self.planned, *state.world.actions(Preempt)]
+        self.planned.clear()
+        return found
+
+    def send_away(self, action: Preempt) -> None:
+        """Evict the victims, unless a disruption budget refuses one."""
+        state = self._state
+        self._look_at_need(action)
+        for target, where in action.nominated:
+            if target.name in state.asked and not state.world.seen(target.name).node_name:
+                state.world.shows(state.world.seen(target.name), nominated_node=where)
+        there = [
+            target for target, _ in action.victims if target.name in state.asked and target.uid in state.world.pods
+        ]
+        guarded = [target for target in there if target.uid in action.guarded]
+        # Each is tried first; then those that budgets cover go one by one.
+        dry = [target for target in guarded if not self._may_be_evicted(target.name)] if len(there) > 1 else []
+        for target in dry or (*guarded, *(one for one in there if one not in guarded)):
+            if state.world.seen(target.name).deleting:
+                continue
+            if not self._may_be_evicted(target.name):
+                state.counts["evictions refused"] += 1
+                self._refused[target.name] = state.world.now_s
+                state.world.scheduler.preempting.refused(action, target.uid, 0.0)
+                return
+            state.counts["evicted"] += 1
+            state.breaks(target.name)
+            self._disrupted.add(target.name)
+            for key in self._budgets_of(target.name):
+                self.budgets[key] -= 1
+                self._show_budget(key)
+            state.world.shows(state.world.seen(target.name), deleting=True)
+        state.world.scheduler.preempting.asked(action)
+
+    def _budgets_of(self, name: str) -> list[tuple[str, str]]:
+        """The disruption budgets that cover a pod."""
+        key = self._state.asked[name].namespace, self._state.asked[name].app
+        return [key] if key in self.budgets else []
+
+    def _may_be_evicted(self, name: str) -> bool:
+        return all(self.budgets[key] > 0 for key in self._budgets_of(name))
+
+    def change_budget(self) -> None:
+        """A disruption budget comes, goes, or allows another number of evictions."""
+        chance = self._state.chance
+        key, allowed = (chance.choice(NAMESPACES), chance.choice(APPS)), chance.choice((None, 0, 1, 3))
+        if allowed is not None:
+            self.budgets[key] = allowed
+            self._show_budget(key)
+        elif key in self.budgets:
+            self._state.world.scheduler.cluster.occupants.budget_gone(self._budget(key))
+            del self.budgets[key]
+
+    def specs(self) -> list[DisruptionBudget]:
+        """All disruption budgets."""
+        return [self._budget(key) for key in self.budgets]
+
+    def _show_budget(self, key: tuple[str, str]) -> None:
+        self._state.world.scheduler.cluster.occupants.budget_changed(self._budget(key))
+
+    def _budget(self, key: tuple[str, str]) -> DisruptionBudget:
+        namespace, app = key
+        selector = (Requirement(key="app", operator="In", values=(app,)),)
+        disrupted = frozenset(self._disrupted & self._state.asked.keys())
+        return DisruptionBudget(namespace, app, selector, self.budgets[key], disrupted)
+
+    # ------------------------------------------------------------------ what must hold
+
+    def look(self) -> None:
+        """Check that victims come after the pods that they leave for, and that a gang leaves as a whole."""
+        state = self._state
+        for action in (found := state.world.actions(Preempt)):
+            first = [state.asked[one.name].priority for one, _ in action.nominated if one.name in state.asked]
+            victims = {target.name for target, _ in action.victims if target.name in state.asked}
+            for name in sorted(victims):
+                asked, spec = state.asked[name], state.specs.get(state.asked[name].group)
+                if first and asked.priority >= min(first):
+                    state.faults.append(f"{name} of priority {asked.priority} is evicted for one of {min(first)}")
+                if spec is None or not spec.is_gang or asked.group in state.unseen:
+                    continue
+                stay = sorted(
+                    one.name
+                    for one in state.members(asked.group)
+                    if one.node_name and not (one.finished or one.deleting or one.name in victims)
+                )
+                if stay:
+                    state.faults.append(f"{name} is evicted, and {stay} of its gang stay")
+            self._look_at_budgets(action, victims)
+        if len(found) == 1:
+            self._look_at_choice(found[0])
+        self.planned.extend(found)
+
+    def chosen(self) -> set[str]:
+        """The pods that are to be evicted."""
+        needs = self._state.world.scheduler.preempting.needs
+        return {target.name for one in self.planned if one.victims and needs(one) for target, _ in one.victims}
+
+    def _look_at_need(self, action: Preempt) -> None:
+        """Check that the gang that others leave for can start with the members that get their room."""
+        state = self._state
+        for group in sorted({state.asked[one.name].group for one, _ in action.nominated if one.name in state.asked}):
+            spec = state.specs.get(group)
+            if spec is None or not action.victims or group in state.unseen:
+                continue
+            there, going = state.members(group), self.chosen()
+            held = sum(
+                (one.finished or bool(state.node_of(one))) and counts(one) and one.name not in going for one in there
+            )
+            rooms = sum(
+                one.name not in state.asked or not state.node_of(state.world.seen(one.name))
+                for one, _ in action.nominated
+            )
+            rooms += sum(one.name in self.rejected and not state.node_of(one) for one in there)
+            waiting = sum(not (state.node_of(one) or one.finished or one.deleting) for one in there)
+            if held + min(rooms, waiting) < spec.min_member and held + min(rooms, waiting) > 0:
+                state.faults.append(
+                    f"others leave for {group}, which needs {spec.min_member}: {held} held, room for {rooms}"
+                )
+
+    def _look_at_budgets(self, action: Preempt, victims: Iterable[str]) -> None:
+        """Check that it is known which victims are covered by disruption budgets."""
+        covered = {f"uid-{name}" for name in victims if self._budgets_of(name) and name not in self._disrupted}
+        if covered != {uid for uid in action.guarded if uid.removeprefix("uid-") in self._state.asked}:
+            self._state.faults.append(
+                f"of {sorted(victims)}, budgets cover {sorted(covered)}, not {sorted(action.guarded)}"
+            )
+
+    def _look_at_choice(self, action: Preempt) -> None:
+        """Check that no budget is broken for a single pod for which others could leave on some node."""
+        state = self._state
+        many = Counter[tuple[str, str]](
+            key
+            for target, _ in action.victims
+            if target.name in state.asked and target.name not in self._disrupted
+            for key in self._budgets_of(target.name)
+        )
+        names = [target.name for target, _ in action.nominated if target.name in state.asked]
+        if len(names) != 1 or state.asked[names[0]].group or all(self.budgets[key] >= many[key] for key in many):
+            return
+        state.counts["budgets broken"] += 1
+        asked = state.asked[names[0]]
+        closed = (
+            state.world.scheduler.reservations.barred_to(None)
+            | state.world.scheduler.cluster.handoff.closed_nodes(state.world.now_s).keys()
+        )
+        for where in [where for where in state.nodes if where not in closed and state.takes(where, asked)]:
+            if state.fits_without(where, asked, self.below(where, asked)):
+                state.faults.append(f"{names[0]} breaks {dict(many)}, and fits on {where} without {asked}")
+
+    def below(self, where: str, asked: Asked) -> list[str]:
+        """Pods on a node that may be evicted for *asked*, whatever other pods are."""
+        state = self._state
+        return [
+            one.name
+            for one in state.world.pods.values()
+            if one.node_name == where
+            and not (one.finished or one.deleting or state.asked[one.name].group)
+            and state.world.now_s > self._refused.get(one.name, -_SPARED_S) + _SPARED_S
+            and state.asked[one.name].priority < asked.priority
+            and not self._budgets_of(one.name)
+        ]
