@@ -6,7 +6,9 @@ from itertools import count
 
 import pytest
 
+from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
 from tests.support.devices.gang_cards import Kind, shares_of
+from tests.support.devices.gang_domains import least_of, subgroup_of
 from tests.support.devices.gang_state import NAMESPACES
 from tests.support.devices.gang_world import GangWorld
 
@@ -36,9 +38,9 @@ def test_pods_wait_for_quotas_and_for_queues():
     assert not waiting
 
 
-def lived(seed, until, *, preempts=None):
+def lived(seed, until, **which):
     worlds = (GangWorld(f"{seed}/{at}") for at in count())
-    world = next(one for one in worlds if preempts is None or one.preempts is preempts)
+    world = next(one for one in worlds if all(getattr(one, name) is value for name, value in which.items()))
     while not until(world):
         world.step()
     assert world.faults == []
@@ -52,6 +54,81 @@ def test_a_gang_that_is_not_whole_is_seen():
         world.specs[name] = replace(spec, min_member=99)
     world.look()
     assert any("and nothing was taken from it" in text for text in world.faults)
+
+
+def test_a_member_that_gets_a_place_without_the_minimum_of_its_gang_is_seen():
+    world = lived("joins", lambda world: world.counts["gangs placed"] > 50)
+    for name, spec in world.specs.items():
+        world.specs[name] = replace(spec, min_member=99)
+    world.broken.update(world.specs)
+    world.places.clear()
+    world.look()
+    assert any(" join gang " in text and " of 99" in text for text in world.faults)
+
+
+def divided(world, group):
+    """Whether members of *group* are on two nodes."""
+    return len({where for one in world.members(group) if (where := world.node_of(one))}) > 1
+
+
+def test_a_gang_in_no_domain_is_seen():
+    world = lived("domains", lambda world: any(divided(world, name) for name in world.specs))
+    for name, node in world.nodes.items():
+        world.nodes[name] = replace(node, labels={**node.labels, "rack": name})
+    for name, spec in world.specs.items():
+        world.specs[name] = replace(spec, network_topology=NetworkTopology(highest=1))
+    world.places.clear()
+    world.look()
+    assert any("in no domain" in text for text in world.faults)
+
+
+def in_subgroup(world, one):
+    group = world.asked[one.name].group
+    return bool(group and world.node_of(one)) and subgroup_of(world.specs[group], one.labels) is not None
+
+
+def test_a_part_of_a_subgroup_and_too_few_subgroups_are_seen():
+    def until(world):
+        return any(in_subgroup(world, one) for one in world.world.pods.values())
+
+    world = lived("subgroups", until, divides=True)
+    for name, spec in world.specs.items():
+        policies = tuple(replace(one, size=9, least=9) for one in spec.sub_groups)
+        world.specs[name] = replace(spec, sub_groups=policies)
+    world.places.clear()
+    world.look()
+    assert any(" of 9 subgroups " in text for text in world.faults)
+    assert any(text.endswith(" of 9") and " joins " in text for text in world.faults)
+
+
+def test_groups_wait_for_domains_and_in_subgroups():
+    counted = {"waiting in a domain", "waiting in subgroups", "domains joined", "subgroups joined"}
+    for seed in range(40):
+        world = GangWorld(f"divides {seed}")
+        for number in range(200 if world.divides else 0):
+            world.step()
+            if number % 50 == 49:
+                world.settle()
+        assert world.faults == []
+        counted -= world.counts.keys()
+        if not counted:
+            break
+    assert not counted
+
+
+@pytest.mark.parametrize(
+    ("held", "there", "least"),
+    [
+        ({}, {("x", "1"): 2, ("x", "2"): 3, None: 1}, 4),
+        ({("x", "1"): 1}, {("x", "1"): 1, ("x", "2"): 2, None: 2}, 3),
+        ({("x", "1"): 2, ("x", "2"): 2}, {}, 0),
+        ({}, {("x", "1"): 1, ("x", "2"): 3}, None),
+    ],
+)
+def test_a_group_needs_its_subgroups_and_its_minimum(held, there, least):
+    policy = SubGroups(name="x", keys=("part",), size=2, least=2)
+    key = GroupKey(GroupKind.VOLCANO, "team", "g")
+    assert least_of(GroupSpec(key=key, min_member=4, sub_groups=(policy,)), held, there) == least
 
 
 def test_a_queue_that_holds_too_much_is_seen():
@@ -121,7 +198,7 @@ def test_who_waits_and_fits_is_seen():
 
 
 def test_who_waits_though_those_below_could_leave_is_seen():
-    world = lived("below", lambda world: bool(world.places), preempts=True)
+    world = lived("below", lambda world: bool(world.places), preempts=True, divides=False)
     for _ in range(200):
         world.step()
         for name, asked in world.asked.items():

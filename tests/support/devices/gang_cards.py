@@ -35,7 +35,8 @@ _SERVED: Final[Mapping[Kind, Mapping[str, str]]] = {
 class Asked:
     """What one pod wants: parts of different cards, each of so many MiB and percent of its cores, and cpus.
 
-    group, zone: "" for none. app: a label, by which disruption budgets cover it.
+    group, zone: "" for none. app: a label, by which disruption budgets cover it. role, part: labels that say its
+    subgroup.
     """
 
     group: str
@@ -48,11 +49,18 @@ class Asked:
     mib: int = CARD_MIB
     cores: int = 0
     app: str = ""
+    role: str = ""
+    part: str = ""
 
     @property
     def shape(self) -> tuple[object, ...]:
         """Equal for pods that fit in the same places."""
         return self.kind, self.cards, self.mib, self.cores, self.cpu, self.zone
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of its pod."""
+        return {"app": self.app, "role": self.role, "part": self.part}
 
     def limits(self) -> dict[str, str]:
         """The limits of its container."""

@@ -14,6 +14,7 @@ from controller.actions import Preempt, Unnominate
 from core.model import Requirement
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.gang_cards import Asked
+from tests.support.devices.gang_domains import are_near, domains, domains_of_group, subgroup_of
 from tests.support.devices.gang_state import APPS, NAMESPACES, GangState, counts
 
 # A pod whose eviction was refused is not chosen again for so long.
@@ -149,6 +150,7 @@ class Evictions:
                 if stay:
                     state.faults.append(f"{name} is evicted, and {stay} of its gang stay")
             self._look_at_budgets(action, victims)
+            self._look_at_domains(action)
         if len(found) == 1:
             self._look_at_choice(found[0])
         self.planned.extend(found)
@@ -167,7 +169,7 @@ class Evictions:
                 continue
             there, going = state.members(group), self.chosen()
             held = sum(
-                (one.finished or bool(state.node_of(one))) and counts(one) and one.name not in going for one in there
+                counts(one) and (one.finished or (bool(state.node_of(one)) and one.name not in going)) for one in there
             )
             rooms = sum(
                 one.name not in state.asked or not state.node_of(state.world.seen(one.name))
@@ -179,6 +181,22 @@ class Evictions:
                 state.faults.append(
                     f"others leave for {group}, which needs {spec.min_member}: {held} held, room for {rooms}"
                 )
+
+    def _look_at_domains(self, action: Preempt) -> None:
+        """Check that room is made in one domain, and for no subgroup that asks for one of its own."""
+        state = self._state
+        where = {one.name: node for one, node in action.nominated if one.name in state.asked}
+        spec = state.specs.get(state.asked[next(iter(where))].group) if where else None
+        if spec is None or spec.key.name in state.unseen or not action.victims:
+            return
+        home = [state.node_of(one) for one in state.members(spec.key.name) if counts(one) and state.node_of(one)]
+        if not are_near({*home, *where.values()}, domains_of_group(spec, state.nodes)):
+            state.faults.append(f"others leave for {sorted(where)} from {where}, beside {home} in no domain of {spec}")
+        inner = {one.name: one.network_topology for one in spec.sub_groups}
+        for name in where:
+            which = subgroup_of(spec, state.asked[name].labels)
+            if which is not None and domains(inner[which[0]], state.nodes) is not None:
+                state.faults.append(f"others leave for {name} of {which}, which asks for a domain of its own")
 
     def _look_at_budgets(self, action: Preempt, victims: Iterable[str]) -> None:
         """Check that it is known which victims are covered by disruption budgets."""

@@ -16,6 +16,7 @@ from tests.support.worlds.world import MEMORY, World
 NAMESPACES: Final = ("team", "default")
 APPS: Final = ("a", "b")
 ZONES: Final = "ab"
+RACKS: Final = ("", "1", "1", "2")
 
 
 class GangState:
@@ -31,6 +32,7 @@ class GangState:
         broken: gangs from which something was taken, and queues that were made smaller, since they were last whole.
         counts: how often things happened.
         faults: what must not be.
+        divides: groups may ask for domains and have subgroups.
         world: the scheduler, its clock and its pods; another one after a restart.
     """
 
@@ -48,6 +50,11 @@ class GangState:
         self.counts: Final = Counter[str]()
         self.faults: Final[list[str]] = []
         self.number = 0
+        self.divides: Final = self.chance.random() < 0.5
+
+    def any_labels(self) -> dict[str, str]:
+        """Where a node is: in a zone, and mostly in a rack."""
+        return {"zone": self.chance.choice(ZONES), "rack": self.chance.choice(RACKS)}
 
     def next_version(self) -> str:
         """A resource version that is newer than all before."""

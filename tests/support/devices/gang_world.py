@@ -1,10 +1,11 @@
 """Groups, queues and single pods through everything that goes wrong with them, judged from pods and nodes alone.
 
 What must hold is added up here from objects and Bindings, by arithmetic of its own: cards and cpu are never promised
-twice, a gang has its minimum or nothing unless something was taken from it, no queue is over its capability, no
-namespace over its ResourceQuotas, no pod is placed on a node that does not take it, only pods of a lower priority are
-evicted, a gang only as a whole, those that a disruption budget keeps only where nobody else helps, and once nothing
-moves, whoever waits does not fit, even without those below it. Each of these is judged in a file of its own.
+twice, a gang has its minimum or nothing unless something was taken from it, subgroups likewise, groups and subgroups
+are in one domain, no queue is over its capability, no namespace over its ResourceQuotas, no pod is placed on a node
+that does not take it, only pods of a lower priority are evicted, a gang only as a whole, those that a disruption
+budget keeps only where nobody else helps, and once nothing moves, whoever waits does not fit, even without those
+below it. Each of these is judged in a file of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from controller.actions import Bind, Lock
 from core.model import NodeConstraints, NodeName, Phase, Taint
 from core.port.handoff import LockWait
 from tests.support.devices.gang_cards import CARD_MIB, Asked, Kind, Offer, Share, left, shares_of
+from tests.support.devices.gang_domains import PARTS, ROLES, TIERS
 from tests.support.devices.gang_evictions import Evictions
 from tests.support.devices.gang_groups import Gangs
 from tests.support.devices.gang_queues import Queues
@@ -48,11 +50,14 @@ class GangWorld(GangState):
             "preemption": self.preempts,
             "preemption_delay_s": 1.0,
             "preemption_wait_s": 60.0,
+            "network_tiers": TIERS,
         }
         self.gangs: Final = Gangs(self)
         self.queues: Final = Queues(self, parts=self.parts)
         self.evictions: Final = Evictions(self)
         self.waiting: Final = Waiting(self, self.queues, self.evictions, preempts=self.preempts)
+        # What members of a group ask for, in runs in which groups are divided.
+        self.templates: Final[dict[str, tuple[dict[str, Any], int, str]]] = {}
         # The node of each pod at the last look.
         self.places: dict[str, str] = {}
         # Who was promised a place and not bound when last looked at: a device plugin that falls silent takes it away.
@@ -83,14 +88,19 @@ class GangWorld(GangState):
             self.take_pod()
             return
         dice = self.chance.random()
-        group = "" if dice < 0.4 else self.chance.choice(["", *self.specs][-_LATEST:])
-        if 0.4 <= dice < 0.55 or (dice >= 0.4 and not group):
+        alone = 0.15 if self.divides else 0.4
+        group = "" if dice < alone else self.chance.choice(["", *self.specs][-_LATEST:])
+        if alone <= dice < alone + 0.15 or (dice >= alone and not group):
             group = self.gangs.new()
         namespace = self.specs[group].key.namespace if group else self.chance.choice(NAMESPACES)
         zone, priorities = self.chance.choice(("", "", "", *ZONES)), self.chance.choice(((0,), (0,), (5,), (0, 5)))
         cards = self._any_cards() if self.parts and self.chance.random() < 0.7 else None
-        for _ in range(self.chance.randint(1, 4) if group else 1):
-            self._add(group, namespace, zone, self.chance.choice(priorities), cards or self._any_cards())
+        cpu = 0
+        if self.divides and group:
+            # Mostly alike: only then it is counted how many of them fit.
+            cards, cpu, zone = self.templates.setdefault(group, (self._any_cards() | {"cards": 1}, 1, zone))
+        for _ in range(self.chance.randint(1, 4 + 3 * self.divides) if group else 1):
+            self._add(group, namespace, zone, self.chance.choice(priorities), cards or self._any_cards(), cpu)
 
     def press(self) -> None:
         """Some pods come, and then one that others may have to leave for."""
@@ -105,21 +115,24 @@ class GangWorld(GangState):
             self.world.passes(1.0)
             self.look()
 
-    def _add(self, group: str, namespace: str, zone: str, priority: int, cards: dict[str, Any]) -> None:
+    def _add(self, group: str, namespace: str, zone: str, priority: int, cards: dict[str, Any], cpu: int = 0) -> None:
         """Create a pod."""
         self.number += 1
+        is_divided = bool(group) and bool(self.specs[group].sub_groups)
         asked = self.asked[f"p{self.number}"] = Asked(
             group=group,
             namespace=namespace,
-            cpu=self.chance.choice((1, 1, 2)),
+            cpu=cpu or self.chance.choice((1, 1, 2)),
             zone=zone,
             priority=priority,
             app=self.chance.choice(("", "", "", *APPS)),
+            role=self.chance.choice(ROLES) if is_divided else "",
+            part=self.chance.choice(PARTS) if is_divided else "",
             **cards,
         )
         fields: dict[str, Any] = {
             "annotations": {GROUP: group} if group else {},
-            "labels": {"app": asked.app},
+            "labels": asked.labels,
             "constraints": NodeConstraints(selector=(("zone", zone),) if zone else ()),
         }
         made = pod(f"p{self.number}", limits=asked.limits(), priority=priority, namespace=namespace, **fields)
@@ -224,7 +237,7 @@ class GangWorld(GangState):
             if self.parts:
                 offer = Offer(self.chance.choice(tuple(Kind)), cards, self.chance.choice((2, 10)))
             self.offers[name] = offer
-            self.nodes[name] = offer.node(name, version=str(self.number), labels={"zone": self.chance.choice(ZONES)})
+            self.nodes[name] = offer.node(name, version=str(self.number), labels=self.any_labels())
             self.world.scheduler.nodes.changed(self.nodes[name])
 
     def take_node(self) -> None:
@@ -248,7 +261,7 @@ class GangWorld(GangState):
             {},
             {},
         )
-        changes: dict[str, Any] = {**well, **self.chance.choice(ways), "labels": {"zone": self.chance.choice(ZONES)}}
+        changes: dict[str, Any] = {**well, **self.chance.choice(ways), "labels": self.any_labels()}
         self.nodes[name] = replace(self.nodes[name], resource_version=self.next_version(), **changes)
         self.world.scheduler.nodes.changed(self.nodes[name])
 
@@ -332,7 +345,7 @@ class GangWorld(GangState):
         for name in sorted(new):
             if not self.takes(places[name], self.asked[name]):
                 self.faults.append(f"{name} is placed on {places[name]}, which does not take it: {self.asked[name]}")
-        self.gangs.look_at_new(places, new, self.evictions.chosen())
+        self.gangs.look_at_new(places, new, new - self.places.keys(), self.evictions.chosen())
         self.evictions.rejected.difference_update(new)
         self.places = places
 
