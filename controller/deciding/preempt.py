@@ -307,11 +307,19 @@ class Preempting:
 
     def _begin(self, ask: Ask, entry: Entry, now_s: float) -> None:
         """Nominate a node with capacity that other preemptions leave over, or else begin a search."""
+        if self._asks(entry) != ask:
+            self._cluster.queue.ready(entry)
+            return
         ledger = self._cluster.ledger.fork()
         if self._joins(ledger, ask, entry, now_s):
             self._goes_on = True
         else:
             self._search = _Search(ask=ask, uid=entry.pod.uid, question=self.question(entry, ledger=ledger))
+
+    def _asks(self, entry: Entry) -> Ask | None:
+        """Return what is decided with *entry* now; its group may have lost its minimum since it was refused."""
+        gang = self._cluster.gangs.gang(entry)
+        return gang.asks if gang is not None else entry.shape
 
     def _joins(self, ledger: Ledger, ask: Ask, entry: Entry, now_s: float) -> bool:
         """Nominate for *entry* capacity that preemptions for earlier pods leave over; return whether there is any."""
@@ -432,6 +440,9 @@ class Preempting:
         """Take the answer of *search*, and return whether victims are asked to leave."""
         now_s, entry = self._cluster.clock(), self._cluster.queue.get(search.uid)
         if entry is None or entry.stage is not Stage.REFUSED or entry.parked != search.ask:
+            return False
+        if self._asks(entry) != search.ask:
+            self._cluster.queue.ready(entry)
             return False
         who = self._who(search.ask, entry)
         if answer is None:

@@ -656,6 +656,24 @@ def test_nobody_leaves_for_a_further_member_of_a_gang_that_is_chosen_to_leave():
     assert not found.scheduler.preempting.needs(action)
 
 
+@pytest.mark.parametrize("many", [1, 2])
+def test_further_members_of_a_gang_that_is_chosen_to_leave_are_decided_as_a_gang_before_others_leave_for_them(many):
+    found = world(*(node(name, labels={"name": name}) for name in ("n1", "n2", "n3", "n4")))
+    found.groups_are(gang_of(2, "old"))
+    found.adds(*(pod(f"old-{at}", memory=MIB, priority=5, annotations={GROUP: "old"}) for at in range(2)))
+    found.placed()
+    full(found, "low-1", "low-2")
+    found.adds(*(pod(f"old-{2 + at}", memory=MIB, priority=5, annotations={GROUP: "old"}) for at in range(many)))
+    found.adds(pod("high", memory=MIB, priority=10, constraints=on("n1")))
+    waits(found)
+    assert asks(found) == {"high": ["old-0", "old-1"]}
+    for _ in range(3):
+        waits(found)
+    assert [sorted(victims) for victims in asks(found).values()] == [["low-1", "low-2"]] * (many == 2)
+    keys = {one.uid: one.key for one in found.scheduler.reservations.nominations}
+    assert keys == {"uid-high": None, "uid-old-2": GroupKey(GroupKind.VOLCANO, "default", "old")} or many == 1
+
+
 def queued(found, *members, cards, least=1):
     """Show a group for each of *members* in one queue, which may hold *cards*."""
     keys = [GroupKey(GroupKind.VOLCANO, "default", name) for name in members]
