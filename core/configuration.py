@@ -11,7 +11,7 @@ Each text is accepted or refused as a whole, and no text blocks another. Only a 
 concerns one dialect alone does not block the others: if it is wrong, the one that was read before stays in force.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -22,7 +22,12 @@ from core.errors import ConfigError
 from core.settings import DialectName, Settings
 from core.tables import Section, Tables
 from core.wire.configuration import OwnSettings, decode_own_settings
-from core.wire.device_config import DeviceConfig, decode_device_config
+from core.wire.device_config import (
+    DeviceConfig,
+    decode_device_config,
+    decode_saved_sections,
+    encode_saved_sections,
+)
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
 from core.wire.vocabulary import DeviceSection, Vocabulary
 
@@ -40,7 +45,10 @@ NAMESPACES_OF_OTHERS: Final = frozenset({"volcano-system", "kube-system", "mindx
 
 
 class Source(StrEnum):
-    """A text of the configuration, and the key under which it is saved for a later start."""
+    """A text of the configuration, and the key under which it is saved for a later start.
+
+    SECTIONS: only saved: the sections in force that concern one dialect alone, from whichever texts.
+    """
 
     OWN = SETTINGS_KEY
     SCHEDULER_FILE = SCHEDULER_KEY
@@ -48,6 +56,7 @@ class Source(StrEnum):
     SCHEDULER_MAP = f"volcano.{SCHEDULER_KEY}"
     CHIPS_MAP = f"chips.{DEVICE_KEY}"
     DEVICE_MAP = DEVICE_KEY
+    SECTIONS = f"sections.{DEVICE_KEY}"
 
     @property
     def key(self) -> str:
@@ -111,6 +120,7 @@ _DECODERS: Final[Mapping[Source, Callable[[str, Vocabulary], Part]]] = {
     Source.DEVICE_FILE: decode_device_config,
     Source.DEVICE_MAP: decode_device_config,
     Source.CHIPS_MAP: partial(decode_device_config, is_hamis=True),
+    Source.SECTIONS: decode_saved_sections,
 }
 
 
@@ -123,10 +133,14 @@ class _Part(Generic[_P]):
 
 
 class ReadSection(NamedTuple):
-    """A section of device-config.yaml that is in force, and the text that has it now."""
+    """A section of device-config.yaml that is in force, and the text that has it now.
+
+    text: its YAML, if it concerns one dialect alone.
+    """
 
     source: Source
     section: Section
+    text: str = ""
 
 
 ReadSections: TypeAlias = Mapping[DeviceSection, ReadSection]
@@ -137,14 +151,12 @@ _NONE_READ: Final[ReadSections] = {}
 class Configuration:
     """The configuration in force, from all texts.
 
-    sections: of device-config.yaml. kept: the texts with a wrong section that leaves an earlier one in force.
-    notes: unknown or ineffective parts of the texts, each with its location.
+    sections: of device-config.yaml. notes: unknown or ineffective parts of the texts, each with its location.
     """
 
     settings: Settings
     tables: Tables
     sections: ReadSections = field(default_factory=dict, compare=False)
-    kept: frozenset[Source] = field(default=frozenset(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -177,29 +189,30 @@ def merge(
     in_force = _in_force(parts, catalog.vocabulary.sections, before)
     read = {one: found.part.sections.get(one) for one, found in in_force.items()}
     devices = {one: section or before[one].section for one, section in read.items()}
-    clashing, outdone = _without_clashes(devices, spoken.sections, catalog, before)
+    clashing = _without_clashes(devices, spoken.sections, catalog, before)
     notes = [*_notes(conf, spoken.notes), *_device_notes(parts, in_force, is_known=is_known)]
     for one, problem in clashing.items():
         notes += _notes(in_force[one], (one.unused(problem, is_kept=one in devices if is_known else None),))
-    sections = {one: ReadSection(in_force[one].text.source, section) for one, section in devices.items()}
-    kept = [found.source for one, found in sections.items() if found.section is not read[one]]
-    kept += [in_force[one].text.source for one in outdone]
+    sections: dict[DeviceSection, ReadSection] = {}
+    for one, section in devices.items():
+        found = in_force[one]
+        text = found.part.texts.get(one, "") if section is read[one] else before[one].text
+        sections[one] = ReadSection(found.text.source, section, text)
     # Without those that say what holds anyway, equal configurations are equal.
     tables = Tables(sections=tuple([one for one in (*devices.values(), *spoken.sections) if one != type(one)()]))
     # Whether a kind of nodes is readable depends on all texts, so it is not an error of the text that describes it.
     notes += _notes(own, catalog.problems_of_kinds(tables, settings))
-    return Configuration(settings=settings, tables=tables, sections=sections, kept=frozenset(kept), notes=tuple(notes))
+    return Configuration(settings=settings, tables=tables, sections=sections, notes=tuple(notes))
 
 
 def _without_clashes(
     devices: dict[DeviceSection, Section], others: Iterable[Section], catalog: Catalog, before: ReadSections
-) -> tuple[Mapping[DeviceSection, str], Set[DeviceSection]]:
+) -> Mapping[DeviceSection, str]:
     """Replace *devices* that clash by those *before*, and remove what then still clashes: new ones first.
 
-    Returns the problems, and the new sections that were removed because those of other dialects were there before.
+    Returns the problems.
     """
     problems: dict[DeviceSection, str] = {}
-    outdone: set[DeviceSection] = set()
     while clashes := catalog.clashes((*devices.values(), *others)):
         known = [one for one in clashes if one in before and one not in problems]
         edited = {one: before[one].section for one in known if before[one].section != devices[one]}
@@ -210,9 +223,21 @@ def _without_clashes(
                 devices[one] = edited[one]
             else:
                 del devices[one]
-        if not edited and len(new) < len(clashes):
-            outdone.update(new)
-    return problems, outdone
+    return problems
+
+
+def saved_sections(found: Decoded | None) -> ReadSections:
+    """Return the sections in *found*, what `Source.SECTIONS` saved."""
+    if found is None or not isinstance(found.part, DeviceConfig):
+        return {}
+    texts = found.part.texts
+    return {one: ReadSection(found.text.source, section, texts[one]) for one, section in found.part.found}
+
+
+def sections_to_save(sections: ReadSections) -> str:
+    """Return the text of `Source.SECTIONS` for *sections*; "" if none concerns one dialect alone."""
+    texts = {one.alone: found.text for one, found in sections.items() if one.alone}
+    return encode_saved_sections(texts) if texts else ""
 
 
 def believes(namespace: str, trusted: frozenset[str]) -> bool:

@@ -20,6 +20,8 @@ from core.configuration import (
     Text,
     decode,
     merge,
+    saved_sections,
+    sections_to_save,
 )
 from core.errors import ConfigError
 from core.settings import Settings
@@ -38,7 +40,7 @@ class ActiveConfiguration:
         current: the configuration in force.
         version: increases with every change of it.
         refused: why an edit is not in force, by the name of the edited object.
-        good: the texts in force by source, to be saved for a later start.
+        good: the texts in force by source, and the vendors' sections in force, to be saved for a later start.
     """
 
     def __init__(
@@ -74,7 +76,8 @@ class ActiveConfiguration:
         self._noted: frozenset[str] = frozenset()
         self._kept: Final = files.kept(catalog)
         # What replaces wrong sections of texts; at first those that were saved.
-        self._sections = merge(self._kept, catalog, scheduler_names, hami_config).sections
+        before = saved_sections(self._kept.pop(Source.SECTIONS, None))
+        self._sections = merge(self._kept, catalog, scheduler_names, hami_config, before).sections
         self.current: Configuration = merge({}, catalog, scheduler_names, hami_config)
         found = [self.decode(text) for text in files.read()]
         problems = [problem for one in found if one.text.source not in self._kept for problem in one.problems]
@@ -147,10 +150,10 @@ class ActiveConfiguration:
         self._parts[source] = found
         self._tell_refused()
         has_changed = self._merge()
-        if source not in self.current.kept:
-            self.good[source] = found.text.content
-        elif source in self._kept:
-            self.good.setdefault(source, self._kept[source].text.content)
+        self.good[source] = found.text.content
+        self.good.pop(Source.SECTIONS, None)
+        if sections := sections_to_save(self._sections):
+            self.good[Source.SECTIONS] = sections
         return has_changed
 
     def _merge(self) -> bool:

@@ -1,28 +1,35 @@
 """device-config.yaml, the configuration that device plugins and schedulers share, to sections of tables.
 
 The dialects read its sections; sections and parts that cardshare does not use are skipped. Source: protocol reference,
-nvidia 1.7, ascend 6.3 and hami 1.7.
+nvidia 1.7, ascend 6.3 and hami 1.7. Sections that concern one dialect alone have a format of their own, in which they
+are saved.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from core.errors import ConfigError
 from core.tables import Section
 from core.wire import yaml_text
 from core.wire.checked import Checks, same_word
 from core.wire.vocabulary import DeviceSection, Vocabulary
+
+_SAVED_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceConfig:
     """The sections in a device-config.yaml that dialects read.
 
-    wrong: those that concern one dialect alone and cannot be read, with the problems. notes: unknown or ineffective
-    parts; configurations that differ only in notes are equal.
+    wrong: those that concern one dialect alone and cannot be read, with the problems. texts: YAML of those that concern
+    one dialect alone and can. notes: unknown or ineffective parts; configurations that differ only in notes are equal.
     """
 
     found: tuple[tuple[DeviceSection, Section], ...] = ()
     wrong: tuple[tuple[DeviceSection, tuple[str, ...]], ...] = ()
+    texts: Mapping[DeviceSection, str] = field(default_factory=dict, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -52,6 +59,7 @@ def decode_device_config(text: str, words: Vocabulary, *, is_hamis: bool = False
     checks.note_unknown(found, keys, "")
     read: list[tuple[DeviceSection, Section]] = []
     wrong: list[tuple[DeviceSection, tuple[str, ...]]] = []
+    texts: dict[DeviceSection, str] = {}
     for one in words.sections:
         if found.get(one.key) is None:
             continue
@@ -62,7 +70,36 @@ def decode_device_config(text: str, words: Vocabulary, *, is_hamis: bool = False
         section = one.read(own, found[one.key])
         if own is checks or not own.problems:
             read.append((one, section))
+            if one.alone:
+                texts[one] = yaml_text.dump(found[one.key])
         else:
             wrong.append((one, own.problems))
     checks.raise_all()
-    return DeviceConfig(found=tuple(read), wrong=tuple(wrong), notes=checks.notes)
+    return DeviceConfig(found=tuple(read), wrong=tuple(wrong), texts=texts, notes=checks.notes)
+
+
+def encode_saved_sections(texts: Mapping[str, str]) -> str:
+    """Return the text that saves sections; *texts*: their YAML, by the dialect that each concerns alone."""
+    return json.dumps({"version": _SAVED_VERSION, "sections": texts}, sort_keys=True)
+
+
+def decode_saved_sections(text: str, words: Vocabulary) -> DeviceConfig:
+    """Read what `encode_saved_sections` wrote; a section that is no longer usable is left out.
+
+    Raises:
+        ConfigError: it is no such text, or one of another version.
+    """
+    saved = yaml_text.load(text, "the saved sections")
+    if not isinstance(saved, dict) or saved.keys() != {"version", "sections"} or saved["version"] != _SAVED_VERSION:
+        raise ConfigError([f"the saved sections: their version is not {_SAVED_VERSION}"])
+    checks = Checks()
+    found = checks.mapping(saved["sections"], "sections")
+    texts = {one: checks.text(found[one.alone], one.alone) for one in words.sections if one.alone in found}
+    checks.raise_all()
+    read: list[tuple[DeviceSection, Section]] = []
+    for one, written in texts.items():
+        own = Checks()
+        section = one.read(own, yaml_text.load(written, one.alone))
+        if not own.problems:
+            read.append((one, section))
+    return DeviceConfig(found=tuple(read), texts=texts)

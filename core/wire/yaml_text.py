@@ -87,6 +87,11 @@ def load(text: str, what: str, *, strict: bool = False) -> Any:
         raise ConfigError([f"{what}: {_elided(text) or f'this is not YAML: {_one_line(str(e))}'}"]) from e
 
 
+def dump(value: object) -> str:
+    """Return *value*, which `load` returned, as ASCII text that it reads the same."""
+    return str(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False))
+
+
 def _measure(events: Iterator[Any], what: str) -> None:
     """Count the values of *events* after expanding every alias."""
     sizes: dict[str, int] = {}
