@@ -34,9 +34,7 @@ def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
         if used_slots >= fixed.slots or (card.slices and slices.conflicting(card.slices)):
             continue
         spare, templates = fixed.cores - card.used_cores, kind.templates
-        if templates is not None:
-            if free <= 0:
-                continue
+        if templates is not None and templates.counted:
             # A template may need nothing of what else is counted.
             at = templates.scarce
             spare = max(spare if at < 0 else templates.counted[at] - card.counted[at], 0)

@@ -234,6 +234,18 @@ def test_soft_and_template_slices_never_share_a_chip():
     assert reasons(ascend.cards_of(ascend.node(P), holder), ascend.pod(P, [1, 3072])) == {"U0": Reason.MODE}
 
 
+@pytest.mark.parametrize("cores", [40, None], ids=["cores", "no cores"])
+def test_a_soft_chip_of_which_all_cores_are_promised_has_no_room(cores):
+    cards = ascend.cards_of(ascend.node(P, soft=True))
+    for _ in range(2):
+        answer = ascend.placed(cards, ascend.pod(P, [1, 4096, 50], soft=True))
+        assert answer is not None
+        cards = DIALECT.take(cards, answer.assignment)
+    assert cards[0].used_memory < cards[0].fixed.memory
+    assert ascend.placed(cards, ascend.pod(P, [1, 4096, *filter(None, [cores])], soft=True)) is None
+    assert DIALECT.room(cards).free == []
+
+
 def test_a_whole_chip_may_be_had_on_a_soft_node_while_it_is_idle():
     cards = ascend.cards_of(ascend.node(P, soft=True))
     answer = ascend.placed(cards, ascend.pod(P, [1]))
