@@ -219,7 +219,8 @@ async def _carry_out(
         await one.open_nodes()
         return
     if state.left and not options.yes and not await ask(f"Evict {counted(len(state.left), 'pods')}?"):
-        raise StoppedError("nothing was evicted; answer y, or give --yes")
+        closed = f"; {_CLOSED}" if one.may_be_closed else ""
+        raise StoppedError(f"nothing was evicted; answer y, or give --yes{closed}")
     await one.make_room(state)
     await one.open_nodes()
 
@@ -227,7 +228,8 @@ async def _carry_out(
 class _Applying:
     """Carries out a plan.
 
-    is_alone: returns whether nobody else can apply one now. may_be_closed: whether nodes may have its taint.
+    is_alone: returns whether nobody else can apply one now. may_be_closed: whether nodes may have its taint, also
+    of an earlier run.
     """
 
     def __init__(
@@ -299,6 +301,7 @@ class _Applying:
             and pod.created_s > plan.newest_s
             and not (pod.uid in ours or pod.finished or pod.deleting)
         )
+        self.may_be_closed = self.may_be_closed or any(self._is_closed(found, name) for name in self._targets)
         state = _State(found, left, leaving, self._unit(found), waiting)
         if state.unit.members and not (waiting or leaving):
             own = next((group_of(one.pod) for one in state.unit.members), None)
@@ -481,9 +484,12 @@ class _Applying:
     def _check_closed(self, state: _State) -> None:
         """Stop if someone has opened a node on which room is made: another run of the plan that ended, or `--undo`."""
         for name in self._targets:
-            node = state.found.ledger.node(NodeName(name))
-            if node is None or all((one.key, one.value) != (MOVING, self._id) for one in node.taints):
+            if not self._is_closed(state.found, name):
                 raise StoppedError(f"someone else has opened node {name}; run one apply of a plan at a time")
+
+    def _is_closed(self, found: Read, name: str) -> bool:
+        node = found.ledger.node(NodeName(name))
+        return node is not None and any((one.key, one.value) == (MOVING, self._id) for one in node.taints)
 
     async def _settled(self) -> _State:
         """Wait until all replacements have nodes."""

@@ -17,7 +17,7 @@ import pytest
 
 from cli.__main__ import _agreed
 from cli.alone import TIMING
-from cli.apply import StoppedError, UnusablePlanError, carry_out, plan_in
+from cli.apply import StoppedError, UnusablePlanError, carry_out, id_of, plan_in
 from cli.options import Apply, Plan, PlanTarget
 from cli.plan import NothingToPlanError, fetch_plan
 from core.moving.who import MOVING
@@ -167,14 +167,16 @@ def asking(shape: CardWish | None = None) -> Plan:
 
 
 class Applied:
-    """One run of apply; *ask* gets the questions, and the answer is yes."""
+    """One run of apply; *ask* gets the questions, which are answered with *agrees*."""
 
-    def __init__(self, api: Api, plan: Any, ask: list[str] | None = None, **options: Any) -> None:
+    def __init__(
+        self, api: Api, plan: Any, ask: list[str] | None = None, *, agrees: bool = True, **options: Any
+    ) -> None:
         self.said: list[str] = []
 
         async def agree(question: str) -> bool:
             (ask if ask is not None else []).append(question)
-            return True
+            return agrees
 
         told = replace(OPTIONS, **options)
         self.run = carry_out(api, plan, told, say=self.said.append, ask=agree, poll_s=0.0)
@@ -515,6 +517,21 @@ async def test_whenever_a_run_ends_early_it_says_how_to_open_the_nodes_that_it_c
         assert not api.closed or "open them with --undo" in told, (number, told)
         closed.add(bool(api.closed))
     raise AssertionError
+
+
+@pytest.mark.parametrize("is_resumed", [True, False], ids=["resumed", "first run"])
+async def test_who_answers_no_is_told_how_to_open_the_nodes_that_an_earlier_run_closed(is_resumed):
+    api = Api()
+    plan = await planned(api)
+    if is_resumed:
+        taint = {"key": MOVING, "value": id_of(plan), "effect": "NoSchedule"}
+        api.objects["/api/v1/nodes/a"]["spec"] = {"taints": [taint]}
+        toleration = {"key": MOVING, "operator": "Equal", "value": id_of(plan), "effect": "NoSchedule"}
+        api.objects[path_of("train")]["spec"]["tolerations"] = [toleration]
+    told = await Applied(api, plan, agrees=False, yes=False).stopped()
+    assert told.startswith("nothing was evicted; answer y, or give --yes")
+    assert ("open them with --undo" in told, bool(api.closed)) == (is_resumed, is_resumed)
+    assert api.evicted == []
 
 
 @pytest.mark.parametrize("part", ["/configmaps/", "/resourceclaims", "/podgroups", "/poddisruptionbudgets"])
