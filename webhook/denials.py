@@ -73,10 +73,12 @@ class Denials:
         self._remember(key, now_s)
         fields = ", ".join([one.field for one in denied])
         account = review.user_name[:_ACCOUNT_MAX]
-        text = f"{denied[0].code} {account} tried to write {fields}; only schedulers and device plugins may"
+        text = f"{denied[0].code} {account} may not write assignments, only schedulers and device plugins may"
         # A shortened account would be of no use in the settings.
         if not review.is_binding and account == review.user_name:
             text += f"; {plugin_remedy(account)}"
+        # Last, because many keys exceed the length of an event.
+        text += f"; it tried to write {fields}"
         if denied[0].code == "CS315":
             text = f"CS315 {account} tried to write a pod of another node than its own"
         self._waiting.append(_Denial(pod, text, self._wall()))

@@ -58,9 +58,9 @@ async def telling(cluster, book=BOOK):
             await task
 
 
-def forge(reviewer, *, user=ACCOUNT, uid="u1", key=IDS, **fields):
+def forge(reviewer, *, user=ACCOUNT, uid="u1", keys=(IDS,), **fields):
     old = {"metadata": {"name": "p", "namespace": "n", "uid": uid}, "spec": {"containers": [{"name": "m"}]}}
-    new = {**old, "metadata": {**old["metadata"], "annotations": {key: "GPU-0,NVIDIA,1,1:"}}}
+    new = {**old, "metadata": {**old["metadata"], "annotations": dict.fromkeys(keys, "GPU-0,NVIDIA,1,1:")}}
     request = {
         "uid": "r1", "kind": {"version": "v1", "kind": "Pod"}, "operation": "UPDATE", "namespace": "n", "name": "p",
         "userInfo": {"username": user}, "object": new, "oldObject": old, **fields,
@@ -95,8 +95,8 @@ async def test_a_denied_account_is_told_on_the_pod_after_the_answer():
         "u1",
     )
     assert event["message"] == (
-        f"CS301 {ACCOUNT} tried to write annotation {IDS}; only schedulers and device plugins may; "
-        f"{plugin_remedy(ACCOUNT)}"
+        f"CS301 {ACCOUNT} may not write assignments, only schedulers and device plugins may; "
+        f"{plugin_remedy(ACCOUNT)}; it tried to write annotation {IDS}"
     )
     assert event["firstTimestamp"] == "2027-01-15T08:00:00Z"
     assert reviewer.metrics.events == {"written": 1}
@@ -110,8 +110,21 @@ async def test_a_shortened_account_is_not_given_to_write_into_the_settings():
         await asyncio.sleep(1)
         ((_, event),) = cluster.events
     assert event["message"].endswith(
-        f"{account[:128]} tried to write annotation {IDS}; only schedulers and device plugins may"
+        f"{account[:128]} may not write assignments, only schedulers and device plugins may; "
+        f"it tried to write annotation {IDS}"
     )
+
+
+async def test_the_remedy_is_whole_however_many_keys_were_written():
+    cluster = Cluster()
+    account = f"system:serviceaccount:team:{'a' * 101}"
+    keys = sorted(BOOK.protected)
+    async with telling(cluster) as reviewer:
+        assert not forge(reviewer, user=account, keys=keys)["allowed"]
+        await asyncio.sleep(1)
+        ((_, event),) = cluster.events
+    assert (len(account), len(event["message"])) == (128, 1024)
+    assert plugin_remedy(account) in event["message"]
 
 
 async def test_a_denied_binding_is_told_on_the_pod_that_it_names():
@@ -124,7 +137,8 @@ async def test_a_denied_binding_is_told_on_the_pod_that_it_names():
     ((namespace, event),) = cluster.events
     about = event["involvedObject"]
     assert (namespace, about["kind"], about["name"], about["uid"]) == ("n", "Pod", "p", "u1")
-    assert f"{ACCOUNT} tried to write annotation {IDS} of the Binding" in event["message"]
+    assert f"{ACCOUNT} may not write assignments" in event["message"]
+    assert event["message"].endswith(f"it tried to write annotation {IDS} of the Binding")
 
 
 async def test_the_same_account_and_pod_are_told_of_again_only_after_a_while():
@@ -147,7 +161,7 @@ async def test_the_same_account_and_pod_are_told_of_again_only_after_a_while():
 @pytest.mark.parametrize(
     "fields",
     [{"user": "dana"}, {"dryRun": True}, {"user": "system:serviceaccount:kube-system:volcano-device-plugin"},
-     {"key": "volcano.sh/vgpu-mode"}],
+     {"keys": ("volcano.sh/vgpu-mode",)}],
     ids=["a person", "a dry run", "a trusted account", "another key"],
 )  # fmt: skip
 async def test_nobody_hears_of_anything_else(fields):
