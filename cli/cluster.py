@@ -12,17 +12,21 @@ import msgspec
 from core.catalog import Catalog, standard_catalog
 from core.claims import ResourceClaim, ResourceSlice
 from core.configuration import (
+    LAST_GOOD,
     OWN_MAP,
     SCHEDULER_KEY,
     SCHEDULER_MAP,
     SETTINGS_KEY,
     Configuration,
     Decoded,
+    ReadSections,
     Source,
     Text,
     decode,
     device_maps,
     merge,
+    saved_sections,
+    usable,
 )
 from core.constraints.resource_claims import Uses
 from core.errors import ConfigError
@@ -302,39 +306,66 @@ async def _fetch_configuration(calls: Calls, catalog: Catalog, own_map: str) -> 
             unread[config_map] = answered(e) if isinstance(e, ApiError) else e
             return {}
 
-    parts = await fetch_parts(texts, catalog, own_map)
-    notes = [f"{one.text.subject} is not used: {problem}" for one in parts.values() for problem in one.problems]
+    found = await fetch_parts(texts, catalog, own_map)
+    notes = [
+        f"{one.text.subject} is not used{f', {LAST_GOOD}' if one.part is not None else ''}: {problem}"
+        for one in found.parts.values()
+        for problem in one.problems
+    ]
     if unread:
         why = next(iter(unread.values()))
         notes.append(f"ConfigMaps {', '.join(unread)} are not used ({why}); resource names and units are the defaults")
-    return merge(parts, catalog), tuple(notes)
+    return found.merged(catalog), tuple(notes)
+
+
+class Parts(NamedTuple):
+    """The decoded texts of the configuration by source; a refused one has its problems, and what was saved of it.
+
+    sections: the saved ones, which replace wrong ones; None if they are not known or not needed.
+    """
+
+    parts: Mapping[Source, Decoded]
+    sections: ReadSections | None = None
+
+    def merged(self, catalog: Catalog) -> Configuration:
+        """Return the configuration in force."""
+        return merge(self.parts, catalog, before=self.sections)
 
 
 async def fetch_parts(
     texts: Callable[[str], Awaitable[Mapping[str, str]]], catalog: Catalog, own_map: str = OWN_MAP
-) -> Mapping[Source, Decoded]:
-    """Return the decoded texts of the configuration for `core.configuration.merge`; third-party texts are trusted.
+) -> Parts:
+    """Fetch the texts of the configuration; third-party texts are trusted.
+
+    Of a text that cardshare refuses, the version in force is the one that the controller saved.
 
     Args:
         texts: fetches the content of a ConfigMap (NAMESPACE/NAME) by key; empty if it does not exist.
         catalog: the dialects.
         own_map: the ConfigMap of cardshare's own settings.
     """
+    saved: Mapping[Source, Decoded] | None = None
 
-    def decoded(source: Source, config_map: str, content: str) -> Decoded:
-        return decode(Text(source=source, config_map=config_map, content=content), catalog)
+    async def decoded(source: Source, config_map: str, content: str) -> Decoded:
+        nonlocal saved
+        found = decode(Text(source=source, config_map=config_map, content=content), catalog)
+        if not found.is_whole and saved is None:
+            contents = await texts(f"{own_map.removesuffix('-settings')}-last-good")
+            kept = [Text(source=one, content=contents[one]) for one in Source if one in contents]
+            saved = usable(kept, catalog)
+        return found._replace(part=saved[source].part) if found.problems and saved and source in saved else found
 
     own = await texts(own_map)
     found = {
-        Source.OWN: decoded(Source.OWN, OWN_MAP, own.get(SETTINGS_KEY, "")),
-        Source.SCHEDULER_FILE: decoded(Source.SCHEDULER_FILE, OWN_MAP, own.get(SCHEDULER_KEY, "")),
+        Source.OWN: await decoded(Source.OWN, OWN_MAP, own.get(SETTINGS_KEY, "")),
+        Source.SCHEDULER_FILE: await decoded(Source.SCHEDULER_FILE, OWN_MAP, own.get(SCHEDULER_KEY, "")),
     }
-    found[Source.SCHEDULER_MAP] = decoded(
+    found[Source.SCHEDULER_MAP] = await decoded(
         Source.SCHEDULER_MAP, SCHEDULER_MAP, (await texts(SCHEDULER_MAP)).get(Source.SCHEDULER_MAP.key, "")
     )
     for source, name in device_maps(merge(found, catalog).settings).items():
-        found[source] = decoded(source, name, (await texts(name)).get(source.key, "") if name else "")
-    return found
+        found[source] = await decoded(source, name, (await texts(name)).get(source.key, "") if name else "")
+    return Parts(found, saved_sections(saved, catalog) if saved else None)
 
 
 class Keeping(Generic[_T]):

@@ -24,7 +24,7 @@ from cli.doctor_checks import (
 )
 from cli.options import Doctor
 from core.catalog import standard_catalog
-from core.configuration import Decoded, Source, merge
+from core.configuration import Decoded, Source
 from core.device_lists import device_count
 from core.ledger import Ledger
 from core.model import Phase, Pod, Requirement
@@ -196,8 +196,8 @@ class _Reader:
         pods = await list_objects(self._transport, PODS, _pod_twice)
         # Volcano's scheduler configuration applies if cardshare has its scheduler name, because it is trusted then.
         own_map = f"{namespace}/{name}-settings"
-        parts = await fetch_parts(self._texts, self._catalog, own_map)
-        merged = merge(parts, self._catalog)
+        found = await fetch_parts(self._texts, self._catalog, own_map)
+        parts, merged = found.parts, found.merged(self._catalog)
         ledger = Ledger(self._catalog, merged.tables, merged.settings)
         for node in nodes:
             ledger.set_node(node)

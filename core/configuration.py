@@ -37,6 +37,8 @@ SETTINGS_KEY: Final = "cardshare.yaml"
 SCHEDULER_KEY: Final = "volcano-scheduler.conf"
 DEVICE_KEY: Final = "device-config.yaml"
 
+LAST_GOOD: Final = "the last good configuration stays in force"
+
 OWN_MAP: Final = "cardshare-system/cardshare-settings"
 # The ConfigMap of Volcano's scheduler, in a namespace that may not exist; settings name the other two.
 SCHEDULER_MAP: Final = "volcano-system/volcano-scheduler-configmap"
@@ -96,6 +98,17 @@ class Decoded(NamedTuple):
     text: Text
     part: Part
     problems: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it can be in force: neither it nor a section that concerns one dialect alone is wrong."""
+        return not (self.problems or (isinstance(self.part, DeviceConfig) and self.part.wrong))
+
+
+def usable(saved: Iterable[Text], catalog: Catalog) -> dict[Source, Decoded]:
+    """Return those of the *saved* texts that can still be decoded, by source."""
+    found = [decode(text, catalog) for text in saved]
+    return {one.text.source: one for one in found if not one.problems}
 
 
 def decode(text: Text, catalog: Catalog) -> Decoded:
@@ -226,12 +239,14 @@ def _without_clashes(
     return problems
 
 
-def saved_sections(found: Decoded | None) -> ReadSections:
-    """Return the sections in *found*, what `Source.SECTIONS` saved."""
-    if found is None or not isinstance(found.part, DeviceConfig):
-        return {}
-    texts = found.part.texts
-    return {one: ReadSection(found.text.source, section, texts[one]) for one, section in found.part.found}
+def saved_sections(
+    saved: Mapping[Source, Decoded], catalog: Catalog, scheduler_names: tuple[str, ...] = (), hami_config: str = ""
+) -> ReadSections:
+    """Return the sections that were in force when *saved* was; the other arguments are those of `merge`."""
+    part, before = saved[Source.SECTIONS].part if Source.SECTIONS in saved else None, dict[DeviceSection, ReadSection]()
+    if isinstance(part, DeviceConfig):
+        before = {one: ReadSection(Source.SECTIONS, section, part.texts[one]) for one, section in part.found}
+    return merge(saved, catalog, scheduler_names, hami_config, before).sections
 
 
 def sections_to_save(sections: ReadSections) -> str:

@@ -30,8 +30,6 @@ from runtime.files import Files
 
 _log: Final = structlog.get_logger()
 
-LAST_GOOD: Final = "the last good configuration stays in force"
-
 
 class ActiveConfiguration:
     """The configuration in force, and the refused edits with their reasons.
@@ -76,8 +74,7 @@ class ActiveConfiguration:
         self._noted: frozenset[str] = frozenset()
         self._kept: Final = files.kept(catalog)
         # What replaces wrong sections of texts; at first those that were saved.
-        before = saved_sections(self._kept.pop(Source.SECTIONS, None))
-        self._sections = merge(self._kept, catalog, scheduler_names, hami_config, before).sections
+        self._sections = saved_sections(self._kept, catalog, scheduler_names, hami_config)
         self.current: Configuration = merge({}, catalog, scheduler_names, hami_config)
         found = [self.decode(text) for text in files.read()]
         problems = [problem for one in found if one.text.source not in self._kept for problem in one.problems]

@@ -17,6 +17,7 @@ from core.configuration import (
     Text,
     decode,
     merge,
+    usable,
 )
 from core.errors import ConfigError
 
@@ -56,8 +57,7 @@ class Files:
         """Return the saved version of each source, if it exists and is still usable."""
         folder = self.last_good
         paths = {source: folder / source for source in Source} if folder is not None else {}
-        found = [decode(_text(source, path), catalog) for source, path in paths.items() if exists(path)]
-        return {one.text.source: one for one in found if not one.problems}
+        return usable([_text(source, path) for source, path in paths.items() if exists(path)], catalog)
 
     @property
     def lacks_settings(self) -> bool:

@@ -7,10 +7,10 @@ from typing import Final, NoReturn
 import structlog
 
 from controller.actions import Announce, Subject
-from core.configuration import Source
+from core.configuration import LAST_GOOD, Source
 from kube.calls import Calls, namespace_path
 from kube.condition import Verdict, keep_written
-from runtime.configuration import LAST_GOOD, ActiveConfiguration
+from runtime.configuration import ActiveConfiguration
 from runtime.flags import ObjectName
 
 _EVENT_MAX: Final = 900

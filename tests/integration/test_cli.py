@@ -363,29 +363,6 @@ async def test_get_of_a_node_with_a_malformed_register_shows_the_complaint_and_w
         assert "\x1b" not in out
 
 
-async def test_get_reads_cards_by_what_config_maps_say_and_tells_what_cannot_be_read(rig, capsys):
-    chip: dict[str, Any] = {"chipName": "910X", "commonWord": "Ascend910X", "resourceName": "huawei.com/Ascend910X"}
-    chip |= {"resourceMemoryName": "huawei.com/Ascend910X-memory", "memoryAllocatable": 32768}
-    chips = yaml.safe_dump({"vnpus": {"configs": [{**chip, "memoryCapacity": 32768, "aiCore": 30, "templates": []}]}})
-    register = [{"id": "chip-0", "count": 4, "devmem": 32768, "devcore": 30, "type": "Ascend910X", "health": True}]
-    capacity = {"huawei.com/Ascend910X": "4"}
-    annotations = {"hami.io/node-register-Ascend910X": json.dumps(register)}
-    config_maps = "/api/v1/namespaces/kube-system/configmaps"
-    async with rig(nodes=[{"name": "npu-x", "annotations": annotations, "capacity": capacity}]) as world:
-        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
-        await cards(kubeconfig, "get")
-        assert "chip-0" not in capsys.readouterr().out
-        body = {"metadata": {"name": "hami-scheduler-device"}, "data": {"device-config.yaml": chips}}
-        await world.client.create(config_maps, {"apiVersion": "v1", "kind": "ConfigMap", **body})
-        await cards(kubeconfig, "get")
-        said = capsys.readouterr()
-        assert "chip-0" in said.out
-        assert "note: " not in said.out
-        await world.client.patch(f"{config_maps}/hami-scheduler-device", {"data": {"device-config.yaml": "vnpus: 3"}})
-        await cards(kubeconfig, "get")
-        assert "kube-system/hami-scheduler-device is not used: " in capsys.readouterr().out
-
-
 async def test_get_of_a_node_without_a_plugin_speaks_of_that_node_only(rig, capsys):
     async with cluster(rig) as (_, kubeconfig):
         assert await cards(kubeconfig, "get", "plain") == 0

@@ -1,0 +1,84 @@
+"""``kubectl cards``: the configuration that it reads from the cluster, and what holds while an edit is refused."""
+
+import asyncio
+import json
+from typing import Any
+
+import yaml
+
+from core.configuration import Source
+from tests.integration.test_cli import cards
+from tests.support.worlds.controller_rig import Rig
+
+SYSTEM = "/api/v1/namespaces/kube-system/configmaps"
+OWN = "/api/v1/namespaces/cardshare-system/configmaps"
+CHIP: dict[str, Any] = {"chipName": "910X", "commonWord": "Ascend910X", "resourceName": "huawei.com/Ascend910X"}
+CHIP |= {"resourceMemoryName": "huawei.com/Ascend910X-memory", "memoryAllocatable": 32768}
+CHIPS = yaml.safe_dump({"vnpus": {"configs": [{**CHIP, "memoryCapacity": 32768, "aiCore": 30, "templates": []}]}})
+REGISTER = [{"id": "chip-0", "count": 4, "devmem": 32768, "devcore": 30, "type": "Ascend910X", "health": True}]
+NODE = {
+    "name": "npu-x",
+    "annotations": {"hami.io/node-register-Ascend910X": json.dumps(REGISTER)},
+    "capacity": {"huawei.com/Ascend910X": "4"},
+}
+
+
+async def put(world: Rig, maps: str, name: str, data: dict[str, str]) -> None:
+    await world.client.create(maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+
+
+async def save(world: Rig, texts: dict[Source, str]) -> None:
+    """What the controller does with the texts in force."""
+    await world.ensure("/api/v1/namespaces", "cardshare-system")
+    await world.ensure(OWN, "cardshare-last-good")
+    await world.client.patch(f"{OWN}/cardshare-last-good", {"data": texts})
+
+
+async def test_get_reads_cards_by_what_config_maps_say_and_tells_what_cannot_be_read(rig, capsys):
+    async with rig(nodes=[NODE]) as world:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        await cards(kubeconfig, "get")
+        assert "chip-0" not in capsys.readouterr().out
+        await put(world, SYSTEM, "hami-scheduler-device", {"device-config.yaml": CHIPS})
+        await cards(kubeconfig, "get")
+        said = capsys.readouterr()
+        assert "chip-0" in said.out
+        assert "note: " not in said.out
+        await world.client.patch(f"{SYSTEM}/hami-scheduler-device", {"data": {"device-config.yaml": "vnpus: 3"}})
+        await cards(kubeconfig, "get")
+        assert "kube-system/hami-scheduler-device is not used: " in capsys.readouterr().out
+
+
+async def test_get_shows_the_cards_by_the_texts_that_the_controller_saved_while_an_edit_is_refused(
+    rig, capsys, tmp_path
+):
+    async with rig(nodes=[NODE]) as world:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        await put(world, SYSTEM, "hami-scheduler-device", {"device-config.yaml": "vnpus: 3"})
+        await save(world, {Source.CHIPS_MAP: CHIPS})
+        await cards(kubeconfig, "get")
+        said = capsys.readouterr().out
+        assert "chip-0" in said
+        told = "kube-system/hami-scheduler-device is not used, the last good configuration stays in force: vnpus: "
+        assert told in said
+        # A snapshot has it too.
+        file = str(tmp_path / "cluster.json.gz")
+        assert await cards(kubeconfig, "snapshot", "-o", file) == 0
+        await cards("", "get", "--snapshot", file)
+        assert "chip-0" in capsys.readouterr().out
+
+
+async def test_a_wrong_section_of_a_vendor_is_the_saved_one_for_get_too(rig, capsys):
+    card = {"id": "amd-0", "count": 4, "devmem": 65536, "devcore": 100, "type": "AMD-MI300X", "health": True}
+    annotations = {"hami.io/node-amd-register": json.dumps([card])}
+    async with rig(nodes=[{"name": "amd", "annotations": annotations, "capacity": {"a/amd": "4"}}]) as world:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        wrong = "amd: {resourceCountName: cpu}\n"
+        await put(world, SYSTEM, "hami-scheduler-device", {"device-config.yaml": wrong})
+        saved = json.dumps({"version": 1, "sections": {"amd": "{resourceCountName: a/amd}"}})
+        await save(world, {Source.CHIPS_MAP: wrong})
+        await cards(kubeconfig, "get")
+        assert "amd-0" not in capsys.readouterr().out
+        await save(world, {Source.SECTIONS: saved})
+        await cards(kubeconfig, "get")
+        assert "amd-0" in capsys.readouterr().out
