@@ -37,6 +37,7 @@ from core.catalog import standard_catalog
 from core.constraints.topology.peers import meets
 from core.groups import GroupSpec
 from core.model import Node, NodeName, Phase, Pod, PodUid
+from core.moving.who import replacement_of
 from core.port.handoff import LockStep, LockWait
 from core.settings import Settings
 from core.tables import Tables
@@ -247,24 +248,8 @@ class SimulatedCluster:
     def _anew(self, pod: Pod) -> Pod:
         """Return *pod* as its controller creates it again."""
         self._numbers += 1
-        written = self.book.protected_of(pod.annotations)
-        return pod._replace(
-            uid=PodUid(f"{pod.uid}+{self._numbers}"),
-            annotations={key: value for key, value in pod.annotations.items() if key not in written},
-            node_name="",
-            nominated_node="",
-            phase=Phase.PENDING,
-            started=False,
-            init_done=False,
-            ready=False,
-            deleting=False,
-            created_s=self.now_s,
-            start_s=0,
-            status_reason="",
-            status_message="",
-            scheduled_reason="",
-            scheduled_message="",
-        )
+        uid = PodUid(f"{pod.uid}+{self._numbers}")
+        return replacement_of(pod, self.book)._replace(uid=uid, created_s=self.now_s)
 
     def _existing(self, name: NodeName) -> Node:
         node = self.node(name)

@@ -124,8 +124,13 @@ def replacement_of(pod: Pod, book: Rulebook) -> Pod:
         started=False,
         init_done=False,
         ready=False,
+        deleting=False,
         start_s=0,
         annotations=pod.annotations if annotations is None else annotations,
+        status_reason="",
+        status_message="",
+        scheduled_reason="",
+        scheduled_message="",
     )
 
 
