@@ -8,7 +8,7 @@ What a constraint keeps up as pods come and go is a `View` of the nodes that ref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from core.change_log import ChangeLog
 from core.model import NodeName, Pod, PodUid
@@ -75,6 +75,38 @@ class View(ChangeFollower):
 
 
 _K = TypeVar("_K")
+_SeatT = TypeVar("_SeatT")
+
+
+class Seats(Generic[_SeatT]):
+    """Where pods are, as far as a constraint needs it: a seat is its node and what it has there."""
+
+    def __init__(self) -> None:
+        self._seats: Final[dict[PodUid, _SeatT]] = {}
+
+    def seat(self, uid: PodUid) -> _SeatT | None:
+        """Return where a pod is, for `restore`."""
+        return self._seats.get(uid)
+
+    def restore(self, uid: PodUid, seat: _SeatT | None) -> None:
+        """Put a pod back to where it was when `seat` was called; None: on no node."""
+        before = self._seats.get(uid)
+        if before == seat:
+            return
+        if before is not None:
+            del self._seats[uid]
+            self._move(before, -1)
+        if seat is not None:
+            self._seats[uid] = seat
+            self._move(seat, 1)
+
+    def drop(self, uid: PodUid) -> None:
+        """A pod is on no node."""
+        self.restore(uid, None)
+
+    def _move(self, seat: _SeatT, by: int) -> None:
+        """Count *seat* in (1) or out (-1)."""
+        raise NotImplementedError
 
 
 def add(counts: dict[_K, int], key: _K, by: int) -> None:

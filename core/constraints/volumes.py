@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 from core import names
 from core.claims import Attachment, Claim, NodeDrivers, StorageClass, StorageKind, Volume
-from core.constraints.constraint import Constraint, Obstacle, ReadScope, View, add
+from core.constraints.constraint import Constraint, Obstacle, ReadScope, Seats, View, add
 from core.constraints.storage import Storage
 from core.errors import quoted
-from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, PodUid, Requirement
+from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, Requirement
 from core.nodefit import NodeFacts, is_any, satisfies
 from core.waiting import Cause, Wait
 
@@ -96,8 +96,8 @@ class _UsesView(View):
         self.refused: Final[set[NodeName]] = set()
 
 
-class Volumes:
-    """The pods of one ledger by the volumes that they use.
+class Volumes(Seats[VolumeSeat]):
+    """The pods of one ledger by the volumes that they use; pods without volumes have no seats.
 
     Attributes:
         storage: the API server's state.
@@ -106,11 +106,10 @@ class Volumes:
 
     def __init__(self, storage: Storage | None = None) -> None:
         """Begin without pods."""
+        super().__init__()
         self.storage: Final = storage or Storage()
         self.unused: Final[dict[str, None]] = {}
         self._nodes: Final[dict[NodeName, None]] = {}
-        # Pods with volumes only.
-        self._seats: Final[dict[PodUid, VolumeSeat]] = {}
         self._views: Final[dict[VolumeUses, _UsesView]] = {}
         self._stale: Final[dict[_UsesView, None]] = {}
         self._moved: Final[dict[_UsesView, None]] = {}
@@ -146,30 +145,9 @@ class Volumes:
         """*pod* is on *node*, whether or not that exists."""
         self.restore(pod.uid, VolumeSeat(node, claims_of(pod), pod.volumes.disks))
 
-    def drop(self, uid: PodUid) -> None:
-        """A pod is on no node."""
-        if uid in self._seats:
-            self.restore(uid, None)
-
-    def seat(self, uid: PodUid) -> VolumeSeat | None:
-        """Return where a pod is, for `restore`."""
-        return self._seats.get(uid)
-
-    def restore(self, uid: PodUid, seat: VolumeSeat | None) -> None:
-        """Put a pod back to where it was when `seat` was called."""
-        before = self._seats.get(uid)
-        if before == seat:
-            return
-        if before is not None:
-            del self._seats[uid]
-            self._move(before, -1)
-        if seat is not None:
-            self._seats[uid] = seat
-            self._move(seat, 1)
-
-    def _move(self, mounted: VolumeSeat, by: int) -> None:
-        node = mounted.node
-        for key in mounted.claims:
+    def _move(self, seat: VolumeSeat, by: int) -> None:
+        node = seat.node
+        for key in seat.claims:
             add(self._by_claim.setdefault(key, {}), node, by)
             add(self._on_node.setdefault(node, {}), key, by)
             if not self._by_claim[key]:
@@ -177,7 +155,7 @@ class Volumes:
                 self.unused[key] = None
         if not self._on_node.get(node, True):
             del self._on_node[node]
-        for disk in mounted.disks:
+        for disk in seat.disks:
             for name in disk.names:
                 self._use(name, node, disk, by)
         self._touched(node)

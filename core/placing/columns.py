@@ -51,7 +51,7 @@ class Rows:
         self.places = np.arange(len(self.names))
         # All names; those that came since the last `settle` stand behind the others.
         self._sorted: Final = list(self.names)
-        self.log: Final = Log()
+        self.log: Final = RowLog()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -79,8 +79,8 @@ class Rows:
         return True
 
 
-class Log:
-    """Which rows changed, in the order in which they did; the oldest are forgotten."""
+class RowLog:
+    """A `ChangeLog` of rows. Readers get a slice of an array: each shape reads it, often thousands of rows at once."""
 
     def __init__(self, most: int = 1 << 14) -> None:
         """Remember *most* changes, at least."""

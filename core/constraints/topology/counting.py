@@ -8,11 +8,11 @@ the first question, only pods with anti-affinity are counted, so a cluster witho
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
-from core.constraints.constraint import FULL, ChangeFollower, Constraint, Obstacle, ReadScope, add
+from core.constraints.constraint import FULL, ChangeFollower, Constraint, Obstacle, ReadScope, Seats, add
 from core.constraints.topology.peers import ANYWHERE, Labels, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
 from core.constraints.topology.preferred import Leaning, Preferred, preferred_of
 from core.constraints.topology.views import Counter, Part, PeersView, parts_of
-from core.model import NO_PEERS, NO_WISHES, NodeName, Pod, PodUid
+from core.model import NO_PEERS, NO_WISHES, NodeName, Pod
 from core.nodefit import NodeFacts
 
 # Limits of views, and of the nodes in all of them, at about 100 bytes for each node: 150 MB. A view of anti-affinity
@@ -46,13 +46,13 @@ class _Alike:
         self.counters: Final[list[Counter]] = []
 
 
-class Topology:
+class Topology(Seats[Seat]):
     """The pods of one ledger by their nodes, and the views of nodes that refuse or prefer pods because of them."""
 
     def __init__(self, *, views_max: int = _VIEWS_MAX) -> None:
         """Begin without pods and nodes; *views_max*: so many views are kept."""
+        super().__init__()
         self._views_max: Final = views_max
-        self._seats: Final[dict[PodUid, Seat]] = {}
         self._facts: Final[dict[NodeName, NodeFacts]] = {}
         # Labels of namespaces by name; None while they are unknown.
         self._namespaces: Mapping[str, Labels] | None = None
@@ -127,27 +127,6 @@ class Topology:
         """*pod* is on *node*, whether or not that exists."""
         apart = rules_of(pod) if pod.peers.anti_affinity else ()
         self.restore(pod.uid, Seat(node, pod.namespace, pod.labels, apart, pod.deleting))
-
-    def drop(self, uid: PodUid) -> None:
-        """A pod is on no node."""
-        self.restore(uid, None)
-
-    def seat(self, uid: PodUid) -> Seat | None:
-        """Return where a pod is, for `restore`."""
-        return self._seats.get(uid)
-
-    def restore(self, uid: PodUid, seat: Seat | None) -> None:
-        """Put a pod back to where it was when `seat` was called; None: on no node."""
-        before = self._seats.get(uid)
-        if before == seat:
-            return
-        if before is not None:
-            self._move(before, -1)
-        if seat is None:
-            self._seats.pop(uid, None)
-        else:
-            self._seats[uid] = seat
-            self._move(seat, 1)
 
     def _move(self, seat: Seat, by: int) -> None:
         for rule in seat.apart:

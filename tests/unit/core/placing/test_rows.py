@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.model import NodeName
-from core.placing.columns import Log, Rows, grown
+from core.placing.columns import RowLog, Rows, grown
 
 
 def by_place(rows):
@@ -52,7 +52,7 @@ def test_rows_are_crowded_when_most_are_of_nodes_that_are_gone():
 
 
 def test_the_log_tells_what_changed_since_and_forgets_the_oldest():
-    log = Log(most=4)
+    log = RowLog(most=4)
     for row in range(8):
         log.add(row)
     assert log.cursor == 8
@@ -65,7 +65,7 @@ def test_the_log_tells_what_changed_since_and_forgets_the_oldest():
 
 
 def test_the_log_remembers_as_many_changes_as_it_is_to():
-    log, most = Log(most=16), 16
+    log, most = RowLog(most=16), 16
     for number in range(200):
         log.add(number)
         assert told(log, max(log.cursor - most, 0)) == list(range(max(number + 1 - most, 0), number + 1))
