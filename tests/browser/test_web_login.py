@@ -9,7 +9,6 @@ import pytest
 import pytest_asyncio
 
 from tests.browser.test_web_page import ENGLISH, LIVE_MS, Screen
-from tests.integration.test_cli import ASSIGNED, NODES, add_pod
 from tests.integration.test_web_in_cluster import (
     EVENTS,
     LARGE,
@@ -24,6 +23,7 @@ from tests.integration.test_web_in_cluster import (
     served,
 )
 from tests.support.browser.chromium import opened
+from tests.support.worlds.cards_cluster import ASSIGNED, NODES, add_pod
 from tests.support.worlds.rig_double import double_rig
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -16,10 +16,10 @@ import pytest_asyncio
 
 from core.units import time_text
 from kube.kinds import VOLCANO_VERSION
-from tests.integration.test_cli import ASSIGNED, NODES, add_pod, cards
 from tests.integration.test_history import store
 from tests.integration.test_web import VGPU, Page, served
 from tests.support.browser.chromium import opened
+from tests.support.worlds.cards_cluster import ASSIGNED, NODES, add_pod, cards
 from tests.support.worlds.rig_double import double_rig
 from tests.support.worlds.volcano import create, install
 

@@ -1,4 +1,4 @@
-"""``kubectl cards`` against an API server."""
+"""``kubectl cards`` against an API server; what ``explain`` says is in test_cli_explain."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,73 +16,9 @@ import yaml
 
 from cli.__main__ import run
 from cli.options import parse
-from tests.support.worlds.controller_rig import OpensRig, Rig
+from tests.support.worlds.cards_cluster import ASSIGNED, add_pod, cards, cluster, give
+from tests.support.worlds.controller_rig import Rig
 from tests.support.worlds.volcano import create, install
-
-NODES: list[dict[str, Any]] = [
-    {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}},
-    {"name": "share-a", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 1}},
-    {"name": "broken", "annotations": {"volcano.sh/node-vgpu-register": "nonsense:"}},
-    {"name": "plain"},
-]
-ASSIGNED = {
-    "volcano.sh/vgpu-node": "t4-a",
-    "volcano.sh/vgpu-time": "1",
-    "volcano.sh/vgpu-ids-new": "GPU-t4-a-1,NVIDIA,3000,50:",
-    "volcano.sh/devices-to-allocate": "GPU-t4-a-1,NVIDIA,3000,50:",
-    "volcano.sh/bind-phase": "allocating",
-}
-
-
-@asynccontextmanager
-async def cluster(rig: OpensRig, expects: Sequence[str] = ()) -> AsyncIterator[tuple[Rig, str]]:
-    """A cluster without a controller, and the way to it."""
-    async with rig(nodes=NODES, expects=expects) as world:
-        yield world, str(await asyncio.to_thread(world.write_admins_kubeconfig))
-
-
-async def add_pod(world: Rig, name: str, limits: dict[str, str], annotations: dict[str, str], node: str) -> None:
-    container = {"name": "c", "image": "i", "resources": {"limits": limits}}
-    pod = {"metadata": {"name": name}, "spec": {"schedulerName": "cardshare", "containers": [container]}}
-    created = await world.client.create("/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
-    if not node:
-        return
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": name, "uid": created["metadata"]["uid"], "annotations": annotations},
-        "target": {"kind": "Node", "name": node},
-    }
-    await world.client.create(f"/api/v1/namespaces/default/pods/{name}/binding", binding)
-
-
-async def add_event(world: Rig, pod: str, *, uid: str, message: str, name: str = "1", **fields: Any) -> None:
-    event: dict[str, Any] = {
-        "metadata": {"name": f"{pod}.{name}"},
-        "involvedObject": {"kind": "Pod", "name": pod, "namespace": "default", "uid": uid},
-        "reason": "FailedScheduling",
-        "message": message,
-        "count": 3,
-        "lastTimestamp": "2026-01-01T00:00:00Z",
-        **fields,
-    }
-    await world.client.create("/api/v1/namespaces/default/events", event)
-
-
-async def give(world: Rig, account: str, rules: list[dict[str, Any]]) -> None:
-    """Let a service account of namespace default do what *rules* say there."""
-    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
-    await world.client.create(f"{path}/roles", {"metadata": {"name": account}, "rules": rules})
-    binding = {
-        "metadata": {"name": account},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "default"}],
-    }
-    await world.client.create(f"{path}/rolebindings", binding)
-
-
-async def cards(kubeconfig: str, *words: str) -> int:
-    return await run(parse([*words, "--kubeconfig", kubeconfig], {}), {})
 
 
 async def test_get_shows_every_card_and_who_holds_how_much(rig, capsys):
@@ -158,55 +92,6 @@ async def test_watch_prints_a_node_again_when_its_cards_change(rig, capsys):
         finally:
             watching.cancel()
             await asyncio.wait([watching])
-
-
-async def test_explain_needs_no_rights_outside_of_the_pods_namespace(rig, capsys):
-    async with cluster(rig) as (world, _):
-        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
-        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
-        await give(world, "tenant", rules)
-        limited = await world.write_kubeconfig("tenant")
-        assert await cards(limited, "explain", "a") == 0
-        said = capsys.readouterr()
-        assert said.out.startswith("default/a is on t4-a (")
-        assert "and holds GPU-t4-a-1 (3000 MiB, 50 % cores)" in said.out
-        assert "note: you may not list events in namespace default" in said.err
-        assert "volcano-vgpu-device-config are not used (" in said.err
-        assert await cards(limited, "get") == 1
-        assert "nodes is forbidden" in capsys.readouterr().err
-
-
-async def add_owned(world: Rig, namespace: str, name: str, kind: str, owner: str, **labels: str) -> None:
-    owned = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": "u", "controller": True}
-    pod = {
-        "metadata": {"name": name, "labels": labels, "ownerReferences": [owned]},
-        "spec": {"schedulerName": "cardshare", "containers": [{"name": "c", "image": "i"}]},
-    }
-    await world.client.create(f"/api/v1/namespaces/{namespace}/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
-
-
-async def test_explain_of_a_workload_tells_of_each_of_its_pods_and_of_no_other(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
-        await world.client.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
-        for name in ("web-1f-x", "web-1f-y"):
-            await add_owned(world, "default", name, "ReplicaSet", "web-1f", **{"pod-template-hash": "1f"})
-        await add_owned(world, "default", "web-b-2a-z", "ReplicaSet", "web-b-2a", **{"pod-template-hash": "2a"})
-        await add_owned(world, "team", "train-0", "Job", "train")
-
-        async def told(*words: str) -> list[str]:
-            assert await cards(kubeconfig, "explain", *words, "-o", "json") == 0
-            return [one["pod"] for one in json.loads(capsys.readouterr().out)["pods"]]
-
-        assert await told("deployment/web") == ["default/web-1f-x", "default/web-1f-y"]
-        assert await told("rs/web-b-2a") == ["default/web-b-2a-z"]
-        assert await told("job/train", "-A") == await told("job/train", "-n", "team") == ["team/train-0"]
-        assert await told("train-0", "-A") == ["team/train-0"]
-        assert await cards(kubeconfig, "explain", "team/train-0") == 0
-        assert capsys.readouterr().out.startswith("team/train-0 waits")
-        assert await cards(kubeconfig, "explain", "deploy/web") == 0
-        assert re.findall(r"^default/(\S+) waits", capsys.readouterr().out, re.MULTILINE) == ["web-1f-x", "web-1f-y"]
-        assert await cards(kubeconfig, "explain", "sts/web", "-A") == 1
-        assert capsys.readouterr().err == "kubectl cards: there is no pod of StatefulSet web in any namespace\n"
 
 
 async def refuse(world: Rig, pod: str, message: str) -> None:
@@ -308,39 +193,6 @@ async def test_check_and_version_ask_no_cluster(capsys, tmp_path):
     assert capsys.readouterr().out.startswith("kubectl-cards ")
 
 
-async def test_events_of_a_pod_that_had_the_same_name_are_not_shown(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
-        await add_pod(world, "a", {}, {}, "")
-        await add_event(world, "a", uid="of-one-that-is-gone", message="of another pod")
-        assert await cards(kubeconfig, "explain", "a") == 0
-        assert "of another pod" not in capsys.readouterr().out
-
-
-async def test_events_as_kube_scheduler_writes_them_have_their_time_count_and_place(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
-        await add_pod(world, "a", {}, {}, "")
-        uid = (await world.client.get("/api/v1/namespaces/default/pods/a"))["metadata"]["uid"]
-        scheduler: dict[str, Any] = {
-            "action": "Scheduling",
-            "count": None,
-            "lastTimestamp": None,
-            "reportingComponent": "default-scheduler",
-            "reportingInstance": "default-scheduler-a",
-            "type": "Warning",
-        }
-        series = {"count": 3, "lastObservedTime": "2026-01-03T00:00:00.500000Z"}
-        for name, at, more in (("late", "2026-01-04", {}), ("again", "2025-12-31", {"series": series})):
-            fields = {**scheduler, "eventTime": f"{at}T00:00:00.250000Z", **more}
-            await add_event(world, "a", uid=uid, message=name, name=name, **fields)
-        await add_event(world, "a", uid=uid, message="first", count=1)
-        assert await cards(kubeconfig, "explain", "a") == 0
-        assert [line.split() for line in capsys.readouterr().out.splitlines()[-3:]] == [
-            ["2026-01-01T00:00:00Z", "FailedScheduling:", "first"],
-            ["2026-01-03T00:00:00Z", "FailedScheduling:", "again", "(x3)"],
-            ["2026-01-04T00:00:00Z", "FailedScheduling:", "late"],
-        ]
-
-
 async def test_get_of_some_nodes_shows_those_and_names_what_is_missing(rig, capsys):
     async with cluster(rig) as (_, kubeconfig):
         assert await cards(kubeconfig, "get", "t4-a", "nowhere") == 1
@@ -367,16 +219,6 @@ async def test_get_of_a_node_without_a_plugin_speaks_of_that_node_only(rig, caps
     async with cluster(rig) as (_, kubeconfig):
         assert await cards(kubeconfig, "get", "plain") == 0
         assert capsys.readouterr().out.startswith("no cards on plain; ")
-
-
-async def test_explain_of_a_failed_pod_tells_the_reason_and_the_message_of_its_status(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
-        await add_pod(world, "a", {}, {}, "")
-        status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed\x1b[2J"}
-        await world.client.patch("/api/v1/namespaces/default/pods/a/status", {"status": status})
-        assert await cards(kubeconfig, "explain", "a") == 0
-        out = capsys.readouterr().out
-        assert "(Failed, UnexpectedAdmissionError: Allocate failed\\x1b[2J)" in out
 
 
 def test_a_disk_that_is_full_is_told_in_one_line():
@@ -416,45 +258,6 @@ sys.exit(cards.main(["get"]))
     finally:
         os.close(writer)
     assert (ended.returncode, ended.stderr.decode()) == (141, "")
-
-
-async def test_explain_tells_where_a_pod_is(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
-        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
-        assert await cards(kubeconfig, "explain", "a") == 0
-        told = capsys.readouterr().out
-        assert told.startswith("default/a is on t4-a (")
-        assert "GPU-t4-a-1 (3000 MiB" in told
-
-
-async def test_explain_tells_why_a_pod_waits_from_its_status_and_events(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
-        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, {}, "")
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room at all"}
-        path = "/api/v1/namespaces/default/pods/a/status"
-        await world.client.patch(path, {"status": {"conditions": [condition]}})
-        pod = await world.client.get("/api/v1/namespaces/default/pods/a")
-        await add_event(world, "a", uid=pod["metadata"]["uid"], message="0/4 nodes")
-        assert await cards(kubeconfig, "explain", "a", "-n", "default") == 0
-        out = capsys.readouterr().out
-        assert "default/a waits (Unschedulable): no room at all" in out
-        assert "2026-01-01T00:00:00Z  FailedScheduling: 0/4 nodes (x3)" in out
-
-
-async def test_explain_of_a_pod_that_nobody_looked_at_names_its_scheduler(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
-        await add_pod(world, "a", {}, {}, "")
-        assert await cards(kubeconfig, "explain", "a") == 0
-        assert "waits for the scheduler 'cardshare'" in capsys.readouterr().out
-
-
-async def test_explain_falls_back_to_the_objects_when_the_controller_is_away(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
-        await add_pod(world, "a", {}, {}, "")
-        assert await cards(kubeconfig, "explain", "a", "--controller", "https://127.0.0.1:1") == 0
-        told = capsys.readouterr()
-        assert "does not answer" in told.err
-        assert "waits for the scheduler" in told.out
 
 
 async def test_a_pod_that_does_not_exist_is_an_error(rig, capsys):
@@ -520,26 +323,6 @@ async def test_get_as_json_has_the_fields_of_its_page(rig, capsys):
             ],
             "others": 0,
         }
-
-
-async def test_explain_as_json_has_the_fields_of_its_page_and_ascii_alone(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
-        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
-        await add_pod(world, "b", {}, {}, "")
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "red \x9b31m"}
-        path = "/api/v1/namespaces/default/pods/b/status"
-        await world.client.patch(path, {"status": {"conditions": [condition]}})
-        assert await cards(kubeconfig, "explain", "a", "-o", "json") == 0
-        bound = json.loads(capsys.readouterr().out)
-        assert (bound["pod"], bound["state"], bound["node"]) == ("default/a", "bound", "t4-a")
-        assert bound["cards"] == [
-            {"card": "GPU-t4-a-1", "share": "3000 MiB, 50 % cores", "amount": 3000, "cores_pct": 50}
-        ]
-        assert await cards(kubeconfig, "explain", "b", "-o", "json") == 0
-        text = capsys.readouterr().out
-        assert text.isascii()
-        waiting = json.loads(text)
-        assert (waiting["state"], waiting["reason"], waiting["controller"]) == ("waits", "Unschedulable", None)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from core.configuration import Source
-from tests.integration.test_cli import cards
+from tests.support.worlds.cards_cluster import cards
 from tests.support.worlds.controller_rig import Rig
 
 SYSTEM = "/api/v1/namespaces/kube-system/configmaps"

@@ -12,8 +12,8 @@ import pytest
 
 from cli.options import parse
 from core.waiting import code_in
-from tests.integration.test_cli import ASSIGNED, add_pod, cards, cluster
 from tests.integration.test_explain import AUDIENCE, asked
+from tests.support.worlds.cards_cluster import ASSIGNED, add_pod, cards, cluster
 from tests.support.worlds.controller_rig import PODS, Rig, pod, share
 
 VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}

@@ -13,7 +13,7 @@ import pytest
 from cli.options import parse
 from cli.snapshot import SnapshotReads, UnusableSnapshotError, packed
 from sandbox.demo.stage import NODES as STAGE
-from tests.integration.test_cli import ASSIGNED, NODES, add_pod, cards, cluster, give
+from tests.support.worlds.cards_cluster import ASSIGNED, NODES, add_pod, cards, cluster, give
 from tests.support.worlds.volcano import create, install
 
 VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}

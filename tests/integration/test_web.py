@@ -28,8 +28,8 @@ from kube.credentials import choose_source
 from kube.exchange import Response
 from kube.kinds import QUEUES_PATH, VOLCANO_VERSION
 from kube.transport import Transport
-from tests.integration.test_cli import ASSIGNED, add_event, add_pod, cards, cluster, give
 from tests.integration.test_history import store
+from tests.support.worlds.cards_cluster import ASSIGNED, add_event, add_pod, cards, cluster, give
 from tests.support.worlds.volcano import create, install
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -18,9 +18,9 @@ import yaml
 from certs.files import ensure
 from certs.pair import WantedPair
 from sandbox.demo.processes import Running, free_port
-from tests.integration.test_cli import ASSIGNED, NODES, add_pod
 from tests.integration.test_history import store
 from tests.integration.test_web import POD, events, until
+from tests.support.worlds.cards_cluster import ASSIGNED, NODES, add_pod
 from tests.support.worlds.controller_rig import Rig
 from tests.support.worlds.volcano import create, install
 
