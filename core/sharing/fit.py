@@ -43,8 +43,9 @@ class _Stuck(NamedTuple):
 def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
     """Return the cards that *request* gets under *policy*, or None; all containers or none."""
     entries: list[Entry] | None
+    ending = _NO_ENDING
     if len(request.asks) == 1:
-        # Most requests: decisions spend their time here.
+        # Most requests: decisions spend their time here. One container has the same peak whether it ends or not.
         entries = _pick(rules, cards, request.asks[0], request, rules.ranking(request.order, policy))
         if entries is None:
             return None
@@ -53,7 +54,8 @@ def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy)
         if isinstance(picks, _Stuck):
             return None
         entries = [one for pick in sorted(picks, key=_container_of) for one in pick.entries]
-    assignment = account.assigned(request.segments, entries, _ending(request), request.marks, card_type=request.type)
+        ending = frozenset([ask.container for ask in request.asks if ask.initial])
+    assignment = account.assigned(request.segments, entries, ending, request.marks, card_type=request.type)
     if rules.prefers(request):
         score = rules.preference(cards, entries, request, order.of_nodes(request.order, policy))
         return Placed(assignment, score + rules.score(cards, entries, request, policy))
@@ -64,11 +66,6 @@ def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy)
 
 def _container_of(pick: _Pick) -> int:
     return pick.ask.container
-
-
-def _ending(request: Request) -> frozenset[int]:
-    # A single container has the same peak whether it ends or not.
-    return frozenset([ask.container for ask in request.asks if ask.initial]) if len(request.asks) > 1 else _NO_ENDING
 
 
 def left(rules: Rules, card: Card, request: Request) -> Hole | None:
@@ -84,7 +81,7 @@ def left(rules: Rules, card: Card, request: Request) -> Hole | None:
 def alone(rules: Rules, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
     """Return what *request*, which is for one card, gets of the card at *slot*, which takes it."""
     entry = _entry(slot, cards[slot], request.asks[0])
-    assignment = account.assigned(request.segments, [entry], _ending(request), request.marks, card_type=request.type)
+    assignment = account.assigned(request.segments, [entry], _NO_ENDING, request.marks, card_type=request.type)
     return record(Placed, (assignment, rules.fullness(cards, [entry])))
 
 
@@ -166,7 +163,9 @@ def _share_of(ask: Ask) -> Ask:
     return ask._replace(container=0, number=0, initial=False, sidecar=False)
 
 
-def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank: Ranking) -> list[Entry] | None:
+def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank: Ranking | None) -> list[Entry] | None:
+    if rank is None:
+        return _first(rules, cards, ask, request)
     if ask.number == 1 and not rules.chooses and (request.order is ANY_ORDER or not order.is_linked(request.order)):
         return _best(rules, cards, ask, request, rank)
     ranked = [
@@ -191,16 +190,29 @@ def _pick(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank:
 
 def _with_memory(cards: Sequence[Card], ask: Ask) -> list[int]:
     """Return the slots of the cards with enough memory: the most common obstacle, so that few cards need `refusal`."""
+    found: list[int] = []
     need = ask.memory
     known: Kind | None = None
-    found: list[int] = []
     for slot, card in enumerate(cards):
-        fixed, kind = card.fixed, card.fixed.kind
-        if ask.percent and kind is not known:
-            need, known = bounds.part(ask, kind, kind.memory), kind
-        if fixed.memory - card.used_memory >= need or kind.slack:
+        fixed = card.fixed
+        if ask.percent and fixed.kind is not known:
+            known = fixed.kind
+            need = bounds.part(ask, known, known.memory)
+        if fixed.memory - card.used_memory >= need or fixed.kind.slack:
             found.append(slot)
     return found
+
+
+def _first(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request) -> list[Entry] | None:
+    """Return the shares of the first cards that take *ask*; no card is better than another."""
+    chosen: list[Entry] = []
+    for slot in _with_memory(cards, ask):
+        card = cards[slot]
+        if refusal(rules, card, ask, request) is None:
+            chosen.append(_entry(slot, card, ask))
+            if len(chosen) == ask.number:
+                return chosen
+    return None
 
 
 def _best(rules: Rules, cards: Sequence[Card], ask: Ask, request: Request, rank: Ranking) -> list[Entry] | None:
@@ -253,18 +265,18 @@ def _collected(
 
 def _entry(slot: int, card: Card, ask: Ask) -> Entry:
     fixed, kind = card.fixed, card.fixed.kind
-    cut = bounds.template(ask, kind)
+    cut = bounds.template(ask, kind) if ask.profile is not None else None
     if cut is not None:
         memory = cut.charge
         return Entry(slot, fixed.uuid, ask.container, memory, ask.cores, memory, None, cut.name, cut.counted)
-    need = wanted(ask, card)
+    need = wanted(ask, card) if ask.percent else ask.memory
     if kind.layout:
         chosen = slices.choose(kind.layout, card.slices, need * kind.factor)
         if chosen is not None:
             profile = chosen.profile
             memory, cores = (need, ask.cores) if profile.cores is None else (profile.memory_mib, profile.cores)
             return Entry(slot, fixed.uuid, ask.container, memory, cores, profile.charge, chosen.slice, profile.name)
-    cores = bounds.cores_of(ask, kind)
+    cores = bounds.cores_of(ask, kind) if kind.by_share else ask.cores
     return record(Entry, (slot, fixed.uuid, ask.container, need, cores, need, None, "", (), fixed.told))
 
 

@@ -78,8 +78,8 @@ class Rules:
         """Return a text for people on which cards can be one container's; "" if any can."""
         return "of one NUMA node" if request.order.bound else ""
 
-    def ranking(self, wanted: Order, policy: Policy) -> Ranking:
-        """Return how cards compare."""
+    def ranking(self, wanted: Order, policy: Policy) -> Ranking | None:
+        """Return how cards compare; None if each container gets the first ones that fit, whatever else is asked."""
         return order.ranking(wanted, policy)
 
     def fullness(self, cards: Sequence[Card], entries: Sequence[Entry]) -> float:

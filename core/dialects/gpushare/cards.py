@@ -133,9 +133,9 @@ class MemoryRules(Rules):
 
     measures = Measures(cores=False)
 
-    def ranking(self, wanted: Order, policy: Policy) -> Ranking:
+    def ranking(self, wanted: Order, policy: Policy) -> Ranking | None:
         """Return the order of *policy*: the fullest, the one with the fewest pods, or the first."""
-        return BY_USE.get(policy, lambda slot, _: (slot,))
+        return BY_USE.get(policy)
 
     def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
         """Return whether the pod gets an idle card."""
@@ -146,6 +146,10 @@ class WholeRules(MemoryRules):
     """The rules of cards that are sold whole: idle ones are alike, and no node is better than another."""
 
     measures = Measures(unit="card", cores=False, whole=True)
+
+    def ranking(self, wanted: Order, policy: Policy) -> Ranking | None:
+        """Return None: the first idle cards are taken."""
+        return None
 
     def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
         """Return 0."""
