@@ -277,9 +277,9 @@ class Ledger:
             raise NodeInvariantError(placement.node, f"cards of {what} are promised ({why}) to pod {placement.pod_key}")
         holding = self._held_by(placement)
         changed = state_with(state, holding, self.catalog, self.constraints, self._next())
-        over = self._over(name, changed)
         # A card that shrank under its holders already exceeds its total; only a new excess is an error.
-        if over and set(over) - set(self._over(name, state)):
+        over = self._over(name, changed, state)
+        if over and set(over) - set(self._over(name, state, changed)):
             raise NodeInvariantError(placement.node, f"{'; '.join(over)}, with pod {placement.pod_key}")
         self._remember(placement.pod)
         self._node_of[placement.pod] = placement.node
@@ -302,8 +302,12 @@ class Ledger:
             uses=placement.uses,
         )
 
-    def _over(self, name: DialectName | None, state: NodeState) -> tuple[str, ...]:
-        return () if name is None else self.catalog.dialects[name].overcommitted(state.offers[name])
+    def _over(self, name: DialectName | None, state: NodeState, other: NodeState) -> tuple[str, ...]:
+        """Return the cards in *name* that exceed their totals in *state* and are not the same in *other*."""
+        if name is None:
+            return ()
+        pairs = zip(state.offers[name], other.offers[name], strict=True)
+        return self.catalog.dialects[name].overcommitted([card for card, was in pairs if card is not was])
 
     def release(self, pod: PodUid) -> bool:
         """Release all that *pod* holds; return False if it holds nothing (idempotent)."""
