@@ -258,7 +258,9 @@ def give_back(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ..
 def _changed(cards: tuple[Card, ...], assignment: Assignment, sign: int) -> tuple[Card, ...]:
     after = list(cards)
     for charge in assignment.charges:
-        slot = _slot(after, charge)
+        slot, uuid = charge.slot, charge.uuid
+        if not (0 <= slot < len(after) and after[slot].fixed.uuid == uuid):
+            slot = next((at for at, card in enumerate(after) if card.fixed.uuid == uuid), -1)
         if slot >= 0:
             card = after[slot]
             after[slot] = record(
@@ -289,13 +291,6 @@ def with_slices(cards: tuple[Card, ...], entries: Sequence[Entry]) -> tuple[Card
 def cut(card: Card, taken: Slice) -> Card:
     """Return *card* with one more slice."""
     return card._replace(slices=_items(card.slices, (taken,), 1))
-
-
-def _slot(cards: list[Card], charge: Charge) -> int:
-    slot = charge.slot
-    if 0 <= slot < len(cards) and cards[slot].fixed.uuid == charge.uuid:
-        return slot
-    return next((slot for slot, card in enumerate(cards) if card.fixed.uuid == charge.uuid), -1)
 
 
 def _items(items: tuple[_Item, ...], change: tuple[_Item, ...], sign: int) -> tuple[_Item, ...]:

@@ -41,16 +41,18 @@ def room(rules: Rules, cards: Sequence[Card]) -> NodeRoom:
         elif spare <= 0 and not rules.serves_full:
             # If all cores are promised, nothing is left, even for requests without cores.
             continue
-        times = 1
         if kind.layout:
             free, times = _free_slices(rules, card)
             if times and not rules.several:
                 # What a share takes of such a card depends on the slices in use, not on what is free.
                 narrow = list(kinds) if narrow is None else narrow
                 narrow.append(Sliced(kind, slices.canonical(kind.layout, card.slices), used_memory, free))
-        elif narrow is not None and free > 0:
-            narrow.append(kind)
-        for _ in range(times if free > 0 else 0):
+            kinds += [kind] * times
+            frees += [free] * times
+            spares += [spare] * times
+        elif free > 0:
+            if narrow is not None:
+                narrow.append(kind)
             kinds.append(kind)
             frees.append(free)
             spares.append(spare)
