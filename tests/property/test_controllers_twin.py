@@ -34,13 +34,35 @@ BROKEN = {
     ),
     "members of a group are placed one by one": (
         "controller.deciding.gang.Gangs._gang = lambda self, key, one=None: None",
-        ["0"],
+        ["a group lacks a member"],
         {"lonely"},
     ),
     "scheduling gates are not seen": (
         "core.model.Pod.gated = property(lambda self: False)",
         ["0"],
         {"gated"},
+    ),
+    "quotas of namespaces are not enforced": (
+        "controller.grouping.budgets.Quotas.of = lambda self, namespace: {}",
+        ["0"],
+        {"overspent"},
+    ),
+    "what was promised to a Workload of Kueue is free for the next": (
+        "controller.kueue.asking.KueueObjects.promised = lambda self, now_s: []",
+        ["3"],
+        {"overpromised"},
+    ),
+    "checks of others are answered too": (
+        "answered = core.kueue.answered\n"
+        "controller.kueue.checks.answered = "
+        "lambda workload, names, *more: answered(workload, [one.name for one in workload.checks], *more)",
+        ["3"],
+        {"meddled"},
+    ),
+    "Workloads of Kueue get no answer": (
+        "async def none(self): return 0.0\ncontroller.kueue.checks.AdmissionChecks.look = none",
+        ["an answer to Kueue is lost"],
+        {"forgotten"},
     ),
 }
 
@@ -49,7 +71,8 @@ def twin(*arguments, breaks=""):
     """The exit status and what is told. What is broken of core is heeded by one that is interpreted."""
     program = (
         "from tests.support.twin import clock; clock.install()\n"
-        "import core.hami_lock, core.model, kube.calls, controller.deciding.gang, controller.reporting.status\n"
+        "import core.hami_lock, core.kueue, core.model, kube.calls, controller.deciding.gang\n"
+        "import controller.grouping.budgets, controller.kueue.checks, controller.reporting.status\n"
         f"{breaks}\n"
         "from tests.support.twin.run import main\n"
         f"raise SystemExit(main({list(arguments)!r}))\n"

@@ -83,6 +83,8 @@ class Api:
         self.revision = 100
         self.listeners: list[Callable[[str, Event, Json], None]] = []
         self.gated: list[str] = []
+        # Called with what a controller changed of a Workload: before, and after.
+        self.on_workload: Callable[[Json, Json], None] = lambda before, after: None
         self._texts: dict[str, dict[str, bytes]] = defaultdict(dict)
         self._history: dict[str, deque[Event]] = defaultdict(lambda: deque(maxlen=_HISTORY))
         self._compacted = self.revision
@@ -210,6 +212,8 @@ class Api:
         new = _merged(obj, changes, by_type="strategic" in content_type)
         if new != obj:
             self._store(what.resource, what.key, new, "MODIFIED")
+            if what.resource == "workloads":
+                self.on_workload(obj, new)
         return self._answer(200, what, self.objects[what.resource][what.key])
 
     def write(self, resource: str, key: str, changes: Json, *, version: str = "") -> Json:

@@ -1,12 +1,13 @@
-"""Schedules that have broken a promise once: each is a short life of its own, judged as any other."""
+"""Schedules that broke a promise once, or break one as soon as the product does: each is a short life of its own."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from tests.support.twin.judge import told
+from tests.support.twin.kueue import Kueue
 from tests.support.twin.machines import Kind, Steps
-from tests.support.twin.world import TOLD_S, World
+from tests.support.twin.world import TOLD_S, World, spec_of
 
 _CARD: Final = {"GPU-1": 16000}
 _ASKS: Final = [(1, 12000, 0)]
@@ -174,6 +175,41 @@ def plugin_ends(world: World) -> None:
     world.settle()
 
 
+def too_few(world: World) -> None:
+    """Fewer members of a group are created than it wants; there is room for all."""
+    world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    group = world.add_group(3)
+    for _ in range(2):
+        world.add_pod(Kind.VGPU, [(1, 1000, 0)], group=group)
+    world.settle()
+
+
+def answer_lost(world: World) -> None:
+    """Kueue asks for a Workload that fits nowhere; the refusal is lost on its way, and nobody says so."""
+    world.add_node("n1", Kind.VGPU, _CARD)
+    world.kueue = Kueue(world, quota=10)
+    world.kueue.is_calm = True
+    _begin(world)
+    first = world.add_pod(Kind.VGPU, _ASKS)
+    world.run(10.0)
+    world.kueue.submit(spec_of(Kind.VGPU, _ASKS), 1, is_job=False)
+    lost: list[str] = []
+
+    def lose(verb: str, path: str) -> float:
+        if "/workloads/" not in path or lost:
+            return 0.0
+        lost.append(path)
+        return _FOREVER_S
+
+    for seat in world.seats:
+        seat.line.stick = lose
+    world.run(20.0, lambda: bool(lost))
+    world.run(60.0)
+    world.end_pod(first)
+    world.settle()
+
+
 SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "a late Binding of a killed leader": partial(late_binding, gently=False),
     "a late Binding of a leader that ended": partial(late_binding, gently=True),
@@ -186,6 +222,8 @@ SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "etcd restored": partial(restored, bump=False),
     "etcd restored, revisions go on": partial(restored, bump=True),
     "a plugin ends": plugin_ends,
+    "a group lacks a member": too_few,
+    "an answer to Kueue is lost": answer_lost,
     "a crowd of HAMi's": partial(crowd, kind=Kind.HAMI),
     "a crowd of HAMi's for Ascend": partial(crowd, kind=Kind.ASCEND),
 }

@@ -4,7 +4,7 @@ Its own arithmetic, its own reading of annotations: nothing here comes from what
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import permutations, product
 from typing import Any, NamedTuple
 
@@ -75,8 +75,11 @@ class Judge:
             world.find("gated", f"{key} has scheduling gates, and somebody tried to bind it")
         world.api.gated.clear()
 
-    def in_use(self, machine: Machine) -> dict[str, tuple[Use, list[str]]]:
-        """Of every card what is in use, and by whom: pods that are bound and not at their end, and all processes."""
+    def in_use(self, machine: Machine, *, but: Collection[str] = ()) -> dict[str, tuple[Use, list[str]]]:
+        """Of every card what is in use, and by whom: pods that are bound and not at their end, and all processes.
+
+        Not by pods with the uids of *but*.
+        """
         by_uid: dict[tuple[str, str], dict[str, Use]] = defaultdict(dict)
         for key, pod in self._world.api.objects["pods"].items():
             if pod["spec"].get("nodeName") == machine.name and pod["status"].get("phase") not in ENDED:
@@ -87,7 +90,7 @@ class Judge:
                 for card, used in _by_card(machine.kind, proc.shares).items():
                     mine[card] = mine.get(card, Use()).most(used)
         found: dict[str, tuple[Use, list[str]]] = {}
-        for (uid, key), cards in by_uid.items():
+        for (uid, key), cards in [one for one in by_uid.items() if one[0][0] not in but]:
             for card, used in cards.items():
                 before, holders = found.get(card, (Use(), []))
                 found[card] = before.plus(used), [*holders, f"{key} ({uid}) {used.mib}"]
@@ -107,13 +110,13 @@ class Judge:
             group = pod["metadata"]["annotations"].get(GROUP, "")
             if group:
                 gangs[group].append((key, pod))
-            elif (places := self._places([pod])) is not None:
+            elif (places := self.places([pod])) is not None:
                 found.append(f"{key} waits, and fits on {places[0]}: {told(pod)}")
             if not told(pod):
                 found.append(f"{key} waits, and nobody says why")
         for group, waiting in gangs.items():
             needed = max(self._world.groups[group] - self._held(group), 1)
-            places = self._places([pod for _, pod in waiting[:needed]]) if len(waiting) >= needed else None
+            places = self.places([pod for _, pod in waiting[:needed]]) if len(waiting) >= needed else None
             if places is not None:
                 keys = [key for key, _ in waiting[:needed]]
                 found.append(f"{keys} of {group} wait, and fit on {places}: {told(waiting[0][1])}")
@@ -141,8 +144,10 @@ class Judge:
                 found.append(f"{key} is on a node, and {group} wants {world.groups[group]} members")
         return found
 
-    def _places(self, pods: list[Json]) -> list[str] | None:
-        """The nodes on which *pods* find room one after the other; None if one of them finds none."""
+    def places(self, pods: list[Json]) -> list[str] | None:
+        """The nodes on which *pods* find room one after the other; None if one finds none, or a quota has none."""
+        if not self._world.limits.allows(pods):
+            return None
         now: dict[str, dict[str, Use]] = {}
         places = []
         for pod in pods:
@@ -161,26 +166,27 @@ class Judge:
         node = self._world.api.objects["nodes"].get(machine.name)
         if node is None or not machine.is_ready or not int(node["status"]["allocatable"].get(machine.kind.resource, 0)):
             return None
-        asks = [one for one in _asks(pod, machine.kind) if one is not None]
-        if not asks or node["spec"].get("unschedulable") or node["spec"].get("taints"):
+        wanted = [one for one in asks(pod, machine.kind) if one is not None]
+        if not wanted or node["spec"].get("unschedulable") or node["spec"].get("taints"):
             return None
         if cards is None:
             in_use = self.in_use(machine)
             cards = {card: in_use.get(card, (Use(), []))[0] for card in machine.cards}
-        if sum(used.slots for used in cards.values()) + sum(count for count, _ in asks) > len(cards) * machine.slots:
+        if sum(used.slots for used in cards.values()) + sum(count for count, _ in wanted) > len(cards) * machine.slots:
             return None
-        ways = [list(permutations(sorted(cards), count)) for count, _ in asks]
-        return next((now for way in product(*ways) if (now := self._holds(machine, cards, asks, way))), None)
+        ways = [list(permutations(sorted(cards), count)) for count, _ in wanted]
+        return next((now for way in product(*ways) if (now := self.holds(machine, cards, wanted, way))), None)
 
     @staticmethod
-    def _holds(
-        machine: Machine, cards: dict[str, Use], asks: list[tuple[int, Share]], way: Any
+    def holds(
+        machine: Machine, cards: dict[str, Use], wanted: list[tuple[int, Share]], way: Any
     ) -> dict[str, Use] | None:
+        """Return what is in use beside *cards* if each of *wanted* is on its cards of *way*; None: it does not fit."""
         now = dict(cards)
         # What a chip is cut to is written once a pod and chip (ascend, D-8): its containers are on chips of their own.
         if machine.kind is Kind.ASCEND and len({card for chosen in way for card in chosen}) < sum(map(len, way)):
             return None
-        for (_, share), chosen in zip(asks, way, strict=True):
+        for (_, share), chosen in zip(wanted, way, strict=True):
             for card in chosen:
                 there = total(machine, card)
                 # A card whose cores are all taken takes nobody more, whatever he asks (nvidia 3.5).
@@ -207,7 +213,8 @@ def _by_card(kind: Kind, shares: list[Share]) -> dict[str, Use]:
     return found
 
 
-def _asks(pod: Json, kind: Kind) -> Iterator[tuple[int, Share] | None]:
+def asks(pod: Json, kind: Kind) -> Iterator[tuple[int, Share] | None]:
+    """Of each container, of how many cards it asks what share; None: of none."""
     words = {
         Kind.VGPU: ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"),
         Kind.HAMI: ("nvidia.com/gpumem", "nvidia.com/gpucores"),

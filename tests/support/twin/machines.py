@@ -128,6 +128,7 @@ class Machine:
         self._queue: list[str] = []
         self._done: set[str] = set()
         self._is_admitting = False
+        self._admitted = ""
         self._seen_s = 0.0
         self._silent_from_s = 0.0
 
@@ -342,6 +343,9 @@ class Machine:
         self._latest.pop(uid, None)
 
     def _terminate(self, uid: str) -> Steps:
+        # Kubelet takes one change after the other: it ends a pod once it has admitted it.
+        while self._admitted == uid:
+            yield 0.05
         proc = self.procs.get(uid)
         if proc is not None and proc.ends:
             return
@@ -381,10 +385,12 @@ class Machine:
                 if pod is None or uid in self._done or pod["metadata"].get("deletionTimestamp"):
                     continue
                 self._done.add(uid)
+                self._admitted = uid
                 yield from self._admit(pod)
+                self._admitted = ""
                 yield 0.002
         finally:
-            self._is_admitting = False
+            self._is_admitting, self._admitted = False, ""
 
     def _admit(self, pod: Json) -> Steps:
         key, uid = _key(pod), pod["metadata"]["uid"]

@@ -3,9 +3,10 @@
 from typing import Final
 
 from tests.support.twin.clock import CLOCK
+from tests.support.twin.kueue import MANAGED, Kueue
 from tests.support.twin.machines import ENDED, Kind, Machine, Steps
 from tests.support.twin.network import Line
-from tests.support.twin.world import Seat, World
+from tests.support.twin.world import Seat, World, spec_of
 
 _PODS_MAX: Final = 30
 _STORM_S: Final = 90.0
@@ -37,6 +38,17 @@ class Storm:
             cards = {f"{'A' if kind is Kind.ASCEND else 'GPU'}-{number}-{at}": mib for at in range(draw.randint(1, 3))}
             machine = world.add_node(f"n{number}", kind, cards, blind_release=draw.random() < 0.5)
             machine.slow_images_s = draw.choice((0.0, 0.0, 5.0))
+        # What of Volcano's memory a namespace may hold, of all that there is.
+        self._memory_mib = sum(
+            mib for one in world.machines.values() if one.kind is Kind.VGPU for mib in one.cards.values()
+        )
+        self._is_limited = bool(self._memory_mib) and draw.random() < 0.4
+        if draw.random() < 0.5:
+            # Promises are judged by the times that are written: half of these clusters have one clock.
+            world.skews = draw.choice((world.skews, (0.0,)))
+            many = sum(len(one.cards) for one in world.machines.values())
+            world.kueue = Kueue(world, quota=draw.randint(many, 4 * many))
+        self._limit()
         for seat in world.seats:
             seat.start()
 
@@ -46,6 +58,8 @@ class Storm:
         world.run(40.0, lambda: world.leader is not None)
         while world.operations < operations and not world.finds:
             self._blows = True
+            if world.kueue is not None:
+                world.kueue.is_calm = False
             world.spawn(self._users())
             world.spawn(self._faults())
             world.run(_STORM_S, lambda: bool(world.finds))
@@ -62,9 +76,21 @@ class Storm:
             if self._blows:
                 self._act()
 
+    def _limit(self) -> None:
+        """An operator sets a quota, changes it, or takes it away."""
+        if self._is_limited:
+            share = self._draw.choice((0.1, 0.3, 0.6, 1.0, None))
+            self._world.limit_memory(None if share is None else int(share * self._memory_mib))
+
     def _act(self) -> None:
         draw, world = self._draw, self._world
         pods = [key for key, pod in world.api.objects["pods"].items() if pod["status"].get("phase") not in ENDED]
+        if draw.random() < 0.03:
+            self._limit()
+        if world.kueue is not None and len(pods) < _PODS_MAX and draw.random() < 0.3:
+            spec = spec_of(*self._asked(), priority=draw.choice((0, 0, 0, 100)))
+            world.kueue.submit(spec, draw.choice((1, 1, 2, 3)), is_job=draw.random() < 0.5)
+            return
         dice = draw.random()
         if (dice < 0.55 and len(pods) < _PODS_MAX) or not pods:
             is_gated = draw.random() < 0.1
@@ -83,13 +109,14 @@ class Storm:
             key = draw.choice(pods)
             world.api.write("pods", key, {"metadata": {"annotations": {"note": str(draw.random())}}})
         for key, pod in list(world.api.objects["pods"].items()):
-            if pod["spec"].get("schedulingGates") and draw.random() < 0.2:
+            is_kueues = MANAGED in pod["metadata"].get("labels", {})
+            if pod["spec"].get("schedulingGates") and not is_kueues and draw.random() < 0.2:
                 world.ungate(key)
             if pod["status"].get("phase") in ENDED and draw.random() < 0.3:
                 world.delete(key)
 
-    def _create(self, group: str = "", many: int = 1, *, is_gated: bool = False) -> None:
-        """Create a pod, or so many equal members of a group."""
+    def _asked(self) -> tuple[Kind, list[tuple[int, int, int]]]:
+        """What a pod asks, of a kind that there is."""
         draw, world = self._draw, self._world
         machine = draw.choice(list(world.machines.values()))
         kind = machine.kind
@@ -101,6 +128,12 @@ class Storm:
             else:
                 mib = draw.choice((500, 2000, 4000, 7000, 12000, 16000, 30000))
                 asks.append((count, mib, draw.choice((0, 0, 10, 30))))
+        return kind, asks
+
+    def _create(self, group: str = "", many: int = 1, *, is_gated: bool = False) -> None:
+        """Create a pod, or so many equal members of a group."""
+        draw, world = self._draw, self._world
+        kind, asks = self._asked()
         name = draw.choice(self._names[-8:]) if self._names and draw.random() < 0.15 else ""
         if world.pod(f"default/{name}") is not None:
             name = ""  # a successor comes once its namesake is gone

@@ -23,6 +23,8 @@ from tests.support.twin import clock
 from tests.support.twin.api import Api, Event, Json, Target
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.judge import GROUP, Judge, told
+from tests.support.twin.kueue import Kueue
+from tests.support.twin.limits import KEY, Admissions, Limits
 from tests.support.twin.loops import new_loop
 from tests.support.twin.machines import ENDED, Kind, Machine
 from tests.support.twin.network import Line, Network
@@ -86,10 +88,11 @@ class Seat:
 
     def start(self) -> None:
         world = self._world
-        skew_s = world.draw.choice((0.0, 0.0, -30.0, 45.0))
+        skew_s = world.draw.choice(world.skews)
         self.loop = loop = new_loop(skew_s)
         self.network = Network(world.api, loop, self.line, world.draw, world.at, world.counts)
-        config = parse(("--settings", str(world.settings), "--identity", f"c{self.number}"), _ENVIRON)
+        more = ("--kueue",) if world.kueue is not None else ()
+        config = parse(("--settings", str(world.settings), "--identity", f"c{self.number}", *more), _ENVIRON)
         self.controller = _Simulated(config, self.network)
         self._stop = asyncio.Event()
         self._main = loop.create_task(self.controller._until(self._stop), name="main")
@@ -179,6 +182,12 @@ class World:
         self.api = Api(self.now_text)
         self.api.listeners.append(self._changed)
         self.judge = Judge(self)
+        # From which the clock of a process is drawn: by how much it is ahead.
+        self.skews: tuple[float, ...] = (0.0, 0.0, -30.0, 45.0)
+        self.kueue: Kueue | None = None
+        self.limits = Limits(self)
+        self.admissions = Admissions(self, self.judge, self.limits)
+        self.api.on_workload = self.admissions.meddled
         self.seats = [Seat(self, 0), Seat(self, 1)]
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -256,6 +265,8 @@ class World:
         for seat in self.seats:
             if seat.network is not None and seat.network.alive:
                 seat.network.tell(resource, event)
+        self.limits.heed(resource, event, obj)
+        self.admissions.heed(resource, event, obj)
         if resource != "pods":
             return
         node = obj["spec"].get("nodeName")
@@ -300,27 +311,33 @@ class World:
     ) -> str:
         """Create a pod of ours; *asks*: (cards, MiB each, cores each) of every container. Its key."""
         name = name or f"p{next(self._names)}"
-        spec = {
-            "schedulerName": "cardshare",
-            "priority": priority,
-            "containers": [
-                {
-                    "name": f"c{at}",
-                    "image": "i",
-                    "resources": {"limits": _limits(kind, *one), "requests": _limits(kind, *one)},
-                }
-                for at, one in enumerate(asks)
-            ],
-        }
+        spec = spec_of(kind, asks, priority=priority)
         if more.get("is_gated"):
             spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
         annotations = dict(more.get("annotations", {}))
         if group := more.get("group", ""):
             annotations[GROUP] = group
             self.members[group] += 1
-        meta = {"name": name, "labels": more.get("labels", {}), "annotations": annotations}
-        self.api.create("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}, "default")
+        self.create_pod(name, spec, labels=more.get("labels", {}), annotations=annotations)
         return f"default/{name}"
+
+    def create_pod(self, name: str, spec: Json, **meta: Any) -> Json:
+        """Create a pod as it is written; the object."""
+        body = {"metadata": {"labels": {}, "annotations": {}, **meta, "name": name}, "spec": spec}
+        return self.api.create("pods", {**body, "status": {"phase": "Pending"}}, "default")
+
+    def limit_memory(self, mib: int | None) -> None:
+        """Limit the memory of Volcano's cards that the namespace's pods hold; None: no more."""
+        name = "default/team"
+        if mib is None:
+            if name in self.api.objects["resourcequotas"]:
+                self.api.delete(Target("resourcequotas", "default", "team", ""), {})
+        elif name in self.api.objects["resourcequotas"]:
+            self.api.write("resourcequotas", name, {"spec": {"hard": {KEY: str(mib)}}})
+        else:
+            self.api.create(
+                "resourcequotas", {"metadata": {"name": "team"}, "spec": {"hard": {KEY: str(mib)}}}, "default"
+            )
 
     def add_group(self, members: int) -> str:
         """Create a PodGroup of Volcano that wants so many *members* at least; its name."""
@@ -371,6 +388,8 @@ class World:
                 pod = self.api.objects["pods"].get(proc.key)
                 if pod is None or pod["metadata"]["uid"] != uid or pod["spec"].get("nodeName") != machine.name:
                     proc.is_excused = True  # no object tells of it
+        self.limits.resync()
+        self.admissions.resync()
         self._tidy()
         for machine in self.machines.values():
             machine.relist()
@@ -396,7 +415,7 @@ class World:
         self.run(30.0)
         missing: list[str] = []
         for _ in range(_SETTLE_TURNS):
-            missing = self.judge.forgotten()
+            missing = self.judge.forgotten() + (self.admissions.forgotten() if self.kueue is not None else [])
             if not missing or self.finds:
                 break
             self.run(10.0)
@@ -413,12 +432,30 @@ class World:
 
     def calm(self) -> None:
         """No more faults."""
+        if self.kueue is not None:
+            self.kueue.is_calm = True
         for machine in self.machines.values():
             machine.heal()
         for seat in self.seats:
             seat.line.calm()
             seat.paused_until_s = min(seat.paused_until_s, CLOCK.now_s)
             seat.kill_after = None
+
+
+def spec_of(kind: Kind, asks: list[tuple[int, int, int]], *, priority: int = 0) -> Json:
+    """The spec of a pod of ours; *asks*: (cards, MiB each, cores each) of every container."""
+    return {
+        "schedulerName": "cardshare",
+        "priority": priority,
+        "containers": [
+            {
+                "name": f"c{at}",
+                "image": "i",
+                "resources": {"limits": _limits(kind, *one), "requests": _limits(kind, *one)},
+            }
+            for at, one in enumerate(asks)
+        ],
+    }
 
 
 def _limits(kind: Kind, cards: int, mib: int, cores: int) -> dict[str, str]:
