@@ -5,10 +5,14 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
+from core.groups import DEFAULT_QUEUE, GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec, SubGroups
+from core.placing.queues import QueueTree, deserved
 from tests.support.devices.gang_cards import Kind, shares_of
 from tests.support.devices.gang_domains import least_of, subgroup_of
+from tests.support.devices.gang_reclaim import Then
 from tests.support.devices.gang_state import NAMESPACES
 from tests.support.devices.gang_world import GangWorld
 
@@ -160,11 +164,55 @@ def test_pods_leave_for_those_of_a_higher_priority():
     assert min(counts["evicted"], counts["waiting for a preemption"]) > 0
 
 
+def test_what_a_queue_takes_back_beyond_what_it_deserves_is_seen():
+    def takes_back(world):
+        return world.counts["taken back"] and any(one is world.taking._latest for one in world.evictions.planned)
+
+    world = lived("takes back", takes_back, reclaims=True)
+    (then,) = world.taking._past[-1:]
+    world.taking._past[:] = [then._replace(wants=Counter())]
+    world.world.scheduler.cluster.actions.append(world.taking._latest)
+    world.taking._latest = None
+    world.taking.after()
+    assert any(" leave for " in text for text in world.faults)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_what_queues_deserve_is_the_same_by_halving_and_by_fractions(data):
+    def draw(*numbers):
+        return data.draw(st.sampled_from(numbers))
+
+    names, limits = ("small", "within", "open"), {"small": {"cpu": draw(2, 6, 20)}, "within": {"cpu": draw(3, 9)}}
+    queues = {
+        name: QueueSpec(
+            name=name,
+            weight=draw(1, 2, 3),
+            deserved={"cpu": due} if (due := draw(0, 0, 2, 5)) else {},
+            guarantee={"cpu": least} if (least := draw(0, 0, 1, 2)) else {},
+        )
+        for name in names
+    }
+    wants = {name: draw(0, 1, 4, 9) for name in (*names, DEFAULT_QUEUE)}
+    total = draw(4, 8, 13, 30)
+    tree = QueueTree(
+        replace(queues[name], capability=limits.get(name, {}), parent="small" if name == "within" else "")
+        for name in names
+    )
+    expected = deserved({"cpu": total}, {name: {"cpu": amount} for name, amount in wants.items()}, tree).amounts
+    of_cpu = Counter({(name, "cpu"): amount for name, amount in wants.items()})
+    found = Then(0.0, Counter(cpu=total), of_cpu, queues, limits).deserved()
+    if any(wants.values()):
+        assert {name: found.get((name, "cpu"), 0.0) for name in wants} == pytest.approx(
+            {name: expected.get(name, {}).get("cpu", 0.0) for name in wants}, abs=1e-6
+        )
+
+
 def test_a_pod_that_is_evicted_for_one_of_no_higher_priority_is_seen():
     def evicts(world):
         return any(target.name in world.asked for one in world.evictions.planned for target, _ in one.victims)
 
-    world = lived("evicts", evicts, preempts=True)
+    world = lived("evicts", evicts, preempts=True, reclaims=False)
     world.world.scheduler.cluster.actions.extend(world.evictions.planned)
     world.evictions.planned.clear()
     for asked in world.asked.values():

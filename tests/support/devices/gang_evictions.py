@@ -138,7 +138,7 @@ class Evictions:
             victims = {target.name for target, _ in action.victims if target.name in state.asked}
             for name in sorted(victims):
                 asked, spec = state.asked[name], state.specs.get(state.asked[name].group)
-                if first and asked.priority >= min(first):
+                if first and asked.priority >= min(first) and not state.reclaims:
                     state.faults.append(f"{name} of priority {asked.priority} is evicted for one of {min(first)}")
                 if spec is None or not spec.is_gang or asked.group in state.unseen:
                     continue

@@ -41,7 +41,7 @@ class Gangs:
         state.specs[name] = GroupSpec(
             key=key, uid=f"uid-{name}", resource_version=version, min_member=least, queue=queue, **self._any_division()
         )
-        if chance.random() < 0.9:
+        if state.reclaims or chance.random() < 0.9:
             state.world.scheduler.cluster.groups.changed(state.specs[name])
         else:
             state.unseen.add(name)

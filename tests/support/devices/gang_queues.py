@@ -17,6 +17,11 @@ QUEUES: Final = ("small", "within", "open")
 _ABOVE: Final = {"small": ("small",), "within": ("within", "small"), "open": ("open",)}
 
 
+def above(name: str) -> tuple[str, ...]:
+    """A queue and those above it."""
+    return _ABOVE.get(name, (name,))
+
+
 class Queues:
     """What queues may hold, and what quotas leave the first of the namespaces.
 
@@ -50,7 +55,12 @@ class Queues:
             # Of cards in parts it depends on the cards how many pods can still come.
             guarantee = chance.choice(({}, {} if self._parts else {NUMBER: 2}, {"cpu": 3000}))
             self.shares[name] = QueueSpec(
-                name=name, weight=chance.randint(1, 4), priority=chance.choice((0, 0, 1)), guarantee=guarantee
+                name=name,
+                weight=chance.randint(1, 4),
+                priority=chance.choice((0, 0, 1)),
+                guarantee=guarantee,
+                deserved=chance.choice(({}, {MEMORY: 2 * CARD_MIB}, {"cpu": 6000})) if self._state.reclaims else {},
+                reclaimable=chance.random() < 0.8,
             )
         elif name == "small":
             cards = chance.choice((2, 4, 6))

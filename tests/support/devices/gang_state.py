@@ -33,6 +33,8 @@ class GangState:
         counts: how often things happened.
         faults: what must not be.
         divides: groups may ask for domains and have subgroups.
+        preempts: pods are evicted for pods before them.
+        reclaims: queues take back what they deserve.
         world: the scheduler, its clock and its pods; another one after a restart.
     """
 
@@ -51,6 +53,13 @@ class GangState:
         self.faults: Final[list[str]] = []
         self.number = 0
         self.divides: Final = self.chance.random() < 0.5
+        self.preempts: Final = self.chance.random() < 0.5
+        self.reclaims: Final = self.chance.random() < 0.3
+
+    @property
+    def evicts(self) -> bool:
+        """Whether pods are evicted for others at all."""
+        return self.preempts or self.reclaims
 
     def any_labels(self) -> dict[str, str]:
         """Where a node is: in a zone, and mostly in a rack."""

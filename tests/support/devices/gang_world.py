@@ -3,9 +3,9 @@
 What must hold is added up here from objects and Bindings, by arithmetic of its own: cards and cpu are never promised
 twice, a gang has its minimum or nothing unless something was taken from it, subgroups likewise, groups and subgroups
 are in one domain, no queue is over its capability, no namespace over its ResourceQuotas, no pod is placed on a node
-that does not take it, only pods of a lower priority are evicted, a gang only as a whole, those that a disruption
-budget keeps only where nobody else helps, and once nothing moves, whoever waits does not fit, even without those
-below it. Each of these is judged in a file of its own.
+that does not take it, only pods of a lower priority are evicted or those that a queue may take back, a gang only as a
+whole, those that a disruption budget keeps only where nobody else helps, and once nothing moves, whoever waits does
+not fit, even without those below it. Each of these is judged in a file of its own.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from controller.actions import Bind, Lock
-from core.model import NodeConstraints, NodeName, Phase, Taint
+from core.model import Node, NodeConstraints, NodeName, Phase, Taint
 from core.port.handoff import LockWait
 from tests.support.devices.gang_cards import CARD_MIB, Asked, Kind, Offer, Share, left, shares_of
 from tests.support.devices.gang_domains import PARTS, ROLES, TIERS
 from tests.support.devices.gang_evictions import Evictions
 from tests.support.devices.gang_groups import Gangs
 from tests.support.devices.gang_queues import Queues
+from tests.support.devices.gang_reclaim import Reclaims
 from tests.support.devices.gang_state import APPS, NAMESPACES, ZONES, GangState
 from tests.support.devices.gang_waiting import Waiting
 from tests.support.worlds.world import MEMORY, World, pod
@@ -35,19 +36,35 @@ _AFTER_S: Final = 5.0
 _TAINT: Final = (Taint(key="broken", effect="NoSchedule"),)
 
 
+class _Watched(World):
+    """A scheduler whose decisions are looked at one by one, where queues take back."""
+
+    def __init__(self, taking: Reclaims | None, *nodes: Node, **settings: Any) -> None:
+        super().__init__(*nodes, **settings)
+        self._taking: Final = taking
+
+    def plan(self) -> None:
+        if self._taking is None:
+            super().plan()
+            return
+        self._taking.before()
+        super().plan()
+        self._taking.after()
+
+
 class GangWorld(GangState):
     """One cluster and its scheduler, and what happens to them."""
 
     def __init__(self, seed: object) -> None:
         super().__init__(seed)
         # In some runs, pods ask for parts of cards, of two device plugins.
-        self.parts: Final = self.chance.random() < 0.5
-        # In some runs, nodes are kept free for pods that waited long; in some, pods are evicted for pods before them.
-        self.preempts: Final = self.chance.random() < 0.5
+        self.parts: Final = not self.reclaims and self.chance.random() < 0.5
+        # In some runs, nodes are kept free for pods that waited long.
         self.settings: Final[dict[str, Any]] = {
             "keep_free_after_s": _AFTER_S,
             "keep_free_for_s": self.chance.choice((0.0, 20.0)),
             "preemption": self.preempts,
+            "reclaim": self.reclaims,
             "preemption_delay_s": 1.0,
             "preemption_wait_s": 60.0,
             "network_tiers": TIERS,
@@ -55,6 +72,7 @@ class GangWorld(GangState):
         self.gangs: Final = Gangs(self)
         self.queues: Final = Queues(self, parts=self.parts)
         self.evictions: Final = Evictions(self)
+        self.taking: Final = Reclaims(self, self.queues, self.evictions)
         self.waiting: Final = Waiting(self, self.queues, self.evictions, preempts=self.preempts)
         # What members of a group ask for, in runs in which groups are divided.
         self.templates: Final[dict[str, tuple[dict[str, Any], int, str]]] = {}
@@ -75,7 +93,7 @@ class GangWorld(GangState):
             (self.add_pods, self.take_pod, self.end_pod, self.answer, self.add_node, self.take_node, self.change_node,
              self.gangs.change, self.queues.change_queue, self.queues.change_quota, self.evictions.change_budget,
              self.restart, self.wait, self.evictions.send, self.leave, self.press),
-            (30, 8, 6, 40, 2, 1, 3, 3, 2, 2, 6 * self.preempts, 1, 12, 6, 6, 6 * self.preempts),
+            (30, 8, 6, 40, 2, 1, 3, 3, 2, 2, 6 * self.evicts, 1, 12, 6, 6, 6 * self.preempts),
         )[0]  # fmt: skip
         self.counts[act.__name__] += 1
         act()
@@ -140,7 +158,7 @@ class GangWorld(GangState):
 
     def _any_cards(self) -> dict[str, Any]:
         chance = self.chance
-        found: dict[str, Any] = {"cards": chance.choice((0, 1, 1, 1, 2))}
+        found: dict[str, Any] = {"cards": chance.choice((0, 1, 1, 1, 1 if self.reclaims else 2))}
         if self.parts:
             found |= {"kind": chance.choice(tuple(Kind)), "mib": chance.choice((2500, 4000, 5000, CARD_MIB))}
             found |= {"cores": chance.choice((0, 0, 40, 60))}
@@ -230,7 +248,7 @@ class GangWorld(GangState):
 
     def add_node(self) -> None:
         """A node appears, or one that is there is empty and changes its cards."""
-        if len(self.nodes) < 6:
+        if len(self.nodes) < 6 + 2 * self.divides:
             self.number += 1
             name, cards = f"n{self.number}", self.chance.choice((0, 1, 2, 4))
             offer = Offer(Kind.VGPU, cards, 10)
@@ -290,7 +308,7 @@ class GangWorld(GangState):
         self._show_groups()
 
     def _new_world(self) -> World:
-        found = World(*self.nodes.values(), **self.settings)
+        found = _Watched(self.taking if self.reclaims else None, *self.nodes.values(), **self.settings)
         found.scheduler.cluster.occupants.budgets_replaced(self.evictions.specs())
         return found
 
@@ -368,7 +386,7 @@ class GangWorld(GangState):
             self._bind_all()
             self.world.passes(100.0)
             # Victims are searched for one pod per second.
-            for _ in range(5 * self.preempts):
+            for _ in range(5 * self.evicts):
                 self.world.passes(1.0)
             self.look()
         self.waiting.look()
