@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.actions import Bind
 from core.groups import DEFAULT_QUEUE, GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec, SubGroups
 from core.placing.queues import QueueTree, deserved
 from tests.support.devices.gang_cards import Kind, shares_of
@@ -162,6 +163,33 @@ def test_pods_leave_for_those_of_a_higher_priority():
         assert world.faults == []
         counts += world.counts
     assert min(counts["evicted"], counts["waiting for a preemption"]) > 0
+
+
+def test_a_claimed_card_that_a_pod_gets_is_seen():
+    def sends(world):
+        return any(
+            isinstance(one, Bind) and shares_of(one.annotations) for one in world.world.scheduler.cluster.actions
+        )
+
+    world = lived("claims", sends, claims_cards=True)
+    for name, offer in world.offers.items():
+        world.claimed.update({name, *(f"{name}-{at}" for at in range(offer.cards))})
+    world.places.clear()
+    world.look()
+    assert any("is placed on claimed " in text for text in world.faults)
+    assert any("of which any card may be claimed" in text for text in world.faults)
+
+
+def test_cards_are_claimed_and_given_back():
+    world = lived("gives back", lambda world: world.counts["change"] > 20, claims_cards=True)
+    before = world.claimed.copy()
+    for _ in range(20):
+        world.claims.change()
+        world.world.plan()
+        world.look()
+    assert world.claimed != before
+    world.settle()
+    assert world.faults == []
 
 
 def test_what_a_queue_takes_back_beyond_what_it_deserves_is_seen():

@@ -34,6 +34,8 @@ class GangState:
         faults: what must not be.
         divides: groups may ask for domains and have subgroups.
         preempts: pods are evicted for pods before them.
+        claimed: cards in use through resource claims, and nodes of which any card may be.
+        claims_cards: resource claims come and go.
         reclaims: queues take back what they deserve.
         world: the scheduler, its clock and its pods; another one after a restart.
     """
@@ -49,12 +51,14 @@ class GangState:
         self.specs: Final[dict[str, GroupSpec]] = {}
         self.unseen: Final[set[str]] = set()
         self.broken: Final[set[str]] = set()
+        self.claimed: Final[set[str]] = set()
         self.counts: Final = Counter[str]()
         self.faults: Final[list[str]] = []
         self.number = 0
         self.divides: Final = self.chance.random() < 0.5
         self.preempts: Final = self.chance.random() < 0.5
         self.reclaims: Final = self.chance.random() < 0.3
+        self.claims_cards: Final = self.chance.random() < 0.4
 
     @property
     def evicts(self) -> bool:
@@ -110,7 +114,9 @@ class GangState:
         pods = [self.world.pods[uid] for uid in uids]
         shares = [share for one in pods for share in shares_of(one.annotations)]
         used = sum(self.asked[one.name].cpu for one in pods)
-        return list(left(where, self.offers[where], shares).values()), self.has(where, "cpu") // 1000 - used
+        cards = left(where, self.offers[where], shares).items() if where not in self.claimed else ()
+        usable = [free for card, free in cards if card not in self.claimed]
+        return usable, self.has(where, "cpu") // 1000 - used
 
     def fits_without(self, where: str, asked: Asked, gone: Iterable[str]) -> bool:
         """Whether a pod fits on a node without *gone*; not if somebody else is promised a place there."""

@@ -11,6 +11,7 @@ not fit, even without those below it. Each of these is judged in a file of its o
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from controller.actions import Bind, Lock
 from core.model import Node, NodeConstraints, NodeName, Phase, Taint
 from core.port.handoff import LockWait
 from tests.support.devices.gang_cards import CARD_MIB, Asked, Kind, Offer, Share, left, shares_of
+from tests.support.devices.gang_claims import Claims
 from tests.support.devices.gang_domains import PARTS, ROLES, TIERS
 from tests.support.devices.gang_evictions import Evictions
 from tests.support.devices.gang_groups import Gangs
@@ -69,6 +71,7 @@ class GangWorld(GangState):
             "preemption_wait_s": 60.0,
             "network_tiers": TIERS,
         }
+        self.claims: Final = Claims(self)
         self.gangs: Final = Gangs(self)
         self.queues: Final = Queues(self, parts=self.parts)
         self.evictions: Final = Evictions(self)
@@ -92,8 +95,8 @@ class GangWorld(GangState):
         act = self.chance.choices(
             (self.add_pods, self.take_pod, self.end_pod, self.answer, self.add_node, self.take_node, self.change_node,
              self.gangs.change, self.queues.change_queue, self.queues.change_quota, self.evictions.change_budget,
-             self.restart, self.wait, self.evictions.send, self.leave, self.press),
-            (30, 8, 6, 40, 2, 1, 3, 3, 2, 2, 6 * self.evicts, 1, 12, 6, 6, 6 * self.preempts),
+             self.restart, self.wait, self.evictions.send, self.leave, self.press, self.claims.change),
+            (30, 8, 6, 40, 2, 1, 3, 3, 2, 2, 6 * self.evicts, 1, 12, 6, 6, 6 * self.preempts, 4 * self.claims_cards),
         )[0]  # fmt: skip
         self.counts[act.__name__] += 1
         act()
@@ -243,7 +246,7 @@ class GangWorld(GangState):
     def _binds(self) -> list[Bind]:
         found = [one for one in self.world.binds() if one.pod.name in self.asked]
         self.evictions.look()
-        self._look_at_places()
+        self._look_at_places(found)
         return found
 
     def add_node(self) -> None:
@@ -257,6 +260,8 @@ class GangWorld(GangState):
             self.offers[name] = offer
             self.nodes[name] = offer.node(name, version=str(self.number), labels=self.any_labels())
             self.world.scheduler.nodes.changed(self.nodes[name])
+            if self.claims_cards:
+                self.claims.show(name)
 
     def take_node(self) -> None:
         """A node goes with all its pods, those that are promised there too."""
@@ -300,6 +305,8 @@ class GangWorld(GangState):
         self.evictions.planned.clear()
         self.world = self._new_world()
         self.world.version, self.world.now_s = before.version, before.now_s
+        if self.claims_cards:
+            self.claims.show_all()
         self.world.scheduler.cluster.budgets.quotas.replaced(self.queues.quota_specs())
         shown = sorted(before.pods.values(), key=lambda _: self.chance.random())
         if self.chance.random() < 0.5:
@@ -327,7 +334,7 @@ class GangWorld(GangState):
         taken = Counter[tuple[str, str]]()
         shares = list[Share]()
         self.evictions.look()
-        self._look_at_places()
+        self._look_at_places(one for one in self.world.scheduler.cluster.actions if isinstance(one, Bind))
         for name in self.promised & self.asked.keys():
             if not self.node_of(self.world.seen(name)):
                 self.breaks(name)
@@ -356,13 +363,14 @@ class GangWorld(GangState):
         self.gangs.look()
         self.queues.look()
 
-    def _look_at_places(self) -> None:
+    def _look_at_places(self, sent: Iterable[Bind]) -> None:
         """Check that each pod that was placed is on a node that takes it, and that its gang can start."""
         places = self.placed()
         new = {name for name, where in places.items() if where != self.places.get(name)}
         for name in sorted(new):
             if not self.takes(places[name], self.asked[name]):
                 self.faults.append(f"{name} is placed on {places[name]}, which does not take it: {self.asked[name]}")
+        self.claims.look_at_new(places, new, sent)
         self.gangs.look_at_new(places, new, new - self.places.keys(), self.evictions.chosen())
         self.evictions.rejected.difference_update(new)
         self.places = places
