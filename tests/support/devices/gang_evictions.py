@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.actions import Preempt, Unnominate
-from core.model import Requirement
+from core.model import Pod, Requirement
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.gang_cards import Asked
 from tests.support.devices.gang_domains import are_near, domains, domains_of_group, subgroup_of
@@ -228,6 +228,14 @@ class Evictions:
             if state.fits_without(where, asked, self.below(where, asked)):
                 state.faults.append(f"{names[0]} breaks {dict(many)}, and fits on {where} without {asked}")
 
+    def is_free_to_go(self, one: Pod) -> bool:
+        """Whether a pod may be evicted alone, whatever other pods are."""
+        spec = self._state.specs.get(self._state.asked[one.name].group)
+        return (
+            not (one.finished or one.deleting or self._budgets_of(one.name) or (spec is not None and spec.is_gang))
+            and self._state.world.now_s > self._refused.get(one.name, -_SPARED_S) + _SPARED_S
+        )
+
     def below(self, where: str, asked: Asked) -> list[str]:
         """Pods on a node that may be evicted for *asked*, whatever other pods are."""
         state = self._state
@@ -235,8 +243,7 @@ class Evictions:
             one.name
             for one in state.world.pods.values()
             if one.node_name == where
-            and not (one.finished or one.deleting or state.asked[one.name].group)
-            and state.world.now_s > self._refused.get(one.name, -_SPARED_S) + _SPARED_S
+            and not state.asked[one.name].group
+            and self.is_free_to_go(one)
             and state.asked[one.name].priority < asked.priority
-            and not self._budgets_of(one.name)
         ]

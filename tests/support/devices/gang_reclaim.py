@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from controller.actions import Preempt, Unnominate
+from controller.actions import Preempt
 from core.groups import DEFAULT_QUEUE, QueueSpec
 from tests.support.devices.gang_cards import CARD_MIB, Asked
 from tests.support.devices.gang_evictions import Evictions
@@ -104,7 +104,8 @@ class Reclaims:
         self._queues: Final = queues
         self._evictions: Final = evictions
         self._past: list[Then] = []
-        self._held = Counter[tuple[str, str]]()
+        # What queues hold at the least, and at the most.
+        self._held = self._most_held = Counter[tuple[str, str]]()
         # One search ends in each decision at most.
         self._latest: Preempt | None = None
 
@@ -114,7 +115,7 @@ class Reclaims:
         self._past = [one for one in self._past if one.at_s >= now_s - _OLDEST_S]
         total, wants = self._wants()
         self._past.append(Then(now_s, total, wants, dict(self._queues.shares), dict(self._queues.limits)))
-        self._held = self._held_then()
+        self._held, self._most_held = self._held_then()
 
     def after(self) -> None:
         """Check what the scheduler has just planned to take back."""
@@ -147,7 +148,7 @@ class Reclaims:
 
     def _wrong(self, then: Then, own: tuple[str, ...], first: list[Asked], taken: list[list[str]]) -> str:
         """What is wrong with taking back, by what was so *then*; "" if nothing is."""
-        state, asked, held, deserved = self._state, Counter[str](), self._held, then.deserved()
+        state, asked, held, deserved = self._state, Counter[str](), self._most_held, then.deserved()
         for want in first:
             asked.update(amounts_of(want))
         lost: dict[str, list[Counter[str]]] = {}
@@ -161,7 +162,7 @@ class Reclaims:
                 for queue in path[shared:]:
                     by_queue.setdefault(queue, Counter()).update(amounts_of(state.asked[name]))
                 for queue in own[shared:]:
-                    over = [r for r in asked if held[queue, r] + asked[r] > deserved.get((queue, r), 0.0) + _SAME]
+                    over = [r for r in asked if self._held[queue, r] + asked[r] > deserved.get((queue, r), 0.0) + _SAME]
                     if over:
                         return f"{queue} then holds more than it deserves of {over}"
             for queue, amounts in by_queue.items():
@@ -180,26 +181,46 @@ class Reclaims:
                     return f"{queue} is left less than {amount} of {one}"
         return ""
 
+    def may_take(self, asked: Asked, victim: str) -> bool:
+        """Whether a pod may now have *victim* leave for it, alone, because of their queues."""
+        self.before()
+        held, then, own = self._most_held, self._past[-1], self._path(asked)
+        deserved, wants = then.deserved(), amounts_of(asked)
+        loses, path = amounts_of(self._state.asked[victim]), self._path(self._state.asked[victim])
+        if own[0] == path[0] or not self._state.asked[victim].group:
+            return False
+        if any(held[one, r] + wants[r] > deserved.get((one, r), 0.0) - _SAME for one in own for r in wants):
+            return False
+        return all(
+            self._queues.shares[one].reclaimable
+            and any(r in loses and self._held[one, r] > deserved.get((one, r), 0.0) + 1 for r in wants)
+            and all(self._held[one, r] - loses.get(r, 0) >= least for r, least in then.least(one).items())
+            for one in path
+        )
+
     # ------------------------------------------------------------------ what is so
 
     def _path(self, asked: Asked) -> tuple[str, ...]:
         """The queues of a pod, the uppermost first."""
         return above(self._state.specs[asked.group].queue)[::-1] if asked.group else (DEFAULT_QUEUE,)
 
-    def _held_then(self) -> Counter[tuple[str, str]]:
-        """What queues hold once all leave who are to, and all who wait for that are placed."""
-        state, found = self._state, Counter[tuple[str, str]]()
-        going = self._evictions.chosen()
-        ended = {one.pod.name for one in state.world.scheduler.cluster.actions if isinstance(one, Unnominate)}
-        awaited = {one.name for action in self._evictions.planned for one, _ in action.nominated}
-        awaited |= {one.name for one in state.world.pods.values() if one.nominated_node and one.name not in ended}
+    def _held_then(self) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+        """What queues hold at the least and at the most.
+
+        Who is to leave, or waits for that, may or may not count: their preemption may end in the next decision.
+        """
+        state, found, more = self._state, Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        asked = [one for one in state.world.scheduler.cluster.actions if isinstance(one, Preempt)]
+        going = self._evictions.chosen() | {one.name for action in asked for one, _ in action.victims}
+        awaited = {one.name for action in (*self._evictions.planned, *asked) for one, _ in action.nominated}
         for one in state.world.pods.values():
-            is_there = bool(state.node_of(one)) and not one.deleting and one.name not in going
-            if is_there or (not one.finished and not state.node_of(one) and one.name in awaited):
-                for queue in self._path(state.asked[one.name]):
-                    for resource, amount in amounts_of(state.asked[one.name]).items():
-                        found[queue, resource] += amount
-        return found
+            where = state.node_of(one)
+            if one.deleting or not (where or (not one.finished and (one.name in awaited or one.nominated_node))):
+                continue
+            for queue in self._path(state.asked[one.name]):
+                for resource, amount in amounts_of(state.asked[one.name]).items():
+                    (found if where and one.name not in going else more)[queue, resource] += amount
+        return found, found + more
 
     def _wants(self) -> tuple[Counter[str], Counter[tuple[str, str]]]:
         """What there is in all, and what the pods of each queue want of it, by queue and resource."""

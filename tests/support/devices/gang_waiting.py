@@ -12,6 +12,7 @@ from tests.support.devices.gang_cards import Asked, Free, times
 from tests.support.devices.gang_domains import Subgroup, domains, domains_of_group, least_of, subgroup_of
 from tests.support.devices.gang_evictions import Evictions
 from tests.support.devices.gang_queues import Queues
+from tests.support.devices.gang_reclaim import Reclaims
 from tests.support.devices.gang_state import GangState
 
 
@@ -27,12 +28,12 @@ class _Block(NamedTuple):
 class Waiting:
     """Who waits."""
 
-    def __init__(self, state: GangState, queues: Queues, evictions: Evictions, *, preempts: bool) -> None:
-        """Begin; *preempts*: others are evicted for those who wait."""
+    def __init__(self, state: GangState, queues: Queues, evictions: Evictions, taking: Reclaims) -> None:
+        """Begin."""
         self._state: Final = state
         self._queues: Final = queues
         self._evictions: Final = evictions
-        self._preempts: Final = preempts
+        self._taking: Final = taking
 
     def look(self) -> None:
         """Nobody waits who fits: members of one shape, by counting what is free on nodes and in queues.
@@ -114,12 +115,22 @@ class Waiting:
         if min(room, len(block.some)) >= needed:
             state.faults.append(f"{name} waits for {needed} of {asked}, and {room} fit")
         # Other choices of nodes for a whole group are not compared, and nobody leaves for subgroups in domains.
-        if self._preempts and not (is_kept or block.apart) and needed == len({one.priority for one in block.some}) == 1:
+        if is_kept or block.apart or not (needed == len({one.priority for one in block.some}) == 1):
+            return
+        open_nodes = [where for where in rooms if any(where in one for one in block.within)]
+        if state.preempts:
             state.counts["waiting for a preemption"] += 1
-            for where in [where for where in rooms if any(where in one for one in block.within)]:
+            for where in open_nodes:
                 below = self._evictions.below(where, asked)
                 if state.fits_without(where, asked, below):
                     state.faults.append(f"{name} waits for {asked}, and fits on {where} without {below}")
+        if state.reclaims and spec is not None:
+            state.counts["waiting to take back"] += 1
+            for one in state.world.pods.values():
+                if one.node_name not in open_nodes or not self._evictions.is_free_to_go(one):
+                    continue
+                if state.fits_without(one.node_name, asked, [one.name]) and self._taking.may_take(asked, one.name):
+                    state.faults.append(f"{name} waits for {asked}, and may take back from {one.name}")
 
 
 def _around(within: list[set[str]] | None, where: Iterable[str], nodes: Mapping[str, Node]) -> list[set[str]]:

@@ -76,7 +76,7 @@ class GangWorld(GangState):
         self.queues: Final = Queues(self, parts=self.parts)
         self.evictions: Final = Evictions(self)
         self.taking: Final = Reclaims(self, self.queues, self.evictions)
-        self.waiting: Final = Waiting(self, self.queues, self.evictions, preempts=self.preempts)
+        self.waiting: Final = Waiting(self, self.queues, self.evictions, self.taking)
         # What members of a group ask for, in runs in which groups are divided.
         self.templates: Final[dict[str, tuple[dict[str, Any], int, str]]] = {}
         # The node of each pod at the last look.
