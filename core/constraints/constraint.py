@@ -79,25 +79,29 @@ _SeatT = TypeVar("_SeatT")
 
 
 class Seats(Generic[_SeatT]):
-    """Where pods are, as far as a constraint needs it: a seat is its node and what it has there."""
+    """Where pods are, as far as a constraint needs it: a seat is its node and what it has there.
+
+    Attributes:
+        seats: the seat of each pod; only the constraint itself reads it.
+    """
 
     def __init__(self) -> None:
-        self._seats: Final[dict[PodUid, _SeatT]] = {}
+        self.seats: Final[dict[PodUid, _SeatT]] = {}
 
     def seat(self, uid: PodUid) -> _SeatT | None:
         """Return where a pod is, for `restore`."""
-        return self._seats.get(uid)
+        return self.seats.get(uid)
 
     def restore(self, uid: PodUid, seat: _SeatT | None) -> None:
         """Put a pod back to where it was when `seat` was called; None: on no node."""
-        before = self._seats.get(uid)
+        before = self.seats.get(uid)
         if before == seat:
             return
         if before is not None:
-            del self._seats[uid]
+            del self.seats[uid]
             self._move(before, -1)
         if seat is not None:
-            self._seats[uid] = seat
+            self.seats[uid] = seat
             self._move(seat, 1)
 
     def drop(self, uid: PodUid) -> None:

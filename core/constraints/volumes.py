@@ -121,7 +121,7 @@ class Volumes(Seats[VolumeSeat]):
         """Return the same pods and nodes, for trying."""
         twin = Volumes(self.storage)
         twin._nodes.update(self._nodes)
-        twin._seats.update(self._seats)
+        twin.seats.update(self.seats)
         twin._by_claim.update({key: dict(nodes) for key, nodes in self._by_claim.items()})
         twin._on_node.update({node: dict(keys) for node, keys in self._on_node.items()})
         twin._disks.update({key: use.copy() for key, use in self._disks.items()})
@@ -367,7 +367,7 @@ class Volumes(Seats[VolumeSeat]):
 
     def _in_use(self, key: str, but_by: Pod) -> bool:
         """Return whether a pod besides *but_by* uses a claim."""
-        return sum(self._by_claim.get(key, {}).values()) > (but_by.uid in self._seats)
+        return sum(self._by_claim.get(key, {}).values()) > (but_by.uid in self.seats)
 
     # ------------------------------------------------------------------ nodes
 

@@ -73,7 +73,7 @@ class Topology(Seats[Seat]):
     def fork(self) -> "Topology":
         """Return the same pods and nodes, for trials; they are counted at the first question."""
         twin = Topology()
-        twin._seats.update(self._seats)
+        twin.seats.update(self.seats)
         twin._facts.update(self._facts)
         twin._namespaces = self._namespaces
         for rule, counter in self._rules.items():
@@ -326,7 +326,7 @@ class Topology(Seats[Seat]):
 
     def _count_all(self) -> None:
         self._alike = {}
-        for seat in self._seats.values():
+        for seat in self.seats.values():
             add(self._alike_to(self._alike, seat).by_node, seat.node, 1)
 
     def _alike_to(self, alike: dict[str, dict[object, _Alike]], seat: Seat) -> _Alike:
