@@ -71,7 +71,10 @@ def test_what_cannot_be_run_is_told_before_core_is_compiled(tmp_path, words, pro
 
 def test_what_steps_back_does_so_as_a_whole_session(tmp_path):
     told = tmp_path / "told"
-    says = f'ps -o nice= -o sid= -o pid= -p $$ >{told}; cat /proc/self/autogroup >>{told} 2>/dev/null; exit "$1"'
+    says = (
+        f'read -ra of </proc/$$/stat; echo "${{of[18]}} ${{of[5]}} $$" >{told}; '
+        f'cat /proc/self/autogroup >>{told} 2>/dev/null; exit "$1"'
+    )
     done = subprocess.run([SCRIPTS / "building" / "idly", "bash", "-c", says, "it", "7"], check=False, timeout=60)
     assert done.returncode == 7
     nice, session, process, *autogroup = told.read_text().split()
@@ -91,7 +94,8 @@ def test_ci_fails_with_any_of_its_runs_and_ends_with_the_line_of_the_longest(tmp
     for name, says in (
         *((f"scripts/{name}", "#!/bin/sh\n") for name in ("setup", "check", "bench")),
         ("scripts/test", TESTS_END),
-        (".venv/bin/python", "#!/bin/sh\nexit 3\n"),
+        # Nothing can be had here but an API server, for which /usr/bin may have a Go.
+        (".venv/bin/python", '#!/bin/sh\ncase "$*" in *realapi*) exit 0;; esac\nexit 3\n'),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(says)
