@@ -75,12 +75,11 @@ async def test_no_call_is_lost_in_a_rolling_restart_and_a_change_of_authority(tm
                 await rollout.rotate(trust)
                 codes += await rollout.replace_all()
                 # However slow the machine is.
-                while answered <= 500:  # noqa: ASYNC110 (as above)
+                while answered <= 500 and not lost:  # noqa: ASYNC110 (as above)
                     await asyncio.sleep(0.01)
                 over.set()
             await rollout.stop()
             assert lost == []
             assert codes == [0] * 4
-            assert answered > 500
     finally:
         await asyncio.to_thread(children.close)
