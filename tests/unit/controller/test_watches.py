@@ -1,6 +1,8 @@
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -136,3 +138,18 @@ async def test_budgets_are_not_known_once_preemption_is_off_however_late_the_own
     inbox.work(float("inf"))
     assert world.scheduler.cluster.occupants.disruption_budgets is None
     following.cancel()
+
+
+@pytest.mark.parametrize("silent", ["nodes", "pods"])
+def test_nothing_is_decided_once_nothing_has_confirmed_for_15_s_that_a_watch_is_complete(silent):
+    """docs/operators/controller.md says so; how long a process takes until it says so no other test bounds."""
+    watches, synced = watches_of(World(), None), asyncio.Event()
+    synced.set()
+    for ago_s, is_current in ((10.0, True), (15.1, False)):
+        for name in ("nodes", "pods"):
+            current_s = time.monotonic() - (ago_s if name == silent else 0.0)
+            watches.reflectors[name] = SimpleNamespace(state="", synced=synced, current_s=current_s)
+        assert watches.is_current() is is_current
+        assert [one.partition(":")[2] for one in watches.reasons()] == (
+            [] if is_current else [f" watch {silent}: nothing came for 15 s; nothing is decided"]
+        )
