@@ -19,10 +19,20 @@ NODE = {
 }
 
 
-class Nodes:
-    """An API server with that node."""
+EVENTS = [
+    {"involvedObject": {"uid": uid}, "message": message}
+    for uid, message in (("low", "Preempted by pod high on node t4"), ("equal", "Preempted by pod high on node t4"),
+                         ("low", "Preempting on node t4"))
+]  # fmt: skip
 
-    async def list(self, path: str) -> tuple[Json, ...]:
+
+class Server:
+    """An API server with that node and these Events."""
+
+    async def list(self, path: str, *, field_selector: str = "") -> tuple[Json, ...]:
+        if path == "/api/v1/events":
+            assert field_selector == "reason=Preempted"
+            return tuple(EVENTS)
         assert path == "/api/v1/nodes"
         return (NODE,)
 
@@ -42,7 +52,7 @@ def bound(name: str, memory_mib: int, *, node: str = "t4", phase: str = "Running
 
 @pytest.fixture
 async def observer() -> Observer:
-    found = Observer(Nodes(), Tables())  # type: ignore[arg-type]  # all that it asks of a client here
+    found = Observer(Server(), Tables())  # type: ignore[arg-type]  # all that it asks of a client here
     await found.learn_nodes()
     return found
 
@@ -78,3 +88,13 @@ async def test_an_assignment_that_is_cleared_is_no_second_one_and_a_reason_of_fa
     see(observer, bound("a", 1_000), bound("a", 0, phase="Failed", reason="UnexpectedAdmissionError"))
     assert not observer.double
     assert observer.turned_away == {"UnexpectedAdmissionError": 1}
+
+
+async def test_who_is_evicted_for_a_pod_of_no_higher_priority_is_seen(observer):
+    for name, priority in (("low", -100), ("equal", 100), ("high", 100)):
+        pod = bound(name, 1_000)
+        pod["spec"]["priority"] = priority
+        see(observer, pod)
+    evictions = await observer.evictions()
+    assert evictions == [("low", "high"), ("equal", "high")]
+    assert observer.wronged(evictions) == ["equal of priority 100 was evicted for high of 100"]
