@@ -212,6 +212,7 @@ class Gangs:
             if policy is not None and tally.whole(path)[1]:
                 minimum, what = Minimum(name="subgroup", members=policy.size), f"{path[-1]} of {key}"
                 waiting = [(entry, ()) for entry, of in waiting if of[-1:] == path[-1:]]
+                resting = [each for each in resting if each.parts[-1:] == path[-1:]]
                 held, absent, foreign = (
                     Counter[Path]({(): sum(many for of, many in counts.items() if of[-1:] == path[-1:])})
                     for counts in (held, absent, foreign)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.actions import Announce, Preempt, Target, Unnominate
-from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec
+from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec, SubGroups
 from core.model import NodeConstraints, NodeName, Phase, PodUid, Requirement
 from core.wire.policies import DisruptionBudget, ResourceQuota
 from tests.support.worlds.world import MEMORY, NUMBER, World, node, on, pod
@@ -575,6 +575,31 @@ def test_others_leave_for_a_gang_with_a_member_that_is_about_to_be_placed_again(
 def gang_of(least, name="new", version="1"):
     key = GroupKey(GroupKind.VOLCANO, "default", name)
     return GroupSpec(key=key, uid=name, resource_version=version, min_member=least)
+
+
+def test_nobody_else_leaves_for_a_subgroup_that_lost_a_member_though_one_of_another_backs_off():
+    found = world(*(node(f"n{at}") for at in range(6)))
+    full(found, "low-0", "low-1")
+    found.groups_are(replace(gang_of(0), sub_groups=(SubGroups(name="w", keys=("part",), size=2, least=1),)))
+
+    def adds(part):
+        labels = {"part": str(part)}
+        names = [f"new-{part}-{at}" for at in range(2)]
+        found.adds(*(pod(name, memory=MIB, priority=10, annotations={GROUP: "new"}, labels=labels) for name in names))
+
+    adds(0)
+    found.placed()
+    adds(1)
+    bind, _ = found.binds()
+    adds(2)
+    waits(found)
+    (action,) = found.actions(Preempt)
+    assert {target.name for target, _ in action.nominated} == {"new-2-0", "new-2-1"}
+    found.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=10.0)
+    assert found.stage("new-1-0") == "resting"
+    assert found.scheduler.preempting.needs(action)
+    found.gone("new-2-1", by_force=True)
+    assert not found.scheduler.preempting.needs(action)
 
 
 @pytest.mark.parametrize("many", [2, 4])
