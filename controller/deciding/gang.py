@@ -148,6 +148,14 @@ class Gangs:
         found = self._gang(key, entry) if key is not None else None
         return None if found is None or entry not in found.waiting else found
 
+    def is_met(self, key: GroupKey) -> bool:
+        """Return whether waiting members of group *key* are surely decided alone: not if it has subgroups.
+
+        This reads all members.
+        """
+        spec = self._groups.spec(key)
+        return spec is None or (not spec.sub_groups and self._gang(key) is None)
+
     def unit(self, entry: Entry) -> gangs.Unit:
         """Return what is placed together with *entry*: its gang, or it alone; empty while its shape is unknown."""
         found = self.gang(entry)

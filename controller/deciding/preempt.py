@@ -215,8 +215,9 @@ class Preempting:
         """End preemptions that are over, and search for victims for the next pod."""
         if self._search is None and now_s >= self._looked_s + _LOOK_S:
             self._looked_s = now_s
+            met = dict[GroupKey, bool]()
             for nomination in self._nominations:
-                self._tend(nomination, now_s)
+                self._tend(nomination, now_s, met)
         if not self.is_on or self._cluster.occupants.disruption_budgets is None:
             self._search, self._goes_on = None, False
             return
@@ -531,14 +532,14 @@ class Preempting:
     def needs(self, action: Preempt) -> bool:
         """Return whether the evictions of *action* are still needed."""
         nomination = self._made_by(action)
-        return nomination is not None and self._over(nomination, self._waiting(nomination)) is None
+        return nomination is not None and self._over(nomination, self._waiting(nomination), {}) is None
 
     def unneeded(self, action: Preempt) -> None:
         """Record that the remaining evictions were not sent, because they seemed unnecessary; end it if they are."""
         nomination = self._made_by(action)
         if nomination is None:
             return
-        over = self._over(nomination, self._waiting(nomination))
+        over = self._over(nomination, self._waiting(nomination), {})
         if over is not None:
             self._end(nomination, over)
         else:
@@ -576,9 +577,9 @@ class Preempting:
         if nomination is not None:
             self._end(nomination, End.REFUSED)
 
-    def _tend(self, nomination: Nomination, now_s: float) -> None:
+    def _tend(self, nomination: Nomination, now_s: float, met: dict[GroupKey, bool]) -> None:
         entries = self._waiting(nomination)
-        over = self._over(nomination, entries)
+        over = self._over(nomination, entries, met)
         if over is not None:
             self._end(nomination, over)
         elif now_s >= nomination.until_s:
@@ -617,8 +618,11 @@ class Preempting:
             return self._cluster.gangs.may_fit(ask, nodes)
         return isinstance(ask, Shape) and any(self._cluster.search.takes(ask, name) for name in nodes)
 
-    def _over(self, nomination: Nomination, entries: Sequence[Entry]) -> End | None:
-        """Return the outcome of a preemption whose waiting pods are *entries*; None while it is in progress."""
+    def _over(self, nomination: Nomination, entries: Sequence[Entry], met: dict[GroupKey, bool]) -> End | None:
+        """Return the outcome of a preemption whose waiting pods are *entries*; None while it is in progress.
+
+        met: whether groups have their minimum; filled as far as this is needed.
+        """
         ledger = self._cluster.ledger
         able = [one for one in entries if one.shape is not None]
         if not able:
@@ -626,24 +630,28 @@ class Preempting:
             return End.PLACED if is_placed else End.GONE
         if all(one.placement is not None for one in able):
             return End.PLACED
-        if nomination.victims and self._may_differ(nomination, {one.pod.uid for one in able}):
+        if nomination.victims and self._may_differ(nomination, able, met):
             gang, node_of = self._cluster.gangs.gang(_first(able)), ledger.node_of
             rooms = sum(node_of(pod.uid) is None for pod in nomination.nominated)
             if gang is not None and not gang.may_start_with(rooms):
                 return End.GONE
         return None if self.is_on and nomination.nodes <= ledger.states.keys() else End.IN_VAIN
 
-    def _may_differ(self, nomination: Nomination, waiting: Set[PodUid]) -> bool:
+    def _may_differ(self, nomination: Nomination, waiting: Sequence[Entry], met: dict[GroupKey, bool]) -> bool:
         """Return whether the group may need other members than *waiting*; finding its gang is costly."""
         key = nomination.key
         if key is None:
-            return True
+            group = group_of(_first(waiting).pod)
+            if group is not None and group not in met:
+                met[group] = self._cluster.gangs.is_met(group)
+            return group is not None and not met[group]
+        uids = {one.pod.uid for one in waiting}
         spec, members = self._cluster.groups.spec(key), self._cluster.groups.members(key)
         if spec is None or spec.minimums != nomination.minimums:
             return True
         node_of, is_victim = self._cluster.ledger.node_of, self._cluster.occupants.is_victim
         return any(
-            uid not in waiting
+            uid not in uids
             and (uid not in members or is_leaving(members[uid]) or is_victim(uid) or node_of(uid) is None)
             for uid in (*nomination.placed, *(pod.uid for pod in nomination.nominated))
         )

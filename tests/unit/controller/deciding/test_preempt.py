@@ -681,6 +681,24 @@ def test_nobody_leaves_for_a_further_member_of_a_gang_that_is_chosen_to_leave():
     assert not found.scheduler.preempting.needs(action)
 
 
+def test_preemptions_for_further_members_of_a_gang_end_when_the_gang_is_chosen_to_leave():
+    found = world(*(node(name, labels={"name": name}) for name in ("n1", "n2", "n3", "n4")))
+    found.groups_are(gang_of(2, "old"))
+    found.adds(*(pod(f"old-{at}", memory=MIB, priority=5, annotations={GROUP: "old"}) for at in range(2)))
+    found.placed()
+    full(found, "low-1", "low-2")
+    found.adds(*(pod(f"old-{2 + at}", memory=MIB, priority=5, annotations={GROUP: "old"}) for at in range(2)))
+    waits(found)
+    found.passes(3.0)
+    assert {one.uid for one in found.scheduler.reservations.nominations} == {"uid-old-2", "uid-old-3"}
+    found.adds(pod("high", memory=MIB, priority=10, constraints=on("n1")))
+    waits(found)
+    found.passes(1.0)
+    assert not {"uid-old-2", "uid-old-3"} & {
+        one.uid for one in found.scheduler.reservations.nominations if one.key is None
+    }
+
+
 @pytest.mark.parametrize("many", [1, 2])
 def test_further_members_of_a_gang_that_is_chosen_to_leave_are_decided_as_a_gang_before_others_leave_for_them(many):
     found = world(*(node(name, labels={"name": name}) for name in ("n1", "n2", "n3", "n4")))
