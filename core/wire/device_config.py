@@ -99,7 +99,10 @@ def decode_saved_sections(text: str, words: Vocabulary) -> DeviceConfig:
     read: list[tuple[DeviceSection, Section]] = []
     for one, written in texts.items():
         own = Checks()
-        section = one.read(own, yaml_text.load(written, one.alone))
+        try:
+            section = one.read(own, yaml_text.load(written, one.alone))
+        except ConfigError:
+            continue
         if not own.problems:
             read.append((one, section))
     return DeviceConfig(found=tuple(read), texts=texts)

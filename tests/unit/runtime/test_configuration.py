@@ -325,6 +325,16 @@ def test_unusable_saved_sections_are_none(world, content):
     assert vendors(active) == {"hygon": "a/n"}
 
 
+def test_a_saved_section_that_cannot_be_read_again_leaves_the_others(world):
+    active = world.start()
+    # A number that is longer in decimal than any that is read.
+    for name in ("a/amd", "cpu"):
+        active.take(hami(f"amd: {{resourceCountName: {name}}}\nhygon: {{odd: 0x{'f' * 62}}}\n"))
+    again = world.start_again(active)
+    again.take(hami("amd: {resourceCountName: cpu}\n"))
+    assert vendors(again) == {"amd": "a/amd"}
+
+
 @pytest.mark.parametrize(
     "content",
     [
