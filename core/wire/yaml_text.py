@@ -89,7 +89,8 @@ def load(text: str, what: str, *, strict: bool = False) -> Any:
 
 def dump(value: object) -> str:
     """Return *value*, which `load` returned, as ASCII text that it reads the same."""
-    return str(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False))
+    # In block style, indentation can make it 60 times as long, too long for the ConfigMap in which it is saved.
+    return str(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, default_flow_style=True, width=MAX_BYTES))
 
 
 def _measure(events: Iterator[Any], what: str) -> None:

@@ -60,6 +60,23 @@ def test_a_tag_of_a_mapping_on_what_is_none_is_no_configuration(decode, tag, val
         decode(f"tiers: !!{tag} {value}\n")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{a: " * 50 + "[" + ", ".join(["1"] * 2000) + "]" + "}" * 50,
+        "a: &x [1, 'no', ~, 1e3, '1e3', 2001-12-14]\nb: *x\n'? c': {'d, e': \"f: \\0 é 😀\", 2001-12-14: [{}, []]}\n",
+        "a: |\n  b\n\n   c\nd: ' e'\n" + "k" * 100 + ": 1\n",
+    ],
+    ids=["deep", "kinds of values", "lines"],
+)
+def test_dumped_values_are_read_the_same_and_take_little_more_room(text):
+    value = yaml_text.load(text, "it")
+    dumped = yaml_text.dump(value)
+    assert yaml_text.load(dumped, "it") == value
+    assert dumped.isascii()
+    assert len(dumped) < 2 * len(text)
+
+
 def yards(call):
     """The CPU time of a call, in yards: a reading of plain YAML, made just after it."""
     plain = "".join(f"k{i}: 1\n" for i in range(10_000))
