@@ -73,7 +73,7 @@ class Denials:
         self._remember(key, now_s)
         fields = ", ".join([one.field for one in denied])
         account = review.user_name[:_ACCOUNT_MAX]
-        text = f"{denied[0].code} {account} may not write assignments, only schedulers and device plugins may"
+        text = f"{denied[0].code} {account} may not write assignments; only schedulers and device plugins may"
         # A shortened account would be of no use in the settings.
         if not review.is_binding and account == review.user_name:
             text += f"; {plugin_remedy(account)}"

@@ -95,7 +95,7 @@ async def test_a_denied_account_is_told_on_the_pod_after_the_answer():
         "u1",
     )
     assert event["message"] == (
-        f"CS301 {ACCOUNT} may not write assignments, only schedulers and device plugins may; "
+        f"CS301 {ACCOUNT} may not write assignments; only schedulers and device plugins may; "
         f"{plugin_remedy(ACCOUNT)}; it tried to write annotation {IDS}"
     )
     assert event["firstTimestamp"] == "2027-01-15T08:00:00Z"
@@ -110,7 +110,7 @@ async def test_a_shortened_account_is_not_given_to_write_into_the_settings():
         await asyncio.sleep(1)
         ((_, event),) = cluster.events
     assert event["message"].endswith(
-        f"{account[:128]} may not write assignments, only schedulers and device plugins may; "
+        f"{account[:128]} may not write assignments; only schedulers and device plugins may; "
         f"it tried to write annotation {IDS}"
     )
 
