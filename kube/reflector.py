@@ -2,6 +2,11 @@
 
 The caller passes the decoders and the consumer; the reflector keeps only a resourceVersion. Every full list arrives as
 a whole, so the consumer finds missed deletions by comparison.
+
+If etcd was restored from a backup, its versions may have gone back. An API server accepts a watch from a version that
+it has not reached. It sends nothing, not even bookmarks, until it gets there, and never what changed before
+(kubernetes/kubernetes#107457). API servers are stopped for a restore, so the watches break. After each watch that did
+not end at its time, the next one also lists one object, because this answer shows the current version.
 """
 
 import asyncio
@@ -25,7 +30,17 @@ from kube.errors import (
     from_event,
 )
 from kube.exchange import Purpose
-from kube.objects import Bookmark, Changed, EventKind, ListPage, WatchFailed, event_decoder, page_decoder
+from kube.objects import (
+    Bookmark,
+    Changed,
+    EventKind,
+    ListPage,
+    WatchFailed,
+    event_decoder,
+    is_newer,
+    page_decoder,
+    read_version,
+)
 from runtime.backoff import Backoff
 
 _T = TypeVar("_T")
@@ -41,7 +56,9 @@ _REST_S: Final = 0.2
 _NO_REST_AFTER_S: Final = 5.0
 # A watch that lived for this share of its time ended as planned.
 _PLANNED_SHARE: Final = 0.8
-# After this many failures in a row, the server may be unable to serve the version (etcd restored from a backup).
+# A server counts the time of a watch from when the request arrived, so a watch lasts longer here, except for rounding.
+_ROUNDED_S: Final = 1.0
+# After this many failures in a row, the server may be unable to serve the version.
 _FAILURES_BEFORE_LIST: Final = 5
 # If a list younger than this must be repeated, the next one waits, because a full list is the most expensive call.
 _GOOD_LIST_S: Final = 30.0
@@ -141,11 +158,20 @@ class Counters:
 
 @dataclass(slots=True, kw_only=True)
 class _Progress:
-    """The progress of one watch."""
+    """The progress of one watch.
+
+    Attributes:
+        seconds: after them the server ends it.
+        is_reached: whether the server is known to have reached *version*; if not, a watch from there may be blind.
+        requests: how many requests it has cost.
+    """
 
     version: str
     started_s: float
+    seconds: int
+    is_reached: bool
     opened: bool = False
+    requests: int = 1
 
     def good(self, first_version: str, now_s: float, *, broken: bool) -> bool:
         """Return whether it delivered an event, or lived long enough to count as working."""
@@ -313,12 +339,15 @@ class Reflector(Generic[_T]):
     async def _watch(self, version: str) -> None:
         """Follow from *version* on, over several watches if needed, until only a list can help."""
         failures = 0
+        is_reached = True
         while True:
             if self._wants_list:
                 self._wants_list, self._waited = False, True
                 return
             self._waited = False
-            progress = _Progress(version=version, started_s=self._clock())
+            progress = _Progress(
+                version=version, started_s=self._clock(), seconds=self._watch_seconds(), is_reached=is_reached
+            )
             error: ApiError | None = None
             try:
                 await self._follow(progress)
@@ -336,6 +365,7 @@ class Reflector(Generic[_T]):
             lived_s = self._clock() - progress.started_s
             as_planned = error is None and lived_s >= _PLANNED_SHARE * self._pace.watch_s
             self.counters.watch_restarts += not as_planned
+            is_reached = error is None and lived_s >= progress.seconds - _ROUNDED_S
             if progress.good(version, self._clock(), broken=error is not None):
                 # Only a good watch resets the back-off; a successful list does not show that watches work.
                 self._requests.reset()
@@ -343,7 +373,7 @@ class Reflector(Generic[_T]):
                 await self._sleep(_REST_S if lived_s < _NO_REST_AFTER_S else 0.0)
             else:
                 failures += 1
-                await self._fail("watch", error)
+                await self._fail("watch", error, requests=progress.requests)
                 if error is not None and _only_a_list_helps(error, failures):
                     return
             version = progress.version
@@ -360,10 +390,13 @@ class Reflector(Generic[_T]):
 
     async def _read_lines(self, progress: _Progress) -> None:
         async with self._source.stream(
-            self.path, self._watch_params(progress.version), silence_s=self._pace.silence_s
+            self.path, self._watch_params(progress), silence_s=self._pace.silence_s
         ) as lines:
             progress.opened = True
             self.last_seen_monotonic = self._clock()
+            if not progress.is_reached:
+                # Only now, because the server may have been another one before.
+                await self._check_reached(progress)
             self.state = ""
             turn = 0
             async for line in lines:
@@ -375,6 +408,27 @@ class Reflector(Generic[_T]):
                     await self._sleep(0)  # reading a burst never waits, so yield to other tasks
             if self._clock() - progress.started_s >= _GOOD_WATCH_S:
                 self.current_s = self._clock()  # when the server ends a watch, it has sent all its events
+
+    async def _check_reached(self, progress: _Progress) -> None:
+        """Make sure that the server has reached the version of the watch.
+
+        Raises:
+            ApiError: it has not (410), or does not answer.
+            UndecodableError: its answer cannot be read.
+        """
+        progress.requests += 1
+        answer = await self._source.request(
+            "GET",
+            self.path,
+            params={**self._selectors, "limit": "1"},
+            deadline_s=self._pace.list_deadline_s,
+            purpose=Purpose.WATCHES,
+        )
+        current = read_version(answer.body)
+        if is_newer(progress.version, current):
+            message = f"the server's version went back from {progress.version} to {current}: etcd was restored"
+            raise from_event("GET", self.path, 410, "Expired", message)
+        progress.is_reached = True
 
     async def _take(self, line: bytes) -> str:
         """Deliver one event; return its version."""
@@ -393,24 +447,26 @@ class Reflector(Generic[_T]):
             case _:
                 assert_never(event)
 
-    def _watch_params(self, version: str) -> dict[str, str]:
+    def _watch_seconds(self) -> int:
         # Randomized, so that the watches of all kinds, opened together, do not always end together.
-        seconds = round(self._pace.watch_s * (1.0 + 0.25 * self._jitter()))
+        return round(self._pace.watch_s * (1.0 + 0.25 * self._jitter()))
+
+    def _watch_params(self, progress: _Progress) -> dict[str, str]:
         return {
             **self._selectors,
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "resourceVersion": version,
-            "timeoutSeconds": str(seconds),
+            "resourceVersion": progress.version,
+            "timeoutSeconds": str(progress.seconds),
         }
 
     # -- failure ------------------------------------------------------------------------------------------------
 
-    async def _fail(self, doing: str, error: Exception | None) -> None:
-        """Report the failure, then wait: longer each time, and as long as the server asks."""
+    async def _fail(self, doing: str, error: Exception | None, *, requests: int = 1) -> None:
+        """Report the failure, then wait for each of its *requests*: longer each time, or as long as the server asks."""
         self._waited = True
         self.counters.failures += 1
-        wait_s = self._requests.next_s()
+        wait_s = sum(self._requests.next_s() for _ in range(requests))
         if error is None:
             self.state = f"failing: {doing} {self._kind}: each ends at once"
         else:

@@ -123,22 +123,31 @@ async def reflecting(transport, picture, pace=QUICK):
 
 async def test_the_picture_follows_through_every_fault(transport, server):
     expired = json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}).encode()
+    picture = Picture()
+
+    async def reset_once_seen(request):
+        await picture.becomes("b")
+        return await reset(request)
+
+    # After each watch that did not end at its time, the next one is followed by a look at the server's version.
     server.answers.extend(
         [
             say(502, b"<html>", Content_Type="text/html"),
             page("a"),
             stream(event("ADDED", "b", "11"), then=silence),
-            stream(event("DELETED", "a", "12"), then=reset),
+            stream(event("DELETED", "a", "12"), then=reset_once_seen),
+            page(version="11"),
             say(429, b"text"),
             stream(event("ADDED", "c", "13"), event("BOOKMARK", "", "20")),
+            page(version="12"),
             stream(event("ADDED", "big", "21", blob="x" * 6_000_000), expired),
+            page(version="20"),
             page("b", "d", version="30"),
             stream(event("ADDED", "e", "31"), b'{"type":"ADDED","obj'),
             page("z", version="40"),
             stream(then=silence),
         ]
     )
-    picture = Picture()
     async with reflecting(transport, picture) as reflector:
         await picture.becomes("z")
         assert reflector.counters.lists == 4

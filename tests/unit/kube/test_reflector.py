@@ -58,11 +58,15 @@ def now() -> float:
 
 
 class Server:
-    """Answers lists and watches as told; the last answer of each is given for ever."""
+    """Answers lists and watches as told; the last answer of each is given for ever.
 
-    def __init__(self, lists, watches):
+    versions: the answers to "check", which asks for one object to learn the version of the list.
+    """
+
+    def __init__(self, lists, watches, versions=("999",)):
         self.lists = deque(lists)
         self.watches = deque(watches)
+        self.versions = deque(versions)
         self.asked = []
 
     def times(self, kind):
@@ -76,8 +80,13 @@ class Server:
 
     async def request(self, verb, path, *, params, deadline_s, purpose):
         assert (verb, path) == ("GET", PATH)
-        self.asked.append((now(), "list", dict(params)))
-        answer = self._next(self.lists)
+        if params["limit"] == "1":
+            self.asked.append((now(), "check", dict(params)))
+            answer = self._next(self.versions)
+            answer = page("odd", version=answer) if isinstance(answer, str) else answer
+        else:
+            self.asked.append((now(), "list", dict(params)))
+            answer = self._next(self.lists)
         if isinstance(answer, Exception):
             raise answer
         return Response(status=200, headers={}, body=answer)
@@ -271,6 +280,69 @@ async def test_a_version_that_the_server_refuses_is_listed_over():
     picture = Picture()
     await play(reflect(server, picture), 120)
     assert picture.names == {"b"}
+
+
+@pytest.mark.parametrize(
+    "outage",
+    [
+        [[5, error(ApiUnknownError)]],
+        [[5]],
+        # A server that stops ends its watches as if their time were over, but earlier.
+        [[290]],
+        [[event("ADDED", "b", "900"), error(ApiUnknownError)]],
+        [[5, error(ApiUnknownError)], error(ApiUnreachableError), error(ApiUnreachableError)],
+        [error(ApiUnreachableError)],
+        [[]],
+    ],
+    ids=["reset", "ended", "ended late", "after an event", "away for a while", "away after the list", "ended at once"],
+)
+async def test_a_server_whose_versions_went_back_is_listed_again(outage):
+    # Etcd was restored. The server accepts a watch from a version that it has not reached, and sends nothing, not even
+    # bookmarks, until it gets there; what changes before is never sent (kubernetes/kubernetes#107457).
+    lists = [page("a", version="800"), page("old", version="500")]
+    server = Server(lists, [*outage, [GOES_ON]], versions=["499"])
+    picture = Picture()
+    reflector = reflect(server, picture, selectors={"fieldSelector": "x=y"})
+    await play(reflector, 320)
+    assert picture.names == {"old"}
+    assert server.params("watch")[-1]["resourceVersion"] == "500"
+    assert server.params("check") == [{"fieldSelector": "x=y", "limit": "1"}]
+    assert (len(server.times("list")), reflector.counters.expired, reflector.state) == (2, 1, "")
+
+
+async def test_versions_are_checked_once_after_each_watch_that_ended_early():
+    watches = [[5, error(ApiUnknownError)], [7, bookmark("12"), 3], [GOES_ON]]
+    server = Server([page("a")], watches, versions=["10", "12"])
+    await play(reflect(server, Picture()), 1_000)
+    assert server.times("check") == pytest.approx([5.75, 15.75], abs=0.01)
+    assert (len(server.times("list")), len(server.times("watch"))) == (1, 3)
+
+
+async def test_a_quiet_cluster_is_asked_for_watches_only():
+    server = Server([page("a")], [[300]])
+    await play(reflect(server, Picture()), 3_000)
+    assert (len(server.times("list")), len(server.times("check")), len(server.times("watch"))) == (1, 0, 10)
+
+
+async def test_a_version_that_cannot_be_checked_is_asked_for_again_and_keeps_the_state():
+    failing = [error(ApiUnknownError, 503), error(ApiThrottledError, 429, 5.0), b"<html>"]
+    lists = [page("a"), page("b", version="6")]
+    server = Server(lists, [[5, error(ApiUnknownError)], [GOES_ON]], versions=failing)
+    reflector = reflect(server, Picture())
+    task, start = running(reflector), now()
+    await asyncio.sleep(5.5)
+    assert reflector.state == "failing: watch pods: m"
+    await asyncio.sleep(30)
+    assert len(server.times("check")) <= 4
+    assert (server.params("watch")[-1]["resourceVersion"], reflector.state) == ("6", "")
+    assert reflector.current_s > start + 5
+    await ended(task)
+
+
+async def test_versions_without_an_order_are_no_reason_to_list():
+    server = Server([page("a", version="x9")], [[5, error(ApiUnknownError)], [GOES_ON]], versions=["x1"])
+    await play(reflect(server, Picture()), 60)
+    assert (len(server.times("list")), len(server.times("check"))) == (1, 1)
 
 
 @pytest.mark.parametrize(
