@@ -197,7 +197,7 @@ class ApiServer:
         accept = request.headers.get("Accept", "")
         wish = read_wish(request.query, route.selection)
         encode = self._encoder(route.target, accept, request.query)
-        if wish.since is not None:
+        if wish.since is not None and wish.initial:
             self.store.check_reached(wish.since)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)

@@ -82,18 +82,24 @@ class Page:
 
 
 class Watcher:
-    """The unsent events of one watch; the store fills it, and the connection empties it."""
+    """The unsent events of one watch; the store fills it, and the connection empties it.
 
-    __slots__ = ("_wake", "pending", "selection", "slow")
+    A watch may begin at a revision that the store has not reached: it gets what comes after it.
+    """
 
-    def __init__(self, selection: Selection) -> None:
+    __slots__ = ("_wake", "pending", "selection", "since", "slow")
+
+    def __init__(self, selection: Selection, since: int) -> None:
         self.selection = selection
+        self.since = since
         self.pending: deque[tuple[str, Stored]] = deque()
         self.slow = False
         self._wake = asyncio.Event()
 
     def offer(self, event: Event) -> None:
         """Add a change if it is selected."""
+        if event.revision <= self.since:
+            return
         seen: tuple[str, Stored] | None
         if self.selection.everything and not self.selection.namespace:
             seen = (event.type, event.now)
@@ -273,7 +279,7 @@ class Store:
         collection = self._of(resource)
         if since < collection.floor:
             raise expired(f"too old resource version: {since} ({collection.floor})")
-        watcher = Watcher(selection)
+        watcher = Watcher(selection, since)
         missed: list[Event] = []
         for event in reversed(collection.ring):
             if event.revision <= since:

@@ -103,7 +103,6 @@ class Stream:
     def _begin(self) -> tuple[Watcher, bytes]:
         wish = self._wish
         if wish.since is not None and not wish.initial:
-            self._store.check_reached(wish.since)
             return self._store.watch(self._kind.resource, wish.selection, wish.since), b""
         now = self._store.revision
         there = self._store.select(self._kind.resource, wish.selection) if wish.initial else ()
@@ -129,7 +128,8 @@ class Stream:
                 return
             if loop.time() >= min(bookmark, end):
                 bookmark = loop.time() + self._bookmark_s
-                if self._wish.bookmarks:
+                # kube-apiserver's watch cache withholds bookmarks, too, before the revision that a watch begins at.
+                if self._wish.bookmarks and self._store.revision >= watcher.since:
                     yield self._bookmark({})
 
     def _bookmark(self, annotations: Mapping[str, str]) -> bytes:

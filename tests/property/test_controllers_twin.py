@@ -47,6 +47,11 @@ BROKEN = {
         ["0"],
         {"overspent"},
     ),
+    "versions that went back are not seen": (
+        "kube.reflector.is_newer = lambda version, than: False",
+        ["etcd restored, with another quota"],
+        {"forgotten"},
+    ),
     "what was promised to a Workload of Kueue is free for the next": (
         "controller.kueue.asking.KueueObjects.promised = lambda self, now_s: []",
         ["3"],
@@ -71,7 +76,7 @@ def twin(*arguments, breaks=""):
     """The exit status and what is told. What is broken of core is heeded by one that is interpreted."""
     program = (
         "from tests.support.twin import clock; clock.install()\n"
-        "import core.hami_lock, core.kueue, core.model, kube.calls, controller.deciding.gang\n"
+        "import core.hami_lock, core.kueue, core.model, kube.calls, kube.reflector, controller.deciding.gang\n"
         "import controller.grouping.budgets, controller.kueue.checks, controller.reporting.status\n"
         f"{breaks}\n"
         "from tests.support.twin.run import main\n"

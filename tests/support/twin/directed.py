@@ -139,6 +139,20 @@ def restored(world: World, *, bump: bool) -> None:
     world.settle()
 
 
+def quota_restored(world: World) -> None:
+    """Etcd goes back to before a quota was lowered, and nobody changes the quota afterwards."""
+    world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    world.limit_memory(16000)
+    world.run(10.0)
+    backup = world.api.snapshot()
+    world.limit_memory(9600)
+    world.run(60.0)
+    world.restore(backup, bump=False)
+    world.add_pod(Kind.VGPU, _ASKS)
+    world.settle()
+
+
 def crowd(world: World, *, kind: Kind) -> None:
     """Many pods of one plugin that goes by the lock, and retries its release without asking whose it is."""
     cards = {f"GPU-{at}": 16000 for at in range(6)} if kind is Kind.HAMI else {f"A-{at}": 21527 for at in range(10)}
@@ -221,6 +235,7 @@ SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "removed by force, half served, a namesake comes": partial(removed_half_served, successor=True),
     "etcd restored": partial(restored, bump=False),
     "etcd restored, revisions go on": partial(restored, bump=True),
+    "etcd restored, with another quota": quota_restored,
     "a plugin ends": plugin_ends,
     "a group lacks a member": too_few,
     "an answer to Kueue is lost": answer_lost,

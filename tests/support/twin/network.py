@@ -149,9 +149,12 @@ class Network:
         path, _, query = target_.partition("?")
         told = dict(part.split("=", 1) for part in query.split("&"))
         what = target(path)
-        stream = Stream(self, what.resource, float(told["timeoutSeconds"]), only=told.get("fieldSelector", ""))
+        since = int(told["resourceVersion"])
+        stream = Stream(
+            self, what.resource, float(told["timeoutSeconds"]), only=told.get("fieldSelector", ""), since=since
+        )
         try:
-            before = list(self._api.since(what.resource, int(told["resourceVersion"])))
+            before = list(self._api.since(what.resource, since))
         except RefusedError as e:
             line = b'{"type":"ERROR","object":%s}\n' % e.answer.body
             stream.push(line)
@@ -202,10 +205,15 @@ def _trouble(draw: random.Random) -> tuple[int, bytes, Any]:
 
 
 class Stream:
-    """One watch: what it tells comes in order, each not before it was told and has gone its way."""
+    """One watch: what it tells comes in order, each not before it was told and has gone its way.
 
-    def __init__(self, network: Network, resource: str, seconds: float, *, only: str) -> None:
+    It tells nothing, not even a bookmark, of a version up to *since*, even if the server has not reached that yet: so
+    does the cacheWatcher of kube-apiserver.
+    """
+
+    def __init__(self, network: Network, resource: str, seconds: float, *, only: str, since: int) -> None:
         self.resource = resource
+        self._since = since
         self.chunks: deque[bytes | type[Exception] | None] = deque()
         self.waiter: Any = None
         self._network = network
@@ -216,7 +224,7 @@ class Stream:
         network.at(_BOOKMARK_S, self._bookmark)
 
     def tell(self, event: Event) -> None:
-        if not self._only or event.key.endswith(self._only):
+        if event.version > self._since and (not self._only or event.key.endswith(self._only)):
             self.push(event.line)
 
     def push(self, chunk: Any) -> None:
@@ -237,8 +245,9 @@ class Stream:
 
     def _bookmark(self) -> None:
         if not self._ended and self._network.alive:
-            line = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % self._network.revision()
-            self.push(line)
+            now = self._network.revision()
+            if now > self._since:
+                self.push(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % now)
             self._network.at(_BOOKMARK_S, self._bookmark)
 
     def end(self) -> None:

@@ -52,6 +52,14 @@ def test_a_watch_tells_everything_after_its_revision():
     assert told(watcher) == [("ADDED", "b", 2), ("DELETED", "a", 3)]
 
 
+def test_a_watch_from_a_revision_to_come_tells_what_comes_after_it():
+    store = Store()
+    watcher = store.watch("pods", Selection(), since=2)
+    for name in ("a", "b", "c"):
+        store.write("pods", pod(name))
+    assert told(watcher) == [("ADDED", "c", 3)]
+
+
 def test_leaving_the_selection_is_a_deletion_with_the_last_selected_state():
     store = Store()
     watcher = store.watch("pods", labelled("app", "x"), since=0)
