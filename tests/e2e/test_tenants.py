@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from sandbox.nodes.kubelet import STOP_SECONDS
 from tests.support.devices.hostile_pods import harm, is_assignment, pods
 from tests.support.servers.rest import (
     APPLY_PATCH,
@@ -201,7 +202,7 @@ async def test_no_way_of_writing_a_running_pod_moves_it_to_another_card(tenant: 
     name = f"runs-{secrets.token_hex(2)}"
     path = f"{tenant.pods}/{name}"
     async with tenant.rest() as rest, tenant.admin() as admin, AsyncExitStack() as stack:
-        body = pod(name, SHARE, terminationGracePeriodSeconds=600)
+        body = pod(name, SHARE, annotations={STOP_SECONDS: "600"}, terminationGracePeriodSeconds=600)
         body["metadata"]["finalizers"] = ["example.com/kept"]
         await rest.made(tenant.pods, body)
         before = await running(rest, path)
