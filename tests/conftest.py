@@ -117,10 +117,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             name = f"{file}::{item.originalname.removeprefix('test_')}"
             for number in (number for number, tests in PLAYED.items() if name in tests):
                 item.add_marker(pytest.mark.case(number=number))
-    if os.environ.get("CARDSHARE_IDLY"):
-        # What gets only the time that others leave is late for no reason of its own (`scripts/building/idly`).
-        for item in items:
-            item.add_marker(pytest.mark.timeout(3600), append=False)
     items.sort(key=lambda item: rank_of(item.nodeid))
 
 

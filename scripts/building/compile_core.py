@@ -2,8 +2,7 @@
 
 Prints a folder that holds all of `core`, what is compiled beside its source; put before the checkout on PYTHONPATH, it
 is what runs. It is kept, and made anew when the sources, Python or mypy differ. With --in-place, TREE/core is compiled
-where it is; with --can, nothing is compiled. Exit status 3: this machine has nothing to compile with. Who uses what was
-compiled is decided elsewhere.
+where it is. Exit status 3: this machine has nothing to compile with. Who uses what was compiled is decided elsewhere.
 """
 
 import argparse
@@ -58,9 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compile as the module says."""
     parser = argparse.ArgumentParser(prog="scripts/compile", description=__doc__)
     parser.add_argument("--in-place", type=Path, metavar="TREE", help="compile TREE/core where it is, print nothing")
-    parser.add_argument(
-        "--can", action="store_true", help="compile nothing; the exit status says whether this machine can"
-    )
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
@@ -68,8 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         _check_tools()
-        if args.can:
-            return 0
         if args.in_place:
             compile_in(args.in_place.resolve())
         else:

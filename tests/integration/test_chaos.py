@@ -1,13 +1,10 @@
 """`scripts/chaos`, small and short, so that it cannot rot."""
 
-import pytest
-
 from tests.chaos.__main__ import table
 from tests.chaos.plan import Kind, plan
 from tests.chaos.run import Wanted, run
 from tests.support.servers.replicas import QUICK
 
-pytestmark = pytest.mark.punctual
 SHORT = Wanted(seconds=25.0, seed=4, nodes=10, pods_per_s=3.0, timing=QUICK)
 
 

@@ -59,16 +59,6 @@ def test_without_a_compiler_core_is_left_as_it_is_and_the_status_says_so(tmp_pat
     assert {path.name for path in (tmp_path / "core").iterdir()} == {"__init__.py", "units.py", "errors.py"}
 
 
-@pytest.mark.parametrize(("compiler", "status"), [(sys.executable, 0), ("no-such-compiler", compile_core.NO_COMPILER)])
-def test_whether_core_can_be_compiled_is_told_without_compiling(compiler, status):
-    env = {"PATH": os.environ["PATH"], "CC": compiler}
-    asked = [sys.executable, str(PROGRAM), "--can"]
-    done = subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=60)
-    if "Python.h" in done.stderr:
-        pytest.skip(done.stderr.strip())
-    assert (done.returncode, done.stdout) == (status, "")
-
-
 def test_what_is_compiled_runs_beside_what_is_not(tmp_path):
     done = compiled(small(tmp_path, "from core.errors import OursError\n\ndef one() -> int:\n    raise OursError\n"))
     if done.returncode == compile_core.NO_COMPILER:

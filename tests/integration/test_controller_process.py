@@ -14,8 +14,6 @@ from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from tests.support.worlds.controller_rig import IDS, NODES, PODS, SHARE, pod, promised, share
 from tests.support.worlds.cores import which_core
 
-pytestmark = pytest.mark.punctual
-
 
 async def test_containers_receive_what_was_promised_to_their_pods(rig):
     kubelet = KubeletSettings(order=AdmissionOrder.NEWEST_FIRST, admission_delay_s=0.1)

@@ -69,50 +69,6 @@ def test_what_cannot_be_run_is_told_before_core_is_compiled(tmp_path, words, pro
     assert "compiling" not in done.stderr
 
 
-def test_what_steps_back_does_so_as_a_whole_session(tmp_path):
-    told = tmp_path / "told"
-    says = (
-        f'read -ra of </proc/$$/stat; echo "${{of[18]}} ${{of[5]}} $$" >{told}; '
-        f'cat /proc/self/autogroup >>{told} 2>/dev/null; exit "$1"'
-    )
-    done = subprocess.run([SCRIPTS / "building" / "idly", "bash", "-c", says, "it", "7"], check=False, timeout=60)
-    assert done.returncode == 7
-    nice, session, process, *autogroup = told.read_text().split()
-    assert (nice, session) == ("19", process)
-    assert autogroup[1:] in ([], ["nice", "19"])
-
-
-TESTS_END = """#!/bin/sh
-echo "$1 $3 $4"
-case "$*" in *"$FAILS"*) echo "1 failed: $*"; exit 1;; esac
-echo "passed: $*"
-"""
-
-
-@pytest.mark.parametrize("fails", ["nothing", "not punctual", "-m punctual", "--uncompiled"])
-def test_ci_fails_with_any_of_its_runs_and_ends_with_the_line_of_the_longest(tmp_path, fails):
-    for name, says in (
-        *((f"scripts/{name}", "#!/bin/sh\n") for name in ("setup", "check", "bench")),
-        ("scripts/test", TESTS_END),
-        # Nothing can be had here but an API server, for which /usr/bin may have a Go.
-        (".venv/bin/python", '#!/bin/sh\ncase "$*" in *realapi*) exit 0;; esac\nexit 3\n'),
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(says)
-        (tmp_path / name).chmod(0o755)
-    for name in (".ci/run", "scripts/building/idly"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    environ = {"PATH": "/usr/bin:/bin", "FAILS": fails, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([tmp_path / ".ci/run"], env=environ, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == (fails != "nothing"), done.stderr
-    ended = [line for line in done.stdout.splitlines() if line.startswith(("passed: ", "1 failed: "))]
-    runs = ("--uncompiled", "-m punctual", "not punctual", "--uncompiled")
-    assert [run in line for run, line in zip(runs, ended, strict=True)] == [True] * 4, ended
-    assert ["failed" in line for line in ended] == [run == fails for run in runs]
-    assert done.stdout.splitlines()[-1] == ended[-1]
-
-
 @pytest.mark.parametrize("compiles", [True, False])
 def test_what_ran_compiled_is_not_run_again_unless_it_leans_on_an_interpreted_core(tmp_path, compiles):
     processes = ("conform_all", "controller_process", "webhook_process", "chaos")

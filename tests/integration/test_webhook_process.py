@@ -21,7 +21,6 @@ from certs.pair import WantedPair
 from sandbox.demo.processes import clean_environ, free_port
 from tests.support.worlds.processes import Children, until
 
-pytestmark = pytest.mark.punctual
 ROOT = Path(__file__).parents[2]
 WANTED = WantedPair(dns_names=("localhost",), days=30, ca_days=60)
 JSON = {"Content-Type": "application/json"}

@@ -4,7 +4,6 @@ import json
 from itertools import combinations
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,7 +57,6 @@ def test_the_first_of_the_best_linked_cards_are_chosen(found):
     assert tuple(linked(cards(count, scores), slots, number)) == first_best(scores, slots, number)
 
 
-@pytest.mark.punctual
 def test_a_pod_of_many_containers_that_asks_for_links_is_judged_within_5_ms():
     there = cards(SLOTS, {(a, b): (7 * a + 13 * b) % 100 for a in range(SLOTS) for b in range(SLOTS) if a != b})
     small = {"nvidia.com/gpu": "4", "nvidia.com/gpumem": "1"}

@@ -30,7 +30,6 @@ from core.wire.templates import decode_workload
 from tests.support.devices import ascend, mindcluster, vendors
 from tests.support.devices.cards import TABLES, share_node, vgpu_node
 
-pytestmark = pytest.mark.punctual
 SIZE = 100_000
 MOST_S = 0.005
 CALLS = 12

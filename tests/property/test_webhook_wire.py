@@ -24,7 +24,6 @@ from webhook.calls import Edits, ReviewCalls
 from webhook.metrics import Metrics
 from webhook.reviews import Reviewer
 
-pytestmark = pytest.mark.punctual
 PODS = {"group": "", "version": "v1", "kind": "Pod"}
 KEYS = st.sampled_from(
     [

@@ -1,7 +1,6 @@
 """The safety nets of conftest.py catch what they are there for."""
 
 import asyncio
-import os
 import subprocess
 import sys
 import warnings
@@ -85,15 +84,3 @@ def test_a_path_that_is_not_there_is_refused_where_tests_run_in_several_processe
         asked, check=False, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60
     )
     assert (found.returncode, found.stderr) == (4, "ERROR: file or directory not found: tests/unit/not_there\n\n")
-
-
-@pytest.mark.parametrize(("idly", "status"), [("", 1), ("1", 0)], ids=["at once", "idly"])
-def test_what_gets_only_idle_time_may_take_longer_than_its_limit(tmp_path, idly, status):
-    (tmp_path / "test_busy.py").write_text(
-        "import time, pytest\n\n\n@pytest.mark.timeout(0.1)\ndef test_busy():\n"
-        "    begun_s = time.monotonic()\n    while time.monotonic() < begun_s + 0.3:\n        pass\n"
-    )
-    asked = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "tests.conftest", str(tmp_path)]
-    environ = os.environ | {"CARDSHARE_IDLY": idly, "PYTHONPATH": str(TESTS.parent)}
-    done = subprocess.run(asked, check=False, cwd=TESTS.parent, env=environ, capture_output=True, text=True, timeout=60)
-    assert done.returncode == status, done.stdout + done.stderr

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.twin.judge import Judge
+from tests.support.twin.limits import Limits
 from tests.support.twin.machines import Kind, Machine, Proc, Share
 
 
@@ -19,6 +20,7 @@ class _World:
         self.counts: Counter[str] = Counter()
         self.dirty = set()
         self.found = []
+        self.limits = Limits(self)
         self.machines = {"n1": Machine("n1", Kind.VGPU, {"GPU-1": 16000}, api, self)}
         self.machines["n1"].register()
 

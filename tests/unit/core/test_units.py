@@ -53,7 +53,6 @@ NO_COUNTS = (
 )
 
 
-@pytest.mark.punctual
 @pytest.mark.parametrize("text", NO_COUNTS)
 def test_what_is_no_whole_count_is_refused_with_the_field_and_the_text_and_costs_nothing(text):
     costs_s = []

@@ -33,7 +33,6 @@ def test_what_is_no_configuration_is_one_clear_error(text):
         decode_device_config(text)
 
 
-@pytest.mark.punctual
 def test_aliases_do_not_explode():
     lines = ["a0: &a0 [1,1,1,1,1,1,1,1,1]"]
     lines += [f"a{i}: &a{i} [" + ",".join([f"*a{i - 1}"] * 9) + "]" for i in range(1, 12)]
