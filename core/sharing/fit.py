@@ -265,6 +265,7 @@ def _collected(
 
 def _entry(slot: int, card: Card, ask: Ask) -> Entry:
     fixed, kind = card.fixed, card.fixed.kind
+    # Each decision makes entries, and most requests need none of these three calls: asking first is cheaper.
     cut = bounds.template(ask, kind) if ask.profile is not None else None
     if cut is not None:
         memory = cut.charge
