@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The time of one example says more about the machine's other work than about us; what must be fast has its own test.
 settings.register_profile("cardshare", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-# Whether a change is let in must not hang on the cases drawn that day: `.ci/run` draws the same for the same test.
+# `.ci/run` draws the same cases for the same test.
 settings.register_profile("ci", parent=settings.get_profile("cardshare"), derandomize=True)
 settings.load_profile("cardshare")
 

@@ -3,8 +3,6 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,9 @@ from core.admission.rulebook import MOVED, rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings
 from core.tables import Tables
+from sandbox.demo.examples import ClusterChanges
 from sandbox.demo.examples import find as find_examples
+from sandbox.demo.stage import switched
 from tests.support.servers import request_log
 from tests.support.servers.hami import hamis_rights
 from tests.support.servers.manifests import NAMESPACE, daily, kubectl, text_of
@@ -144,25 +144,8 @@ async def calls_for(installed: Installed, who: Rest, path: str, body: dict[str, 
     return await reviews(installed) - before
 
 
-HAMIS_MAP = {
-    "metadata": {"name": "hami-scheduler-device"},
-    "data": {"device-config.yaml": f"nvidia:\n  resourceCountName: {PLAIN_GPU}\n"},
-}
-
-
-@asynccontextmanager
-async def hami_is_there(installed: Installed) -> AsyncIterator[None]:
-    """What HAMi's chart installs that admission looks at: its configuration, and its scheduler's rights."""
-    maps = "/api/v1/namespaces/kube-system/configmaps"
-    async with (
-        connect(installed.api.url, installed.api.ca_file, installed.api.admin_token) as admin,
-        hamis_rights(admin),
-    ):
-        await admin.made(maps, HAMIS_MAP)
-        try:
-            yield
-        finally:
-            await admin.delete(f"{maps}/hami-scheduler-device")
+# What HAMi's chart configures; its scheduler's rights are the other thing that admission looks at.
+HAMIS = ClusterChanges(hami={"nvidia": {"resourceCountName": PLAIN_GPU}})
 
 
 async def test_plain_gpus_are_hamis_while_it_is_there_and_else_cost_no_call(installed: Installed):
@@ -176,14 +159,17 @@ async def test_plain_gpus_are_hamis_while_it_is_there_and_else_cost_no_call(inst
         },
     }
     deployments = "/apis/apps/v1/namespaces/default/deployments?dryRun=All"
-    async with as_account(installed, DANA) as dana:
+    async with (
+        as_account(installed, DANA) as dana,
+        connect(installed.api.url, installed.api.ca_file, installed.api.admin_token) as admin,
+    ):
         before = await reviews(installed)
         for written in (body, {**body, "spec": {**body["spec"], "nodeName": "n"}}):
             plain = await dana.post(path, written)
             assert (plain.status, plain.body["spec"].get("schedulerName")) == (201, "default-scheduler")
         assert (await dana.post(deployments, deployed)).warnings == ()
         assert await reviews(installed) == before
-        async with hami_is_there(installed):
+        async with hamis_rights(admin), switched(installed.stage, HAMIS):
             placed = await eventually(
                 lambda: dana.post(path, body),
                 lambda one: one.status == 201 and one.body["spec"]["schedulerName"] == "cardshare",
@@ -196,7 +182,7 @@ async def test_plain_gpus_are_hamis_while_it_is_there_and_else_cost_no_call(inst
             assert (denied.status, "CS302 spec.template" in denied.message) == (422, True), denied
             async with away(installed.stage.product):
                 assert (await dana.post(path, body)).status == 500
-        # The API server learns of the rights that are gone, and the webhook of the configuration, a moment later.
+        # The API server learns of the rights that are gone a moment later.
         await eventually(
             lambda: dana.post(path, body),
             lambda one: one.status == 201 and one.body["spec"]["schedulerName"] == "default-scheduler",
