@@ -153,3 +153,46 @@ def test_nothing_is_decided_once_nothing_has_confirmed_for_15_s_that_a_watch_is_
         assert [one.partition(":")[2] for one in watches.reasons()] == (
             [] if is_current else [f" watch {silent}: nothing came for 15 s; nothing is decided"]
         )
+
+
+class Listed:
+    """The watch of pods at a version, in place of a reflector; a list brings the server's version."""
+
+    def __init__(self, version, listed):
+        self.version, self.counters = version, SimpleNamespace(replaced=0)
+        self._listed = listed
+
+    def list_again(self):
+        self.version = self._listed
+        self.counters.replaced += 1
+
+
+class At:
+    """An API server at a version, and how far the watch came while it was asked."""
+
+    def __init__(self, version, reflector, meanwhile=""):
+        self._version, self._reflector, self._meanwhile = version, reflector, meanwhile
+
+    async def get_raw(self, path, params):
+        assert (path, params) == ("/api/v1/pods", {"limit": "1"})
+        self._reflector.version = self._meanwhile or self._reflector.version
+        return json.dumps({"metadata": {"resourceVersion": self._version}, "items": []}).encode()
+
+
+@pytest.mark.parametrize(
+    ("watched", "meanwhile", "current", "lists"),
+    [
+        pytest.param("30", "", "30", 0, id="the watch has delivered all"),
+        pytest.param("20", "40", "30", 0, id="the watch delivers more while the server is asked"),
+        pytest.param("20", "", "30", 1, id="the watch stays behind"),
+        pytest.param("50", "", "30", 1, id="etcd was restored, and the watch does not know"),
+    ],
+)
+async def test_a_new_leader_knows_all_earlier_writes(watched, meanwhile, current, lists):
+    inbox = Inbox(asyncio.get_running_loop().time)
+    watches = watches_of(World(), inbox)
+    reflector = watches.reflectors["pods"] = Listed(watched, current)
+    at_work = asyncio.create_task(working(inbox))
+    await watches.catch_up(At(current, reflector, meanwhile))
+    at_work.cancel()
+    assert reflector.counters.replaced == lists
