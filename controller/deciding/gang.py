@@ -37,8 +37,8 @@ class Gang:
 
     what: the group, or one of its subgroups, for messages. unit: its members. waiting: the members to decide. absent:
     the number of members that cannot be decided now: gated, backing off, invalid. foreign: the number of members of
-    another scheduler without a node. asks: the joint ask, by which they wait while it is refused. subgroups: the number
-    of subgroups. resting: the members of *absent* that back off.
+    another scheduler without a node. leaving: the number that end and no longer count. asks: the joint ask, by which
+    they wait while it is refused. subgroups: the number of subgroups. resting: the members of *absent* that back off.
     """
 
     key: GroupKey
@@ -47,6 +47,7 @@ class Gang:
     waiting: tuple[Entry, ...]
     absent: int
     foreign: int
+    leaving: int
     asks: Together
     subgroups: int = 0
     resting: tuple[gangs.Member, ...] = ()
@@ -77,6 +78,8 @@ class Gang:
         if self.foreign:
             name = self.waiting[0].pod.scheduler_name
             text += f", {self.foreign} more {'names' if self.foreign == 1 else 'name'} another scheduler: write {name}"
+        if self.leaving:
+            text += f", {self.leaving} more {'is' if self.leaving == 1 else 'are'} leaving"
         missing = wanted - tally.members - self.absent - self.foreign
         if missing > 0:
             text += f". Create {missing} more"
@@ -190,7 +193,7 @@ class Gangs:
         home = set[NodeName]()
         homes: dict[str, tuple[Near, set[NodeName]]] = {}
         waiting: list[tuple[Entry, Path]] = []
-        absent, foreign = Counter[Path](), Counter[Path]()
+        absent, foreign, leaving = Counter[Path](), Counter[Path](), Counter[Path]()
         resting: list[gangs.Member] = []
         division = Division(spec)
         for uid, pod in self._groups.members(key).items():
@@ -207,7 +210,9 @@ class Gangs:
                     homes[path[-1]][1].add(node)
             elif entry is not None and _may_go(entry):
                 waiting.append((entry, path))
-            elif not (is_leaving(pod) or pod.finished or pod.node_name):
+            elif is_leaving(pod) or self._is_victim(uid):
+                leaving[path] += not pod.finished
+            elif not (pod.finished or pod.node_name):
                 (foreign if entry is None and not pod.gated else absent)[path] += 1
                 if entry is not None and entry.stage is Stage.RESTING and entry.shape is not None:
                     resting.append(gangs.Member(pod=pod, shape=entry.shape, parts=path))
@@ -221,9 +226,9 @@ class Gangs:
                 minimum, what = Minimum(name="subgroup", members=policy.size), f"{path[-1]} of {key}"
                 waiting = [(entry, ()) for entry, of in waiting if of[-1:] == path[-1:]]
                 resting = [each for each in resting if each.parts[-1:] == path[-1:]]
-                held, absent, foreign = (
+                held, absent, foreign, leaving = (
                     Counter[Path]({(): sum(many for of, many in counts.items() if of[-1:] == path[-1:])})
-                    for counts in (held, absent, foreign)
+                    for counts in (held, absent, foreign, leaving)
                 )
             elif one is not None and has_domains:
                 minimum, waiting, held = Minimum(name="pod", members=1), [(one, ())], Counter()
@@ -250,6 +255,7 @@ class Gangs:
             waiting=tuple(entry for entry, _ in waiting),
             absent=absent.total(),
             foreign=foreign.total(),
+            leaving=leaving.total(),
             asks=unit.together(self._budgets.limits(key)),
             subgroups=sum(map(len, division.subgroups.values())),
             resting=tuple(resting),

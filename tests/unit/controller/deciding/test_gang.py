@@ -115,6 +115,19 @@ def test_what_a_group_lacks_is_said_with_what_to_do():
     assert made.wait("g0").text == f"{few}, 1 more names another scheduler: write cardshare"
 
 
+def test_members_that_are_leaving_are_told_beside_those_that_are_missing():
+    made = world(2, groups=[spec(2)])
+    made.adds(*members(2))
+    for bind in made.binds():
+        made.shows_bound(bind)
+    made.shows(made.seen("g0"), deleting=True)
+    made.adds(member("g2"), member("g3", scheduler_name="default-scheduler"))
+    made.shows(made.seen("g1"), deleting=True)
+    assert made.binds() == []
+    least = "waits until 2 members of PodGroup default/g can be placed together; 1 is ready"
+    assert made.wait("g2").text == f"{least}, 1 more names another scheduler: write cardshare, 2 more are leaving"
+
+
 def test_pods_that_name_no_task_are_told_where_the_group_wants_some_of_each():
     made = world(4, groups=[spec(2, min_task_member={"worker": 1, "ps": 1})])
     made.adds(*members(2))

@@ -494,6 +494,9 @@ def test_a_gang_has_room_made_on_several_nodes_and_a_gang_leaves_whole():
     assert sorted(target.name for target, _ in action.victims) == ["old-0", "old-1"]
     assert sorted(target.name for target, _ in action.nominated) == ["new-0", "new-1"]
     assert {found.wait(f"new-{at}").cause.code for at in range(2)} == {"CS515"}
+    found.adds(pod("old-2", memory=MIB, annotations={GROUP: "old"}))
+    found.plan()
+    assert "; 1 is ready, 2 more are leaving. Create 1 more" in found.wait("old-2").text
     found.scheduler.preempting.asked(action)
     for at in range(2):
         leaves(found, f"old-{at}")
