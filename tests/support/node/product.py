@@ -84,11 +84,15 @@ def pods(cluster: Cluster, component: str) -> tuple[str, ...]:
 
 
 def restarts(cluster: Cluster) -> dict[str, int]:
-    """How often the first container of each pod of the product and of device plugins was started again."""
+    """How often the first container of each pod of the product and of device plugins was started again.
+
+    Pods that are being deleted, which are never started again, are left out.
+    """
     found = {}
     for namespace in (NAMESPACE, "kube-system"):
         for one in cluster.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]:
-            if one["status"].get("containerStatuses") and one["status"]["phase"] == "Running":
+            is_leaving = "deletionTimestamp" in one["metadata"]
+            if one["status"].get("containerStatuses") and one["status"]["phase"] == "Running" and not is_leaving:
                 found[one["metadata"]["name"]] = one["status"]["containerStatuses"][0]["restartCount"]
     return found
 
