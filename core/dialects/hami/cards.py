@@ -9,9 +9,9 @@ from core.dialects.hami.table import HamiTable
 from core.errors import quoted
 from core.model import Node
 from core.port.cards import Offer
-from core.port.refusals import Complaint, Reason
+from core.port.refusals import CardFault, Complaint, Reason
 from core.selection import type_words
-from core.sharing.card import HAMI_CORE, MIG, MODES, Card, Fixed, Kind, shared
+from core.sharing.card import HAMI_CORE, MIG, MODES, Card, Fixed, Kind, kept_out, shared
 from core.sharing.offers import allocatable, misnamed, offered, registered
 from core.sharing.rules import Rules
 from core.sharing.slices import Group, Layout, Profile, Slice
@@ -22,6 +22,11 @@ from core.wire.hami_register import Record, decode_links, decode_register
 _LOST: Final = (
     f"it is not there, while HAMi's plugin ({another.LABEL}) has shares to sell: it does not write it again by "
     "itself; restart HAMi's device plugin on this node, or remove the label if NVIDIA's plugin serves it"
+)
+# Why a card that the register calls healthy may be the unhealthy one of its node (hami 3.6).
+_LATE: Final = (
+    "kubelet says that a card of this node is unhealthy, and the register does not say yet which; if that lasts longer "
+    "than a minute, restart HAMi's device plugin there"
 )
 # A register says it before every type, and text registers before that again.
 _PREFIX: Final = "NVIDIA-"
@@ -60,7 +65,23 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         return Offer(cards=(), complaints=(complaint,))
     cordoned = frozenset(item.strip() for item in node.annotations.get(keys.CORDON, "").split(","))
     cards = cards_of(records, node.annotations.get(keys.LINKS, ""), cordoned)
+    if _is_late(records, shares):
+        cards = tuple([kept_out(card, CardFault(Reason.UNHEALTHY, _LATE)) for card in cards])
     return offered(keys.NAME, cards)
+
+
+def _is_late(records: tuple[Record, ...], shares: int) -> bool:
+    """Whether *shares*, which kubelet has, are fewer than those of healthy cards: the register follows within 30 s.
+
+    In mode MIG the register does not tell how many these are.
+    """
+    return shares < sum(one.slots for one in records if one.healthy) and not any(one.mode == MIG for one in records)
+
+
+def well(cards: Iterable[Card]) -> frozenset[str]:
+    """The cards that no register calls unhealthy, so that those beside an unhealthy one do not count as such."""
+    found = [card.fixed for card in cards]
+    return frozenset([one.uuid for one in found if one.fault is not Reason.UNHEALTHY or one.problem == _LATE])
 
 
 def _remedy(node: Node, records: tuple[Record, ...]) -> str:

@@ -27,6 +27,7 @@ class Hami(ByNodeLock, SharedCards):
     preferences = keys.PREFERENCES
 
     offer = staticmethod(cards.offer)
+    well = staticmethod(cards.well)
     request = staticmethod(requests.request)
     held = staticmethod(usage.held)
     annotations = staticmethod(usage.annotations)

@@ -108,6 +108,23 @@ def test_a_cordoned_card_takes_nothing_new_and_goes_on_holding():
     assert placed((one,), pod(ask(memory=1))) is None
 
 
+def test_no_card_takes_anything_while_kubelet_alone_knows_that_one_is_unhealthy():
+    late = cards_of(node(card("GPU-a"), card("GPU-b", 1), allocatable=10))
+    assert placed(late, pod(ask(memory=1))) is None
+    # The others do not become unhealthy with it, however often that happens.
+    assert PORT.well(late) == {"GPU-a", "GPU-b"}
+    (short, _) = PORT.shortfalls(late, PORT.request(pod(ask(memory=1)), TABLES))
+    assert (short.reason, "the register does not say yet which" in short.detail) == (Reason.UNHEALTHY, True)
+
+    known = cards_of(node(card("GPU-a"), card("GPU-b", 1, health=False), allocatable=10))
+    assert text(placed(known, pod(ask(memory=1)))) == "GPU-a,NVIDIA,1,0:;"
+    assert PORT.well(known) == {"GPU-a"}
+    # Of instances the register does not say how many shares kubelet has.
+    assert {
+        one.fixed.fault for one in cards_of(node(card("GPU-a", **CUT), card("GPU-b", 1, **CUT), allocatable=4))
+    } == {None}
+
+
 def test_a_whole_card_in_mode_mig_is_its_largest_instance():
     cards = cards_of(node(card("GPU-a", mode="mig", count=7, migProfiles=PROFILES)))
     found = placed(cards, pod(ask(), annotations={keys.MODE: "mig"}))
