@@ -6,6 +6,7 @@ Every step of an Allocate follows the real plugin (hami 3.3, 3.4), over the API 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,9 @@ TO_ALLOCATE: Final = "hami.io/vgpu-devices-to-allocate"
 _NVIDIA: Final = "NVIDIA"
 _MIG: Final = "mig"
 _CONFLICT: Final = 409
+# What strconv reads; Python's int() would also accept blanks, underscores and other scripts' digits.
+_SIGNED: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
+_FROM_INT32: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,14 @@ class HamiPlugin(HamiLikePlugin[HamiSetup]):
                 f"hami: mode {_MIG} is played for model {known[0]} with memory_mib {known[1]}; write these"
             )
         return setup
+
+    def decoded(self, value: str) -> tuple[protocol.Segment, ...]:
+        """Return the segments of *value*; one figure that is no int32 is an error for all of it (hami 1.9)."""
+        segments = super().decoded(value)
+        for text in (text for segment in segments for device in segment for text in device.fields[2:4]):
+            if not _SIGNED.fullmatch(text) or not -_FROM_INT32 <= int(text) < _FROM_INT32:
+                raise protocol.HamiRequestError(f'strconv.ParseInt: parsing "{text}": not an int32')
+        return segments
 
     def ends(self, turn: Turn) -> bool:
         """Return whether nothing is left."""

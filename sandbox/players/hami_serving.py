@@ -93,6 +93,10 @@ class HamiLikePlugin(CardPlayer[_SetupT]):
     async def give(self, pod: Json, turn: Turn) -> ContainerEnv:
         """Return what the container of *turn* gets."""
 
+    def decoded(self, value: str) -> tuple[protocol.Segment, ...]:
+        """Return the segments of *value*; a plugin that checks more of it does so here."""
+        return protocol.decode(value)
+
     def ends(self, turn: Turn) -> bool:
         """Return whether the pod is marked as served after *turn*: after the first one, whatever is left (D-1)."""
         del turn
@@ -120,7 +124,7 @@ class HamiLikePlugin(CardPlayer[_SetupT]):
         for key in (self._setup.also, self._setup.to_allocate):
             if key and key not in notes:
                 raise protocol.HamiRequestError(self.missing.format(key=key))
-        segments = protocol.decode(notes[self._setup.to_allocate])
+        segments = self.decoded(notes[self._setup.to_allocate])
         position, _, devices = protocol.next_request(segments, protocol.container_names(pod))
         if len(devices) != asked:
             raise protocol.HamiRequestError(self.mismatch.format(asked=asked, assigned=len(devices)))

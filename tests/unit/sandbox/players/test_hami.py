@@ -65,6 +65,29 @@ async def test_segments_are_served_in_order_and_the_lock_goes_with_the_last():
         await made.allocate("nvidia.com/gpu", 1)
 
 
+@pytest.mark.parametrize("figure", ["4096.0", " 4096", "4Ki", "", "2147483648", "-2147483649"])
+async def test_one_figure_that_is_no_int32_fails_every_call_for_the_pod(figure):
+    api = MemoryApi()
+    made = plugin(api)
+    # Also in a segment that is not served yet (hami 1.9).
+    value = f"GPU-a0,NVIDIA,4096,25:;GPU-a0,NVIDIA,{figure},10:;"
+    api.objects[POD] = {
+        "metadata": {
+            "namespace": "default",
+            "name": "a",
+            "uid": "u",
+            "resourceVersion": "1",
+            "annotations": {TO_ALLOCATE: value, PHASE: "allocating"},
+        },
+        "spec": {"containers": [{"name": "c0"}, {"name": "c1"}], "nodeName": "node-a"},
+        "status": {"phase": "Pending"},
+    }
+    with pytest.raises(AllocateError, match="ParseInt"):
+        await made.allocate("nvidia.com/gpu", 1)
+    assert notes(api, POD)[TO_ALLOCATE] == value
+    assert notes(api, POD)[PHASE] == "failed"
+
+
 A100 = {"mode": "mig", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "count": 1}
 CARD = "GPU-node-a-0"
 
