@@ -6,8 +6,9 @@ They find their pod as HAMi's own plugins do, unless the declaration says otherw
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ from sandbox.players.player import Card, CardPlayer, CardSetup, Faults, PluginOp
 
 # What containers of all these vendors see here; real plugins mount device files.
 SEEN: Final = "PLAYED_VISIBLE_DEVICES"
+_NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class Declared(NamedTuple):
@@ -186,12 +188,14 @@ class DeclaredUnlocked(NamedTuple):
 
     That is so for Cambricon (hami-vendors 3.1, VN-2); what others do is not known. sold: the resources, each with its
     amount of a card, or with the MiB of a unit if negative. assigned: the annotation with the cards of a pod. mark: one
-    that is false until the pod is served, and true then.
+    that is false until the pod is served, and true then; without it the plugin does not see the pod. profile: one that
+    alone says on which card the plugin makes the share, as ``<index>_<cores>_<units of memory>``.
     """
 
     sold: Mapping[str, int]
     assigned: str
     mark: str = ""
+    profile: str = ""
 
 
 UNLOCKED: Final[Mapping[str, DeclaredUnlocked]] = {
@@ -199,6 +203,7 @@ UNLOCKED: Final[Mapping[str, DeclaredUnlocked]] = {
         {"cambricon.com/mlu.smlu.vcore": 100, "cambricon.com/mlu.smlu.vmemory": -256},
         "hami.io/cambricon-mlu-devices-allocated",
         "CAMBRICON_DSMLU_ASSIGHED",
+        "CAMBRICON_DSMLU_PROFILE",
     ),
     "kunlun": DeclaredUnlocked({"kunlunxin.com/xpu": 1}, "hami.io/kunlun-allocated"),
     "mthreads": DeclaredUnlocked(
@@ -262,18 +267,31 @@ class UnlockedPlugin(CardPlayer[UnlockedSetup]):
             segments = protocol.decode(notes[self._declared.assigned])
         except protocol.HamiRequestError as e:
             raise AllocateError(str(e)) from e
+        devices = segments[position] if position < len(segments) else ()
+        ids = [one.id for one in devices]
+        if self._declared.profile:
+            ids = self._made(notes.get(self._declared.profile, ""), ids)
         self._answered[uid] += 1
         if self._answered[uid] == len(wanted) and self._declared.mark:
             await objects.annotate(self._api, pod_path(pod), {self._declared.mark: "true"})
         self.meant_for = uid
-        devices = segments[position] if position < len(segments) else ()
-        return {SEEN: ",".join(one.id for one in devices)}
+        return {SEEN: ",".join(ids)}
+
+    def _made(self, profile: str, assigned: Sequence[str]) -> list[str]:
+        """Return the card on which *profile* makes a share, named like those that are *assigned*."""
+        fields = profile.split("_")
+        if len(fields) != 3 or not all(_NUMBER.fullmatch(one) for one in fields):
+            raise AllocateError(f"profile {profile!r} of the pod that waits cannot be read")
+        if int(fields[0]) >= len(self._setup.cards):
+            raise AllocateError(f"profile {profile!r} of the pod that waits is of no card")
+        return [f"{one.rpartition('-')[0]}-{fields[0]}" for one in assigned]
 
     def _waits(self, pod: Json) -> bool:
         notes, uid = annotations_of(pod), pod["metadata"].get("uid", "")
         if pod.get("status", {}).get("phase", "Pending") != "Pending" or self._declared.assigned not in notes:
             return False
-        return self._answered[uid] < len(self._calls_of(pod)) and notes.get(self._declared.mark, "false") == "false"
+        mark = self._declared.mark
+        return self._answered[uid] < len(self._calls_of(pod)) and (not mark or notes.get(mark) == "false")
 
     def _calls_of(self, pod: Json) -> list[tuple[int, str, int]]:
         """What kubelet asks for: (position of the container, resource, amount), in the order of its calls."""

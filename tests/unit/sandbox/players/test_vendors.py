@@ -12,6 +12,7 @@ LIMITS = {"cambricon.com/vmlu": "1", CORES: "20", MEMORY: "2k"}
 NOTES = {
     "hami.io/cambricon-mlu-devices-allocated": "node-a-cambricon-mlu-1,MLU,512000,20:;",
     "CAMBRICON_DSMLU_ASSIGHED": "false",
+    "CAMBRICON_DSMLU_PROFILE": "1_20_2000",
 }
 
 
@@ -36,6 +37,32 @@ async def test_a_pod_is_served_by_one_call_for_each_resource_and_says_so():
     assert (api.annotations(path)["CAMBRICON_DSMLU_ASSIGHED"], made.meant_for) == ("true", "u")
     with pytest.raises(AllocateError, match="0 pods wait"):
         await made.allocate(CORES, 20)
+
+
+# Source: hami-vendors 3.1, VN-4.
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"CAMBRICON_DSMLU_ASSIGHED": None, "CAMBRICON_DSMLU_ASSIGNED": "false"}, "0 pods wait"),
+        ({"CAMBRICON_DSMLU_PROFILE": None}, "cannot be read"),
+        ({"CAMBRICON_DSMLU_PROFILE": "1_20"}, "cannot be read"),
+        ({"CAMBRICON_DSMLU_PROFILE": "2_20_2000"}, "is of no card"),
+    ],
+)
+async def test_cambricons_plugin_goes_by_its_own_annotations_alone(given, problem):
+    api = MemoryApi()
+    made = plugin(api)
+    notes = {key: text for key, text in {**NOTES, **given}.items() if text is not None}
+    api.add_pod("a", annotations=notes, limits=(LIMITS,), uid="u")
+    with pytest.raises(AllocateError, match=problem):
+        await made.allocate(CORES, 20)
+
+
+async def test_a_share_is_made_where_its_profile_says():
+    api = MemoryApi()
+    made = plugin(api)
+    api.add_pod("a", annotations={**NOTES, "CAMBRICON_DSMLU_PROFILE": "0_20_2000"}, limits=(LIMITS,), uid="u")
+    assert await made.allocate(CORES, 20) == {SEEN: "node-a-cambricon-mlu-0"}
 
 
 async def test_two_pods_that_wait_are_one_too_many():
