@@ -11,13 +11,14 @@ from typing import Final
 
 from certs.cluster import Pair, SecretsPlace
 from certs.pair import WantedPair
+from core.names import LABEL, is_object_name
 from runtime import flags
 from runtime.flags import FlagKind, flag, several
 from runtime.listening import Address
 
 
 def _is_dns_name(text: str) -> bool:
-    return flags.is_object_name(text.lower().removeprefix("*."))
+    return is_object_name(text.lower().removeprefix("*."))
 
 
 def _is_address(text: str) -> bool:
@@ -30,14 +31,14 @@ def _is_address(text: str) -> bool:
 
 def _pair(text: str) -> tuple[str, str] | None:
     secret, _, name = text.partition("=")
-    is_good = flags.is_object_name(secret) and (_is_address(name) or _is_dns_name(name))
+    is_good = is_object_name(secret) and (_is_address(name) or _is_dns_name(name))
     return (secret, name) if is_good else None
 
 
 _LABEL: Final = flags.judged(
-    flags.LABEL.fullmatch, "write up to 63 lower-case letters, digits or '-', with a letter or digit at both ends"
+    LABEL.fullmatch, "write up to 63 lower-case letters, digits or '-', with a letter or digit at both ends"
 )
-_OBJECT: Final = flags.judged(flags.is_object_name, "write the object's name: lower-case letters, digits, '-' and '.'")
+_OBJECT: Final = flags.judged(is_object_name, "write the object's name: lower-case letters, digits, '-' and '.'")
 _DNS: Final = flags.judged(_is_dns_name, "write a DNS name such as 'web.example.org'")
 _IP: Final = flags.judged(_is_address, "write an address such as '127.0.0.1'", "ADDRESS")
 _PAIR: Final = FlagKind(_pair, "write SECRET=NAME, a DNS name or an address", ("", ""), "SECRET=NAME")

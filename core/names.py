@@ -3,6 +3,7 @@
 A dialect owns the keys and the grammar of its own annotations; this module has only what two packages need.
 """
 
+import re
 from typing import Final
 
 # The project's version; scripts/release compares it with the other places that state it.
@@ -73,3 +74,11 @@ STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+
+# RFC 1123: a label names a namespace; labels joined by dots name objects of most other kinds.
+LABEL: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def is_object_name(text: str) -> bool:
+    """Return whether an object can have this name."""
+    return len(text) <= 253 and all(map(LABEL.fullmatch, text.split(".")))

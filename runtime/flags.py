@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from core.errors import ConfigError, quoted
+from core.names import LABEL, is_object_name
 from runtime.listening import Address, read_address
 
 _T = TypeVar("_T")
@@ -258,17 +259,11 @@ def one_of(allowed: Iterable[_E]) -> FlagKind[_E]:
     return FlagKind(words.get, remedy, next(iter(words.values())), " | ".join(words), tuple(words))
 
 
-def is_object_name(text: str) -> bool:
-    """Return whether an object can have this name: a DNS name of labels, as RFC 1123 has them."""
-    return len(text) <= 253 and all(map(LABEL.fullmatch, text.split(".")))
-
-
 def _object_name(text: str) -> ObjectName | None:
     namespace, _, name = text.partition("/")
     return ObjectName(namespace, name) if LABEL.fullmatch(namespace) and is_object_name(name) else None
 
 
-LABEL: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HTTPS: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}/*")
 _TRUE: Final = {"true": True, "1": True, "false": False, "0": False}
 TEXT: Final = FlagKind(str, "", "", "TEXT")

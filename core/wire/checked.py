@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from core.errors import ConfigError, escaped, quoted
+from core.names import LABEL, is_object_name
 from core.units import parse_int64
 
 _T = TypeVar("_T")
@@ -104,6 +105,22 @@ class Checks:
         if isinstance(found, str) and found.strip():
             return found.strip()
         self.wrong(place, found, "write a text that is not empty")
+        return default
+
+    def config_map(self, found: object, place: str, default: str = "") -> str:
+        """Read the name of a ConfigMap."""
+        remedy = "write the ConfigMap's name without its namespace: lower-case letters, digits, '-' and '.'"
+        return self._name(found, place, default, is_object_name, remedy)
+
+    def namespace(self, found: object, place: str, default: str = "") -> str:
+        """Read the name of a namespace."""
+        remedy = "write a namespace's name: lower-case letters, digits and '-'"
+        return self._name(found, place, default, LABEL.fullmatch, remedy)
+
+    def _name(self, found: object, place: str, default: str, is_one: Callable[[str], object], remedy: str) -> str:
+        if isinstance(found, str) and is_one(found.strip()):
+            return found.strip()
+        self.wrong(place, found, remedy)
         return default
 
     def texts(self, found: object, place: str) -> tuple[str, ...]:

@@ -139,10 +139,10 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
         ),
         "node_kinds": lambda value, key: _node_kinds(checks, value, key),
         "network_tiers": lambda value, key: _network_tiers(checks, value, key),
-        "device_config_name": checks.text,
-        "device_config_namespace": checks.text,
-        "hami_config_name": checks.text,
-        "hami_config_namespace": checks.text,
+        "device_config_name": checks.config_map,
+        "device_config_namespace": checks.namespace,
+        "hami_config_name": checks.config_map,
+        "hami_config_namespace": checks.namespace,
     }
     return {key: readers[key](found[key], key) for key in _FLAT if key in found}
 

@@ -3,7 +3,7 @@
 Source: protocol reference, nvidia 1.7 and ascend 6.1, 6.2; Volcano v1.8 to v1.14.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -302,9 +302,9 @@ def _settings(reading: _Reading, arguments: Mapping[str, Any], base: Settings) -
             if key in arguments
         )
 
-    def text(name: str, default: str) -> str:
+    def named_by(name: str, read: Callable[[object, str, str], str], default: str) -> str:
         key = f"deviceshare.{name}"
-        return checks.text(arguments[key], key, default) if key in arguments else default
+        return read(arguments[key], key, default) if key in arguments else default
 
     named = arguments.get("deviceshare.SchedulePolicy")
     weight = arguments.get("deviceshare.ScheduleWeight", 1)
@@ -317,8 +317,8 @@ def _settings(reading: _Reading, arguments: Mapping[str, Any], base: Settings) -
         dialects=(frozenset(reading.words.dialects) - frozenset(switches.values()))
         | frozenset(dialect for name, dialect in switches.items() if switched(name)),
         node_lock=switched(_NODE_LOCK),
-        device_config_name=text("KnownGeometriesCMName", base.device_config_name),
-        device_config_namespace=text("KnownGeometriesCMNamespace", base.device_config_namespace),
+        device_config_name=named_by("KnownGeometriesCMName", checks.config_map, base.device_config_name),
+        device_config_namespace=named_by("KnownGeometriesCMNamespace", checks.namespace, base.device_config_namespace),
     )
 
 

@@ -101,6 +101,31 @@ def test_a_name_that_no_scheduler_can_have_is_a_problem(name):
         decode_settings(f"scheduler_names: [cardshare, {json.dumps(name)}]\n")
 
 
+@pytest.mark.parametrize("of", ["device_config", "hami_config"])
+@pytest.mark.parametrize(
+    ("key", "name", "remedy"),
+    [
+        # The flag --hami-config has both in one.
+        ("name", "kube-system/device-config", "write the ConfigMap's name without its namespace"),
+        ("name", "Device_Config", "write the ConfigMap's name without its namespace"),
+        ("name", "a..b", "write the ConfigMap's name without its namespace"),
+        ("namespace", "..", "write a namespace's name"),
+        ("namespace", "kube.system", "write a namespace's name"),
+        ("namespace", "", "write a namespace's name"),
+    ],
+)
+def test_a_name_that_no_config_map_can_have_is_a_problem(of, key, name, remedy):
+    with pytest.raises(ConfigError) as caught:
+        decode_settings(f"{of}_{key}: '{name}'\n")
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{of}_{key}: found '{name}'; {remedy}: ")
+
+
+def test_a_config_map_may_have_dots_in_its_name():
+    found = decode_settings("hami_config_name: ' my.device-config '\nhami_config_namespace: n-1\n")
+    assert (found.hami_config_name, found.hami_config_namespace) == ("my.device-config", "n-1")
+
+
 def test_no_names_are_shown_as_they_stand():
     with pytest.raises(ConfigError, match=r"scheduler_names: found '\[\]'; write a list of at least one"):
         decode_settings("scheduler_names: []\n")

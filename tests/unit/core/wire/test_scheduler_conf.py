@@ -77,6 +77,14 @@ def test_where_the_device_configuration_lives_is_read():
     assert (found.settings.device_config_name, found.settings.device_config_namespace) == ("c", "n")
 
 
+@pytest.mark.parametrize(("key", "name"), [("CMName", "kube-system/c"), ("CMNamespace", "..")])
+def test_a_place_of_the_device_configuration_that_cannot_be_is_a_problem(key, name):
+    with pytest.raises(ConfigError) as caught:
+        decode_scheduler_conf(conf({f"deviceshare.KnownGeometries{key}": name}))
+    (problem,) = caught.value.problems
+    assert f"deviceshare.KnownGeometries{key}: found '{name}'; write a" in problem.replace("write the", "write a")
+
+
 def test_exclusive_rules_are_read():
     found = decode_scheduler_conf(conf({"deviceshare.GPUExclusiveRules": "[{a: x, b: y}, {c: '1'}]"}))
     labels = (frozenset({("a", "x"), ("b", "y")}), frozenset({("c", "1")}))
