@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 import pytest
@@ -155,6 +155,25 @@ async def test_the_picture_follows_through_every_fault(transport, server):
         assert reflector.counters.undecodable == 1
     versions = [asked["query"]["resourceVersion"] for asked in server.asked if "watch" in asked["query"]]
     assert versions[:7] == ["10", "11", "12", "12", "20", "30", "40"]
+
+
+async def test_while_all_kinds_are_watched_each_can_ask_beside_its_watch(transport, server):
+    # As the controller does after an API server came back: the longest answer delays no other.
+    kinds = 30
+    together = asyncio.Barrier(kinds)
+
+    async def when_all_have_asked(request):
+        await together.wait()
+        return await page()(request)
+
+    async with AsyncExitStack() as stack:
+        for _ in range(kinds):
+            server.answers.append(stream(then=silence))
+            await stack.enter_async_context(transport.stream(POD, {}, silence_s=10.0))
+        server.answers.extend([when_all_have_asked] * kinds)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(kinds):
+                tasks.create_task(transport.request("GET", POD, purpose=Purpose.WATCHES, deadline_s=5.0))
 
 
 async def test_a_list_of_ten_thousand_pods_never_holds_the_loop_for_long(transport, server):
