@@ -19,6 +19,7 @@ from runtime.files import Files
 _log: Final = structlog.get_logger()
 
 _LOOK_S: Final = 1.0
+_SETTLING_S: Final = 0.05
 # Names for metrics and /readyz; without quotes and blanks, which queries would have to escape.
 _KINDS: Final = {
     Source.SCHEDULER_MAP: "scheduler-config",
@@ -87,8 +88,10 @@ class Follower:
                 if found is not None:
                     tasks.create_task(found.run(), name=f"reflect {_KINDS[Source.SCHEDULER_MAP]}")
                     await found.synced.wait()
-                for devices in await self._follow_devices():
-                    await devices.synced.wait()
+                await self._follow_devices()
+                # Meanwhile, the settings may name other ConfigMaps, and the former ones are never listed.
+                while not all(one.synced.is_set() for one in self.reflectors.values()):  # noqa: ASYNC110
+                    await asyncio.sleep(_SETTLING_S)
                 self.listed.set()
                 await asyncio.Event().wait()
             finally:
@@ -108,9 +111,8 @@ class Follower:
                 found.append(f"{name}: being listed")
         return found
 
-    async def _follow_devices(self) -> list[Reflector[ConfigMap]]:
-        """Follow exactly the ConfigMaps that the settings name now; return the new reflectors."""
-        found: list[Reflector[ConfigMap]] = []
+    async def _follow_devices(self) -> None:
+        """Follow exactly the ConfigMaps that the settings name now."""
         for source, name in device_maps(self._active.settings).items():
             followed, running = self._devices.get(source, (None, None))
             if self._api is None or followed == name:
@@ -121,11 +123,8 @@ class Follower:
             one = self._reflector(api, source, name)
             task = tasks.create_task(one.run(), name=f"reflect {_KINDS[source]}") if one is not None else None
             self._devices[source] = (name, task)
-            if one is not None:
-                found.append(one)
-            else:
+            if one is None:
                 await self._take(Text(source=source, config_map=name))
-        return found
 
     def _reflector(self, api: ApiSource, source: Source, name: str) -> Reflector[ConfigMap] | None:
         """Return a reflector of one ConfigMap by name, so the right to read that one is enough; None if untrusted."""
