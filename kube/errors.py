@@ -110,7 +110,7 @@ class ApiUnauthorizedError(ApiForbiddenError):
 
 
 class ApiNotFoundError(ApiRefusedError):
-    """404: the object or its kind does not exist in this cluster."""
+    """404 by the API server: the object or its kind does not exist in this cluster."""
 
 
 class ApiConflictError(ApiRefusedError):
@@ -160,6 +160,7 @@ class _StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 class _Status(msgspec.Struct, frozen=True):
     """Source: Kubernetes API reference, meta/v1 Status."""
 
+    kind: str | None = ""
     message: str | None = ""
     reason: str | None = ""
     code: int | None = 0
@@ -170,6 +171,9 @@ class _Status(msgspec.Struct, frozen=True):
 _FORBIDDEN: Final = re.compile(
     r'cannot (?P<verb>[a-z]+) resource "(?P<resource>[^"]+)"(?: in API group "(?P<group>[^"]*)")?'
 )
+# The API server's answer for the path of a kind that is not installed. Source: kube-apiserver v1.36,
+# apiserver/pkg/util/notfoundhandler.
+_NO_SUCH_PATH: Final = b"404 page not found"
 _status_decoder: Final = msgspec.json.Decoder(_Status)
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
@@ -195,7 +199,10 @@ def from_answer(verb: str, path: str, status: int, headers: Mapping[str, str], b
     told = _read_status(body)
     retry_after_s = _retry_after_s(headers, told)
     message = (told.message or "") if told else _quoted(headers, body)
-    return _class_of(status, retry_after_s)(
+    # A proxy without a server to ask answers 404 too, which says nothing about objects.
+    is_a_proxys = status == 404 and not _is_of_server(path, told, body)
+    kind = ApiUnknownError if is_a_proxys else _class_of(status, retry_after_s)
+    return kind(
         verb=verb,
         path=path,
         status=status,
@@ -245,6 +252,11 @@ def _class_of(status: int, retry_after_s: float | None) -> type[ApiError]:
     if status >= 500:
         return ApiUnknownError
     return _BY_STATUS.get(status, ApiRefusedError)
+
+
+def _is_of_server(path: str, told: _Status | None, body: bytes) -> bool:
+    """Return whether the API server answered 404, and not a proxy; only kinds that are not installed have no Status."""
+    return (told is not None and told.kind == "Status") or (path.startswith("/apis/") and body.strip() == _NO_SUCH_PATH)
 
 
 def _read_status(body: bytes) -> _Status | None:

@@ -30,6 +30,7 @@ from tests.unit.cli.test_plan import node, pod
 
 pytestmark = pytest.mark.looptime
 
+STATUS = b'{"kind":"Status"}'
 OPTIONS = Apply(file="x", kubeconfig="", context="", yes=True, timeout_s=600)
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cardshare-apply"
 TAKEN = {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": "x", "acquireTime": "x"}
@@ -102,11 +103,11 @@ class Api:
             sent = json.loads(body)
             told = found["metadata"]["resourceVersion"] if found else ""
             if (verb == "POST" and found) or (verb == "PATCH" and sent["metadata"]["resourceVersion"] != told):
-                raise from_answer(verb, LEASE, 409, {}, b"{}")
+                raise from_answer(verb, LEASE, 409, {}, STATUS)
             found = {"metadata": {"resourceVersion": f"{told}1"}, "spec": sent["spec"]}
             self.objects[LEASE] = found
         if found is None:
-            raise from_answer(verb, LEASE, self.lease_status, {}, b"{}")
+            raise from_answer(verb, LEASE, self.lease_status, {}, STATUS)
         return self.answer(found)
 
     async def request(self, verb: str, path: str, *, params: Any = None, body: Any = None, **_: Any) -> Response:
@@ -115,7 +116,7 @@ class Api:
         status = self.before(verb, path)
         if status:
             said = BUDGET if status == 429 else "told to"
-            raise from_answer(verb, path, status, {}, json.dumps({"message": said}).encode())
+            raise from_answer(verb, path, status, {}, json.dumps({"kind": "Status", "message": said}).encode())
         if verb == "GET" and path in self.objects:
             return self.answer(self.objects[path])
         if verb == "GET":
@@ -124,11 +125,11 @@ class Api:
             self.calls.append(f"{verb} {path}")
         found = self.objects.get(path.removesuffix("/eviction"))
         if found is None:
-            raise from_answer(verb, path, 404, {}, b"{}")
+            raise from_answer(verb, path, 404, {}, STATUS)
         sent = json.loads(body)
         if path.endswith("/eviction"):
             if sent["deleteOptions"]["preconditions"]["uid"] != found["metadata"]["uid"]:
-                raise from_answer(verb, path, 409, {}, b"{}")
+                raise from_answer(verb, path, 409, {}, STATUS)
             if not (params or {}).get("dryRun"):
                 del self.objects[path.removesuffix("/eviction")]
         else:
@@ -153,7 +154,7 @@ class Api:
         if path == "/api/v1/namespaces":
             return [{"metadata": {"name": "kube-system", "uid": uid}} for uid in self.clusters]
         if "/configmaps/" in path:
-            raise from_answer(verb, path, 404, {}, b"{}")
+            raise from_answer(verb, path, 404, {}, STATUS)
         return []
 
 

@@ -51,6 +51,28 @@ def test_a_status_tells_what_became_of_a_write(status, kind):
     assert (error.status, error.reason, error.message) == (status, "Because", "told")
 
 
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind"),
+    [
+        ("/api/v1/pods", STATUS % 404, ApiNotFoundError),
+        (QUEUES, STATUS % 404, ApiNotFoundError),
+        # A kind that is not installed.
+        (QUEUES, b"404 page not found\n", ApiNotFoundError),
+        ("/api/v1/pods", b"404 page not found\n", ApiUnknownError),
+        (QUEUES, b"<html><h1>404 Not Found</h1><p>nginx</p></html>", ApiUnknownError),
+        ("/api/v1/pods", b"default backend - 404", ApiUnknownError),
+        ("/api/v1/pods", b'{"type":"error","message":"cluster not found"}', ApiUnknownError),
+        ("/api/v1/pods", b"", ApiUnknownError),
+    ],
+)
+def test_only_the_api_server_says_that_an_object_is_gone(path, body, kind):
+    error = from_answer("GET", path, 404, CIMultiDict(), body)
+    assert (type(error), error.status) == (kind, 404)
+
+
 def test_a_503_with_retry_after_was_not_written():
     error = answer(503, b"busy", Retry_After="3")
     assert type(error) is ApiThrottledError
