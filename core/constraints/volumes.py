@@ -6,7 +6,7 @@ Source: Kubernetes documentation, "Persistent Volumes", "Storage Classes", "Stor
 Limits"; kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain, islice, product
 from operator import attrgetter
@@ -45,11 +45,25 @@ class VolumeUses(NamedTuple):
     attach: tuple[Attach, ...] = ()
 
 
+class ClaimVolumes(NamedTuple):
+    """How an unbound claim can get its volume: *volumes* that could be its own, with where each is reached, best first.
+
+    made: where its class creates one, one alternative of each; None: nowhere.
+    """
+
+    volumes: tuple[tuple[str, Alternatives | None], ...]
+    made: tuple[Alternatives, ...] | None
+
+
 class Needs(NamedTuple):
-    """A pod's volume requirements on its node, one alternative of each; unbound: claims to bind after placement."""
+    """A pod's volume requirements on its node, one alternative of each; unbound: claims to bind after placement.
+
+    shared: how these claims can get a volume each, smallest first, if several could get the same one.
+    """
 
     nodes: tuple[Alternatives, ...] = ()
     unbound: tuple[str, ...] = ()
+    shared: tuple[ClaimVolumes, ...] = ()
 
 
 NO_NEEDS: Final = Needs()
@@ -227,7 +241,7 @@ class Volumes(Seats[VolumeSeat]):
             else:
                 unbound.append(key)
                 nodes += self._where(claim)
-        return Needs(tuple(dict.fromkeys(nodes)), tuple(unbound))
+        return Needs(tuple(dict.fromkeys(nodes)), tuple(unbound), self._shared(pod) if len(unbound) > 1 else ())
 
     def _wait(self, pod: Pod, claim: Claim) -> Wait | None:
         """Return why no node takes a pod with this claim, whatever is free; None if one could."""
@@ -264,6 +278,12 @@ class Volumes(Seats[VolumeSeat]):
             )
         if not found.waits:
             text = f"{told} is not bound yet; its storage class {quoted(found.name)} binds it at once: see its events"
+            return Wait(Cause.CLAIM_NOT_BOUND, text)
+        if not _makes(found) and claim.selected_node:
+            text = (
+                f"storage class {quoted(found.name)} provisions no volume on node {quoted(claim.selected_node)}, which "
+            )
+            text += f"{told} names; remove its annotation {names.SELECTED_NODE}"
             return Wait(Cause.CLAIM_NOT_BOUND, text)
         if not _makes(found) and not self._candidates(claim):
             text = f"no volume of storage class {quoted(found.name)} is free for {told}, and that class provisions none"
@@ -312,20 +332,27 @@ class Volumes(Seats[VolumeSeat]):
 
     def choose(self, pod: Pod, facts: NodeFacts) -> tuple[Binding, ...] | None:
         """Return how the unbound claims of *pod* get their volumes on this node; None: not all of them can."""
+        claims = self._unbound_claims(pod)
+        found = _one_each([self._wanted(one) for one in claims], facts)
+        return tuple(map(Binding, claims, found)) if found is not None else None
+
+    def _unbound_claims(self, pod: Pod) -> list[Claim]:
+        """Return the unbound claims of *pod* in the order in which they get volumes: the smallest first."""
         claims = [self.storage.claims.get(key) for key in claims_of(pod)]
         unbound = [one for one in claims if one is not None and not one.bound]
-        found: list[Binding] = []
-        for claim in sorted(unbound, key=lambda one: (one.request_bytes, one.key)):
-            taken = {one.volume for one in found}
-            free = [one for one in self._candidates(claim) if one.name not in taken and _is_near(one, facts)]
-            if free and not claim.selected_node:
-                found.append(Binding(claim, free[0].name))
-                continue
-            makes = claim.storage_class in self.storage.classes and _makes(self.storage.classes[claim.storage_class])
-            if not makes or not all(is_any(one, facts) for one in self._made(claim)):
-                return None
-            found.append(Binding(claim))
-        return tuple(found)
+        return sorted(unbound, key=lambda one: (one.request_bytes, one.key))
+
+    def _wanted(self, claim: Claim) -> ClaimVolumes:
+        found = self.storage.classes.get(claim.storage_class)
+        volumes = () if claim.selected_node else self._candidates(claim)
+        made = tuple(self._made(claim)) if found is not None and _makes(found) else None
+        return ClaimVolumes(tuple([(one.name, one.affinity) for one in volumes]), made)
+
+    def _shared(self, pod: Pod) -> tuple[ClaimVolumes, ...]:
+        """Return how the unbound claims of *pod* can get a volume each; nothing if none could get that of another."""
+        wanted = tuple(map(self._wanted, self._unbound_claims(pod)))
+        names = [name for one in wanted for name, _ in one.volumes]
+        return wanted if len(set(names)) < len(names) else ()
 
     def uses(self, pod: Pod) -> VolumeUses | None:
         """Return the volumes of *pod* that can conflict with others now; None if there are none."""
@@ -484,8 +511,19 @@ def _could_hold(volume: Volume, claim: Claim) -> bool:
     )
 
 
-def _is_near(volume: Volume, facts: NodeFacts) -> bool:
-    return volume.affinity is None or is_any(volume.affinity, facts)
+def _one_each(wanted: Iterable[ClaimVolumes], facts: NodeFacts) -> list[str] | None:
+    """Return which volume of its own each claim gets on this node, "" for a new one; None: not all get one.
+
+    Source: kube-scheduler's plugin VolumeBinding, which also gives each claim in turn the best that is left.
+    """
+    found: list[str] = []
+    for one in wanted:
+        near = (name for name, affinity in one.volumes if affinity is None or is_any(affinity, facts))
+        name = next((name for name in near if name not in found), "")
+        if not name and (one.made is None or not all(is_any(terms, facts) for terms in one.made)):
+            return None
+        found.append(name)
+    return found
 
 
 def _together(selectors: Sequence[tuple[Requirement, ...]]) -> Alternatives:
@@ -525,7 +563,9 @@ def reach_of_volumes(volumes: Volumes) -> Constraint:
 
     def signature(pod: Pod) -> Hashable | Wait | None:
         needs = volumes.needs(pod)
-        return needs if isinstance(needs, Wait) else needs.nodes or None
+        if isinstance(needs, Wait):
+            return needs
+        return needs._replace(unbound=()) if needs.nodes or needs.shared else None
 
     return Constraint(
         name="volumes",
@@ -552,11 +592,13 @@ def uses_of_volumes(volumes: Volumes) -> Constraint:
     )
 
 
-def _reaches(needed: tuple[Alternatives, ...], facts: NodeFacts, held: object) -> bool:
-    return all(is_any(one, facts) for one in needed)
+def _reaches(needed: Needs, facts: NodeFacts, held: object) -> bool:
+    return all(is_any(one, facts) for one in needed.nodes) and _one_each(needed.shared, facts) is not None
 
 
-def _out_of_reach(needed: tuple[Alternatives, ...], facts: NodeFacts, held: object) -> Iterator[Obstacle]:
-    if not _reaches(needed, facts, held):
+def _out_of_reach(needed: Needs, facts: NodeFacts, held: object) -> Iterator[Obstacle]:
+    if not all(is_any(one, facts) for one in needed.nodes):
         instead = "use a volume that nodes with such cards can reach"
         yield Obstacle("node affinity of a volume of the pod", instead=instead)
+    elif _one_each(needed.shared, facts) is None:
+        yield Obstacle("too few volumes for the claims of the pod", "has a free volume for each claim of the pod")

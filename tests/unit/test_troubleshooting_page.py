@@ -10,7 +10,7 @@ from controller.reporting.audit import REASONS
 from controller.reporting.configuration import ConfigurationReason
 from core.constraints.every import Constraints, every
 from core.constraints.topology.counting import Topology
-from core.constraints.volumes import Volumes
+from core.constraints.volumes import ClaimVolumes, Needs, Volumes
 from core.explaining import refusal
 from core.model import Node, NodeConstraints, NodeName, Taint
 from core.names import CONFIGURATION_ACCEPTED
@@ -66,9 +66,10 @@ def test_every_reason_why_a_node_or_its_cards_refuse_is_told():
     ],
     ids=("taint", "condition", "selector", "affinity"),
 )
-def test_every_reason_why_a_constraint_refuses_a_node_is_told(about, constraints):
+@pytest.mark.parametrize("needs", [Needs(nodes=((),)), Needs(shared=(ClaimVolumes(volumes=(), made=None),))])
+def test_every_reason_why_a_constraint_refuses_a_node_is_told(about, constraints, needs):
     node = facts_of(Node(name=NodeName("n"), **about))
-    wanted = asking(NodeConstraints(**constraints), features=("f",), volumes=((),), ports=(("TCP", "", 80),))
+    wanted = asking(NodeConstraints(**constraints), features=("f",), volumes=needs, ports=(("TCP", "", 80),))
     kept = Constraints(every(Topology(), Volumes()))
     held = kept.reserved({}, wanted.use)
     keys = [one.key for one in (*kept.bars(wanted, node), *kept.conflicts(wanted, node, held))]

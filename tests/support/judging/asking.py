@@ -3,7 +3,7 @@
 from core.constraints.constraint import AskedConstraints
 from core.constraints.every import Constraints, every
 from core.constraints.topology.counting import Topology
-from core.constraints.volumes import Volumes
+from core.constraints.volumes import NO_NEEDS, Volumes
 from core.model import Container, NodeConstraints, Pod, PodUid
 from core.settings import NodeWeights
 
@@ -11,8 +11,8 @@ CONSTRAINTS = Constraints(every(Topology(), Volumes()))
 _ANYWHERE = NodeConstraints()
 
 
-def asking(constraints=_ANYWHERE, *, features=(), volumes=(), ports=()) -> AskedConstraints:
-    """What a pod asks that has *constraints*; volumes: what its volumes need of a node's labels."""
+def asking(constraints=_ANYWHERE, *, features=(), volumes=NO_NEEDS, ports=()) -> AskedConstraints:
+    """What a pod asks that has *constraints*; volumes: what its volumes need of a node."""
     pod = Pod(
         uid=PodUid("p"),
         namespace="d",
@@ -23,4 +23,4 @@ def asking(constraints=_ANYWHERE, *, features=(), volumes=(), ports=()) -> Asked
     )
     found = CONSTRAINTS.asked_by(pod, NodeWeights())
     assert isinstance(found, AskedConstraints)
-    return found._replace(node=(*found.node, *((("volumes", volumes),) if volumes else ())))
+    return found._replace(node=(*found.node, *((("volumes", volumes),) if volumes != NO_NEEDS else ())))

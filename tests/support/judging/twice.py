@@ -67,8 +67,6 @@ class Twice:
             state = ledger.states[NodeName(name)]
             taken = better(ledger, self.rule, shape, state, None) is not None
             assert_explained(ledger, shape, state)
-            # Several claims may want one volume; that is found when the pod has its place.
-            taken = taken and ledger.volumes.choose(shown, state.facts) is not None
             assert taken == (not refusals), (name, refusals, manifest, self.book.pods, self.book.nodes)
         return shown, shape if isinstance(shape, Shape) else None
 

@@ -487,3 +487,39 @@ def test_a_volume_that_another_pod_waits_for_stays_promised_to_its_claim():
     world.gone("p")
     world.passes(0.6)
     assert [one.claim.key for one in world.actions(GiveVolume)] == ["default/d2"]
+
+
+def claims_two(*names, volumes):
+    """A pod with two claims, and a class that provisions none."""
+    none = later(provisioner="kubernetes.io/no-provisioner")
+    claims = [waiting_claim(), waiting_claim("log")]
+    world = later_world(*names, storage_class=none, volumes=volumes, claims=claims)
+    world.adds(mounting("p", "data", "log"))
+    world.plan()
+    return world
+
+
+def test_a_pod_goes_where_each_of_its_claims_gets_a_volume_of_its_own():
+    world = claims_two("a1", "b1", volumes=[local("a", "a"), local("b", "b"), local("c", "b")])
+    given = {one.claim.key: one.volume.name for one in world.actions(GiveVolume)}
+    assert given == {"default/data": "b", "default/log": "c"}
+
+
+def test_two_claims_of_a_pod_that_find_one_volume_are_told_and_another_volume_lets_the_pod_in():
+    world = claims_two("a1", volumes=[local("a", "a")])
+    assert not world.actions(GiveVolume)
+    told = refused(world, "p").text
+    assert "1 too few volumes for the claims of the pod" in told
+    assert "Wait until a1 has a free volume for each claim of the pod" in told
+    shows(world, StorageKind.VOLUMES, local("b", "a"))
+    world.passes(0.1)
+    assert {one.volume.name for one in world.actions(GiveVolume)} == {"a", "b"}
+
+
+def test_a_claim_that_names_a_node_where_its_class_provisions_nothing_is_told():
+    none = later(provisioner="kubernetes.io/no-provisioner")
+    world = later_world("a1", storage_class=none, volumes=[local("a", "a")], claims=[waiting_claim(node_name="a1")])
+    world.adds(mounting("p", "data"))
+    assert "provisions no volume on node 'a1'" in waits(world, "p").text
+    world.passes(1000.0)
+    assert [(one.claim.key, one.node) for one in world.actions(SelectNode)] == [("default/data", "")]

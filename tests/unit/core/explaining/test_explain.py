@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from core.constraints.volumes import Needs
 from core.explaining import explain
 from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import NodeRefusal
@@ -207,7 +208,7 @@ def test_no_node_is_to_be_labelled_where_a_pod_names_its_node(ledger):
 def _on_a_volume(name: str, **more: Any) -> Shape:
     """A request for 8 MiB whose volume is on the nodes with label disk=*name* only."""
     reach = ((Requirement(key="disk", operator="In", values=(name,)),),)
-    asked = asking(NodeConstraints(**more), volumes=(reach,))
+    asked = asking(NodeConstraints(**more), volumes=Needs(nodes=(reach,)))
     return Shape(dialect=Toy.name, request=ToyRequest(8), amounts=(("pods", 1),), asked=asked)
 
 
