@@ -244,8 +244,13 @@ class Preempting:
         found = self._next(now_s)
         if found is not None:
             self._begin(*found, now_s)
+        worked_s = self._cluster.clock() - started_s
         if self._search is not None:
-            self._search.worked_s = self._cluster.clock() - started_s
+            self._search.worked_s = worked_s
+        elif found is not None and not self._goes_on:
+            # This pod is decided again first; the next one need not wait for that.
+            self._goes_on = True
+            self._rests_until_s = max(self._rests_until_s, self._cluster.clock() + _REST_PER_WORK * worked_s)
 
     def _next(self, now_s: float) -> tuple[Ask, Entry] | None:
         """Return the first pod that was refused for long enough and for which others may be evicted.

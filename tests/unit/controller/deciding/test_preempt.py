@@ -721,6 +721,23 @@ def test_further_members_of_a_gang_that_is_chosen_to_leave_are_decided_as_a_gang
     assert keys == {"uid-high": None} | (of_group if many == 2 else {})
 
 
+def test_gangs_that_are_decided_again_because_a_quota_came_do_not_hold_up_the_next_search():
+    groups = [f"gang-{at}" for at in range(4)]
+    found = world(node("n1", labels={"name": "n1"}), node("n2", labels={"name": "n2"}))
+    found.groups_are(*(gang_of(2, name) for name in groups))
+    full(found, "first", priority=20, constraints=on("n1"))
+    full(found, "low", constraints=on("n2"))
+    for at, name in enumerate(groups):
+        asked: dict[str, Any] = {"memory": 1 + at, "annotations": {GROUP: name}, "constraints": on("n1")}
+        found.adds(*(pod(f"{name}-{part}", priority=10, **asked) for part in range(2)))
+    found.adds(pod("last", memory=MIB, priority=5, constraints=on("n2")))
+    waits(found, 29.0)
+    found.scheduler.cluster.budgets.quotas.changed(ResourceQuota("default", "q", {f"limits.{MEMORY}": 100 * MIB}, {}))
+    for _ in range(20):
+        found.passes(0.1)
+    assert asks(found) == {"last": ["low"]}
+
+
 def queued(found, *members, cards, least=1):
     """Show a group for each of *members* in one queue, which may hold *cards*."""
     keys = [GroupKey(GroupKind.VOLCANO, "default", name) for name in members]
