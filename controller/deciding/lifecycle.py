@@ -232,7 +232,9 @@ class Entry:
             return False
         if self.stage is Stage.REFUSED:
             return isinstance(self.parked, Together)
-        return self.stage is Stage.HELD and self.wait is not None and self.wait.cause is Cause.WAITING_FOR_GROUP
+        # Of pods that wait for a claim in use, only members that share it have a shape.
+        causes = (Cause.WAITING_FOR_GROUP, Cause.CLAIM_IN_USE)
+        return self.stage is Stage.HELD and self.wait is not None and self.wait.cause in causes
 
     @property
     def order(self) -> Order:

@@ -151,6 +151,19 @@ def test_members_of_a_gang_cannot_share_a_claim_for_one_pod():
     assert not world.placed()
 
 
+def test_members_of_a_gang_that_shared_a_claim_start_once_one_is_replaced_by_a_pod_with_its_own():
+    claims = [claim("data", "v", once=True), claim("own", "w", once=True)]
+    world = world_of("a1", "a2", volumes=[volume("v"), volume("w")], claims=claims)
+    world.groups_are(GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="g", min_member=2))
+    group = {"scheduling.k8s.io/group-name": "g"}
+    world.adds(*[mounting(name, "data", annotations=group) for name in ("p", "q")])
+    world.passes(0.1)
+    world.gone("q")
+    assert "waits until 2 members of PodGroup default/g can be placed together" in waits(world, "p").text
+    world.adds(mounting("r", "own", annotations=group))
+    assert world.placed().keys() == {"p", "r"}
+
+
 def test_an_ephemeral_volume_is_the_pods_own_claim():
     owner = {"uid": "uid-p", "kind": "Pod", "controller": True}
     world = world_of("a1", volumes=[volume("v")], claims=[claim("p-tmp", "v")])
