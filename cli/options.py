@@ -431,8 +431,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     Raises:
         SystemExit: ``--help``, ``--version``, or invalid arguments.
     """
-    given = _parser().parse_args(argv)
+    given, unknown = _parser().parse_known_args(argv)
     command: argparse.ArgumentParser = given.parser
+    if unknown:
+        command.error(f"unrecognized arguments: {' '.join(unknown)}")
     problems: list[str] = []
     of: Callable[..., Options] = _COMMANDS[given.command][0]
     found = flags.read(of, FLAGS[given.command], given, environ, problems)

@@ -95,6 +95,11 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["check", "-f", "x", "-n", ""], "--namespace: found ''; write a namespace"),
         (["doctor", "-n", ""], "--namespace: found ''; write a namespace"),
         (["doctor", "--name", ""], "--name: found ''; write a prefix"),
+        (
+            ["apply", "-f", "p"],
+            "kubectl cards apply: unrecognized arguments: -f; see kubectl cards apply --help",
+        ),
+        (["--bogus", "get"], "kubectl cards get: unrecognized arguments: --bogus; see kubectl cards get --help"),
     ],
 )
 def test_what_makes_no_sense_is_told_by_the_command_itself(words, says, capsys):
