@@ -340,6 +340,8 @@ async def _shadow(options: Shadow) -> int:
         return _failed(named, _WRONG)
     try:
         found = await controller.ask_shadow(options.controller)
+    except controller.UnreadFileError as e:
+        return _failed(str(e), _WRONG)
     except controller.NoAnswerError as e:
         return _failed(str(e), _NOT_TOLD)
     _show(found, options.output, text.shadow_report)

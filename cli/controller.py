@@ -41,6 +41,10 @@ class UnusableError(NoAnswerError):
     """The controller cannot use what it was given; the text is one line with the reason."""
 
 
+class UnreadFileError(UnusableError):
+    """A file that the command line names cannot be read; the text is one line with the flag and the reason."""
+
+
 async def ask(controller: Controller, namespace: str, pod: str) -> Mapping[str, Any]:
     """Return the controller's view of a pod: its node, or why it waits.
 
@@ -64,7 +68,7 @@ async def ask_simulated(controller: Controller, change: Change) -> Simulated:
     """Return what would happen if *change* was made.
 
     Raises:
-        UnusableError: it cannot be made.
+        UnusableError: it cannot be made, or a file of the command line cannot be read.
         NoAnswerError: the controller gives no answer.
     """
     return _as(Simulated, await _ask(controller, "/v1/simulate", body=encode_change(change)), controller)
@@ -74,6 +78,7 @@ async def ask_shadow(controller: Controller) -> Mapping[str, Any]:
     """Return the findings of a controller in shadow mode.
 
     Raises:
+        UnreadFileError: a file of the command line cannot be read.
         NoAnswerError: the controller gives no answer, or is not in shadow mode.
     """
     return await _ask(controller, _SHADOW)
@@ -100,6 +105,7 @@ async def _ask(controller: Controller, path: str, *, unknown: str = "", body: by
     """Return the answer of 200 to a GET, or to a POST of *body*; or of 404 with the state *unknown*.
 
     Raises:
+        UnreadFileError: a file of the command line cannot be read.
         UnusableError: *body* is refused.
         NoAnswerError: there is no answer.
     """
@@ -131,16 +137,21 @@ def _unread(status: int, body: bytes, path: str, url: str) -> str:
 
 
 def _read(controller: Controller) -> tuple[ssl.SSLContext, str]:
+    """Return what verifies the controller, and the token for it.
+
+    Raises:
+        UnreadFileError: a file of them cannot be read.
+    """
     try:
         context = ssl.create_default_context(cafile=controller.ca_file or None)
     except (ssl.SSLError, OSError) as e:
         why = "it holds no certificate" if isinstance(e, ssl.SSLError) else cause_of(e)
-        raise NoAnswerError(f"--controller-ca {controller.ca_file}: {why}") from e
+        raise UnreadFileError(f"--controller-ca {controller.ca_file}: {why}") from e
     try:
         token = Path(controller.token_file).read_text(encoding="ascii").strip() if controller.token_file else ""
     except (OSError, ValueError) as e:
         why = cause_of(e) if isinstance(e, OSError) else "it holds no token"
-        raise NoAnswerError(f"--token-file {controller.token_file}: {why}") from e
+        raise UnreadFileError(f"--token-file {controller.token_file}: {why}") from e
     return context, token
 
 

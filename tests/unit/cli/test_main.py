@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 import pytest
@@ -48,3 +49,19 @@ async def test_a_server_that_does_not_answer_is_not_asked_for_more():
     with pytest.raises(ApiUnknownError):
         await fetch_holdings(cast(Transport, Silent()))
     assert len(asked) == 1
+
+
+@pytest.mark.may_block(reason="files are read before anything else is done")
+@pytest.mark.parametrize("flag", ["--token-file", "--controller-ca"])
+@pytest.mark.parametrize("command", [["shadow"], ["simulate", "--drain", "a"]], ids=lambda words: words[0])
+async def test_a_file_for_the_controller_that_is_not_there_is_a_wrong_command_line(command, flag, tmp_path, capsys):
+    kubeconfig = tmp_path / "kubeconfig"
+    named = {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "current-context": "c"}
+    server = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    kubeconfig.write_text(json.dumps({**named, **server}))
+    words = [*command, "--kubeconfig", str(kubeconfig), "--controller", "https://127.0.0.1:1", flag, "nowhere"]
+    assert await run(parse(words, {}), {}) == 2
+    assert f"{flag} nowhere: no such file" in capsys.readouterr().err
