@@ -30,6 +30,8 @@ _SOON_S: Final = 14 * _DAY_S
 _UNSEEN_S: Final = 60
 # Suffix of the entries of HAMi's webhook, which names HAMi's scheduler on pods that request GPUs.
 _HAMI: Final = ".hami.io"
+# The entry for new pods.
+_CREATED: Final = "create.pods.cardshare.io"
 _FEWER_DEVICES: Final = (
     "set gpuMemoryFactor in the device plugin's configuration, or switch the kubelet's gates ResourceHealthStatus and "
     "ResourceHealthStatusMessage off"
@@ -387,11 +389,12 @@ def _registrations(facts: Facts) -> Iterator[Finding]:
         entries = found.get(facts.name)
         if entries is None:
             text = "it does not exist: nothing completes, checks or protects pods"
-            yield _finding("CS621", subject, text, "install cardshare again")
+            remedy = "install cardshare again; if its objects have another prefix, give it with --name"
+            yield _finding("CS621", subject, text, remedy)
             continue
         yield from _trust(subject, entries, facts)
         for entry in entries:
-            if entry.name == "create.pods.cardshare.io" and not entry.fails_closed:
+            if entry.name == _CREATED and not entry.fails_closed:
                 text = f"{entry.name}: pods pass without review while the webhook is down"
                 yield _finding("CS626", subject, text, "set its failurePolicy to Fail")
     yield from _renamed(facts)
@@ -436,7 +439,7 @@ def _renamed(facts: Facts) -> Iterator[Finding]:
         return
     usual = facts.catalog.words(Tables()).resources
     for kind, found in (("mutating", facts.mutating), ("validating", facts.validating)):
-        entries = [one for one in found.get(facts.name, ()) if one.name == "create.pods.cardshare.io"]
+        entries = [one for one in found.get(facts.name, ()) if one.name == _CREATED]
         for resource in sorted(facts.catalog.words(facts.tables).resources - usual) if entries else ():
             if not any(f"'{resource}'" in entry.conditions for entry in entries):
                 text = f"pods that ask for {resource} (from device-config.yaml) are not reviewed"
@@ -470,13 +473,19 @@ def _webhook_pods(facts: Facts) -> Iterator[Finding]:
         return
     ready = [pod for pod in facts.own if pod.component == "webhook" and pod.ready]
     where = f"deployment {facts.namespace}/{facts.name}-webhook"
+    known = [one for found in (facts.mutating, facts.validating) for one in (found or {}).get(facts.name, ())]
+    is_unread = facts.mutating is None or facts.validating is None
+    rejects = is_unread or any(one.name == _CREATED and one.fails_closed for one in known)
     if not ready:
         pods = (pod for pod in facts.own if pod.component == "webhook")
         why = next((f" ({pod.image}: {pod.waits})" for pod in pods if pod.waits), "")
-        text = f"no pod of it is ready{why}: pods that request cards are rejected"
-        yield _finding("CS624", where, text, f"see kubectl -n {facts.namespace} describe pods")
+        text = f"no pod of it is ready{why}{': pods that request cards are rejected' if rejects else ''}"
+        remedy = f"see kubectl -n {facts.namespace} describe pods"
+        if not facts.own:
+            remedy = f"see kubectl -n {facts.namespace} get deployments; if there is none, give the namespace with -n"
+        yield _finding("CS624", where, text, remedy)
     elif len(ready) == 1:
-        text = "only one pod of it is ready: if it ends, pods that request cards are rejected"
+        text = f"only one pod of it is ready{': if it ends, pods that request cards are rejected' if rejects else ''}"
         yield _finding("CS629", where, text, "run two")
 
 

@@ -18,7 +18,10 @@ from tests.support.worlds.doctor import ENTRY, HELD, NOW_S, T4, facts, node, pod
 HAMI = replace(ENTRY, name="vgpu.hami.io")
 POLICIES = {"pods.cardshare.io": True, "bindings.cardshare.io": True, "nodes.cardshare.io": False}
 LEASE = "cardshare-system/cardshare-controller"
-OUR_LOG = r"see kubectl -n cardshare-system (describe pods|logs -l app\.kubernetes\.io/component=controller)"
+OUR_LOG = (
+    r"see kubectl -n cardshare-system (describe pods|logs -l app\.kubernetes\.io/component=controller|"
+    r"get deployments; if there is none, give the namespace with -n)"
+)
 
 
 LESS = {**node().allocatable, "volcano.sh/vgpu-memory": "1536"}
@@ -201,7 +204,7 @@ def followed(found: Facts, finding: Finding) -> Facts:
                 found, tuple(node(one.name) if one.name == subject else one for one in found.ledger.nodes())
             )
         case "CS621":
-            assert named == "install cardshare again"
+            assert named == "install cardshare again; if its objects have another prefix, give it with --name"
             return replace(found, mutating={**(found.mutating or {}), "cardshare": (ENTRY,)})
         case "CS622" | "CS623":
             assert named.startswith("see the log of the Deployment cardshare-certs-keeper")

@@ -307,6 +307,33 @@ def test_what_is_well_or_not_known_is_no_finding(harmless):
     assert report.worst is None
 
 
+NONE = "no pod of it is ready"
+ONE = "only one pod of it is ready"
+CREATES, CHECKS = replace(ENTRY, fails_closed=False), replace(ENTRY, name="configuration.cardshare.io")
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (facts(own=()), f"{NONE}: pods that request cards are rejected"),
+        (facts(own=(), mutating=None, validating=None), f"{NONE}: pods that request cards are rejected"),
+        (facts(own=(), mutating={}, validating={}), NONE),
+        (facts(own=(), mutating={"cardshare": (CREATES, CHECKS)}, validating={"cardshare": (CREATES,)}), NONE),
+        (facts(own=(running(),)), f"{ONE}: if it ends, pods that request cards are rejected"),
+        (facts(own=(running(),), mutating={}, validating={}), ONE),
+    ],
+    ids=["none", "unread", "not-installed", "open", "one", "one-not-installed"],
+)
+def test_pods_are_said_to_be_rejected_only_by_an_entry_that_fails_closed(found, says):
+    texts = [one.text for one in examine(found).findings if one.code in ("CS624", "CS629")]
+    assert texts == [says]
+
+
+def test_where_no_pod_of_cardshare_is_the_namespace_may_be_another_one():
+    (found,) = [one for one in examine(facts(own=(), namespace="other")).findings if one.code == "CS624"]
+    assert found.remedy == "see kubectl -n other get deployments; if there is none, give the namespace with -n"
+
+
 def test_the_worst_level_decides_and_notes_do_not_count():
     assert examine(facts(notes=("n",))).worst is None
     assert examine(facts(unread=(("x", "y"),), notes=("n",))).worst is Level.UNKNOWN
