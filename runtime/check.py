@@ -31,7 +31,7 @@ class Check:
     files: tuple[str, ...] = several(
         flags.FILE,
         "YAML or JSON files, - for stdin; repeatable",
-        name="-f --file",
+        name="-f --file --filename",
         missing="name the files to judge, - is stdin",
     )
     namespace: str = flag(

@@ -38,7 +38,7 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
         ),
         (["explain", "-n", "t"], ["team"]),
         (["get", "--al"], ["--all-namespaces"]),
-        (["check", "--f"], ["--file"]),
+        (["check", "--f"], ["--file", "--filename"]),
         (["check", "-f", ""], []),
         (["version", ""], []),
         (["e"], ["explain"]),

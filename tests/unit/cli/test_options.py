@@ -91,7 +91,7 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["explain", "p", "-o", "wide"], "--output: found 'wide'; write text, json or yaml"),
         (["why", "job/a"], "POD: found 'job/a'; write NAME or NAMESPACE/NAME;"),
         (["get", "-A", "-n", "c"], "-A: found beside -n 'c'; leave one of them out"),
-        (["check"], "kubectl cards check: --file: missing"),
+        (["check"], "kubectl cards check: --filename: missing"),
         (["check", "-f", "x", "-n", ""], "--namespace: found ''; write a namespace"),
         (["doctor", "-n", ""], "--namespace: found ''; write a namespace"),
         (["doctor", "--name", ""], "--name: found ''; write a prefix"),
