@@ -48,7 +48,7 @@ def _document(text: str, line: int) -> Iterator[Manifest | Unreadable]:
     blank = (row.lstrip().startswith("#") or not row.strip() for row in text.split("\n"))
     first = line + next((at for at, is_blank in enumerate(blank) if not is_blank), 0)
     try:
-        found = _with_text_keys(yaml_text.load(text, "document"))
+        found = _with_text_keys(yaml_text.load(text, "document", first_line=line))
     except ConfigError as e:
         yield Unreadable(first, "; ".join(e.problems))
         return

@@ -1,5 +1,6 @@
 """Untrusted YAML to plain values, with bounded work for any text."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ _MAX_DEPTH: Final = 64
 # The limit for values after expanding aliases: far more than any configuration, far less than a bomb.
 _MAX_VALUES: Final = 200_000
 _MAX_NUMBER: Final = 64
+# A line of the text, as the loaders here and the parser write it.
+_PLACE: Final = re.compile(r'(^|in "<unicode string>", )line (\d+)')
 
 
 class _Loader(yaml.CSafeLoader):
@@ -65,13 +68,14 @@ class _StrictLoader(_Loader):
         return super().construct_mapping(node, deep)
 
 
-def load(text: str, what: str, *, strict: bool = False) -> Any:
+def load(text: str, what: str, *, strict: bool = False, first_line: int = 1) -> Any:
     """Return the only document in *text*; None if it is empty.
 
     Args:
         text: the text.
         what: name of the text for messages.
         strict: reject repeated keys in a mapping, as cardshare's own formats do.
+        first_line: the line of its file where *text* begins, for messages.
 
     Raises:
         ConfigError: too long, not YAML, too deep, or unbounded aliases; names *what*.
@@ -83,8 +87,9 @@ def load(text: str, what: str, *, strict: bool = False) -> Any:
         return yaml.load(text, Loader=_StrictLoader if strict else _Loader)  # noqa: S506 (both are safe ones)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
         if isinstance(e, ConfigError):
-            raise
-        raise ConfigError([f"{what}: {_elided(text) or f'this is not YAML: {_one_line(str(e))}'}"]) from e
+            raise ConfigError([_placed(one, first_line) for one in e.problems]) from e
+        problem = _elided(text, first_line) or f"this is not YAML: {_one_line(_placed(str(e), first_line))}"
+        raise ConfigError([f"{what}: {problem}"]) from e
 
 
 def dump(value: object) -> str:
@@ -120,12 +125,21 @@ def _measure(events: Iterator[Any], what: str) -> None:
             raise ConfigError([f"{what}: its aliases make it too large; write the values out"])
 
 
-def _elided(text: str) -> str:
+def _elided(text: str, first_line: int) -> str:
     """Return a remedy for dots that stand for omitted lines, as in guides; "" if there are none."""
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=first_line):
         if line.strip().removeprefix("- ") in {"...", "…"}:
             return f"line {number}: '{line.strip()}' stands for lines that were left out; write them, or remove it"
     return ""
+
+
+def _placed(text: str, first_line: int) -> str:
+    """Return the problem *text* with the lines of the file; the text that was read begins at *first_line*."""
+
+    def placed(found: re.Match[str]) -> str:
+        return f"{'at ' if found[1] else ''}line {int(found[2]) + first_line - 1}"
+
+    return _PLACE.sub(placed, text)
 
 
 def _one_line(text: str) -> str:
