@@ -102,6 +102,12 @@ def test_a_part_of_a_unit_counts_as_a_whole_one(asked, counted):
     assert set(PORT.names(tables).budgeted) < set(metered)
 
 
+def test_an_oversubscribed_card_has_what_its_plugin_registers():
+    (one,) = cards_of(node(card("GPU-a", count=4, devmem=81920, devcore=200)))
+    assert (one.fixed.slots, one.fixed.memory, one.fixed.cores) == (4, 81920, 200)
+    assert placed((one,), pod(ask(memory=81920, cores=60))) is not None
+
+
 def test_a_cordoned_card_takes_nothing_new_and_goes_on_holding():
     (one,) = cards_of(node(card("GPU-a"), **{keys.CORDON: " GPU-a ,"}))
     assert one.fixed.fault is Reason.CORDONED
