@@ -233,8 +233,13 @@ class Budgets:
         return {name: {one: amount for one, amount in held.items() if amount} for name, held in sums.items()}
 
     def hear(self) -> None:
-        """Add to `freed` what nodes that have grown and changed guarantees leave."""
+        """Add to `freed` what nodes that have grown, changed guarantees, and groups that left their queue leave."""
         tree = self._groups.tree
+        # Adding up takes long where there are many groups, and is needed only where something limits them.
+        if self._version != self._groups.version and (
+            tree.guaranteed or any(one.capability for one in self._groups.queues.values())
+        ):
+            self._add_up()
         if self._tree is not tree or (tree.guaranteed and self.totals.has_grown()):
             self._tree = tree
             self.freed[_UNRESERVED] = None
@@ -353,13 +358,18 @@ class Budgets:
 
     def _add_up(self) -> None:
         self._version = self._groups.version
-        self._sums, self._own = {}, {}
+        before, self._sums, self._own = self._sums, {}, {}
         self._unused, self._unused_below = {}, {}
         tree = self._groups.tree
         for name in sorted(tree.guaranteed, key=lambda one: -len(tree.path(one))):
             self._note_unused(name)
         for spender, amounts in self._by_spender.items():
             self._count(spender, amounts, 1)
+        # What pods hold whose group was deleted, or names another queue now, is no longer held in the queue they had.
+        for name, held in before.items():
+            now = self._sums.get(name, _NOTHING)
+            if any(amount > now.get(one, 0) for one, amount in held.items()):
+                self.freed.update({Account(QUEUE, name): None, _UNRESERVED: None})
 
     def _count(self, spender: Spender, amounts: Mapping[str, int], times: int) -> None:
         """Add the holdings of *spender* to its queue and the ancestors."""

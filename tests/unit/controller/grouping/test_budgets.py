@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -119,6 +120,27 @@ def test_who_waits_for_a_queue_above_goes_on_without_it(how):
         groups.queue_changed(queue("b" if how == "left" else "a"))
     made.passes(1.0)
     assert held(made, "a", "b") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "guarantee", "is_deleted"),
+    [({NUMBER: 1}, {}, True), ({NUMBER: 1}, {}, False), ({}, {NUMBER: 1}, False)],
+)
+def test_a_pod_goes_on_when_a_group_of_its_queue_is_deleted_or_leaves_the_queue(capability, guarantee, is_deleted):
+    others = [QueueSpec(name=name, guarantee=guarantee) for name in ("other", "third")]
+    groups, mine = [spec("one", "q"), spec("two", "q")], QueueSpec(name="q", capability=capability)
+    made = world(node("n1", cards=3, slots=1), groups=groups, queues=[mine, *others])
+    made.adds(member("a", "one"))
+    made.placed()
+    made.adds(member("b", "two"))
+    made.passes(1.0)
+    assert made.wait("b").cause is Cause.WAITING_FOR_QUEUE
+    if is_deleted:
+        made.scheduler.cluster.groups.gone(groups[0].key)
+    else:
+        made.scheduler.cluster.groups.changed(replace(groups[0], queue="third", resource_version="2"))
+    made.passes(1.0)
+    assert made.placed().keys() == {"a", "b"}
 
 
 def test_what_is_bound_counts_before_this_process_was():
