@@ -422,7 +422,8 @@ class Reflector(Generic[_T]):
             self.path,
             params={**self._selectors, "limit": "1"},
             deadline_s=self._pace.list_deadline_s,
-            purpose=Purpose.WATCHES,
+            # All kinds may ask at once, each beside its watch.
+            purpose=Purpose.CALLS,
         )
         current = read_version(answer.body)
         if is_newer(progress.version, current):

@@ -39,8 +39,8 @@ _USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
 _DELIVERY_MS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 1000, Purpose.WATCHES: 15_000, Purpose.LEASE: 5000}
 _KEEPALIVE_S: Final = 5
 
-# Watches: the controller follows 30 kinds, and each may list or ask for its version beside its watch.
-_CONNECTIONS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 88, Purpose.WATCHES: 64, Purpose.LEASE: 2}
+# Watches: the controller follows 30 kinds.
+_CONNECTIONS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 88, Purpose.WATCHES: 32, Purpose.LEASE: 2}
 
 # The exchange of the running task.
 _exchange: Final[ContextVar[Exchange]] = ContextVar("exchange")

@@ -173,7 +173,7 @@ async def test_while_all_kinds_are_watched_each_can_ask_beside_its_watch(transpo
         server.answers.extend([when_all_have_asked] * kinds)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(kinds):
-                tasks.create_task(transport.request("GET", POD, purpose=Purpose.WATCHES, deadline_s=5.0))
+                tasks.create_task(transport.request("GET", POD, purpose=Purpose.CALLS, deadline_s=5.0))
 
 
 async def test_a_list_of_ten_thousand_pods_never_holds_the_loop_for_long(transport, server):

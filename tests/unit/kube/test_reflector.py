@@ -17,7 +17,7 @@ from kube.errors import (
     ApiUnknownError,
     ApiUnreachableError,
 )
-from kube.exchange import Response
+from kube.exchange import Purpose, Response
 from kube.objects import EventKind
 from kube.reflector import Pace, Reflector
 
@@ -80,6 +80,8 @@ class Server:
 
     async def request(self, verb, path, *, params, deadline_s, purpose):
         assert (verb, path) == ("GET", PATH)
+        # The watches' connections suffice for one of each kind; beside them all kinds may ask at once.
+        assert purpose is (Purpose.CALLS if params["limit"] == "1" else Purpose.WATCHES)
         if params["limit"] == "1":
             self.asked.append((now(), "check", dict(params)))
             answer = self._next(self.versions)
