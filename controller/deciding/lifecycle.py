@@ -232,7 +232,7 @@ class Entry:
             return False
         if self.stage is Stage.REFUSED:
             return isinstance(self.parked, Together)
-        # Of pods that wait for a claim in use, only members that share it have a shape.
+        # A pod that waits for a claim which a pod outside its gang uses has no shape, so here members share the claim.
         causes = (Cause.WAITING_FOR_GROUP, Cause.CLAIM_IN_USE)
         return self.stage is Stage.HELD and self.wait is not None and self.wait.cause in causes
 

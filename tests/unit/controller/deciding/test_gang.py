@@ -115,7 +115,7 @@ def test_what_a_group_lacks_is_said_with_what_to_do():
     assert made.wait("g0").text == f"{few}, 1 more names another scheduler: write cardshare"
 
 
-def test_members_that_are_leaving_are_told_beside_those_that_are_missing():
+def test_leaving_members_are_reported_beside_missing_ones():
     made = world(2, groups=[spec(2)])
     made.adds(*members(2))
     for bind in made.binds():

@@ -77,12 +77,18 @@ def test_where_the_device_configuration_lives_is_read():
     assert (found.settings.device_config_name, found.settings.device_config_namespace) == ("c", "n")
 
 
-@pytest.mark.parametrize(("key", "name"), [("CMName", "kube-system/c"), ("CMNamespace", "..")])
-def test_a_place_of_the_device_configuration_that_cannot_be_is_a_problem(key, name):
+@pytest.mark.parametrize(
+    ("key", "name", "remedy"),
+    [
+        ("CMName", "kube-system/c", "write the ConfigMap's name without its namespace"),
+        ("CMNamespace", "..", "write a namespace's name"),
+    ],
+)
+def test_a_place_of_the_device_configuration_that_cannot_be_is_a_problem(key, name, remedy):
     with pytest.raises(ConfigError) as caught:
         decode_scheduler_conf(conf({f"deviceshare.KnownGeometries{key}": name}))
     (problem,) = caught.value.problems
-    assert f"deviceshare.KnownGeometries{key}: found '{name}'; write a" in problem.replace("write the", "write a")
+    assert f"deviceshare.KnownGeometries{key}: found '{name}'; {remedy}: " in problem
 
 
 def test_exclusive_rules_are_read():

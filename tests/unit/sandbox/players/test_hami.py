@@ -38,22 +38,27 @@ async def test_the_register_leaves_out_what_is_zero_or_false():
     assert (second["index"], "health" in second) == (1, False)
 
 
-async def test_segments_are_served_in_order_and_the_lock_goes_with_the_last():
-    api = MemoryApi()
-    made = plugin(api)
-    # Source: hami 3.4, worked example HX11 of the protocol reference.
-    value = "GPU-a0,NVIDIA,4096,25:;;GPU-a0,NVIDIA,1000,10:GPU-b1,NVIDIA,2000,10:;"
-    api.objects[POD] = {
+def assigned(value, *containers):
+    """A bound pod that waits for its plugin."""
+    return {
         "metadata": {
             "namespace": "default",
             "name": "a",
             "uid": "u",
             "resourceVersion": "1",
-            "annotations": {TO_ALLOCATE: value, PHASE: "x"},
+            "annotations": {TO_ALLOCATE: value, PHASE: "allocating"},
         },
-        "spec": {"containers": [{"name": name} for name in ("c0", "side", "c2")], "nodeName": "node-a"},
+        "spec": {"containers": [{"name": name} for name in containers], "nodeName": "node-a"},
         "status": {"phase": "Pending"},
     }
+
+
+async def test_segments_are_served_in_order_and_the_lock_goes_with_the_last():
+    api = MemoryApi()
+    made = plugin(api)
+    # Source: hami 3.4, worked example HX11 of the protocol reference.
+    value = "GPU-a0,NVIDIA,4096,25:;;GPU-a0,NVIDIA,1000,10:GPU-b1,NVIDIA,2000,10:;"
+    api.objects[POD] = assigned(value, "c0", "side", "c2")
     assert (await made.allocate("nvidia.com/gpu", 1))["NVIDIA_VISIBLE_DEVICES"] == "GPU-a0"
     assert notes(api, POD)[TO_ALLOCATE] == ";;GPU-a0,NVIDIA,1000,10:GPU-b1,NVIDIA,2000,10:;;"
     assert LOCK in notes(api, NODE)
@@ -71,17 +76,7 @@ async def test_one_figure_that_is_no_int32_fails_every_call_for_the_pod(figure):
     made = plugin(api)
     # Also in a segment that is not served yet (hami 1.9).
     value = f"GPU-a0,NVIDIA,4096,25:;GPU-a0,NVIDIA,{figure},10:;"
-    api.objects[POD] = {
-        "metadata": {
-            "namespace": "default",
-            "name": "a",
-            "uid": "u",
-            "resourceVersion": "1",
-            "annotations": {TO_ALLOCATE: value, PHASE: "allocating"},
-        },
-        "spec": {"containers": [{"name": "c0"}, {"name": "c1"}], "nodeName": "node-a"},
-        "status": {"phase": "Pending"},
-    }
+    api.objects[POD] = assigned(value, "c0", "c1")
     with pytest.raises(AllocateError, match="ParseInt"):
         await made.allocate("nvidia.com/gpu", 1)
     assert notes(api, POD)[TO_ALLOCATE] == value
