@@ -99,9 +99,11 @@ async def guarded(realapi: RealApi) -> AsyncIterator[RealApi]:
 async def nodes_are_guarded(api: RealApi, admin: Rest) -> None:
     name = f"probe-{secrets.token_hex(4)}"
     await admin.made("/api/v1/nodes", {"metadata": {"name": name}})
-    async with Cluster(api, "default", name).user(PLUGIN, node="another") as plugin:
-        path = f"/api/v1/nodes/{name}?dryRun=All"
+    cluster, path = Cluster(api, "default", name), f"/api/v1/nodes/{name}?dryRun=All"
+    # Two policies, each of which the server obeys a moment after it was made.
+    async with cluster.user(PLUGIN, node="another") as plugin, cluster.user(CONTROLLER) as controller:
         await eventually(lambda: plugin.patch(path, annotated("a"), STRATEGIC_PATCH), lambda one: bool(one.warnings))
+        await eventually(lambda: controller.patch(path, annotated("a"), STRATEGIC_PATCH), lambda one: one.status == 403)
     await admin.delete(f"/api/v1/nodes/{name}")
 
 
