@@ -8,7 +8,7 @@ from core import names
 from core.admission import defaulting, reach, rules
 from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import ANNOTATIONS, MAX_TOLD, NO_WARNINGS, NOTHING, Judged, Verdict, edits_between, first_of
-from core.catalog import Asked
+from core.catalog import Asked, is_crowded
 from core.errors import quoted
 from core.model import Container, ReviewedPod
 from core.port.refusals import Violation
@@ -119,29 +119,77 @@ def change_back(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ReviewedP
         new = new._replace(scheduler_name=old.scheduler_name)
     if not new.runtime_class and old.runtime_class in book.runtime_classes:
         new = new._replace(runtime_class=old.runtime_class)
-    return new._replace(
-        containers=_resources_back(old.containers, new.containers, book),
-        init_containers=_resources_back(old.init_containers, new.init_containers, book),
+    new = new._replace(
+        containers=_variables_back(old.containers, new.containers, book),
+        init_containers=_variables_back(old.init_containers, new.init_containers, book),
     )
+    return _resources_back(old, new, book)
 
 
-def _resources_back(old: tuple[Container, ...], new: tuple[Container, ...], book: Rulebook) -> tuple[Container, ...]:
+def _variables_back(old: tuple[Container, ...], new: tuple[Container, ...], book: Rulebook) -> tuple[Container, ...]:
     if old == new or len(new) > names.MAX_CARD_CONTAINERS:
         return new
     stored = {one.name: one for one in old}
-    return tuple([_back(stored.get(one.name), one, book) for one in new])
+    return tuple([_with_hidden(stored.get(one.name), one, book) for one in new])
 
 
-def _back(old: Container | None, new: Container, book: Rulebook) -> Container:
-    if old is not None and old.reach.env != new.reach.env and not book.has_cards(old):
-        hidden = [one for one in old.reach.env if one in _HIDDEN and one not in new.reach.env]
-        return defaulting.with_variables(new, tuple(hidden))
-    if old is None or not book.has_cards(old) or (old.limits == new.limits and old.requests == new.requests):
+def _with_hidden(old: Container | None, new: Container, book: Rulebook) -> Container:
+    if old is None or old.reach.env == new.reach.env or book.has_cards(old):
         return new
-    one, other = defaulting.complete_container(old, book), defaulting.complete_container(new, book)
-    if one.limits == other.limits and one.requests == other.requests:
-        return new._replace(limits=old.limits, requests=old.requests)
-    return new
+    hidden = [one for one in old.reach.env if one in _HIDDEN and one not in new.reach.env]
+    return defaulting.with_variables(new, tuple(hidden))
+
+
+def _resources_back(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ReviewedPod:
+    """Restore the stored amounts of each container whose written ones are completed to the same."""
+    stored = {one.name: one for one in (*old.init_containers, *old.containers)}
+    found = (*new.init_containers, *new.containers)
+    if is_crowded(new) or not any(_has_other_amounts(stored.get(one.name), one, book) for one in found):
+        return new
+    before = {one.name: one for one in _completed(old, book)}
+    inits = len(new.init_containers)
+    written = [_as_written(stored.get(one.name), one, book) for one in found]
+    as_written = new._replace(init_containers=tuple(written[:inits]), containers=tuple(written[inits:]))
+    restored = [
+        one._replace(limits=stored[one.name].limits, requests=stored[one.name].requests)
+        if _has_other_amounts(stored.get(one.name), one, book) and _are_alike(before[one.name], full)
+        else one
+        for one, full in zip(found, _completed(as_written, book), strict=True)
+    ]
+    return new._replace(init_containers=tuple(restored[:inits]), containers=tuple(restored[inits:]))
+
+
+def _has_other_amounts(old: Container | None, new: Container, book: Rulebook) -> bool:
+    return old is not None and book.has_cards(old) and not _are_alike(old, new)
+
+
+def _are_alike(one: Container, other: Container) -> bool:
+    return one.limits == other.limits and one.requests == other.requests
+
+
+def _as_written(old: Container | None, new: Container, book: Rulebook) -> Container:
+    """Return *new* with the amount in its manifest as limit and request, if the manifest has only one of them.
+
+    An apply sends that one, beside the other as admission completed it.
+    """
+    if old is None:
+        return new
+    limits, requests = dict(new.limits), dict(new.requests)
+    for key in book.resources.intersection(limits, requests):
+        if limits[key] == old.limits.get(key):
+            limits[key] = requests[key]
+        elif requests[key] == old.requests.get(key):
+            requests[key] = limits[key]
+    return new._replace(limits=limits, requests=requests)
+
+
+def _completed(pod: ReviewedPod, book: Rulebook) -> tuple[Container, ...]:
+    """Return the containers of *pod* with the amounts that a new pod would get, init containers first."""
+    pod, _ = defaulting.complete_resources(pod, book)
+    asked = book.catalog.request_of(pod, book.tables, book.settings)
+    if isinstance(asked, Asked):
+        pod, _ = defaulting.complete_by_dialect(pod, asked, book)
+    return (*pod.init_containers, *pod.containers)
 
 
 def _frozen(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ProtectedUpdate:

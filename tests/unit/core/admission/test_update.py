@@ -11,6 +11,8 @@ from core.catalog import standard_catalog
 from core.settings import AdmissionSettings, OnOtherNodes, Settings
 from core.tables import Tables
 from core.wire.reviews import decode_review
+from tests.support.devices import vendors
+from tests.support.devices.texts import device_tables
 from tests.support.worlds.admission import (
     BOOK,
     CONTROLLER,
@@ -216,6 +218,46 @@ def test_the_same_manifest_applied_twice_succeeds(name, bound):
     answer = update(live, sent)
     assert answer.allowed, answer.message
     assert answer.pod == live
+
+
+MODULES = rulebook(
+    Settings(),
+    device_tables(
+        "vnpus: {configs: [{chipName: Ascend910, commonWord: Ascend910C, resourceName: huawei.com/Ascend910C,"
+        " resourceMemoryName: huawei.com/Ascend910C-memory, memoryAllocatable: 65536, memoryCapacity: 65536,"
+        " aiCore: 20, superPod: true}]}"
+    ),
+    standard_catalog(),
+)
+VENDORS = rulebook(Settings(), vendors.TABLES, standard_catalog())
+
+
+@pytest.mark.parametrize("named", [("limits",), ("requests",), ("limits", "requests")], ids="-".join)
+@pytest.mark.parametrize(
+    ("book", "amounts"),
+    [
+        pytest.param(MODULES, {"huawei.com/Ascend910C": "1"}, id="half a module"),
+        pytest.param(VENDORS, {"kunlunxin.com/vxpu": "1", "kunlunxin.com/vxpu-memory": "20000"}, id="rounded memory"),
+        pytest.param(VENDORS, {"iluvatar.ai/MR-V100-vgpu": "2", "iluvatar.ai/MR-V100.vCore": "100"}, id="all cores"),
+    ],
+)
+def test_amounts_that_admission_raised_are_kept_at_the_second_apply(book, amounts, named):
+    manifest = pod(**{"limits": None, **dict.fromkeys(named, amounts)})
+    live = create(manifest, book=book).pod
+    assert live["spec"]["containers"][0]["resources"]["limits"] != amounts
+    sent = merged(live, manifest)
+    sent["spec"]["containers"] = [merged(live["spec"]["containers"][0], manifest["spec"]["containers"][0])]
+    for old in (live, on_node(live, "a")):
+        answer = update(old, {**sent, "spec": {**sent["spec"], "nodeName": old["spec"].get("nodeName", "")}}, book=book)
+        assert answer.allowed, answer.message
+        assert answer.resources == live["spec"]["containers"][0]["resources"]
+
+
+def test_an_amount_that_means_another_share_is_not_put_back():
+    live = create(pod({"kunlunxin.com/vxpu": "1", "kunlunxin.com/vxpu-memory": "20000"}), book=VENDORS).pod
+    more = {"kunlunxin.com/vxpu": "1", "kunlunxin.com/vxpu-memory": "30000"}
+    sent = {**live, "spec": {**live["spec"], **pod(more, requests=more)["spec"]}}
+    assert update(live, sent, book=VENDORS).resources["limits"] == more
 
 
 # Hand-off of pods with several containers
