@@ -2,8 +2,8 @@
 
 All other variables and mounts of a pod under review are dropped.
 
-Sources: what device plugins set and mount, nvidia 1.9 and ascend 1.9; what container runtimes read, the documents of
-NVIDIA's Container Toolkit and of Ascend Docker Runtime.
+Sources: what device plugins set and mount, nvidia 1.9, ascend 1.9, hami-vendors 3.2, 3.8 and 3.9; what container
+runtimes read, the documents of NVIDIA's Container Toolkit and of Ascend Docker Runtime.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,11 @@ LOADED: Final = ("LD_AUDIT", "LD_PRELOAD")
 NAMES: Final = frozenset(
     {"CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE", CONTAINER_NAME, CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, *LOADED}
 )
+# Those by which plugins of HAMi's other vendors limit a container: only pods with their cards must not set them.
+_OF_VENDORS: Final = frozenset({"ENFLAME_VISIBLE_DEVICES", "HSA_CU_MASK", "TOPS_VISIBLE_DEVICES"})
+_WATCHED: Final = NAMES | _OF_VENDORS
 # Device plugins and runtimes read variables with these prefixes, and later versions read more of them.
-_PREFIXES: Final = ("CUDA_DEVICE_", "ASCEND_", "NPU_")
+_PREFIXES: Final = ("CUDA_DEVICE_", "ASCEND_", "NPU_", "HIP_DEVICE_MEMORY_LIMIT")
 
 # NVIDIA's runtime reads the devices of a container from any mount whose path starts like this, with or without a slash
 # (its container_config.go, getDevicesFromMounts).
@@ -32,6 +35,7 @@ _DEVICE_LISTS: Final = ("/run/nvidia-container-devices", "/var/run/nvidia-contai
 # Mount paths with which device plugins enforce a container's share.
 _KEPT_PATHS: Final = (
     "/etc/ld.so.preload",
+    "/etc/vdev",
     "/hami-shared-region",
     "/hami-vnpu-core",
     "/hami-vnpu-shmem",
@@ -46,16 +50,16 @@ _KEPT_NAMES: Final = tuple(sorted({basename(path) for path in (*_DEVICE_LISTS, *
 
 def is_watched(name: str) -> bool:
     """Return whether a rule reads the value of the variable *name*."""
-    return name in NAMES or name.startswith(_PREFIXES)
+    return name in _WATCHED or name.startswith(_PREFIXES)
 
 
 def may_be_watched(names: Sequence[str]) -> bool:
     """Return False only if no rule reads any of the variables *names*; much cheaper than checking each."""
-    if not NAMES.isdisjoint(names):
+    if not _WATCHED.isdisjoint(names):
         return True
     text = " ".join(names)
-    first, second, third = _PREFIXES
-    return first in text or second in text or third in text
+    first, second, third, fourth = _PREFIXES
+    return first in text or second in text or third in text or fourth in text
 
 
 def is_kept(path: str) -> bool:

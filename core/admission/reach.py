@@ -16,7 +16,6 @@ from core.admission.verdict import first_of
 from core.errors import quoted
 from core.model import NO_REACH, Container, ReviewedPod
 from core.port.refusals import Violation
-from core.settings import AdmissionSettings
 from core.warnings import AdmissionWarning
 from core.watched import (
     ASCEND_DEVICES,
@@ -156,11 +155,10 @@ def evading(container: Container, pod: ReviewedPod, rules: Rulebook) -> Iterator
     For pods of another scheduler, the policy for cores is allowed, because HAMi's webhook sets it in all their
     containers.
     """
-    settings = rules.settings.admission
     found = [
         name
         for name, value in dict.fromkeys(container.reach.env)
-        if not _is_harmless(name, value, container, rules, settings)
+        if not _is_harmless(name, value, container, pod, rules)
     ]
     if CORE_POLICY in found and rules.is_left_to_others(pod):
         found.remove(CORE_POLICY)
@@ -244,10 +242,12 @@ def loading(pod: ReviewedPod, rules: Rulebook) -> AdmissionWarning | None:
     return None
 
 
-def _is_harmless(
-    name: str, value: str | None, container: Container, rules: Rulebook, settings: AdmissionSettings
-) -> bool:
-    if name in LOADED or _HARMLESS.fullmatch(name) or settings.allows_variable(name):
+def _is_harmless(name: str, value: str | None, container: Container, pod: ReviewedPod, rules: Rulebook) -> bool:
+    if rules.settings.admission.allows_variable(name):
+        return True
+    if (kind := _of_vendor(name, rules)) or name in LOADED:
+        return not _limits(kind, pod, rules)
+    if _HARMLESS.fullmatch(name):
         return True
     if name == CORE_POLICY:
         return value is not None and value.lower() in _CORE_POLICIES
@@ -256,6 +256,19 @@ def _is_harmless(
     if name == TASK_PRIORITY:
         return value in _PRIORITIES
     return value in NO_DEVICE.get(name, ()) and not _gives(name, container, rules)
+
+
+def _of_vendor(name: str, rules: Rulebook) -> str:
+    """Return which of the variables of `Rulebook` *name* is, also with something behind it; "" for none."""
+    return next((one for one in rules.variables if name == one or name.startswith(f"{one}_")), "")
+
+
+def _limits(name: str, pod: ReviewedPod, rules: Rulebook) -> bool:
+    """Return whether the device plugin of cards of *pod* limits containers by the variable *name*."""
+    resources = rules.variables.get(name, frozenset())
+    return any(
+        not resources.isdisjoint((*one.limits, *one.requests)) for one in (*pod.containers, *pod.init_containers)
+    )
 
 
 def _gives(name: str, container: Container, rules: Rulebook) -> bool:
@@ -271,7 +284,7 @@ def _remedy(name: str, container: Container, rules: Rulebook) -> str:
         return "write 'force' or 'default', or leave it out; other values remove the limit on cores"
     if name in NO_DEVICE and not _gives(name, container, rules):
         return f"leave it out, or write '{VOID}'; this container asks for none of these cards"
-    if name in NAMES or name in _SET or name.startswith("CUDA_DEVICE_"):
+    if name in NAMES or name in _SET or name.startswith("CUDA_DEVICE_") or _of_vendor(name, rules):
         return "leave it out; the device plugin sets it for the share"
     return (
         "leave it out: device plugins and container runtimes read such names; the cluster's operator can allow "

@@ -36,7 +36,8 @@ class Rulebook:
     dialects; resources_by_dialect: the same, of each.
     preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
     labels: by dialect, the labels that are read only from its pods; runtime_classes: those that dialects set.
-    modes: how pods select a sharing mode, by dialect. card_lists: annotations with lists of card ids, of all dialects;
+    modes: how pods select a sharing mode, by dialect. variables: those by which plugins limit containers, each with the
+    resources of its dialects. card_lists: annotations with lists of card ids, of all dialects;
     listing_cards: these and the list of avoided cards. listing: these and the lists of types and positions;
     refusing: the lists of unwanted cards. key_prefixes: prefixes of the keys and resources of dialects.
     ignored: by label and value, the dialects whose defaulting they turn off. whole: resources by which others sell
@@ -61,6 +62,7 @@ class Rulebook:
     memories: Mapping[str, str]
     quantities: frozenset[str]
     modes: Mapping[DialectName, Modes]
+    variables: Mapping[str, frozenset[str]]
     card_lists: tuple[CardLists, ...]
     listing_cards: frozenset[str]
     listing: frozenset[str]
@@ -191,6 +193,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         memories={count: memory for one in named.values() for count, memory in one.memories.items()},
         quantities=frozenset().union(*(one.quantities for one in named.values())),
         modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
+        variables=_variables(catalog, by_dialect),
         card_lists=card_lists,
         listing_cards=frozenset((names.AVOIDED_CARDS,)).union(*card_lists),
         listing=_LISTING.union(*card_lists),
@@ -204,3 +207,11 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
             sorted({names.OWN_PREFIX}.union(*(one.key_prefixes for one in catalog.specs if by_dialect[one.name])))
         ),
     )
+
+
+def _variables(catalog: Catalog, by_dialect: Mapping[DialectName, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for one in catalog.specs:
+        for name in one.variables:
+            found[name] = found.get(name, frozenset()) | by_dialect[one.name]
+    return found

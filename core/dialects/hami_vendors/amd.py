@@ -32,6 +32,8 @@ VENDOR: Final[Vendor] = Vendor(
         to_allocate="hami.io/amd-devices-to-allocate",
         writes_type=True,
         accounts=("system:serviceaccount:kube-system:amd-gpu-device-plugin",),
+        # The last one loads the library that limits memory.
+        variables=frozenset({"HIP_DEVICE_MEMORY_LIMIT", "HSA_CU_MASK", "LD_AUDIT"}),
         machine_keys=frozenset({"hami.io/amd-cu-allocated"}),
     ),
 )

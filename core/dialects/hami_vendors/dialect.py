@@ -191,6 +191,7 @@ def _spec(vendor: Vendor) -> DialectSpec[Card, Request, Assignment]:
         plugin_accounts=vendor.handoff.accounts,
         card_lists=tuple([one for one in (vendor.limits.select, vendor.limits.select_too) if one.use]),
         key_prefixes=tuple(sorted({f"{word.partition('/')[0]}/" for word in words})),
+        variables=vendor.handoff.variables,
         machine_keys=vendor.handoff.machine_keys,
         time_lock=vendor.handoff.time_lock,
         ignored=hami_lock.IGNORED,

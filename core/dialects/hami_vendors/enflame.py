@@ -38,6 +38,9 @@ _INDEX: Final = "enflame.com/gcu-assigned-index"
 _ID: Final = "enflame.com/gcu-assigned-id"
 _MINOR: Final = "enflame.com/gcu-assigned-minor"
 _SIZE: Final = "enflame.com/gcu-request-size"
+# Variables by which the container runtime shows cards, and the driver an instance.
+_CARDS: Final = "ENFLAME_VISIBLE_DEVICES"
+_INSTANCE: Final = "TOPS_VISIBLE_DEVICES"
 
 
 class _Profile(NamedTuple):
@@ -200,6 +203,7 @@ WHOLE: Final = Vendor(
         to_allocate="hami.io/enflame-gcu-devices-to-allocate",
         locks=False,
         kubelet_chooses=True,
+        variables=frozenset({_CARDS}),
     ),
 )
 DRS: Final = Vendor(
@@ -230,6 +234,7 @@ DRS: Final = Vendor(
         told=_annotations,
         locks=False,
         served_keys=(_SERVED,),
+        variables=frozenset({_CARDS, _INSTANCE}),
         accounts=("system:serviceaccount:kube-system:gcushare-device-plugin",),
         node_keys=("enflame.com/gcu-count", "enflame.com/gcu-shared-capacity"),
     ),

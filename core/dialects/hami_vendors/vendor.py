@@ -178,8 +178,8 @@ class HandOff:
     kubelet chooses the cards; only their number counts. time_lock: the lock of another kind. served_keys: one of them
     is true once the plugin has served a pod. captures: it also serves pods that have ended (VN-34).
     accounts: of the plugin, in kube-system; elsewhere: its account in a namespace that not every cluster has, so that
-    operators add it. machine_keys: what it writes of pods besides; node_keys: of its node, besides the register
-    and the lock.
+    operators add it. variables: those by which it limits a container. machine_keys: what it writes of pods besides;
+    node_keys: of its node, besides the register and the lock.
     """
 
     allocated: str
@@ -196,6 +196,7 @@ class HandOff:
     captures: bool = False
     accounts: tuple[str, ...] = ()
     elsewhere: str = ""
+    variables: frozenset[str] = frozenset()
     machine_keys: frozenset[str] = frozenset()
     node_keys: tuple[str, ...] = ()
 

@@ -13,8 +13,10 @@ from core.admission.templates import judge_workload
 from core.catalog import standard_catalog
 from core.settings import AdmissionSettings, Settings
 from core.tables import Tables
+from core.watched import is_watched
 from core.wire.reviews import decode_review
 from core.wire.templates import decode_workload
+from tests.support.devices import vendors
 
 VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}
 CHIP = {"huawei.com/Ascend310P": "1"}
@@ -127,6 +129,7 @@ ANY_CONTAINER = [
     pytest.param(mount("/var/run/nvidia-container-devices/all"), "CS310", id="devices-by-mount"),
     pytest.param(mount("/var/run/nvidia-container-devicesall"), "CS310", id="devices-by-mount-without-slash"),
     pytest.param(mount("/hami-vnpu-core"), "CS310", id="npu-library"),
+    pytest.param(mount("/etc/vdev/docker"), "CS310", id="dcu-limits"),
 ]
 
 
@@ -269,6 +272,44 @@ def test_the_nodes_processes_are_not_shown():
 def test_what_reaches_no_more_than_the_share_is_admitted(fields):
     for cards in (VGPU, CHIP):
         assert codes(pod(cards, main=fields, second=fields, prepare=fields)) == []
+
+
+AMD = {"amd.com/gpu": "1", "amd.com/gpumem": "1024"}
+OF_VENDORS = [
+    (AMD, "HIP_DEVICE_MEMORY_LIMIT"),
+    (AMD, "HIP_DEVICE_MEMORY_LIMIT_0"),
+    (AMD, "HSA_CU_MASK"),
+    (AMD, "LD_AUDIT"),
+    ({"enflame.com/drs-gcu": "2"}, "ENFLAME_VISIBLE_DEVICES"),
+    ({"enflame.com/drs-gcu": "2"}, "TOPS_VISIBLE_DEVICES"),
+    ({"enflame.com/gcu": "2"}, "ENFLAME_VISIBLE_DEVICES"),
+]
+
+
+@pytest.mark.parametrize(("cards", "name"), OF_VENDORS)
+def test_what_limits_a_share_of_a_vendor_is_set_by_its_plugin_alone(cards, name):
+    for place in ("main", "second", "prepare"):
+        document = pod(cards, **{place: env(name, "all")})
+        (found,) = judged_by_vendors(document)
+        assert (found.code, found.found) == ("CS304", repr(name))
+        assert found.remedy == "leave it out; the device plugin sets it for the share"
+    # Libraries for other cards read it too, or it chooses among whole cards.
+    assert judged_by_vendors(pod(VGPU, main=env(name, "all"))) == ()
+    assert judged_by_vendors(pod({"enflame.com/gcu": "2"}, main=env("TOPS_VISIBLE_DEVICES", "0"))) == ()
+
+
+def judged_by_vendors(document):
+    """The violations of the pod where HAMi's configuration has all vendors."""
+    return mutate(decode_review(request("Pod", document)), VENDORS)[0].violations
+
+
+VENDORS = rulebook(Settings(), vendors.TABLES, standard_catalog())
+
+
+def test_the_variables_of_every_dialect_are_kept_for_the_rules():
+    names = [name for one in standard_catalog().specs for name in one.variables]
+    assert names
+    assert all(map(is_watched, names))
 
 
 @pytest.mark.parametrize(
