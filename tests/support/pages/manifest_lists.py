@@ -42,7 +42,7 @@ def lists_of(book: Rulebook) -> Mapping[str, frozenset[str]]:
     def told(keys: frozenset[str]) -> frozenset[str]:
         return frozenset(key for key in keys if not (key.startswith(_CHIP) or _by_pattern(key)))
 
-    protected, preferences = book.protected, frozenset({*book.preferences, *MOVED})
+    protected, preferences = book.protected, frozenset({*book.preferences, *vendor_preferences(), *MOVED})
     resources = frozenset(name for name in book.resources if not name.startswith(_CHIP))
     vendors = vendor_resources(book)
     plugins = frozenset(name for name in book.plugins if not name.endswith("*"))
@@ -68,6 +68,11 @@ def lists_of(book: Rulebook) -> Mapping[str, frozenset[str]]:
 def vendor_resources(book: Rulebook) -> frozenset[str]:
     """The resources of HAMi's other vendors, which *book* does not know."""
     return standard_catalog().words(HAMIS_TABLES).resources - book.resources
+
+
+def vendor_preferences() -> frozenset[str]:
+    """The annotations by which pods choose cards, with those of HAMi's other vendors."""
+    return rulebook(Settings(), HAMIS_TABLES, standard_catalog()).preferences
 
 
 def prefixes_of(names: Iterable[str]) -> frozenset[str]:

@@ -15,7 +15,7 @@ from core.wire.pods import decode_pod
 from sandbox.api.webhooks import met
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS
-from tests.support.pages.manifest_lists import prefixes_of, strange_prefixes, vendor_resources
+from tests.support.pages.manifest_lists import prefixes_of, strange_prefixes, vendor_preferences, vendor_resources
 from tests.support.pages.shipped import (
     CHIP,
     LOOP,
@@ -47,7 +47,7 @@ NEARLY |= {"volcano.com/", "aliyun.com/gpu-"} | prefixes_of(OF_HAMI)
 
 def annotations() -> set[str]:
     """The annotations that are told by their whole name; what begins with CHIP needs no other word."""
-    keys = {*book().protected, *book().preferences, *MOVED}
+    keys = {*book().protected, *vendor_preferences(), *MOVED}
     return {
         key for key in keys if not (key.startswith(CHIP) or (key.startswith("hami.io/") and key.endswith(OF_A_CHIP)))
     }

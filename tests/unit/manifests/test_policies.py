@@ -17,6 +17,7 @@ from core.tables import Tables
 from core.wire.pods import decode_pod
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS
+from tests.support.pages.manifest_lists import vendor_preferences
 from tests.support.pages.shipped import CHIP, LOOP, OBJECTS, book, denials, entries, one, policy, words
 
 POLICIES = [found["metadata"]["name"] for found in OBJECTS if found["kind"] == "ValidatingAdmissionPolicy"]
@@ -107,7 +108,22 @@ def test_a_policy_asks_before_it_judges_exactly_what_it_judges():
 
 def test_a_policy_keeps_what_a_bound_pod_says_of_its_cards_by_the_keys_that_the_core_freezes():
     frozen = words(policy_expressions("pods.cardshare.io")["frozen"]) - {"status", ""}
-    assert frozen == {*book().preferences, *MOVED} - book().protected
+    assert frozen == {*vendor_preferences(), *MOVED} - book().protected
+
+
+@pytest.mark.parametrize(
+    "key", ["metax-tech.com/sgpu-qos-policy", "metax-tech.com/sgpu-app-class", "amd.com/use-gputype"]
+)
+def test_what_a_bound_pod_says_of_the_cards_of_a_vendor_stays(key):
+    held = {"hami.io/metax-sgpu-devices-allocated": "GPU-0,Metax-SGPU,4096,10:;", key: "fixed-share"}
+
+    def written(notes, node):
+        return {"metadata": {"annotations": notes}, "spec": {**node, "containers": [{"name": "main"}]}}
+
+    for notes in ({**held, key: "best-effort"}, {name: held[name] for name in held if name != key}):
+        for node, denied in (({"nodeName": "a"}, ["CS305"]), ({}, [])):
+            new, old = written(notes, node), written(held, node)
+            assert denials("pods.cardshare.io", object=new, oldObject=old, request=BY_DANA) == denied
 
 
 def test_a_policy_knows_a_pod_that_holds_cards_by_the_resources_and_keys_that_the_core_knows():
