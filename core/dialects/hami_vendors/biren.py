@@ -25,7 +25,7 @@ VENDOR: Final[Vendor] = Vendor(
         whole=(0, 0),
     ),
     handoff=HandOff(
-        # The plugin erases the other one, so this one says what a pod holds (VN-31).
+        # The plugin erases the second one up to revision 331ee2b, and the first one at a379807 (VN-31).
         allocated="hami.io/Biren-devices-to-allocate",
         to_allocate="hami.io/Biren-devices-allocated",
         counts_either=True,

@@ -35,8 +35,9 @@ def held(vendor: Vendor, named: Resources, pod: Pod, cards: Sequence[Card]) -> H
         return entry._replace(told=one.type) if vendor.handoff.writes_type else entry, True
 
     key = vendor.handoff.allocated
-    if key not in pod.annotations and vendor.handoff.counts_either:
-        key = vendor.handoff.to_allocate
+    if vendor.handoff.counts_either:
+        # Its plugin erases one of them, and some pods have only one.
+        key = max(key, vendor.handoff.to_allocate, key=lambda one: pod.annotations.get(one, "").count(","))
     marks = vendor.wishes.marks(pod.annotations) if vendor.wishes.marks is not None else ()
     found = wire.held(pod, cards, key, (named.cards,), finish=finish, marks=marks)
     if found is None and vendor.handoff.kubelet_chooses:

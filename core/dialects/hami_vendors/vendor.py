@@ -172,8 +172,9 @@ class HandOff:
     """How cards are handed over to the device plugin.
 
     allocated, to_allocate: the annotations with the assignment, as schedulers count it and as the plugin reads it, ""
-    for none. counts_either: some pods have only the second. writes_type: the assignment has the card's type. codec:
-    what else is written of an entry. extra_keys, told: further annotations of a Binding.
+    for none. counts_either: the plugin erases one of both, which one depends on its version. writes_type: the
+    assignment has the card's type. codec: what else is written of an entry. extra_keys, told: further annotations of a
+    Binding.
     locks: the plugin finds its pod by HAMi's lock of the node. kubelet_chooses: the plugin looks for no pod, because
     kubelet chooses the cards; only their number counts. time_lock: the lock of another kind. served_keys: one of them
     is true once the plugin has served a pod. captures: it also serves pods that have ended (VN-34).

@@ -234,8 +234,9 @@ def test_what_containers_of_several_types_of_one_maker_hold_excludes_the_other()
     assert makers["iluvatar_mr_v100"] != makers["iluvatar_bi_v100"]
 
 
-def test_a_served_pod_of_biren_holds_its_card_though_the_plugin_erases_the_key():
-    one = bound("biren", pod({"birentech.com/gpu": 1}), annotations={"hami.io/Biren-devices-allocated": ";"})
+@pytest.mark.parametrize("key", ["hami.io/Biren-devices-allocated", "hami.io/Biren-devices-to-allocate"])
+def test_a_served_pod_of_biren_holds_its_card_whichever_key_the_plugin_erases(key):
+    one = bound("biren", pod({"birentech.com/gpu": 1}), annotations={key: ";"})
     port = port_of("biren")
     offer = port.offer(node_of(port.vendor, [card(port.vendor, at) for at in range(2)]), TABLES)
     held = port.held(one, offer.cards, TABLES)
