@@ -503,11 +503,14 @@ def _counted_in_pools(sold: Sold) -> bool:
 def _reason(one: Shortfall) -> str:
     if one.detail and one.reason in _TOLD_BY_DETAIL:
         return f"{one.reason.value}: {one.detail}"
-    return f"{one.reason.value}: {one.free} of {counted(one.wanted, one.unit)}" if one.wanted else one.reason.value
+    beside = " beside its other containers" if one.alone else ""
+    return (
+        f"{one.reason.value}: {one.free} of {counted(one.wanted, one.unit)}{beside}" if one.wanted else one.reason.value
+    )
 
 
 # Their figures, if they have any, do not say what is wrong.
-_TOLD_BY_DETAIL: Final = (Reason.TEMPLATE, Reason.RULE, Reason.LINKS)
+_TOLD_BY_DETAIL: Final = (Reason.TEMPLATE, Reason.RULE, Reason.LINKS, Reason.CONTAINERS)
 
 
 def _no(code: str, what: str, remedy: str) -> Violation:

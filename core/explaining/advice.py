@@ -17,6 +17,8 @@ from core.units import counted
 # Limits: figures that are lowered together, and values that are tried for each.
 _FIGURES_MAX: Final = 3
 _TRIED_MAX: Final = 8
+# The number of containers that are advised to share one card in equal parts.
+_PARTS_MAX: Final = 4
 # The figure of a request that answers each shortfall.
 _FIGURES: Final = {
     Reason.MEMORY: Reason.MEMORY,
@@ -34,7 +36,7 @@ _OF_NODE: Final = {names.MEMORY: "of the node's memory", names.EPHEMERAL_STORAGE
 class Less(NamedTuple):
     """One figure to lower, from *asked* to *amount* in *unit*; figure: a `Reason`, or a resource of nodes.
 
-    mib_per_unit: MiB per unit in manifests, if *unit* is MiB.
+    mib_per_unit: MiB per unit in manifests, if *unit* is MiB. each: several containers take it of one card.
     """
 
     figure: str
@@ -42,10 +44,18 @@ class Less(NamedTuple):
     asked: int
     amount: int
     mib_per_unit: int = 1
+    each: bool = False
 
     @property
     def text(self) -> str:
         """The proposed amount, for people."""
+        if not self.each:
+            return self._amount
+        # A container without cores is not limited, and need not be.
+        return f"{self._amount} in each container{' with cores' if self.figure is Reason.CORES else ''}"
+
+    @property
+    def _amount(self) -> str:
         if not isinstance(self.figure, Reason):
             return f"{shown(self.figure, self.amount)} {_OF_NODE.get(self.figure, self.figure)}"
         if self.mib_per_unit > 1:
@@ -183,9 +193,7 @@ def _lowers(one: Less, wanted: int, free: int) -> bool:
 
 def _lowers_account(one: Less, wanted: int, free: int) -> bool:
     """Return the same for a resource that cards count; kubelet charges it per container, memory in its own unit."""
-    if one.figure is Reason.MEMORY:
-        return one.amount * wanted <= free * one.asked
-    return one.figure is Reason.CORES and one.asked == wanted and one.amount <= free
+    return one.figure in (Reason.MEMORY, Reason.CORES) and one.amount * wanted <= free * one.asked
 
 
 class _Search(NamedTuple):
@@ -226,15 +234,18 @@ def _steps(shortfalls: Sequence[Shortfall]) -> list[tuple[Reason, Less]]:
     for one in shortfalls:
         # Fewer whole chips are available if they have other sizes.
         figure = Reason.CARD_COUNT if one.unit.endswith(_WHOLE_CHIPS) else _FIGURES.get(one.reason)
-        # A fraction of a unit cannot be requested.
-        free = one.free - one.free % one.mib_per_unit
-        if figure is not None and 0 < free < one.wanted and (figure, free) not in found:
-            found[figure, free] = Less(figure, one.unit, one.wanted, free, one.mib_per_unit)
+        # Containers of one card could also have equal parts of it.
+        parts = [one.alone // n for n in range(2, _PARTS_MAX + 1)] if one.alone else []
+        for free in (one.free, *parts):
+            # A fraction of a unit cannot be requested.
+            amount = free - free % one.mib_per_unit
+            if figure is not None and 0 < amount < one.wanted and (figure, amount) not in found:
+                found[figure, amount] = Less(figure, one.unit, one.wanted, amount, one.mib_per_unit, each=one.alone > 0)
     tried: dict[Reason, int] = {}
     kept: list[tuple[Reason, Less]] = []
     for (figure, _), less in sorted(found.items(), key=lambda item: (-item[1].amount / item[1].asked, item[0])):
         tried[figure] = tried.get(figure, 0) + 1
-        if tried[figure] <= _TRIED_MAX:
+        if tried[figure] <= (_TRIED_MAX * _PARTS_MAX if less.each else _TRIED_MAX):
             kept.append((figure, less))
     return kept
 

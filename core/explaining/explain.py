@@ -11,7 +11,7 @@ from typing import Final
 from core import names, spelling
 from core.constraints.node_affinity import CORRECT_LABELS
 from core.explaining.advice import Advice, Unwished
-from core.explaining.refusal import AMOUNTS, NEARNESS, NodeRefusal, lack, lacks, refusal_on, telling
+from core.explaining.refusal import AMOUNTS, NEARNESS, WHY, NodeRefusal, lack, lacks, refusal_on, telling
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.kinds import Helping, Kinds
@@ -43,6 +43,8 @@ _LEFT_OUT: Final = {
 # The refusal may be outdated, or only a silent device plugin prevents the placement.
 _NONE_REFUSES: Final = "no node currently refuses the pod"
 _OTHER: Final = "Change what the pod asks for (kubectl cards get shows the cards), or ask the cluster's operator"
+_FEWER: Final = "Let fewer containers of one pod ask for cards"
+_BESIDE: Final = "beside other containers of the pod"
 # The number of listed names of cards or types.
 _LISTED: Final = 6
 
@@ -198,7 +200,8 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Explan
         remedy = f"No node offers {named}: leave it out, or ask the cluster's operator"
     elif never:
         parts = ["" if best[0].repair else there.remedy(), f"wait until {repair}" if repair else ""]
-        remedy = _never_remedy(now, once_empty) or _capital(", or ".join(part for part in parts if part)) or _OTHER
+        other = _FEWER if best[0].key == WHY[Reason.CONTAINERS] else _OTHER
+        remedy = _never_remedy(now, once_empty) or _capital(", or ".join(part for part in parts if part)) or other
     else:
         waits = [next((one for one in best if one.wait), None), shut]
         remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None])
@@ -365,15 +368,17 @@ def _card(short: Shortfall, *, hopeless: bool) -> str:
     # The remedy mentions chips of another size; the text describes only the problem.
     is_multiple = short.reason is Reason.TEMPLATE and short.unit.endswith(" of idle chips")
     if short.reason is Reason.LAYOUT:
-        slices = "slice" if hopeless else "free slice"
+        slices = "slice" if hopeless and not short.alone else "free slice"
+        beside = f" {_BESIDE}" if short.alone else ""
         if not short.free:
-            return f"{where}no {slices} has {short.wanted} {short.unit}"
-        return f"{where}its largest {slices} has {short.free} of {short.wanted} {short.unit}"
+            return f"{where}no {slices} has {short.wanted} {short.unit}{beside}"
+        return f"{where}its largest {slices} has {short.free} of {short.wanted} {short.unit}{beside}"
     if (short.wanted or short.free) and not is_multiple:
         unit = short.unit
         if hopeless:
             unit = unit.removeprefix("idle ").removesuffix(" of idle chips").removesuffix(" in all")
-        text = f"{where}{short.free} of {short.wanted}{' ' * bool(unit)}{unit} {'in total' if hopeless else 'free'}"
+        left = f"free {_BESIDE}" if short.alone else "in total" if hopeless else "free"
+        text = f"{where}{short.free} of {short.wanted}{' ' * bool(unit)}{unit} {left}"
         return text if short.reason in _COUNTED else f"{text} ({short.reason})"
     if short.reason is Reason.TYPE and short.detail:
         return f"{where}its type is {short.detail}"

@@ -49,6 +49,7 @@ WHY: Final = {
     Reason.TEMPLATE: "no card with such a slice left",
     Reason.HANDOVER: "a slice of a card is being handed over",
     Reason.BUSY: "no idle card",
+    Reason.CONTAINERS: "no card left for another container of the pod",
     Reason.CARD_COUNT: "too few cards",
     Reason.UNUSABLE: "only unusable cards",
 }

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     LAYOUT = "layout"
     TEMPLATE = "template"
     BUSY = "busy"
+    CONTAINERS = "other containers"
     HANDOVER = "hand-over"
     CARD_COUNT = "card count"
     UNUSABLE = "unusable"
@@ -56,7 +57,8 @@ class Shortfall(NamedTuple):
     """One card, and what it lacked: wanted and free in the dialect's *unit* (both 0 if no amount is involved).
 
     mib_per_unit: MiB per unit of memory in manifests, if *unit* is MiB. per_card: how much of *unit* a card is, where
-    cards are asked for by their parts.
+    cards are asked for by their parts. alone: how much would be free without what other containers of the pod take of
+    the card; 0 if they take nothing.
     """
 
     card: str
@@ -67,6 +69,7 @@ class Shortfall(NamedTuple):
     detail: str = ""
     mib_per_unit: int = 1
     per_card: int = 1
+    alone: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,16 @@ _OTHER_SIZE: Final = (
 )
 
 
+_OTHER_CONTAINER: Final = "another container of the pod takes it"
+# Why a card refuses a container because of what other containers of the pod take, not other pods.
+_OF_CONTAINERS: Final = {
+    Reason.EXCLUSIVE: "it needs a card that no other container of the pod uses",
+    Reason.PROMISED: "another container of the pod takes 100 % of its cores",
+    Reason.SLOTS: "other containers of the pod take its last share",
+    Reason.BUSY: _OTHER_CONTAINER,
+}
+
+
 class _Pick(NamedTuple):
     """One container's shares; lent: they are slices of another container."""
 
@@ -117,7 +127,7 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
             filled = account.closed(filled, others, Reason.RULE, _OTHER_CARD)
             cards = account.closed(cards, others, Reason.RULE, _OTHER_CARD)
         if rules.apart:
-            filled = account.closed(filled, taken, Reason.BUSY, "another container of the pod takes it")
+            filled = account.closed(filled, taken, Reason.CONTAINERS, _OTHER_CONTAINER)
         elif ask.initial:
             filled = account.with_slices(filled, entries)
         else:
@@ -358,11 +368,11 @@ def shortfalls(rules: Rules, cards: Sequence[Card], request: Request) -> tuple[S
     for policy in CARD_POLICIES:
         picks = _picks(rules, cards, request, policy)
         if isinstance(picks, _Stuck):
-            return _shortfalls(rules, picks, request)
+            return _shortfalls(rules, cards, picks, request)
     return ()
 
 
-def _shortfalls(rules: Rules, stuck: _Stuck, request: Request) -> tuple[Shortfall, ...]:
+def _shortfalls(rules: Rules, before: Sequence[Card], stuck: _Stuck, request: Request) -> tuple[Shortfall, ...]:
     found: list[Shortfall] = []
     fitting: list[tuple[Rank, int]] = []
     for slot, card in enumerate(stuck.cards):
@@ -370,7 +380,8 @@ def _shortfalls(rules: Rules, stuck: _Stuck, request: Request) -> tuple[Shortfal
         if reason is None:
             fitting.append(((0.0,), slot))
         else:
-            found.append(_shortfall(rules, card, stuck.ask, request, reason))
+            short = _shortfall(rules, card, stuck.ask, request, reason)
+            found.append(short if card is before[slot] else _beside(rules, before[slot], stuck.ask, request, short))
     if fitting or not found:
         # Some cards fit, but not as many as one container wants.
         most = max([len(group) for group in rules.groups(stuck.cards, fitting, request)], default=0)
@@ -383,6 +394,19 @@ def _shortfalls(rules: Rules, stuck: _Stuck, request: Request) -> tuple[Shortfal
             number = stuck.ask.number * each
             found.insert(0, Shortfall("", Reason.CARD_COUNT, number, most * each, unit, where, per_card=each))
     return tuple(found)
+
+
+def _beside(rules: Rules, before: Card, ask: Ask, request: Request, short: Shortfall) -> Shortfall:
+    """Return *short* of a card that was as *before* until other containers of the pod took their shares."""
+    reason = short.reason
+    if reason is Reason.EXCLUSIVE and not before.used_slots and short.free < short.wanted:
+        return short._replace(reason=Reason.CORES, detail="", alone=before.fixed.cores)
+    if reason in (Reason.MEMORY, Reason.LAYOUT, Reason.CORES):
+        alone = _shortfall(rules, before, ask, request, reason).free
+        return short._replace(alone=alone) if alone > short.free else short
+    if reason in _OF_CONTAINERS and refusal(rules, before, ask, request) is not reason:
+        return Shortfall(short.card, Reason.CONTAINERS, detail=_OF_CONTAINERS[reason])
+    return short
 
 
 _UNREAD: Final = "a pod's assignment names the card but does not say what it takes"

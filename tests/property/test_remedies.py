@@ -187,7 +187,7 @@ def check(world: Drawn) -> str:
         assert not takes(best, world.pod), text
     for piece in pieces(remedy) if remedy else ():
         words = piece[:1].lower() + piece[1:]
-        if "; also " in words or words.startswith(("use", "leave")):
+        if "; also " in words or words.startswith(("accept", "use", "leave")):
             pod = world.pod
             for part in words.split("; also "):
                 pod = unwished(pod, part, world.chance)
@@ -223,6 +223,9 @@ def check(world: Drawn) -> str:
         elif words.startswith("correct the pod's node selector"):
             assert takes(best, world.pod._replace(constraints=NodeConstraints())), text
             kinds.append("selector")
+        elif words == "let fewer containers of one pod ask for cards":
+            assert any(takes(best, world.pod._replace(containers=(one,))) for one in world.pod.containers), text
+            kinds.append("fewer")
         elif words.startswith(UNTRIED):
             kinds.append(words.split(" ")[0])
         else:

@@ -16,13 +16,16 @@ def with_limits(one: Container, **changed: str | None) -> Container:
     return one._replace(limits=limits, requests=limits)
 
 
-def lowered(pod: Pod, resource: str, most: int, unless: str = "") -> Pod:
-    """No container of *pod* asks for more than *most* of *resource*; *unless*: a figure that would hold over it."""
+def lowered(pod: Pod, resource: str, most: int, unless: str = "", *, only: bool = False) -> Pod:
+    """No container of *pod* asks for more than *most* of *resource*; *unless*: a figure that would hold over it.
+
+    only: a container that asks for none of it stays as it is.
+    """
     changed = []
     for container in pod.containers:
         one = container
         asked = one.limits.get(resource)
-        if int(asked) > most if asked is not None else resource != "cpu":
+        if int(asked) > most if asked is not None else resource != "cpu" and not only:
             one = with_limits(one, **{resource: str(most), **({unless: None} if unless else {})})
         changed.append(one)
     return pod._replace(containers=tuple(changed))
@@ -71,7 +74,7 @@ def asking(pod: Pod, text: str, chance: Random) -> Pod:
             percentage = {MEMORY: PERCENT, "nvidia.com/gpumem": "nvidia.com/gpumem-percentage"}
             pod = lowered(pod, known["memory"], int(amount), percentage.get(known["memory"], ""))
         elif unit == " %":
-            pod = lowered(pod, known["cores"], int(amount))
+            pod = lowered(pod, known["cores"], int(amount), only=what.endswith("with cores"))
         elif re.match(r"(idle )?(cards?|GPUs?|AI cores?)\b", what):
             pod = lowered(pod, known["count"], int(amount))
         else:

@@ -17,7 +17,7 @@ from tests.support.devices.cards import TABLES as MIG_TABLES
 from tests.support.devices.reviewed import reviewed
 
 CATALOG = standard_catalog()
-NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
+NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 TYPES, INDEX = "nvidia.com/use-gputype", "cardshare.io/gpu-index"
 UUIDS = "volcano.sh/vgpu-use-gpuuuid"
 
@@ -361,3 +361,20 @@ def test_one_card_may_do_for_several_only_where_it_is_cut(mode, number, annotati
     limits = {"nvidia.com/gpu": str(number), "nvidia.com/gpumem": "4000"}
     asked = pod(annotations)._replace(containers=(Container("main", limits=limits),))
     assert verdict(asked, inventory(hami_node("a", mode))).codes == codes
+
+
+@pytest.mark.parametrize(
+    ("amounts", "why"),
+    [
+        pytest.param(({MEMORY: "10000"},) * 2, "memory: 5360 of 10000 MiB beside its other containers", id="memory"),
+        pytest.param(
+            ({MEMORY: "9", CORES: "100"}, {MEMORY: "9"}),
+            "other containers: another container of the pod takes 100 % of its cores",
+            id="cores",
+        ),
+    ],
+)
+def test_what_other_containers_of_the_pod_take_is_told_as_theirs(amounts, why):
+    containers = tuple(Container(name=f"c{at}", limits={NUMBER: "1", **limits}) for at, limits in enumerate(amounts))
+    found = verdict(pod()._replace(containers=containers), inventory(vgpu_node("t", "Tesla T4", 15360, count=1)))
+    assert f"no node could take it, not even an empty one ({why}); ask for less" in found.message

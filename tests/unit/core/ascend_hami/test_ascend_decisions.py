@@ -270,7 +270,7 @@ def test_two_containers_of_a_pod_get_two_chips():
         "U0,Ascend310P,3072,0:;U1,Ascend310P,3072,0:;"
     )
     one = ascend.cards_of(ascend.node(P, ["U0"]))
-    assert reasons(one, ascend.pod(P, [1, 3072], [1, 3072])) == {"U0": Reason.BUSY}
+    assert reasons(one, ascend.pod(P, [1, 3072], [1, 3072])) == {"U0": Reason.CONTAINERS}
 
 
 def with_init(init, *containers):
