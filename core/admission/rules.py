@@ -134,7 +134,6 @@ def is_mirror(pod: ReviewedPod, user_name: str) -> bool:
 def contradictions(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
     """CS206: the same card is both wanted and unwanted, or selected in two ways."""
     for use, no_use in (
-        (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE),
         *rules.card_lists,
         (names.WISHED_INDICES, names.AVOIDED_CARDS),
         *((one.use, names.AVOIDED_CARDS) for one in rules.card_lists),
@@ -143,12 +142,29 @@ def contradictions(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
             continue
         both = items_of(pod.annotations[use]) & items_of(pod.annotations[no_use])
         if both:
-            yield Violation(
-                code="CS206",
-                field=f"annotations {use} and {no_use}",
-                found=quoted(", ".join(sorted(both))),
-                remedy="name each in one of the two only",
-            )
+            yield _in_both(use, no_use, both)
+    wanted = pod.annotations.get(names.USE_GPU_TYPE, "")
+    same = _types_of(wanted) & _types_of(pod.annotations.get(names.NO_USE_GPU_TYPE, ""))
+    if same:
+        both = frozenset(one for one in items_of(wanted) if not _types_of(one).isdisjoint(same))
+        yield _in_both(names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE, both)
+
+
+def _types_of(text: str) -> frozenset[selection.TypePattern]:
+    """Return the types of a list as they are compared, whatever their case; none if it is too long."""
+    try:
+        return selection.decode_types(text, "")
+    except InvalidRequestError:
+        return frozenset()
+
+
+def _in_both(use: str, no_use: str, both: frozenset[str]) -> Violation:
+    return Violation(
+        code="CS206",
+        field=f"annotations {use} and {no_use}",
+        found=quoted(", ".join(sorted(both))),
+        remedy="name each in one of the two only",
+    )
 
 
 def moved_twice(pod: ReviewedPod) -> Violations:

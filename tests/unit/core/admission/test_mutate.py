@@ -247,6 +247,11 @@ def test_a_mirror_pod_is_admitted_whatever_it_asks():
             "CS206",
             "found 'T4'",
         ),
+        (
+            pod(VGPU, annotations={"nvidia.com/use-gputype": "A100, Tesla-T4", "nvidia.com/nouse-gputype": "tesla t4"}),
+            "CS206",
+            "found 'Tesla-T4'",
+        ),
         (pod(VGPU, annotations={"volcano.sh/vgpu-use-gpuuuid": "GPU-1;GPU-2"}), "CS107", "joined by ','"),
         (pod(VGPU, annotations={"nvidia.com/use-gputype": "A1\u001b00"}), "CS108", "\\x1b"),
         (pod(VGPU, requests={**VGPU, "volcano.sh/vgpu-memory": "1"}), "CS207", "request volcano.sh/vgpu-memory"),
