@@ -138,7 +138,7 @@ class _There:
         there = _listed(self.names - {""})
         match wish:
             case Reason.TYPE if there:
-                return f"use an existing type ({there})"
+                return f"accept an existing type ({there})"
             case Reason.UUID if there:
                 return f"use existing cards ({there}), or leave out their list"
             case Reason.INDEX:

@@ -151,12 +151,14 @@ def drawn(seed: int) -> Drawn | None:
 
 def pieces(remedy: str) -> Iterator[str]:
     """The alternatives of *remedy*."""
-    yield from re.split(r", or (?=ask|tolerate|wait|leave|correct|use|label|until)|; (?=with|it would then)", remedy)
+    yield from re.split(
+        r", or (?=ask|accept|tolerate|wait|leave|correct|use|label|until)|; (?=with|it would then)", remedy
+    )
 
 
 def unwished(pod: Pod, words: str, chance: Random) -> Pod:
     """*pod* after it followed *words*, one of those that are joined by "also"."""
-    if words.startswith("use an existing type"):
+    if words.startswith("accept an existing type"):
         listed = re.search(r"\((.*)\)", words)
         assert listed is not None
         return wished(without(pod, "nouse-gputype"), "nvidia.com/use-gputype", listed[1])

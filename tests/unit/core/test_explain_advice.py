@@ -147,7 +147,7 @@ def test_an_empty_clusters_figure_is_told_beside_that_of_the_moment():
     [
         ("volcano.sh/vgpu-use-gpuuuid", "GPU-xx", "Use existing cards (GPU-a, GPU-t), or leave out their list."),
         ("cardshare.io/gpu-index", "12", "Use an existing position (0 to 0), or leave out their list."),
-        ("nvidia.com/use-gputype", "H100", "Use an existing type (NVIDIA A100-SXM4-40GB, Tesla T4)."),
+        ("nvidia.com/use-gputype", "H100", "Accept an existing type (NVIDIA A100-SXM4-40GB, Tesla T4)."),
     ],
     ids=["uuid", "index", "type"],
 )
@@ -158,6 +158,15 @@ def test_a_selector_that_no_card_meets_is_told_what_is_there(key, value, said):
     assert text.endswith(said)
     assert NEVER in text
     assert "NVIDIA-NVIDIA" not in text
+
+
+def test_who_excludes_every_type_is_not_told_to_name_one():
+    ledger = cluster(cards("t", record("GPU-t", model="NVIDIA-Tesla T4")))
+    excludes = {"nvidia.com/nouse-gputype": "T4"}
+    text = told(ledger, pod(container(number=1, memory=100), annotations=excludes))
+    assert text.endswith(f"{NEVER} Accept an existing type (Tesla T4).")
+    named = {**excludes, "nvidia.com/use-gputype": "Tesla T4"}
+    assert not fits(ledger, pod(container(number=1, memory=100), annotations=named))
 
 
 def test_a_card_that_is_ill_is_waited_for_where_it_would_do():
@@ -179,7 +188,7 @@ def test_a_card_that_is_ill_is_not_waited_for_where_it_would_not_do_either():
         f"{NEVER} Ask for at most 15360 MiB of memory."
     )
     asked = pod(container(number=1, memory=100), annotations={"nvidia.com/use-gputype": "H100"})
-    assert told(ledger, asked).endswith(f"{NEVER} Use an existing type (Tesla T4, Tesla V100).")
+    assert told(ledger, asked).endswith(f"{NEVER} Accept an existing type (Tesla T4, Tesla V100).")
 
 
 def test_cards_that_cannot_be_judged_are_told_to_be_so():
@@ -240,7 +249,7 @@ def test_a_mode_that_no_card_is_in_is_told_to_be_left_out():
 def test_types_of_all_nodes_are_told_not_only_of_the_nearest():
     nodes = [cards(f"n{at}", record(f"GPU-{at}", model=f"NVIDIA-Model {at}")) for at in range(5)]
     text = told(cluster(*nodes), pod(container(number=1), annotations={"nvidia.com/use-gputype": "H100"}))
-    assert "Use an existing type (Model 0, Model 1, Model 2, Model 3, Model 4)." in text
+    assert "Accept an existing type (Model 0, Model 1, Model 2, Model 3, Model 4)." in text
 
 
 def test_too_many_chips_of_a_type_are_told_by_their_count_and_not_by_other_types():

@@ -335,4 +335,4 @@ def test_types_that_are_there_are_named():
         ],
         nodes=1,
     )
-    assert answer.remedy == "Use an existing type (Tesla T4)"
+    assert answer.remedy == "Accept an existing type (Tesla T4)"
