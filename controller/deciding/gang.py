@@ -278,7 +278,8 @@ class Gangs:
 
     def refused(self, found: Gang, answer: gangs.Refused, silent: Iterable[NodeName]) -> None:
         """Record that not enough members fit."""
-        wait = over_wait(answer.over) if answer.over else shortage(answer)
+        several = found.unit.needed > 1
+        wait = over_wait(answer.over, together=several) if answer.over else shortage(answer)
         refusal = Refusal(spender=found.key, wait=wait, answer=answer, over=answer.over, silent=tuple(sorted(silent)))
         self._note(found.asks, refusal)
         self._gains.pop(found.asks, None)

@@ -231,7 +231,7 @@ class AdmissionRound:
     async def _short(self, asked: Sequence[WantedPods], short: Short, barred: frozenset[NodeName]) -> Wait:
         """Return why not all of *asked* fits, and what blocks the first pod that does not."""
         if short.over:
-            why = over_wait(short.over)
+            why = over_wait(short.over, together=sum(want.pods for want in asked) > 1)
         else:
             beside = self._ledger.fork()
             for placement in short.placements:

@@ -310,7 +310,8 @@ class _Trial(TrialCluster):
         except NodeInvariantError as e:
             return [self._contradicted(pod, e) for pod in pods]
         if isinstance(answer, gang.Refused):
-            wait = over_wait(answer.over) if answer.over else shortage(answer)
+            several = found.unit.needed > 1
+            wait = over_wait(answer.over, together=several) if answer.over else shortage(answer)
             return [_waits(pod, wait) for pod in pods]
         placed = {one.pod: one for one in answer}
         judged: list[JudgedPod] = []

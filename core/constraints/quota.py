@@ -125,14 +125,18 @@ def budget(limited: Iterable[Limited]) -> Budget | None:
     return Budget(left) if left else None
 
 
-def over_wait(over: tuple[Over, ...]) -> Wait:
-    """Return why a pod waits whose queue or namespace has too little left, with the remainder."""
+def over_wait(over: tuple[Over, ...], *, together: bool = False) -> Wait:
+    """Return why a pod waits whose queue or namespace has too little left, with the remainder.
+
+    together: the amounts are those of several pods, which start together.
+    """
     first = over[0].account
+    of_account = [one for one in over if one.account == first]
+    by = " by the pods that start together" if together else ""
     told = [
-        f"{shown(one.resource, one.asked + one.beside)} {one.resource} requested, "
+        f"{shown(one.resource, one.asked + one.beside)} {one.resource} requested{by}, "
         f"{shown(one.resource, one.left + one.beside)} of {shown(one.resource, one.limit)} left"
-        for one in over
-        if one.account == first
+        for one in of_account
     ]
     if first.kind == GUARANTEED:
         text = (
@@ -141,9 +145,10 @@ def over_wait(over: tuple[Over, ...]) -> Wait:
         )
     else:
         whose = f" of namespace {first.namespace}" if first.namespace else ""
+        never = any(one.asked + one.beside > one.limit for one in of_account)
         text = (
             f"waits because {first.kind} {first.name}{whose} has too little capacity: {'; '.join(told)}; "
-            "ask for less, or wait until its pods end"
+            f"ask for less, or {'have its limit raised' if never else 'wait until its pods end'}"
         )
     return Wait(Cause.WAITING_FOR_QUOTA if first.kind == QUOTA else Cause.WAITING_FOR_QUEUE, text)
 

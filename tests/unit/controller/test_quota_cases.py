@@ -68,6 +68,19 @@ def test_what_cards_give_is_counted_and_the_remainder_is_told(asked, limit, told
     assert f"ResourceQuota q of namespace default has too little capacity: {told}; ask for less" in wait.text
 
 
+def test_who_asks_for_more_than_the_limit_is_not_told_to_wait():
+    made = world(node("n1"), quotas=[limits(MEMORY, 1500)])
+    made.adds(pod("a"), pod("b"), pod("c", memory=1600))
+    made.plan()
+    assert held(made) == ["a"]
+    assert made.wait("b").text.endswith(
+        "1000 volcano.sh/vgpu-memory requested, 500 of 1500 left; ask for less, or wait until its pods end"
+    )
+    assert made.wait("c").text.endswith(
+        "1600 volcano.sh/vgpu-memory requested, 500 of 1500 left; ask for less, or have its limit raised"
+    )
+
+
 def test_the_peak_of_init_containers_counts_and_no_more():
     asked = {HAMI: "1", HAMI_MEMORY: "2000"}
     initial = Container(name="init", limits=asked | {HAMI_MEMORY: "3000"}, requests=asked)
@@ -172,7 +185,10 @@ def test_a_gang_is_held_as_a_whole_by_its_namespace_beside_its_queue():
     made.adds(*[pod(f"g{at}", annotations={GROUP: "g"}) for at in range(3)])
     made.plan()
     assert held(made) == []
-    assert f"3000 {MEMORY} requested, 2000 of 2000 left" in made.wait("g0").text
+    assert made.wait("g0").text.endswith(
+        f"3000 {MEMORY} requested by the pods that start together, 2000 of 2000 left; ask for less, or have its limit "
+        "raised"
+    )
     made.scheduler.cluster.budgets.quotas.changed(limits(MEMORY, 3000))
     made.passes(1.0)
     assert held(made) == ["g0", "g1", "g2"]

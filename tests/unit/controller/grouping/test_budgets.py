@@ -91,7 +91,8 @@ def test_a_gang_is_placed_within_its_queue_or_not_at_all():
     made.adds(*[member(f"g{at}", "g") for at in range(3)])
     made.plan()
     assert held(made, "g0", "g1", "g2") == []
-    assert "queue q has too little capacity: 3 volcano.sh/vgpu-number requested, 2 of 2 left" in made.wait("g0").text
+    told = "queue q has too little capacity: 3 volcano.sh/vgpu-number requested by the pods that start together, 2 of 2"
+    assert told in made.wait("g0").text
     made.scheduler.cluster.groups.queue_changed(queue("q", vgpu_number=3))
     made.passes(60.0)
     assert held(made, "g0", "g1", "g2") == ["g0", "g1", "g2"]
