@@ -46,7 +46,8 @@ def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Seque
     if missing is None:
         return Wait(Cause.WAITING_FOR_GROUP, f"{text} {_remedy(answer)}")
     why = explain.wait(replace(missing.one, new=""), silent)
-    text = f"{text} For one more: {why.text} {_remedy(answer)}"
+    remedy = _remedy(answer, never=missing.one.never)
+    text = f"{text} For one more: {why.text}{f' {remedy}' if remedy else ''}"
     helped = frozenset(shape for shape, new in missing.news.items() if new.called)
     if why.cause in (Cause.DEVICE_PLUGIN_SILENT, Cause.WAITING_FOR_REMOVED):
         return Wait(why.cause, _cut(text))
@@ -75,9 +76,12 @@ def _counts(answer: gang.Refused) -> str:
     return f"{text}: {', '.join(parts)}{f' and {more} more' if more > 0 else ''}" if parts else text
 
 
-def _remedy(answer: gang.Refused) -> str:
-    lower = f", or set {answer.unit.minimum.field} to {answer.fitting}" if _may_be_fewer(answer) else ""
-    return f"Free capacity for {answer.missing} more, reduce what each asks for{lower}."
+def _remedy(answer: gang.Refused, *, never: bool = False) -> str:
+    """Return what lets the members in; *never*: no node would take one more even if empty."""
+    lower = f"or set {answer.unit.minimum.field} to {answer.fitting}" if _may_be_fewer(answer) else ""
+    if never:
+        return f"{lower[:1].upper()}{lower[1:]}." if lower else ""
+    return f"Free capacity for {answer.missing} more, reduce what each asks for{f', {lower}' if lower else ''}."
 
 
 def _may_be_fewer(answer: gang.Refused) -> bool:

@@ -94,11 +94,27 @@ async def test_a_gang_for_which_new_nodes_would_make_room_is_unschedulable_and_t
 
 
 @pytest.mark.looptime
+async def test_a_gang_that_no_empty_node_takes_is_not_told_to_free_capacity():
+    pods = members(3, memory=20_000)
+    admitted = GroupStatus(phase=GroupPhase.INQUEUE, written=True)
+    _, _, text, _, _ = await told(
+        node("n0", cards=2),
+        groups=[spec(3, status=admitted)],
+        pods=pods,
+        scheduler_names=("cardshare", "volcano"),
+    )
+    assert text.endswith("Ask for at most 10000 MiB of memory.")
+
+
+@pytest.mark.looptime
 async def test_a_gang_of_which_one_member_fits_no_kind_of_node_is_not_unschedulable():
     large = pod("g9", memory=20_000, annotations={GROUP: "g"})
     _, reason, text, *_ = await told(node("n0"), groups=[spec(2)], pods=[*members(1), large])
     assert reason == "WaitingForGroup"
     assert "Not even an empty node of this cluster could take it" in text
+    assert text.endswith(
+        "Ask for at most 10000 MiB of memory; it would then wait for capacity. Or set the group's minMember to 1."
+    )
     assert "New node" not in text
 
 
@@ -110,7 +126,7 @@ async def test_a_gang_whose_queue_could_not_take_all_of_it_is_not_unschedulable(
     rig.world.plan()
     wait = rig.world.wait("g0")
     assert wait.cause is Cause.WAITING_FOR_QUEUE
-    assert f"3 {NUMBER} requested, 2 of 2 left" in wait.text
+    assert f"3 {NUMBER} requested by the pods that start together, 2 of 2 left" in wait.text
 
 
 def test_many_units_that_ask_the_same_are_tried_once(monkeypatch):
