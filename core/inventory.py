@@ -510,7 +510,7 @@ def _reason(one: Shortfall) -> str:
 
 
 # Their figures, if they have any, do not say what is wrong.
-_TOLD_BY_DETAIL: Final = (Reason.TEMPLATE, Reason.RULE, Reason.LINKS, Reason.CONTAINERS)
+_TOLD_BY_DETAIL: Final = (Reason.TEMPLATE, Reason.RULE, Reason.LINKS, Reason.CONTAINERS, Reason.MODE)
 
 
 def _no(code: str, what: str, remedy: str) -> Violation:

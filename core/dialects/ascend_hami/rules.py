@@ -143,10 +143,14 @@ class AscendRules(Rules):
 def _other_mode(card: Card, ask: Ask) -> str:
     is_soft = card.fixed.kind.mode == keys.SOFT_MODE
     if ask.profile is None:
-        return "a chip cut by templates takes no soft share" if is_soft else "the node has no soft slicing"
+        return (
+            "a chip cut by templates takes no soft share"
+            if is_soft
+            else f"the node has no soft slicing; leave out annotation {keys.MODE}, and cores"
+        )
     if keys.SOFT_MODE in card.marks:
         return "soft shares are on the chip"
-    return "the node slices softly; ask for whole chips, or for soft slicing"
+    return f"the node slices softly; write annotation {keys.MODE}: {keys.SOFT}, or ask for whole chips"
 
 
 def _by_rings(cards: Sequence[Card], slots: Sequence[int]) -> list[int]:

@@ -13,6 +13,7 @@ from core.inventory import Inventory, at_its_best, node_of
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import AdmissionSettings, NeverFits, NodeKind, Settings
 from core.tables import Tables
+from tests.support.devices import ascend
 from tests.support.devices.cards import TABLES as MIG_TABLES
 from tests.support.devices.reviewed import reviewed
 
@@ -99,7 +100,7 @@ def verdict(asked, found=None, policy=None, tables=None):
         ),
         pytest.param(
             pod({"volcano.sh/vgpu-mode": "mig"}, number=1),
-            "CS405 cards: no node could take it, not even an empty one (mode); "
+            "CS405 cards: no node could take it, not even an empty one (mode: wants mig, the card is in hami-core); "
             "leave annotation volcano.sh/vgpu-mode out, or name what this cluster has",
             id="mode",
         ),
@@ -185,6 +186,14 @@ def test_a_node_that_cannot_be_read_may_hold_anything():
     register = {"volcano.sh/node-vgpu-register": "GPU-x,10,abc,NVIDIA-T4,true,hami-core:"}
     unread = Node(name=broken.name, annotations=register, capacity=broken.capacity, allocatable=broken.allocatable)
     assert verdict(pod(number=9), inventory(*CLUSTER, unread)).message == ""
+
+
+def test_the_annotation_for_soft_slices_is_told_where_nodes_slice_softly():
+    soft = ascend.node("Ascend910B4", soft=True)
+    told = verdict(ascend.pod("Ascend910B4", [1, 8192]), inventory(soft)).message
+    assert (
+        "not even an empty one (mode: the node slices softly; write annotation huawei.com/vnpu-mode: hami-core" in told
+    )
 
 
 def npu_node(name, cores_per_chip=8, chips=2, **changes):

@@ -234,6 +234,17 @@ def test_soft_and_template_slices_never_share_a_chip():
     assert reasons(ascend.cards_of(ascend.node(P), holder), ascend.pod(P, [1, 3072])) == {"U0": Reason.MODE}
 
 
+def test_who_meets_nodes_that_slice_otherwise_is_told_the_annotation():
+    (short,) = DIALECT.shortfalls(ascend.cards_of(ascend.node(P, soft=True)), ascend.request(ascend.pod(P, [1, 3072])))
+    assert (
+        short.detail
+        == "the node slices softly; write annotation huawei.com/vnpu-mode: hami-core, or ask for whole chips"
+    )
+    soft = ascend.request(ascend.pod(P, [1, 4096, 10], soft=True))
+    (short,) = DIALECT.shortfalls(ascend.cards_of(ascend.node(P)), soft)
+    assert short.detail == "the node has no soft slicing; leave out annotation huawei.com/vnpu-mode, and cores"
+
+
 @pytest.mark.parametrize("cores", [40, None], ids=["cores", "no cores"])
 def test_a_soft_chip_of_which_all_cores_are_promised_has_no_room(cores):
     cards = ascend.cards_of(ascend.node(P, soft=True))
