@@ -135,6 +135,8 @@ def ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterat
 def _ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     if pod.labels:
         yield from misplaced(pod, book)
+    if pod.annotations:
+        yield from annotated_resources(pod, book)
     if is_crowded(pod):
         return
     resource = rules.asked_resource(pod, book)
@@ -154,8 +156,16 @@ def misplaced(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
         yield no_effect(f"label {key}", pod.labels[key], "it is read as an annotation only", "write it there")
 
 
+def annotated_resources(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
+    """Yield warnings for resources among the annotations, also of a pod that therefore requests no cards."""
+    for key in sorted(pod.annotations.keys() & book.resources):
+        if not book.is_protected(key):
+            remedy = "write it among a container's limits"
+            yield no_effect(f"annotation {key}", pod.annotations[key], "it is a resource", remedy)
+
+
 def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """Yield warnings for card annotations that are not read for a pod with *resource*, and for misplaced keys."""
+    """Yield warnings for card annotations that are not read for a pod with *resource*, and for misplaced labels."""
     recognised = frozenset[str]()
     if asked is not None:
         recognised = book.catalog.dialects[asked.dialect].recognised(asked.request, book.tables)
@@ -166,10 +176,6 @@ def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook)
     own_labels = book.labels.get(asked.dialect, frozenset()) if asked is not None else frozenset()
     for key in sorted(pod.annotations.keys() & own_labels):
         yield no_effect(f"annotation {key}", pod.annotations[key], "it is read as a label only", "write it there")
-    for key in sorted(pod.annotations.keys() & book.resources):
-        if not book.is_protected(key):
-            remedy = "write it among a container's limits"
-            yield no_effect(f"annotation {key}", pod.annotations[key], "it is a resource", remedy)
 
 
 def others_labels(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:

@@ -42,7 +42,7 @@ ASKS_THE_AUTHORIZER = {"kube-system", "hami-scheduler", "", "pods", "binding", "
 HAMIS = {PLAIN_GPU} | ASKS_THE_AUTHORIZER | OF_HAMI
 # By which keys that only look like ours are reviewed, of which only warnings come.
 NEARLY = {"huawei.com/", "volcano.sh/", "cardshare.io/", "nvidia.com/use-", "nvidia.com/nouse-"}
-NEARLY |= {"volcano.com/", "aliyun.com/gpu-"} | prefixes_of(OF_HAMI)
+NEARLY |= {"volcano.com/", "aliyun.com/gpu-", "volcano.sh/gpu-", "volcano.sh/vgpu-"} | prefixes_of(OF_HAMI)
 
 
 def annotations() -> set[str]:
@@ -84,6 +84,19 @@ def test_plain_gpus_are_reviewed_exactly_while_hamis_scheduler_may_bind_pods():
                 is_sent = met([{"name": "c", "expression": expression}], variables, lambda *_, may=may: may)
                 assert is_sent is (may is not entry.startswith("spelling."))
     assert found == 6
+
+
+@pytest.mark.parametrize(
+    ("key", "is_sent"),
+    [("volcano.sh/vgpu-number", True), ("volcano.sh/gpu-memory", True), ("volcano.sh/job-name", False)],
+)
+def test_pods_that_annotate_resources_instead_of_asking_for_them_are_reviewed_for_a_warning(key: str, is_sent: bool):
+    pod = {"metadata": {"annotations": {key: "1"}}, "spec": {"containers": [{"name": "c"}]}}
+    variables = {"object": pod, "oldObject": pod, "request": {}}
+    for entry, written in (("spelling", pod), ("templates", {"metadata": {}, "spec": {"template": pod}})):
+        found = conditions(f"{entry}.{'pods.' if entry == 'spelling' else ''}cardshare.io", VALIDATING)
+        listed = [{"name": name, "expression": text} for name, text in found.items()]
+        assert met(listed, {**variables, "object": written}, lambda *_: False) is is_sent
 
 
 def test_a_pod_that_asks_for_plain_gpus_is_left_alone_so_that_it_need_not_be_reviewed():

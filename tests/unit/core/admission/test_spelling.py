@@ -177,6 +177,14 @@ def test_a_pod_that_asks_for_no_card_by_a_slip_is_told():
     assert (verdict.allowed, verdict.edits, verdict.codes) == (True, (), ("CS115",))
 
 
+@pytest.mark.parametrize("key", ["volcano.sh/vgpu-number", "volcano.sh/gpu-memory"])
+def test_a_resource_among_the_annotations_is_told_of_a_pod_that_asks_for_no_card(key):
+    verdict = with_warnings(judge_new(reviewed(pod([key])), "dana", BOOK), BOOK)
+    assert (verdict.allowed, verdict.edits, verdict.codes) == (True, (), ("CS116",))
+    (told_of,) = verdict.warnings
+    assert told_of.text.endswith("it has no effect, because it is a resource: write it among a container's limits")
+
+
 CHIP = "huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
 
 
