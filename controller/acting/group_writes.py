@@ -146,7 +146,7 @@ class GroupWrites:
             self._due[spec.key] = self._clock() + (_PAUSE_S if isinstance(e, ApiConflictError) else _AGAIN_S)
             return
         self._failing.discard("write podgroup")
-        self._inbox.put(partial(self._groups.changed, found))
+        self._inbox.put(partial(self._groups.answered, found))
         self._announce(spec, status)
 
     def _is_fresh(self, spec: GroupSpec) -> bool:
@@ -239,7 +239,7 @@ class GroupWrites:
             self._groups.queues_unreported = True
             return
         self._failing.discard("write queue")
-        self._inbox.put(partial(self._groups.queue_changed, found))
+        self._inbox.put(partial(self._groups.queue_answered, found))
 
     def _failed(self, doing: str, what: str, error: Exception, *, is_race: bool = False) -> None:
         """Count a failure, and log it once until a success."""

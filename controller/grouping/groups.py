@@ -314,6 +314,12 @@ class Groups:
             self.version += 1
             self._changed(spec.key)
 
+    def answered(self, spec: GroupSpec) -> None:
+        """Record a group as a write returned it; only watches show which groups exist, and the answer may be late."""
+        known = self._specs.get(spec.key)
+        if known is not None and known.uid == spec.uid:
+            self.changed(spec)
+
     def gone(self, key: GroupKey) -> None:
         """Record that a group was deleted."""
         if self._specs.pop(key, None) is not None:
@@ -337,6 +343,12 @@ class Groups:
         self.queues[queue.name] = queue
         if before is None or _ruled(before) != _ruled(queue):
             self._queues_changed(queue.name)
+
+    def queue_answered(self, queue: QueueSpec) -> None:
+        """Record a queue as a write returned it, unless a watch has shown since that it has changed or is gone."""
+        known = self.queues.get(queue.name)
+        if known is not None and known.uid == queue.uid and is_newer(queue.resource_version, known.resource_version):
+            self.queue_changed(queue)
 
     def queue_gone(self, name: str) -> None:
         """Record that a queue was deleted."""

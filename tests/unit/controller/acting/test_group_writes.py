@@ -2,7 +2,7 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -143,6 +143,62 @@ async def test_a_group_that_is_gone_is_let_go():
         rig.calls.fails("patch", *[not_found()] * 10)
         await rig.passes(5.0)
         assert len(rig.patches()) == 1
+
+
+async def test_an_answer_that_comes_after_the_end_of_its_group_brings_nothing_back():
+    asked: dict[str, Any] = {"queue": "q", "min_resources": {"cpu": 1000}}
+    q = QueueSpec(name="q", capability={"cpu": 1000})
+    async with running(group(phase="Inqueue", **asked), queues=[*QUEUES, q]) as rig:
+        groups = rig.world.scheduler.cluster.groups
+        await rig.passes(1.0)
+        rig.calls.delay_s = 0.5
+        rig.world.adds(member("a", node_name="n1", phase=Phase.RUNNING))
+        await rig.passes(0.2)
+        assert len(rig.patches()) == 1
+        groups.gone(KEY)
+        await rig.passes(1.0)
+        assert groups.judged(KEY) is None
+        other = GroupSpec(key=KEY._replace(name="other"), uid="o1", resource_version="20", **asked)
+        groups.changed(other)
+        await rig.passes(1.0)
+        assert groups.is_admitted(other.key)
+
+
+async def test_an_answer_that_comes_after_another_group_of_that_name_does_not_replace_it():
+    async with running(group(phase="Inqueue")) as rig:
+        groups = rig.world.scheduler.cluster.groups
+        rig.calls.delay_s = 0.5
+        rig.world.adds(member("a", node_name="n1", phase=Phase.RUNNING))
+        await rig.passes(0.2)
+        groups.gone(KEY)
+        groups.changed(group(version="2000", uid="g2", min_member=3))
+        await rig.passes(0.6)
+        spec = groups.spec(KEY)
+        assert spec is not None
+        assert (spec.uid, spec.min_member) == ("g2", 3)
+
+
+def as_queue(name, version, **spec):
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": version}
+    return json.dumps({"metadata": metadata, "spec": spec}).encode()
+
+
+@pytest.mark.parametrize("since", ["deleted", "changed"])
+async def test_an_answer_that_comes_late_leaves_a_queue_as_it_is_by_now(since):
+    q = QueueSpec(name="q", uid="uid-q", resource_version="10", guarantee={"cpu": 60_000})
+    async with running(group(phase="Inqueue", queue="q"), queues=[*QUEUES, q]) as rig:
+        groups = rig.world.scheduler.cluster.groups
+        rig.calls.answers_patch("q", lambda name, version: as_queue(name, version, guarantee={"resource": {"cpu": 60}}))
+        rig.calls.delay_s = 0.3
+        rig.world.adds(member("a", node_name="n1", phase=Phase.RUNNING))
+        while "/queues/q/status" not in str(rig.calls.sent):
+            await rig.passes(0.05)
+        if since == "deleted":
+            groups.queue_gone("q")
+        else:
+            groups.queue_changed(replace(q, resource_version="9000", guarantee={}))
+        await rig.passes(3.0)
+        assert groups.tree.guaranteed == {}
 
 
 async def test_the_same_in_other_words_waits_a_while():
