@@ -247,7 +247,10 @@ class Cycle:
         if shape is None:
             self._pending.read(entry)
             return
-        found = self._cluster.gangs.gang(entry) if group_of(entry.pod) is not None else None
+        key = group_of(entry.pod)
+        found = self._cluster.gangs.gang(entry) if key is not None else None
+        if key is not None and found is None:
+            self._cluster.groups.placed(key)  # perhaps because its minimum was lowered
         if self._reread_stale(entry, found) or self._refuse_like_others(entry, shape, found):
             return
         shapes = (shape,) if found is None else found.asks.shapes

@@ -576,7 +576,10 @@ class Groups:
             return GroupVerdict(admitted=False, why=judged.waits, reason=NOT_ENOUGH_RESOURCES)
         if judged.lacks and not self._is_met(spec.key):
             return GroupVerdict(admitted=True, why=judged.lacks, reason=NOT_ENOUGH_PODS, since_s=judged.lacks_s)
-        return GroupVerdict(admitted=True, why=judged.refused, tried=bool(judged.refused))
+        # Without waiting members nothing is refused any more: they may have been deleted.
+        members = self._members.get(spec.key)
+        refused = judged.refused if members is not None and members.tally.of(MemberState.WAITING) else ""
+        return GroupVerdict(admitted=True, why=refused, tried=bool(refused))
 
     def judged(self, key: GroupKey) -> tuple[GroupSpec, MemberCounts, GroupVerdict] | None:
         """Return the inputs of the status of group *key*; None if it is not written here."""

@@ -321,9 +321,41 @@ def test_groups_are_told_of_again_once_their_kind_is_served_in_another_version()
     assert groups.apis[GroupKind.NATIVE] == "/apis/a/v2"
 
 
+@pytest.mark.parametrize("left", ["one waits alone", "none waits"])
+def test_a_group_whose_minimum_is_lowered_is_not_refused_any_more(left):
+    world = ours(node("n1", memory=2000))
+    world.groups_are(group(phase="Inqueue", min_member=2), queues=[DEFAULT])
+    world.adds(member("a"), member("b"))
+    world.placed()
+    world.scheduler.cluster.groups.changed(group(phase="Running", min_member=4, version="11"))
+    world.adds(member("c"), member("d"))
+    world.passes(1.0)
+    assert "2 of the 4 members" in status(world)[1]
+    if left == "none waits":
+        world.gone("c")
+        world.gone("d")
+    world.scheduler.cluster.groups.changed(group(phase="Unknown", min_member=2, version="12"))
+    world.passes(1.0)
+    assert status(world)[:2] == (True, "")
+    assert (left == "none waits") or world.stage("c") == "refused"
+
+
+def test_a_refusal_ends_with_the_last_member_that_waits():
+    world = ours(node("n1", memory=1000))
+    world.groups_are(group(phase="Inqueue", min_member=2), queues=[DEFAULT])
+    world.adds(member("a"), member("b"))
+    world.passes(1.0)
+    assert "1 of the 2 members" in status(world)[1]
+    world.gone("a")
+    world.gone("b")
+    world.passes(1.0)
+    assert status(world)[1] == ""
+
+
 def test_a_refusal_is_told_until_the_members_have_their_places():
     world = ours()
     world.groups_are(group(phase="Inqueue"), queues=[DEFAULT])
+    world.adds(member("p"))
     world.scheduler.cluster.groups.unreported.clear()
     world.scheduler.cluster.groups.refused(KEY, "1 of 2 members fits")
     assert list(world.scheduler.cluster.groups.unreported) == [KEY]
