@@ -170,9 +170,7 @@ class Loop:
                 self._actor.perform(now, tasks)
         if time.monotonic() >= self._kept_up_s + _KEEP_UP_S and not self._inbox.is_halfway:
             self._kept_up_s = time.monotonic()
-            self._scheduler.cluster.search.keep_up()
-            self._scheduler.vanished.look(time.monotonic())
-            self._scheduler.cluster.handoff.seconds.clear()
+            self._scheduler.stand_by()
         return self._kept_up_s + _KEEP_UP_S
 
     def _have_told(self) -> None:

@@ -37,8 +37,8 @@ from kube.objects import is_newer
 
 # A condition that lasted this long does not count as changing repeatedly.
 _CALM_S: Final = 600.0
-_ANY: Final = float("inf")
-
+# Heaps may have as many void items as others, and these.
+_VOID_SPARE: Final = 16
 
 # A pod in a heap: its sort key, the ticket of its last move, and its uid.
 _Item = tuple[Order, int, PodUid]
@@ -53,7 +53,7 @@ class _Row:
         self._heaps: Final[dict[str, list[_Item]]] = {}
         self._size = 0
 
-    def push(self, line: str, item: _Item, most: float) -> None:
+    def push(self, line: str, item: _Item, most: int) -> None:
         """Add a pod; if there are more than *most* items, void ones are removed first."""
         if self._size > most:
             for one, heap in list(self._heaps.items()):
@@ -163,7 +163,8 @@ class SchedulingQueue:
         """Make *entry* ready: it is decided when its turn comes."""
         self._move(entry, StageEvent.QUEUE)
         self._stand(entry)
-        self._ready.push(entry.line, (entry.order, entry.ticket, entry.pod.uid), _ANY)
+        item = (entry.order, entry.ticket, entry.pod.uid)
+        self._ready.push(entry.line, item, 2 * self._counts[Stage.READY] + _VOID_SPARE)
 
     def refuse(self, entry: Entry, ask: Ask, now_s: float, wait: Wait | None = None) -> None:
         """Keep *entry* until something opens that could help *ask*; *wait*: the reason, if known."""
@@ -178,11 +179,14 @@ class SchedulingQueue:
         row = self._refused.get(ask)
         if row is None:
             row = self._refused[ask] = _Row(self._is_current, self._rank)
-        row.push(entry.line, (entry.order, entry.ticket, entry.pod.uid), 2 * self._waiting[ask] + 16)
+        row.push(entry.line, (entry.order, entry.ticket, entry.pod.uid), 2 * self._waiting[ask] + _VOID_SPARE)
 
     def back_off(self, entry: Entry, until_s: float) -> None:
         """Make *entry* ready at *until_s*, monotonic."""
         self._move(entry, StageEvent.BACK_OFF)
+        if len(self._resting) > 2 * self._counts[Stage.RESTING] + _VOID_SPARE:
+            self._resting[:] = [item for item in self._resting if self._is_current(item[2], item[1])]
+            heapq.heapify(self._resting)
         heapq.heappush(self._resting, (until_s, entry.ticket, entry.pod.uid))
 
     def hold(self, entry: Entry) -> None:

@@ -7,7 +7,7 @@ do not idle long, and then other pods come first. A restart forgets which nodes 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -107,6 +107,12 @@ class Nominations:
         key = group_of(entry.pod)
         uid = self._by_group.get(key) if key is not None else None
         return self._nominations[uid] if uid is not None else None
+
+    def forget(self, is_there: Callable[[PodUid], bool]) -> None:
+        """Forget the nominations of pods that wait no more, for a process that evicts nobody."""
+        for one in self:
+            if not is_there(one.uid):
+                self.drop(one)
 
     def restore(self, entry: Entry, until_s: float) -> None:
         """Keep the node for the pod that its own status names as nominated."""

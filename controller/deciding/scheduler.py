@@ -563,6 +563,21 @@ class Scheduler:
 
     # ------------------------------------------------------------------ a change of leader
 
+    def stand_by(self) -> None:
+        """Follow the cluster without deciding: do what falls due by time, and drop news that only decisions read."""
+        cluster, now_s = self.cluster, self.cluster.clock()
+        cluster.search.keep_up()
+        self.vanished.look(now_s)
+        cluster.handoff.look(now_s)
+        self.claims.look(now_s)
+        self.reservations.nominations.forget(lambda uid: cluster.queue.get(uid) is not None)
+        # Before its first decision no pod is refused or in a line, so none of these can wake one.
+        for news in (cluster.ledger.opened, cluster.handoff.opened, cluster.budgets.freed):
+            news.clear()
+        cluster.handoff.turns()
+        cluster.handoff.seconds.clear()
+        cluster.ledger.constraints.freed()
+
     def take_over(self, scheduler_names: Collection[str]) -> None:
         """Begin to lead after a leader whose Bindings may still be written.
 

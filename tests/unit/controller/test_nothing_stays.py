@@ -4,8 +4,13 @@ import argparse
 
 import pytest
 
+from core.claims import Claim, StorageKind
+from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import NodeName, Phase
+from core.wire.policies import ResourceQuota
 from tests.bench.soak import Soak
 from tests.support.devices.sizes import sizes
+from tests.support.worlds.world import World, node, pod
 
 LIVES = 900
 # What grows on purpose, and up to which bound.
@@ -16,6 +21,7 @@ BOUNDED = {
     "candidates._marks": "what other pods and images make of nodes, 256 sets of them",
     "candidates._rows": "rows of nodes, of those that are gone as many as there are, and 256",
     "crowds.by_key[][].log": "nodes that are crowded now or are no more, 1,024 of them for each set",
+    "pending.owners": "owners of pods that may be given a group, 1,024 of them",
     ".log._names": "nodes that other pods or images made another thing of, 16,384 of them",
 }
 
@@ -35,6 +41,60 @@ def test_three_times_as_many_lives_leave_no_more_behind():
     for number in range(LIVES, 3 * LIVES):
         soak.live(number)
     assert grown(before, sizes(soak.world.scheduler)) == {}
+
+
+class Standby:
+    """A process that follows a cluster for long, and never leads."""
+
+    def __init__(self):
+        self.world = World(node("n0"), preemption=True, scheduler_names=("cardshare", "volcano"))
+        self.world.groups_are(queues=[QueueSpec(name="default")])
+
+    def live(self, number):
+        """A namespace with all that it may have comes and goes, and a node is exchanged for another."""
+        world, cluster, where = self.world, self.world.scheduler.cluster, f"ns-{number}"
+        claims = self.world.scheduler.claims.stores[StorageKind.CLAIMS]
+        quota = ResourceQuota(namespace=where, name="q", hard={"limits.volcano.sh/vgpu-memory": 1000}, used={})
+        queue, key = QueueSpec(name=f"q-{number}", capability={"cpu": 1000}), GroupKey(GroupKind.VOLCANO, where, "g")
+        begun = GroupStatus(phase=GroupPhase.INQUEUE, written=True)
+        claim = Claim(key=f"{where}/c", uid=f"c-{number}", version="1")
+        cluster.budgets.quotas.changed(quota)
+        cluster.groups.queue_changed(queue)
+        cluster.groups.changed(GroupSpec(key=key, uid=f"g-{number}", queue=queue.name, status=begun))
+        claims.put(claim)
+        names = [f"{kind}-{number}" for kind in ("member", "loose", "rejected", "removed")]
+        member, loose, rejected, removed = (
+            pod(name, namespace=where, owner=f"ReplicaSet/r-{number}", scheduler_name="volcano", created_s=1)
+            for name in names
+        )
+        world.adds(member._replace(annotations={"scheduling.k8s.io/group-name": "g"}), loose, rejected, removed)
+        world.shows(world.seen(names[0]), nominated_node=f"n{number}")
+        for name in (names[0], *names[2:]):
+            world.shows(world.seen(name), node_name=f"n{number}")
+        world.shows(world.seen(names[0]), phase=Phase.RUNNING, started=True)
+        world.shows(world.seen(names[2]), phase=Phase.FAILED, status_reason="UnexpectedAdmissionError")
+        for name in names:
+            world.gone(name)
+        claims.drop(claim)
+        cluster.groups.gone(key)
+        cluster.groups.queue_gone(queue.name)
+        cluster.budgets.quotas.gone(quota)
+        world.scheduler.nodes.gone(NodeName(f"n{number}"))
+        world.scheduler.nodes.changed(node(f"n{number + 1}"))
+        cluster.actions.clear()
+        world.now_s += 100.0
+        world.scheduler.stand_by()
+
+
+@pytest.mark.may_block(reason="nothing runs in a loop")
+def test_a_standby_keeps_nothing_of_what_is_gone():
+    standby = Standby()
+    for number in range(200):
+        standby.live(number)
+    before = sizes(standby.world.scheduler)
+    for number in range(200, 600):
+        standby.live(number)
+    assert grown(before, sizes(standby.world.scheduler)) == {}
 
 
 def test_what_is_kept_for_ever_is_seen():
