@@ -277,7 +277,9 @@ class Pending:
         pod, is_served = entry.pod, self._cluster.groups.served[GroupKind.VOLCANO]
         if not (is_served and pod.owner and pod.scheduler_name == names.VOLCANO_SCHEDULER_NAME):
             return False
-        rest_s, wait = pod.created_s + GROUP_GIVEN_S - self._cluster.wall(), _AWAITS_GROUP
+        # While this clock is behind, it may be set at any time, so the pod is read again soon.
+        rest_s = min(pod.created_s + GROUP_GIVEN_S - self._cluster.wall(), GROUP_GIVEN_S)
+        wait = _AWAITS_GROUP
         if rest_s <= 0:
             members = self.owners.members(pod)
             if members is None:

@@ -70,6 +70,8 @@ class World:
         **settings,
     ) -> None:
         self.now_s = 1000.0
+        # By how much the wall clock is behind that of the API server.
+        self.behind_s = 0.0
         self.metrics = Metrics()
         self.scheduler: Scheduler = scheduler(
             catalog or standard_catalog(),
@@ -77,7 +79,7 @@ class World:
             Settings(**settings),
             metrics=self.metrics,
             clock=lambda: self.now_s,
-            wall=lambda: START_UNIX_S + self.now_s - 1000.0,
+            wall=lambda: START_UNIX_S + self.now_s - 1000.0 - self.behind_s,
             strict=strict,
         )
         self.pods: dict[PodUid, Pod] = {}

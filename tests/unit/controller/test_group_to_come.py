@@ -64,6 +64,17 @@ def test_a_pod_that_nobody_names_is_placed_alone_after_a_while_if_its_owner_does
     assert found.placed() == {"p": "n1"}
 
 
+def test_a_clock_that_was_behind_holds_no_pod_up_once_it_is_set():
+    found = world()
+    found.behind_s = 8 * 3600.0
+    found.adds(pod("p", **OF_A_SET))
+    found.passes(1.0)
+    found.behind_s = 0.0
+    found.passes(GROUP_GIVEN_S)
+    answers(found, 1)
+    assert found.placed() == {"p": "n1"}
+
+
 def test_pods_whose_owner_asks_for_more_wait_for_their_group_however_long_that_takes():
     found = world()
     found.adds(*(pod(f"p{at}", **OF_A_SET) for at in range(4)))
