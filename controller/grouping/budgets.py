@@ -365,7 +365,7 @@ class Budgets:
             self._note_unused(name)
         for spender, amounts in self._by_spender.items():
             self._count(spender, amounts, 1)
-        # What pods hold whose group was deleted, or names another queue now, is no longer held in the queue they had.
+        # What pods hold whose group names another queue now is no longer held in the queue they had.
         for name, held in before.items():
             now = self._sums.get(name, _NOTHING)
             if any(amount > now.get(one, 0) for one, amount in held.items()):
@@ -396,9 +396,8 @@ class Budgets:
         """Return the queue of *spender* and its ancestors, each once even if their parents form a cycle."""
         if not isinstance(spender, GroupKey):
             return []
-        spec = self._groups.spec(spender)
         found: dict[str, QueueSpec] = {}
-        name = spec.queue if spec is not None else ""
+        name = self._groups.queue_of(spender)
         while (queue := self._groups.queues.get(name)) is not None and name not in found:
             found[name] = queue
             name = queue.parent

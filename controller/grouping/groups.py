@@ -146,6 +146,8 @@ class Groups:
         self._specs: Final[dict[GroupKey, GroupSpec]] = {}
         self._members: Final[dict[GroupKey, _Members]] = {}
         self._judged: Final[dict[GroupKey, _Judged]] = {}
+        # The queues of deleted groups with members.
+        self._last_queues: Final[dict[GroupKey, str]] = {}
 
     # ------------------------------------------------------------------ questions
 
@@ -160,6 +162,14 @@ class Groups:
         if key.kind is GroupKind.VOLCANO and not self.settings.gang:
             return replace(found, min_member=0, min_task_member={}, sub_groups=(), network_topology=None)
         return found
+
+    def queue_of(self, key: GroupKey) -> str:
+        """Return the queue of group *key*, "" if it has none; a deleted group has its last one until its pods are gone.
+
+        Volcano's job controller deletes a group first, and its pods end only after their grace period.
+        """
+        spec = self.spec(key)
+        return spec.queue if spec is not None else self._last_queues.get(key, "")
 
     def members(self, key: GroupKey) -> Mapping[PodUid, Pod]:
         """Return the pods of group *key* as last seen, including bound and finished ones."""
@@ -307,6 +317,7 @@ class Groups:
             if is_newer(known.resource_version, spec.resource_version):
                 return
         self._specs[spec.key] = spec
+        self._last_queues.pop(spec.key, None)
         if known is None or known.uid != spec.uid:
             self._judged.pop(spec.key, None)
         self._look_at(spec.key)
@@ -322,7 +333,10 @@ class Groups:
 
     def gone(self, key: GroupKey) -> None:
         """Record that a group was deleted."""
-        if self._specs.pop(key, None) is not None:
+        spec = self._specs.pop(key, None)
+        if spec is not None:
+            if key in self._members:
+                self._last_queues[key] = spec.queue
             self._judged.pop(key, None)
             self.wanting.pop(key, None)
             self.unreported.pop(key, None)
@@ -437,6 +451,8 @@ class Groups:
             self._changed(key)
         if not members.pods:
             del self._members[key]
+            if self._last_queues.pop(key, None) is not None:
+                self.version += 1
             if key in self._judged:
                 self._judged[key].lacks = ""
         else:

@@ -123,11 +123,8 @@ def test_who_waits_for_a_queue_above_goes_on_without_it(how):
     assert held(made, "a", "b") == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("capability", "guarantee", "is_deleted"),
-    [({NUMBER: 1}, {}, True), ({NUMBER: 1}, {}, False), ({}, {NUMBER: 1}, False)],
-)
-def test_a_pod_goes_on_when_a_group_of_its_queue_is_deleted_or_leaves_the_queue(capability, guarantee, is_deleted):
+def beside_another_group(capability, guarantee):
+    """A pod of one group holds what a pod of another group of its queue waits for; and the former group."""
     others = [QueueSpec(name=name, guarantee=guarantee) for name in ("other", "third")]
     groups, mine = [spec("one", "q"), spec("two", "q")], QueueSpec(name="q", capability=capability)
     made = world(node("n1", cards=3, slots=1), groups=groups, queues=[mine, *others])
@@ -136,10 +133,38 @@ def test_a_pod_goes_on_when_a_group_of_its_queue_is_deleted_or_leaves_the_queue(
     made.adds(member("b", "two"))
     made.passes(1.0)
     assert made.wait("b").cause is Cause.WAITING_FOR_QUEUE
-    if is_deleted:
-        made.scheduler.cluster.groups.gone(groups[0].key)
-    else:
-        made.scheduler.cluster.groups.changed(replace(groups[0], queue="third", resource_version="2"))
+    return made, groups[0]
+
+
+@pytest.mark.parametrize(("capability", "guarantee"), [({NUMBER: 1}, {}), ({}, {NUMBER: 1})])
+def test_a_pod_goes_on_when_a_group_leaves_its_queue(capability, guarantee):
+    made, one = beside_another_group(capability, guarantee)
+    made.scheduler.cluster.groups.changed(replace(one, queue="third", resource_version="2"))
+    made.passes(1.0)
+    assert made.placed().keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize("by_force", [False, True], ids=["ends", "is removed"])
+def test_a_queue_holds_what_the_pods_of_a_deleted_group_hold_until_they_are_gone(by_force):
+    made, one = beside_another_group({NUMBER: 1}, {})
+    groups, budgets = made.scheduler.cluster.groups, made.scheduler.cluster.budgets
+    groups.gone(one.key)
+    made.passes(1.0)
+    assert made.placed().keys() == {"a"}
+    assert (budgets.held("q")[NUMBER], budgets.held("default").get(NUMBER, 0)) == (1, 0)
+    made.shows(made.seen("a"), deleting=True)
+    made.passes(1.0)
+    assert made.placed().keys() == {"a"}
+    made.gone("a", by_force=by_force)
+    made.passes(1.0)
+    assert made.placed().keys() == {"b"}
+    assert groups.queue_of(one.key) == ""
+
+
+def test_a_group_that_comes_back_in_another_queue_leaves_nothing_in_the_first():
+    made, one = beside_another_group({NUMBER: 1}, {})
+    made.scheduler.cluster.groups.gone(one.key)
+    made.scheduler.cluster.groups.changed(replace(one, uid="again", queue="third"))
     made.passes(1.0)
     assert made.placed().keys() == {"a", "b"}
 
