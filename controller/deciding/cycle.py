@@ -248,6 +248,9 @@ class Cycle:
             self._pending.read(entry)
             return
         key = group_of(entry.pod)
+        if key is not None and self._cluster.groups.wait(key) is not None:
+            self._pending.read(entry)  # its group has changed while it backed off
+            return
         found = self._cluster.gangs.gang(entry) if key is not None else None
         if key is not None and found is None:
             self._cluster.groups.placed(key)  # perhaps because its minimum was lowered

@@ -364,6 +364,23 @@ def test_a_refusal_is_told_until_the_members_have_their_places():
     assert status(world)[1] == ""
 
 
+@pytest.mark.parametrize(("since", "cause"), [("gone", Cause.GROUP_NOT_FOUND), ("closed", Cause.QUEUE_NOT_OPEN)])
+def test_a_member_that_backs_off_is_judged_by_its_group_as_it_is_by_then(since, cause):
+    world = ours()
+    world.groups_are(group(phase="Running"), queues=[DEFAULT])
+    world.adds(member("p"))
+    (bind,) = world.binds()
+    world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=60.0)
+    assert world.stage("p") == "resting"
+    if since == "gone":
+        world.scheduler.cluster.groups.gone(KEY)
+    else:
+        world.scheduler.cluster.groups.queue_changed(replace(DEFAULT, state="Closed"))
+    world.passes(61.0)
+    assert world.binds() == []
+    assert world.wait("p").cause is cause
+
+
 def test_nothing_is_placed_out_of_a_queue_that_is_not_open_and_what_runs_goes_on():
     world = ours(node("n1"), node("n2"))
     world.groups_are(group(phase="Running"), queues=[QueueSpec(name="default", state="Closing")])
