@@ -253,6 +253,7 @@ PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
         ({"volumes": [{"emptyDir": {}}, {"configMap": {}}, {"hostPath": {}}]}, ()),
         ({"resourceClaims": [{"name": "c"}, {"name": "d"}]}, ("resource claim 'c'", "resource claim 'd'")),
+        ({"workloadRef": {"name": "w", "podGroup": "workers"}}, ("spec.workloadRef",)),
     ],
 )
 def test_what_no_rule_decides_is_named(spec, names):
