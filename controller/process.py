@@ -132,15 +132,14 @@ class Process:
         return SchedulerName(
             rival,
             is_wanted=is_wanted,
-            is_sent=self._is_sent,
+            is_sent=self._has_sent,
             changed=changed,
             tell=self._announce,
             trusted=self.config.trusted,
         )
 
-    def _is_sent(self, uid: PodUid) -> bool:
-        entry = self.scheduler.cluster.queue.get(uid)
-        return entry is not None and entry.attempt > 0
+    def _has_sent(self, uid: PodUid) -> bool:
+        return self.scheduler.has_sent(uid)
 
     def _configure(self) -> Iterator[None]:
         gc.disable()

@@ -421,6 +421,12 @@ class Scheduler:
         """Return whether *pod* is known in exactly this version."""
         return self._seen.get(pod.uid) == pod.resource_version
 
+    def has_sent(self, uid: PodUid) -> bool:
+        """Return whether this process has sent a Binding of a pod that the watch has not shown on a node before."""
+        entry = self.cluster.queue.get(uid)
+        # If the answer was lost, a read may have shown its node, which ends its entry before the watch gets there.
+        return uid in self._on_nodes if entry is None else entry.attempt > 0
+
     def has_missed(self, pod: Pod) -> bool:
         """Return whether *pod* is unknown, or known only in an older version."""
         known = self._seen.get(pod.uid)

@@ -10,7 +10,7 @@ from core.model import Phase, PodUid
 from kube.errors import ApiForbiddenError, ApiUnknownError
 from kube.lease import Lease
 from tests.support.servers.fake_leases import Clocks, FakeLeases, Way
-from tests.support.worlds.world import pod
+from tests.support.worlds.world import World, node, pod
 
 pytestmark = pytest.mark.looptime
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.looptime
 class Played:
     """A leader's view of the name, and Volcano's lease."""
 
-    def __init__(self, *, rival=VOLCANO, lease=None):
+    def __init__(self, *, rival=VOLCANO, lease=None, is_sent=None):
         self.leases = FakeLeases()
         self.leases.spec = lease
         self.way = Way(self.leases)
@@ -33,7 +33,7 @@ class Played:
         self.name = SchedulerName(
             rival,
             is_wanted=lambda: True,
-            is_sent=self.sent.__contains__,
+            is_sent=is_sent or self.sent.__contains__,
             changed=self.change,
             tell=self.tell,
             trusted=("mine",),
@@ -208,3 +208,28 @@ async def test_every_name_is_judged_by_itself(play):
     names.replaced([theirs])
     await asyncio.sleep(1.0)
     assert names.given_up.keys() == {"hami-scheduler"}
+
+
+async def test_a_pod_whose_node_was_read_after_a_lost_answer_was_bound_by_us(play):
+    world = World(node("n1"), scheduler_names=("volcano",))
+    one = play(is_sent=world.scheduler.has_sent)
+    await asyncio.sleep(2.0)
+    for name in "ab":
+        world.adds(named(name))
+        one.name.seen(world.seen(name))
+    for bind in world.binds():
+        world.loses(bind)
+        bound = world.seen(bind.pod.name)._replace(
+            node_name=bind.node, resource_version="900", annotations={**bind.annotations}
+        )
+        if bind.pod.name == "a":
+            world.reads_back(bound)
+        one.name.seen(bound)
+    await asyncio.sleep(2.0)
+    assert one.name.given_up == ""
+    # No Binding of this one was sent.
+    world.adds(named("c", gated=True))
+    one.name.seen(world.seen("c"))
+    one.name.seen(world.seen("c")._replace(node_name="n1"))
+    await asyncio.sleep(2.0)
+    assert one.name.given_up == "another client bound pod default/c"
