@@ -151,7 +151,10 @@ def resources(vendor: Vendor) -> Resources:
     return vendor.named(VendorNames())
 
 
-_PART = re.compile(r"(?:at most )?(\d+) (\S+)(?: of (memory|cores))?(?: \(\d+ MiB\))?(?: in one container)?")
+_PART = re.compile(
+    r"(?:at most )?(\d+) (\S+)(?: of (memory|cores))?(?: \(\d+ MiB\))?"
+    r"(?: in one container| in each container(?: with cores)?)?"
+)
 
 
 def lowered(vendor: Vendor, pod: Pod, words: str) -> Pod:
