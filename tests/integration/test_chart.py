@@ -378,6 +378,70 @@ def test_every_process_logs_in_the_format_of_values(render):
         assert "--log-format=logfmt" in container["args"]
 
 
+PAGE = {"web": {"enabled": True}}
+
+
+def pods_of(objects):
+    """The spec of every pod that is made of *objects*, by the name of what makes it."""
+    kinds = ("Deployment", "CronJob", "Pod")
+    return {
+        each["metadata"]["name"].removeprefix("cardshare-"): one_template(each)
+        for each in objects
+        if each["kind"] in kinds
+    }
+
+
+def one_template(each):
+    spec = each["spec"]
+    spec = spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec
+    return spec["template"]["spec"] if "template" in spec else spec
+
+
+def test_every_pod_runs_on_the_nodes_of_values(render):
+    where = {
+        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+    }
+    pods = pods_of(render(values=where | PAGE))
+    assert pods.keys() == {"webhook", "controller", "certs-keeper", "certs", "web", "doctor"}
+    for name, pod in pods.items():
+        assert {key: pod.get(key) for key in where} == where, name
+
+
+@pytest.mark.parametrize("name", ["", "cluster-services"])
+def test_webhook_and_controller_have_the_priority_of_values(render, name):
+    usual, found = pods_of(render(values=PAGE)), pods_of(render(values={"priorityClassName": name} | PAGE))
+    ranked = {each for each, pod in usual.items() if "priorityClassName" in pod}
+    assert ranked == {"webhook", "controller"}
+    assert {each: pod["priorityClassName"] for each, pod in found.items() if "priorityClassName" in pod} == (
+        dict.fromkeys(ranked, name) if name else {}
+    )
+
+
+def test_each_process_has_the_resources_of_values_and_keeps_the_others(render):
+    names = {
+        "webhook": "webhook",
+        "controller": "controller",
+        "certsKeeper": "certs-keeper",
+        "certs": "certs",
+        "web": "web",
+    }
+    usual = pods_of(render(values=PAGE))
+    for number, (value, name) in enumerate(names.items()):
+        resources = {value: {"limits": {"memory": f"{number + 3}Gi", "cpu": number + 2}, "requests": {"cpu": None}}}
+        found = pods_of(render(values={"resources": resources} | PAGE))
+        for each, pod in found.items():
+            (before,), (after,) = usual[each]["containers"], pod["containers"]
+            if each == name:
+                assert after["resources"] == {
+                    "limits": {"memory": f"{number + 3}Gi", "cpu": number + 2},
+                    "requests": {"memory": before["resources"]["requests"]["memory"]},
+                }
+            else:
+                assert after["resources"] == before["resources"]
+
+
 def test_no_hook_outlives_an_installation_that_fails(renderer):
     hooks = {(hook_of(each), each["kind"]) for each in renderer.render() if hook_of(each)}
     assert {hook for hook, _ in hooks} == {"test", "pre-delete"}, "none is made when it is installed or upgraded"
@@ -388,6 +452,12 @@ def test_no_hook_outlives_an_installation_that_fails(renderer):
     [
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
+        ({"nodeSelector": ["gpu"]}, "nodeSelector"),
+        ({"tolerations": {"key": "gpu"}}, "tolerations"),
+        ({"affinity": {"nodeAffinities": {}}}, "nodeAffinities"),
+        ({"priorityClassName": "Not a name"}, "priorityClassName"),
+        ({"resources": {"controler": {}}}, "controler"),
+        ({"resources": {"controller": {"memory": "4Gi"}}}, "memory"),
         ({"schedulerNames": ["default-scheduler"]}, "schedulerNames"),
         ({"otherSchedulers": {"x": "somebody"}}, "otherSchedulers"),
         ({"settings": {"scheduler_names": ["x"]}}, "settings"),

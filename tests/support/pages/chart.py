@@ -66,6 +66,9 @@ _ISSUER: Final = re.compile(r"(?<=  issuerRef:\n)(?:    .*\n)+")
 _ISSUER_REF: Final = "    {{- toYaml $.Values.certificates.issuerRef | nindent 4 }}\n"
 _IS_OWN: Final = 'eq $.Values.certificates.issuer "own"'
 _IS_CERT_MANAGERS: Final = 'eq $.Values.certificates.issuer "cert-manager"'
+# What is given to the container of a pod, and of which component the pod is.
+_RESOURCES: Final = re.compile(r"^( *)resources:\n(?:\1  +(?:requests|limits|cpu|memory):.*\n)+", re.MULTILINE)
+_COMPONENT: Final = re.compile(r"app\.kubernetes\.io/component: ([a-z-]+)$", re.MULTILINE)
 _HAS_PAGE: Final = "$.Values.web.enabled"
 _PAGE_PAIR: Final = rf"--pair={NAME}-web-tls={NAME}-web.{_NAMESPACE}.svc"
 _HAS_NO_ISSUER: Final = "not $.Values.certificates.issuerRef"
@@ -94,7 +97,7 @@ def template(text: str, *, labelled: bool = True) -> str:
     """The template of one file; *labelled*: with the label that the base's kustomization gives every object."""
     assert "{{" not in text
     parts = text.split("\n---\n")
-    text = "\n---\n".join(map(_guarded, map(_labelled, parts))) if labelled else text
+    text = "\n---\n".join(map(_guarded, map(_labelled, map(_sized, parts)))) if labelled else text
     for replaced, by in REPLACED:
         text = re.sub(replaced, by, text, flags=re.MULTILINE)
     return f"{text.rstrip()}\n"
@@ -104,6 +107,17 @@ def _if(condition: str, text: str, otherwise: str = "") -> str:
     """*text* where the condition holds, and else *otherwise*; whole lines."""
     alternative = f"{{{{- else }}}}\n{otherwise}" if otherwise else ""
     return f"{{{{- if {condition} }}}}\n{text}{alternative}{{{{- end }}}}\n"
+
+
+def _sized(document: str) -> str:
+    """*document* with the resources of its component's value: certsKeeper of certs-keeper."""
+
+    def value(found: re.Match[str]) -> str:
+        first, *more = _COMPONENT.findall(document)[0].split("-")
+        name = first + "".join(word.capitalize() for word in more)
+        return f"{found[1]}resources: {{{{ toJson $.Values.resources.{name} }}}}\n"
+
+    return _RESOURCES.sub(value, document)
 
 
 def _guarded(document: str) -> str:
@@ -177,7 +191,15 @@ REPLACED: Final = (
     (
         r"^( *)enableServiceLinks: false\n",
         r"\1enableServiceLinks: false\n\1{{- with $.Values.image.pullSecrets }}\n"
-        r"\1imagePullSecrets: {{ toJson . }}\n\1{{- end }}\n",
+        r"\1imagePullSecrets: {{ toJson . }}\n\1{{- end }}\n"
+        + "".join(
+            rf"\1{{{{- with $.Values.{key} }}}}\n\1{key}: {{{{ toJson . }}}}\n\1{{{{- end }}}}\n"
+            for key in ("nodeSelector", "tolerations", "affinity")
+        ),
+    ),
+    (
+        r"^( *)priorityClassName: system-cluster-critical$",
+        r"\1{{- with $.Values.priorityClassName }}\n\1priorityClassName: {{ . }}\n\1{{- end }}",
     ),
     (r'(CARDSHARE_TRUST_NAMESPACES\n *value: )""', r'\1{{ join "," $.Values.trustNamespaces | quote }}'),
     (r"^( *)'kube-system/hami-scheduler-device',$", r"""\1'{{ include "cardshare.hamiConfig" $ }}',"""),
