@@ -21,7 +21,7 @@ from cli import cluster, controller, doctor, snapshot, text, watching
 from cli.apply import StoppedError, UnusablePlanError, carry_out, plan_in
 from cli.cluster import Reads
 from cli.doctor_checks import Level
-from cli.fits import UnusableFileError, fetch_fits, fits_table
+from cli.fits import UnusableFileError, fetch_fits, fits_table, text_in
 from cli.options import (
     TOLD_VERSION,
     Apply,
@@ -293,9 +293,15 @@ async def _plan(reads: Reads, options: Plan) -> int:
 
 async def _apply(transport: Transport, options: Apply) -> int:
     try:
-        plan = plan_in(await asyncio.to_thread(Path(options.file).read_text, encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, UnusablePlanError) as e:
-        return _failed(f"{options.file}: {getattr(e, 'strerror', None) or e}", _WRONG)
+        plan = plan_in(await asyncio.to_thread(text_in, options.file))
+    except (UnusableFileError, UnusablePlanError) as e:
+        return _failed(f"{options.file}: {e}", _WRONG)
+    if not plan.moves:
+        # The same exit status as of the command that wrote the plan.
+        if not plan.helps:
+            return _failed(f"{options.file}: no moves to make: {plan.gain}", _NO_HELP)
+        print(escaped(f"no moves to make: {plan.gain}"))
+        return _OK
     try:
         await carry_out(transport, plan, options, say=lambda line: print(escaped(line), flush=True), ask=_agreed)
     except UnusablePlanError as e:

@@ -79,7 +79,7 @@ def plan_in(text: str) -> Plan:
     """Return the plan in *text*, YAML or JSON.
 
     Raises:
-        UnusablePlanError: it is none, or one of another version, or one without moves.
+        UnusablePlanError: it is none, or one of another version, or its moves do not belong together.
     """
     try:
         plan = msgspec.convert(yaml_text.load(text, "file", strict=True), Plan)
@@ -87,9 +87,7 @@ def plan_in(text: str) -> Plan:
         raise UnusablePlanError(f"it is no plan of kubectl cards plan: {' '.join(str(e).split())}") from e
     if plan.version != VERSION:
         raise UnusablePlanError(f"its version is {plan.version}, and this command reads version {VERSION}")
-    if not plan.moves:
-        raise UnusablePlanError("it has no moves, so there is nothing to do")
-    if wrong := _wrong(plan):
+    if plan.moves and (wrong := _wrong(plan)):
         raise UnusablePlanError(f"{wrong}; do not edit a plan, make a new one")
     return plan
 

@@ -286,7 +286,7 @@ class Apply(ClusterFlags):
     timeout_s: of each wait. undo: only open its nodes again.
     """
 
-    file: str = flag(FILE, "the output of kubectl cards plan", name="FILE")
+    file: str = flag(FILE, "the output of kubectl cards plan; - for stdin", name="FILE -f --filename")
     yes: bool = flag(SWITCH, "do not ask before the first eviction")
     dry_run: bool = flag(SWITCH, "ask the API server whether it would evict the pods, and change nothing")
     undo: bool = flag(SWITCH, "only reopen the nodes that an interrupted run of this plan left closed")

@@ -42,8 +42,9 @@ class Flag(NamedTuple):
     """A declared flag.
 
     default: the text that stands for a missing one. many: what collects its values, if it takes several; its variable
-    separates them by commas. name: its forms, the longest last; one without dashes, as POD, is an argument by position;
-    "" for the field's name. metavar: "" for the kind's. variable: the environment variable that stands for it.
+    separates them by commas. name: its forms, the longest last; one without dashes, as POD, is an argument by position,
+    and comes first; "" for the field's name. metavar: "" for the kind's. variable: the environment variable that stands
+    for it.
     missing: the remedy if there is no text; "" if none is needed. splits: a value may be several, separated by commas.
     listed: so may it be, and only the last one given counts, as of a flag with one value. joins: its value may be
     several words.
@@ -120,7 +121,13 @@ def add(parser: argparse.ArgumentParser, flags: Mapping[str, Flag]) -> None:
         told = f"{flag.help} (default {flag.default})" if flag.default else flag.help
         how: dict[str, Any] = {"help": f"{told} [{flag.variable}]" if flag.variable else told}
         if flag.is_positional:
-            parser.add_argument(dest, metavar=flag.name, nargs="*" if flag.many else None, **how)
+            position, *others = flag.names
+            if others:
+                either = parser.add_mutually_exclusive_group(required=True)
+                either.add_argument(dest, metavar=position, nargs="?", default=argparse.SUPPRESS, **how)
+                either.add_argument(*others, dest=dest, metavar=flag.metavar, default=argparse.SUPPRESS, **how)
+            else:
+                parser.add_argument(dest, metavar=position, nargs="*" if flag.many else None, **how)
             continue
         if flag.metavar:
             many = flag.many is not None and not flag.listed

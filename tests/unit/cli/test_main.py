@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from cli.__main__ import run
+from cli.__main__ import _apply, run
 from cli.cluster import fetch_holdings
-from cli.options import parse
+from cli.options import Apply, parse
+from core.view.plan import Plan
 from kube.errors import ApiUnknownError
 from kube.exchange import Response
 from kube.transport import Transport
@@ -65,3 +68,32 @@ async def test_a_file_for_the_controller_that_is_not_there_is_a_wrong_command_li
     words = [*command, "--kubeconfig", str(kubeconfig), "--controller", "https://127.0.0.1:1", flag, "nowhere"]
     assert await run(parse(words, {}), {}) == 2
     assert f"{flag} nowhere: no such file" in capsys.readouterr().err
+
+
+@pytest.mark.may_block(reason="files are read before anything else is done")
+@pytest.mark.parametrize("helps", [True, False])
+@pytest.mark.parametrize("from_stdin", [True, False])
+async def test_a_plan_without_moves_is_done_if_there_is_room_and_else_ends_as_its_plan_did(
+    helps, from_stdin, tmp_path, monkeypatch, capsys
+):
+    plan = Plan(
+        asked="1 x whole",
+        state="1",
+        newest_s=0,
+        gain="no move is needed" if helps else "no pod may be moved",
+        helps=helps,
+        priority=0,
+        jobs=False,
+        moves_max=10,
+        per_namespace_max=2,
+        staying=(),
+        notes=(),
+    )
+    text = msgspec.json.encode(plan).decode()
+    (tmp_path / "plan").write_text(text)
+    monkeypatch.setattr("sys.stdin", io.StringIO(text if from_stdin else ""))
+    options = Apply(file="-" if from_stdin else str(tmp_path / "plan"), kubeconfig="", context="")
+    assert await _apply(cast(Transport, None), options) == (0 if helps else 6)
+    said = capsys.readouterr()
+    assert ("no move is needed" in said.out) == helps
+    assert ("no pod may be moved" in said.err) != helps

@@ -95,9 +95,11 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["check", "-f", "x", "-n", ""], "--namespace: found ''; write a namespace"),
         (["doctor", "-n", ""], "--namespace: found ''; write a namespace"),
         (["doctor", "--name", ""], "--name: found ''; write a prefix"),
+        (["apply"], "kubectl cards apply: one of the arguments FILE -f/--filename is required"),
+        (["apply", "p", "-f", "p"], "argument -f/--filename: not allowed with argument FILE"),
         (
-            ["apply", "-f", "p"],
-            "kubectl cards apply: unrecognized arguments: -f; see kubectl cards apply --help",
+            ["apply", "p", "-k", "q"],
+            "kubectl cards apply: unrecognized arguments: -k q; see kubectl cards apply --help",
         ),
         (["--bogus", "get"], "kubectl cards get: unrecognized arguments: --bogus; see kubectl cards get --help"),
     ],
@@ -250,9 +252,13 @@ def test_a_plan_is_a_file_unless_another_format_is_asked_and_has_limits():
         kubeconfig="",
         context="",
     )
-    assert parse(["apply", "p.yaml", "--yes", "--timeout", "9"], {}) == Apply(
-        file="p.yaml", yes=True, timeout_s=9, kubeconfig="", context=""
-    )
+
+
+@pytest.mark.parametrize("file", [["p.yaml"], ["-f", "p.yaml"], ["--filename=p.yaml"]], ids=" ".join)
+def test_apply_takes_its_file_with_kubectls_flag_or_without(file):
+    expected = Apply(file="p.yaml", yes=True, timeout_s=9, kubeconfig="", context="")
+    assert parse(["apply", *file, "--yes", "--timeout", "9"], {}) == expected
+    assert parse(["apply", "--yes", "--timeout", "9", *file], {}) == expected
 
 
 @pytest.mark.parametrize("command", FLAGS)
