@@ -26,6 +26,7 @@ from core.wire.reviewed_pods import (
     pod_of,
     present_in,
     resources_in,
+    server_side_applied,
 )
 from core.wire.reviews import Review
 
@@ -81,7 +82,7 @@ def judge(review: Review, book: Rulebook) -> Judged:
         return judge_new(pod_of(found, namespace), review.user_name, book)
     if found is not None and old is not None and review.is_changed_pod:
         before, after = pod_of(old, namespace), pod_of(found, namespace)
-        judged = judge_change(before, after, review.user_name, book)
+        judged = judge_change(before, after, review.user_name, book, server_side_applied(found))
         stray = elsewhere(before, review, book) if book.may_assign(review.user_name, before) else NOTHING
         if stray is NOTHING:
             return judged

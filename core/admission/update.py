@@ -16,15 +16,17 @@ from core.settings import SERVICE_ACCOUNT, plugin_remedy
 from core.warnings import AdmissionWarning
 from core.watched import VOID
 from core.wire.patches import Edit
-from core.wire.reviewed_pods import LAST_APPLIED, applied_annotations
+from core.wire.reviewed_pods import applied_annotations
 
 _HIDDEN: Final = frozenset((name, VOID) for name in reach.NO_DEVICE)
 _DELETING: Final = "the pod is being deleted"
 _CHOSEN: Final = "leave it unchanged; the pod has its cards already: delete it and create it again to choose others"
 
 
-def judge_change(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
-    """Return the verdict on the change of *old* to *new* by *user_name*.
+def judge_change(
+    old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook, applied: frozenset[str] = frozenset()
+) -> Judged:
+    """Return the verdict on the change of *old* to *new* by *user_name*; *applied*: see `protect`.
 
     Accounts that write assignments are never denied; `rotation` completes a plugin's write. A pod that is being deleted
     keeps its cards until it is gone, and is judged like a bound pod. The removal of a finalizer is never denied; other
@@ -36,7 +38,7 @@ def judge_change(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Ruleb
         return Judged(rotation(old, new, book)) if book.is_plugin(user_name) else NO_WARNINGS
     if not (book.is_concerned_with(old) or book.is_concerned_with(new)):
         return Judged(NOTHING, new, None, old)
-    guarded = protect(old, new, user_name, book)
+    guarded = protect(old, new, user_name, book, applied)
     pod, warnings, violations, asked = guarded.pod, guarded.warnings, guarded.violations, None
     if book.asks_cards(old) or book.asks_cards(new):
         pod = change_back(old, pod, book)
@@ -75,17 +77,20 @@ class ProtectedUpdate:
     asked: Asked | None = None
 
 
-def protect(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook) -> ProtectedUpdate:
+def protect(
+    old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook, applied: frozenset[str]
+) -> ProtectedUpdate:
     """CS301: annotations that only schedulers and device plugins write keep their values; *user_name* is warned.
 
     A manifest that had such a key when it was first applied has it at every apply; then the key is only dropped.
+    *applied*: the keys of *new* that a server-side apply owns. The manifest of the apply before is not known then.
     """
     keys = [
         key for key in book.protected_of(_changed(old, new)) if key != names.GPU_INDEX or not _is_wish(old, new, book)
     ]
     if not keys:
         return ProtectedUpdate(new)
-    again = _reapplied(old, new, keys)
+    again = applied.intersection(new.annotations) | _reapplied(old, new, keys)
     warnings = tuple(
         AdmissionWarning("CS301", f"annotation {key} was left unchanged: only schedulers and plugins write it")
         for key in [key for key in keys if key in again][:MAX_TOLD]
@@ -253,12 +258,11 @@ def _lets_go(old: ReviewedPod, new: ReviewedPod) -> bool:
 
 
 def _reapplied(old: ReviewedPod, new: ReviewedPod, keys: Sequence[str]) -> frozenset[str]:
-    """Return the *keys* that the last applied manifest already had."""
-    last = new.annotations.get(LAST_APPLIED)
-    if last is None or last != old.annotations.get(LAST_APPLIED):
-        return frozenset()
-    applied = applied_annotations(new.annotations)
-    return frozenset(key for key in keys if key in new.annotations and applied.get(key) == new.annotations[key])
+    """Return the *keys* that the last applied manifest already had, with the value that this one has."""
+    before, after = applied_annotations(old.annotations), applied_annotations(new.annotations)
+    return frozenset(
+        key for key in keys if key in new.annotations and before.get(key) == after.get(key) == new.annotations[key]
+    )
 
 
 def _unchanged(old: ReviewedPod, new: ReviewedPod) -> bool:

@@ -70,10 +70,29 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     volumes: tuple[_Volume, ...] | None = None
 
 
+class _OwnedMeta(msgspec.Struct, frozen=True, gc=False):
+    annotations: dict[str, Presence] | None = msgspec.field(default=None, name="f:annotations")
+
+
+class _Owned(msgspec.Struct, frozen=True, gc=False):
+    metadata: _OwnedMeta | None = msgspec.field(default=None, name="f:metadata")
+
+
+class _Manager(msgspec.Struct, frozen=True, gc=False):
+    """The fields that one writer owns. Source: Kubernetes API reference, meta/v1 ManagedFieldsEntry."""
+
+    operation: str | None = ""
+    fields: _Owned | None = msgspec.field(default=None, name="fieldsV1")
+
+
+class _PodMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
+    managed_fields: tuple[_Manager, ...] | None = None
+
+
 class PodObject(msgspec.Struct, frozen=True, gc=False):
     """The fields of a pod that are read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: _PodMeta = _PodMeta()
     spec: _Spec | None = None
 
 
@@ -259,6 +278,13 @@ def _present_in_container(found: _Container, name: str) -> Present:
 
 
 _applied_decoder: Final = msgspec.json.Decoder(PartialObjectMetadata)
+
+
+def server_side_applied(found: PodObject) -> frozenset[str]:
+    """Return the annotations that writers own by a server-side apply, and by no other write."""
+    owners = [one for one in found.metadata.managed_fields or () if one.operation == "Apply" and one.fields is not None]
+    owned = [one.fields.metadata.annotations or () for one in owners if one.fields and one.fields.metadata]
+    return frozenset(key.removeprefix("f:") for keys in owned for key in keys)
 
 
 def applied_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:

@@ -260,6 +260,61 @@ def test_an_amount_that_means_another_share_is_not_put_back():
     assert update(live, sent, book=VENDORS).resources["limits"] == more
 
 
+def last_applied(manifest):
+    kept = {"labels": manifest["metadata"].get("labels"), "annotations": manifest["metadata"]["annotations"]}
+    return changed(manifest, **{LAST: json.dumps({"metadata": kept})})
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["waiting", "bound"])
+def test_a_manifest_with_an_assignment_is_applied_again_with_another_label(bound):
+    manifest = MANIFESTS["forged"]
+    live = create(last_applied(manifest)).pod
+    if bound:
+        live = changed(on_node(live, "a"), **{"volcano.sh/vgpu-ids-new": "GPU"})
+    manifest = {**manifest, "metadata": {**manifest["metadata"], "labels": {"team": "b"}}}
+    sent = {**merged(live, last_applied(manifest)), "spec": live["spec"]}
+    answer = update(live, sent)
+    assert answer.allowed, answer.message
+    kept = live["metadata"]["annotations"]
+    assert {key: answer.annotations.get(key) for key in kept if key != LAST} == {
+        key: text for key, text in kept.items() if key != LAST
+    }
+    assert answer.annotations.keys() == kept.keys()
+    other = changed(sent, **{"volcano.sh/vgpu-ids-new": "GPU-9"})
+    assert update(live, other).codes == ["CS301"]
+
+
+def managed(document, operation):
+    """*document*, all of whose annotations one writer owns."""
+    keys = {f"f:{key}": {} for key in document["metadata"].get("annotations", {})}
+    entry = {
+        "manager": "flux",
+        "operation": operation,
+        "apiVersion": "v1",
+        "time": "2026-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, **keys}}, "f:spec": {"f:containers": {}}},
+    }
+    return {**document, "metadata": {**document["metadata"], "managedFields": [entry]}}
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["waiting", "bound"])
+@pytest.mark.parametrize("operation", ["Apply", "Update"])
+def test_a_manifest_with_an_assignment_is_applied_by_the_server_again_and_edited_by_nobody(operation, bound):
+    manifest = MANIFESTS["forged"]
+    live = create(manifest).pod
+    if bound:
+        live = changed(on_node(live, "a"), **{"volcano.sh/vgpu-ids-new": "GPU"})
+    sent = managed({**merged(live, manifest), "spec": live["spec"]}, operation)
+    answer = update(live, sent)
+    if operation == "Update":
+        assert set(answer.codes) == {"CS301"}
+        return
+    assert answer.allowed, answer.message
+    assert answer.annotations == live["metadata"].get("annotations", {})
+    assert any("volcano.sh/vgpu-ids-new was left unchanged" in one for one in answer.warnings)
+
+
 # Hand-off of pods with several containers
 
 QUEUE = "cardshare.io/segment-queue"
