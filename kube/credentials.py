@@ -132,11 +132,26 @@ class KubeconfigSource:
         self._context = context
         self._from_plugin: Credentials | None = None
         self._plugin_expiry: datetime | None = None
+        # The read whose result nobody has yet, and whether it ignores the known answer of the plugin.
+        self._reading: asyncio.Future[Credentials] | None = None
+        self._reads_anew = False
 
     async def read(self, *, rejected: bool = False) -> Credentials:
-        """See `CredentialSource`."""
-        # In a thread with its own loop, because the loader reads files and its import alone takes 0.25 s.
-        return await asyncio.to_thread(asyncio.run, self._read(rejected=rejected))
+        """See `CredentialSource`.
+
+        A plugin may take longer than the call that needs it. Then it goes on, and the next read gets its answer.
+        """
+        reading = self._reading
+        if reading is None or (rejected and not self._reads_anew):
+            # In a thread with its own loop, because the loader reads files and its import alone takes 0.25 s.
+            run = self._read(rejected=rejected)
+            reading = asyncio.get_running_loop().run_in_executor(None, asyncio.run, run)
+            self._reading, self._reads_anew = reading, rejected
+        try:
+            return await asyncio.shield(reading)
+        finally:
+            if reading.done() and self._reading is reading:
+                self._reading = None
 
     def mistake(self) -> str:
         """Return why these files can never be used as they are, or ""."""

@@ -1,5 +1,7 @@
+import asyncio
 import base64
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -103,6 +105,29 @@ async def test_another_context_can_be_named(tmp_path):
     path = kubeconfig(tmp_path / "config", contexts=contexts)
     found = await KubeconfigSource(path, context="there").read()
     assert found.server == "https://api:6443"
+
+
+async def test_a_slow_plugin_is_not_started_again_by_the_calls_that_gave_up(tmp_path):
+    starts, gate, plugin = (tmp_path / name for name in ("starts", "gate", "plugin"))
+    os.mkfifo(gate)
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "slow"}}
+    plugin.write_text(f"#!/bin/sh\necho >>{starts}\n[ ! -p {gate} ] || cat {gate}\necho '{json.dumps(answer)}'\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    exec_user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    source = KubeconfigSource(kubeconfig(tmp_path / "config", user=exec_user))
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(source.read(rejected=True))
+        opened = await asyncio.to_thread(gate.open, "wb")  # once the plugin reads from it
+        gate.unlink()
+        first.cancel()
+        await asyncio.wait([first])
+        others = [tasks.create_task(source.read(rejected=rejected)) for rejected in (True, False)]
+        opened.close()
+        assert [(await one).authorization for one in others] == ["Bearer slow"] * 2
+    assert first.cancelled()
+    assert len(starts.read_text().splitlines()) == 1
+    await source.read(rejected=True)
+    assert len(starts.read_text().splitlines()) == 2
 
 
 async def test_a_plugin_runs_again_only_when_rejected(tmp_path):
