@@ -286,7 +286,7 @@ def test_a_manifest_with_an_assignment_is_applied_again_with_another_label(bound
 
 def managed(document, operation):
     """*document*, all of whose annotations one writer owns."""
-    keys = {f"f:{key}": {} for key in document["metadata"].get("annotations", {})}
+    keys: dict[str, dict[str, object]] = {f"f:{key}": {} for key in document["metadata"].get("annotations", {})}
     entry = {
         "manager": "flux",
         "operation": operation,
