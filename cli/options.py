@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, NoReturn
 from core.errors import escaped, quoted
 from core.names import VERSION
 from core.port.cards import CardWish
+from core.wire.changes import NODES_MAX
 from runtime import flags
 from runtime.check import Check
 from runtime.flags import FILE, OFF, SWITCH, URL, FlagKind, flag, one_of, several, whole
@@ -316,7 +317,7 @@ class Simulate(_Printed, _Stored, _Asking):
         metavar="KEY=VALUE",
         splits=True,
     )
-    add_nodes: int = flag(whole(0, 10**9), "number of nodes to add; needs --like")
+    add_nodes: int = flag(whole(0, NODES_MAX), f"number of nodes to add, at most {NODES_MAX}; needs --like")
     like: str = flag(_PLAIN, "added nodes are healthy, empty copies of this one", metavar="NODE")
     drain: tuple[str, ...] = several(_NODE, "cordon nodes and evict their pods; repeatable", splits=True)
     remove: tuple[str, ...] = several(_NODE, "remove nodes with their pods; repeatable", splits=True)

@@ -14,10 +14,10 @@ from core.admission.manifests import is_judged, pods_of, templates_of
 from core.errors import ConfigError, InvalidRequestError, quoted
 from core.groups import DEFAULT_QUEUE, MEMBER_OF, TASK, GroupKey, GroupKind, GroupSpec
 from core.model import Node, NodeName, Pod, PodUid
-from core.names import HOSTNAME_LABEL, VGPU_REGISTER
+from core.names import HOSTNAME_LABEL, LABEL, VGPU_REGISTER, is_object_name
 from core.settings import DialectName, Policy
 from core.view.cards import Card, cards_of
-from core.wire.changes import NO_FILE, Change
+from core.wire.changes import NO_FILE, NODES_MAX, Change
 from core.wire.groups import DECODERS, decode_queue
 from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
 from core.wire.nodes import decode_node
@@ -27,7 +27,6 @@ from core.wire.templates import KINDS, decode_workload
 from core.wire.vgpu_register import with_mode, with_slots
 
 PODS_MAX: Final = 20_000
-NODES_MAX: Final = 5_000
 _UID: Final = "simulated"
 _VOLCANO_JOB: Final = ("batch.volcano.sh", "Job")
 _POD: Final = ("", "Pod")
@@ -40,6 +39,12 @@ _CRITICAL: Final = {"system-cluster-critical": 2_000_000_000, "system-node-criti
 _VGPU: Final = DialectName("vgpu")
 _MODES: Final = ("hami-core", "mig", "mps")
 _SHARES_MAX: Final = 1024
+_OF_OBJECTS: Final = "lower-case letters, digits, '-' and '.', at most 253, such as 'train-1'"
+_NAMES: Final[Sequence[tuple[str, Callable[[str], object], str]]] = (
+    ("name", is_object_name, _OF_OBJECTS),
+    ("generateName", lambda text: is_object_name(f"{text}x"), _OF_OBJECTS),
+    ("namespace", LABEL.fullmatch, "lower-case letters, digits and '-', at most 63"),
+)
 POLICIES: Final = tuple(str(one) for one in (Policy.BINPACK, Policy.SPREAD, Policy.PACK))
 
 
@@ -147,6 +152,7 @@ class _Maker:
         metadata = manifest.value.get("metadata")
         if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
             raise UnusableChangeError(f"{where}: write metadata.name")
+        _check_names(where, {"namespace": self._change.namespace, **metadata})
         if kind == _DAEMON_SET:
             self.notes.append(f"{where}: DaemonSets are left out; write the pods that they create")
         elif is_judged(manifest):
@@ -347,6 +353,20 @@ def _copied(node: Node, name: NodeName) -> Node:
         joining=False,
         created_s=0,
     )
+
+
+def _check_names(where: str, metadata: Mapping[str, Any]) -> None:
+    """Check the names that the API server checks.
+
+    Raises:
+        UnusableChangeError: it would refuse one.
+    """
+    for field, is_good, remedy in _NAMES:
+        found = metadata.get(field) or ""
+        if not isinstance(found, str):
+            raise UnusableChangeError(f"{where}: metadata.{field}: found {found}; write text, in quotes")
+        if found and not is_good(found):
+            raise UnusableChangeError(f"{where}: metadata.{field}: found {quoted(found)}; write {remedy}")
 
 
 def _json(where: str, value: Mapping[str, Any]) -> bytes:

@@ -6,6 +6,8 @@ import msgspec
 
 from core.wire import reading
 
+# The most copies of a node that one change adds.
+NODES_MAX: Final = 5_000
 # The name of the file in messages if there is none.
 NO_FILE: Final = "-f"
 

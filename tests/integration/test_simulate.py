@@ -91,7 +91,8 @@ async def test_who_would_lose_a_place_is_the_exit_status(rig, capsys):
     [
         ((), "-f: missing; give -f, --add-nodes, --drain, --remove, --repartition or --policy"),
         (("--add-nodes", "2"), "--add-nodes: give it together with --like"),
-        (("--add-nodes", "x", "--like", "a"), "--add-nodes: found 'x'"),
+        (("--add-nodes", "x", "--like", "a"), "--add-nodes: found 'x'; write a number from 0 to 5000"),
+        (("--add-nodes", "5001", "--like", "a"), "--add-nodes: found '5001'; write a number from 0 to 5000"),
         (("--repartition", "a"), "--repartition: found 'a'; write it with an equals sign"),
         (("--drain", "a", "--request", "a=1"), "--request: it changes the pods of a file"),
     ],
