@@ -229,6 +229,27 @@ async def test_no_way_of_writing_a_running_pod_moves_it_to_another_card(tenant: 
             await admin.delete(path, {"gracePeriodSeconds": 0})
 
 
+async def test_a_manifest_with_an_assignment_is_applied_server_side_again(tenant: Tenant):
+    """With and without another change; its pod, which runs by then, keeps its own assignment."""
+    name = f"applied-{secrets.token_hex(2)}"
+    path = f"{tenant.pods}/{name}"
+    body = pod(name, SHARE, annotations={"volcano.sh/gpu-index": "1", "volcano.sh/vgpu-ids-new": "GPU-9,NVIDIA,1,1:"})
+    async with tenant.rest() as rest:
+        try:
+            before: Json = {}
+            for team in ("a", "a", "b"):
+                manifest = {**body, "metadata": {**body["metadata"], "labels": {"team": team}}}
+                answer = await rest.patch(f"{path}?fieldManager=flux", manifest, APPLY_PATCH)
+                assert answer.status in {200, 201}, answer
+                found = await running(rest, path)
+                assert found["metadata"]["labels"]["team"] == team
+                assert "volcano.sh/vgpu-ids-new" not in assigned(found)
+                before = before or assigned(found)
+                assert assigned(found) == before
+        finally:
+            await rest.delete(path, {"gracePeriodSeconds": 0})
+
+
 async def test_a_tenants_own_accounts_are_nobody_who_is_trusted(tenant: Tenant):
     """By whatever name, and by impersonation, which `edit` allows within the namespace."""
     path = f"{tenant.pods}/waits"
