@@ -116,6 +116,13 @@ async def test_a_member_that_fails_comes_back_in_the_group_that_goes_on(rig):
             before = {one["metadata"]["name"]: one for one in await members(world, "gang")}
             failed = {"status": {"phase": "Failed"}}
             await world.client.patch(f"{PODS}/gang-worker-2/status", failed, PatchKind.STRATEGIC)
+
+            # The Job counts its retry before the member has gone.
+            async def renewed():
+                uids = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await members(world, "gang")}
+                return uids.get("gang-worker-2") not in {None, before["gang-worker-2"]["metadata"]["uid"]}
+
+            await world.until(renewed)
             await reaches(world, "gang", "Running {running:4,retryCount:1}")
             after = {one["metadata"]["name"]: one for one in await members(world, "gang")}
             new = {name for name, one in after.items() if one["metadata"]["uid"] != before[name]["metadata"]["uid"]}
