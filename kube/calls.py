@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from core.errors import InvalidRequestError
-from kube.errors import ApiUnknownError, ApiUnreadableError, UndecodableError, check_written
+from kube.errors import ApiUnknownError, ApiUnreadableError, UndecodableError
 from kube.exchange import Purpose, Response
 from kube.objects import read_version
 
@@ -175,16 +175,14 @@ class Calls:
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        path = pod_path(namespace, name) + "/binding"
-        answer = await self._requester.request(
+        await self._requester.request(
             "POST",
-            path,
+            pod_path(namespace, name) + "/binding",
             params={"timeout": BIND_SERVER_TIMEOUT},
             body=_encode(binding),
             deadline_s=BIND_DEADLINE_S,
             wait_out_pause=False,
         )
-        check_written("POST", path, answer.status, answer.headers, answer.body)
 
     async def get_pod(self, namespace: str, name: str) -> bytes:
         """Return the pod as JSON, read from etcd and not from a cache."""
@@ -377,7 +375,6 @@ class Calls:
             content_type=content_type,
             deadline_s=self._deadline_s,
         )
-        check_written(verb, path, answer.status, answer.headers, answer.body)
         return answer.body
 
     async def _patch_for_version(self, path: str, changes: Body, content_type: str) -> str:
