@@ -6,6 +6,7 @@ are judged. Its spec is changed only back to old values, so that the same manife
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from core.admission import advice, defaulting, reach, rules
@@ -82,7 +83,7 @@ def judge(review: Review, book: Rulebook) -> Judged:
         return judge_new(pod_of(found, namespace), review.user_name, book)
     if found is not None and old is not None and review.is_changed_pod:
         before, after = pod_of(old, namespace), pod_of(found, namespace)
-        judged = judge_change(before, after, review.user_name, book, server_side_applied(found))
+        judged = judge_change(before, after, review.user_name, book, partial(server_side_applied, found))
         stray = elsewhere(before, review, book) if book.may_assign(review.user_name, before) else NOTHING
         if stray is NOTHING:
             return judged

@@ -1,6 +1,6 @@
 """Judges a changed pod: only differences from the old object count."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +24,7 @@ _CHOSEN: Final = "leave it unchanged; the pod has its cards already: delete it a
 
 
 def judge_change(
-    old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook, applied: frozenset[str] = frozenset()
+    old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook, applied: Callable[[], Set[str]]
 ) -> Judged:
     """Return the verdict on the change of *old* to *new* by *user_name*; *applied*: see `protect`.
 
@@ -78,19 +78,19 @@ class ProtectedUpdate:
 
 
 def protect(
-    old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook, applied: frozenset[str]
+    old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook, applied: Callable[[], Set[str]]
 ) -> ProtectedUpdate:
     """CS301: annotations that only schedulers and device plugins write keep their values; *user_name* is warned.
 
     A manifest that had such a key when it was first applied has it at every apply; then the key is only dropped.
-    *applied*: the keys of *new* that a server-side apply owns. The manifest of the apply before is not known then.
+    *applied* returns the annotations that a server-side apply owns; the manifest of the apply before is not known then.
     """
     keys = [
         key for key in book.protected_of(_changed(old, new)) if key != names.GPU_INDEX or not _is_wish(old, new, book)
     ]
     if not keys:
         return ProtectedUpdate(new)
-    again = applied.intersection(new.annotations) | _reapplied(old, new, keys)
+    again = (applied() & new.annotations.keys()) | _reapplied(old, new, keys)
     warnings = tuple(
         AdmissionWarning("CS301", f"annotation {key} was left unchanged: only schedulers and plugins write it")
         for key in [key for key in keys if key in again][:MAX_TOLD]

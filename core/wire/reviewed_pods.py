@@ -86,7 +86,8 @@ class _Manager(msgspec.Struct, frozen=True, gc=False):
 
 
 class _PodMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
-    managed_fields: tuple[_Manager, ...] | None = None
+    # Few reviews need the owners, so only `server_side_applied` decodes them.
+    managed_fields: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class PodObject(msgspec.Struct, frozen=True, gc=False):
@@ -280,11 +281,17 @@ def _present_in_container(found: _Container, name: str) -> Present:
 _applied_decoder: Final = msgspec.json.Decoder(PartialObjectMetadata)
 
 
+_managers_decoder: Final = msgspec.json.Decoder(tuple[_Manager, ...] | None)
+
+
 def server_side_applied(found: PodObject) -> frozenset[str]:
-    """Return the annotations that writers own by a server-side apply, and by no other write."""
-    owners = [one for one in found.metadata.managed_fields or () if one.operation == "Apply" and one.fields is not None]
-    owned = [one.fields.metadata.annotations or () for one in owners if one.fields and one.fields.metadata]
-    return frozenset(key.removeprefix("f:") for keys in owned for key in keys)
+    """Return the annotations that some writer owns by a server-side apply; none if that is missing or unreadable."""
+    try:
+        managers = _managers_decoder.decode(found.metadata.managed_fields) or ()
+    except reading.DECODE_ERRORS:
+        return frozenset()
+    owned = [one.fields.metadata for one in managers if one.operation == "Apply" and one.fields is not None]
+    return frozenset([key.removeprefix("f:") for meta in owned if meta is not None for key in meta.annotations or ()])
 
 
 def applied_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:

@@ -315,6 +315,15 @@ def test_a_manifest_with_an_assignment_is_applied_by_the_server_again_and_edited
     assert any("volcano.sh/vgpu-ids-new was left unchanged" in one for one in answer.warnings)
 
 
+@pytest.mark.parametrize("owners", ["x", [None], [{"operation": "Apply", "fieldsV1": {"f:metadata": 7}}], {}])
+def test_owners_of_fields_that_cannot_be_read_allow_nothing(owners):
+    manifest = MANIFESTS["forged"]
+    live = create(manifest).pod
+    sent = {**merged(live, manifest), "spec": live["spec"]}
+    sent["metadata"] = {**sent["metadata"], "managedFields": owners}
+    assert set(update(live, sent).codes) == {"CS301"}
+
+
 # Hand-off of pods with several containers
 
 QUEUE = "cardshare.io/segment-queue"
