@@ -70,16 +70,16 @@ async def told(*nodes, groups, pods, **settings):
     return rig.world, condition["reason"], condition["message"], full, len(bodies)
 
 
+async def told_of_three(*pods):
+    """The same of an admitted Volcano group of three, beside a node with two cards."""
+    admitted = GroupStatus(phase=GroupPhase.INQUEUE, written=True)
+    groups, both = [spec(3, status=admitted)], ("cardshare", "volcano")
+    return await told(node("n0", cards=2), groups=groups, pods=pods, scheduler_names=both)
+
+
 @pytest.mark.looptime
 async def test_a_gang_for_which_new_nodes_would_make_room_is_unschedulable_and_told_why_and_what_would_help():
-    pods = [holding("x", "n0"), *members(3)]
-    admitted = GroupStatus(phase=GroupPhase.INQUEUE, written=True)
-    made, reason, text, full, writes = await told(
-        node("n0", cards=2),
-        groups=[spec(3, status=admitted)],
-        pods=pods,
-        scheduler_names=("cardshare", "volcano"),
-    )
+    made, reason, text, full, writes = await told_of_three(holding("x", "n0"), *members(3))
     assert reason == "Unschedulable"
     assert text.startswith("CS501 waits because 1 of the 3 members of its group that must start together fit now")
     assert "For one more: 0/1 nodes are available: 1 too little free memory on every card. Nearest: n0" in text
@@ -95,14 +95,7 @@ async def test_a_gang_for_which_new_nodes_would_make_room_is_unschedulable_and_t
 
 @pytest.mark.looptime
 async def test_a_gang_that_no_empty_node_takes_is_not_told_to_free_capacity():
-    pods = members(3, memory=20_000)
-    admitted = GroupStatus(phase=GroupPhase.INQUEUE, written=True)
-    _, _, text, _, _ = await told(
-        node("n0", cards=2),
-        groups=[spec(3, status=admitted)],
-        pods=pods,
-        scheduler_names=("cardshare", "volcano"),
-    )
+    _, _, text, _, _ = await told_of_three(*members(3, memory=20_000))
     assert text.endswith("Ask for at most 10000 MiB of memory.")
 
 
