@@ -280,8 +280,10 @@ class Volumes(Seats[VolumeSeat]):
             text = f"{told} is not bound yet; its storage class {quoted(found.name)} binds it at once: see its events"
             return Wait(Cause.CLAIM_NOT_BOUND, text)
         if not _makes(found) and claim.selected_node:
-            text = f"remove annotation {names.SELECTED_NODE} of {told}: its storage class {quoted(found.name)}"
-            text += f" provisions no volume on node {quoted(claim.selected_node)}"
+            text = (
+                f"remove annotation {names.SELECTED_NODE} of {told}: its storage class {quoted(found.name)} "
+                f"provisions no volume on node {quoted(claim.selected_node)}"
+            )
             return Wait(Cause.CLAIM_NOT_BOUND, text)
         if not _makes(found) and not self._candidates(claim):
             text = f"no volume of storage class {quoted(found.name)} is free for {told}, and that class provisions none"

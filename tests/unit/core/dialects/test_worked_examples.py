@@ -141,7 +141,6 @@ def test_a_vgpu_example_is_placed_as_the_reference_wants_it(example):
             assert shown == want["recount"]
         again = dialect.held(bound, cards, config)
         assert again is not None
-        assert dialect.take(cards, again.assignment) == dialect.take(cards, again.assignment)
         assert [card[1:4] for card in dialect.take(cards, again.assignment)] == [card[1:4] for card in taken]
         live[step["pod"]] = bound
 
