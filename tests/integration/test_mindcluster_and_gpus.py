@@ -90,15 +90,13 @@ async def test_a_chip_that_clusterd_calls_ill_is_not_used_until_it_is_well_again
         await world.controller()
         assert "cardshare_documents_forbidden 0.0" in (await world.http("/metrics"))[1]
         await world.add(npu("first", 8), npu("second", 8))
-        for one in ("first", "second"):
-            await world.until(lambda one=one: _decided(world, one))
-        placed = [one for one in ("first", "second") if (await world.get(one))["spec"].get("nodeName")]
-        assert len(placed) == 1
+
+        async def placed():
+            pods = [await world.get(one) for one in ("first", "second")]
+            return next((one["metadata"]["name"] for one in pods if one["spec"].get("nodeName")), None)
+
+        waiting = {"first": "second", "second": "first"}[await world.until(placed)]
+        await world.waits(waiting, "npu-a NPU 1: unhealthy")
         await world.client.patch(f"{maps}/{name}", {"data": states("")})
         for one in ("first", "second"):
             await world.phase(one)
-
-
-async def _decided(world, name):
-    found = await world.get(name)
-    return found["spec"].get("nodeName") or found["status"].get("conditions")

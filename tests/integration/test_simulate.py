@@ -171,8 +171,20 @@ async def test_what_was_simulated_happens_in_a_whole_cluster(rig, capsys, tmp_pa
                 await world.add(made[name])
                 await settled(world, name)
             for one in told["pods"]:
-                found = outcome(await settled(world, one["pod"].partition("/")[2]))
-                assert found == (one["node"], one["code"], sorted(card["card"] for card in one["cards"])), one
+                await comes(world, one["pod"].partition("/")[2], one)
+
+
+async def comes(world: Rig, name: str, foretold: dict[str, Any]) -> None:
+    """Wait for what was foretold: a pod whose Binding is settled later is told so first."""
+    wanted = (foretold["node"], foretold["code"], sorted(card["card"] for card in foretold["cards"]))
+
+    async def asked() -> bool:
+        return outcome(await settled(world, name)) == wanted
+
+    try:
+        await world.until(asked)
+    except TimeoutError:
+        assert outcome(await settled(world, name)) == wanted
 
 
 async def drain(world: Rig, name: str) -> list[str]:
