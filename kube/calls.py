@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from core.errors import InvalidRequestError
-from kube.errors import ApiUnknownError, ApiUnreadableError, UndecodableError
+from kube.errors import ApiUnknownError, ApiUnreadableError, UndecodableError, check_kind
 from kube.exchange import Purpose, Response
 from kube.objects import read_version
 
@@ -175,14 +175,16 @@ class Calls:
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._requester.request(
+        path = pod_path(namespace, name) + "/binding"
+        answer = await self._requester.request(
             "POST",
-            pod_path(namespace, name) + "/binding",
+            path,
             params={"timeout": BIND_SERVER_TIMEOUT},
             body=_encode(binding),
             deadline_s=BIND_DEADLINE_S,
             wait_out_pause=False,
         )
+        check_kind("POST", path, answer.status, answer.headers, answer.body)
 
     async def get_pod(self, namespace: str, name: str) -> bytes:
         """Return the pod as JSON, read from etcd and not from a cache."""
@@ -375,6 +377,7 @@ class Calls:
             content_type=content_type,
             deadline_s=self._deadline_s,
         )
+        check_kind(verb, path, answer.status, answer.headers, answer.body)
         return answer.body
 
     async def _patch_for_version(self, path: str, changes: Body, content_type: str) -> str:

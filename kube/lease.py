@@ -24,6 +24,7 @@ from kube.errors import (
     ApiForbiddenError,
     ApiNotFoundError,
     ApiUnknownError,
+    check_kind,
     printable,
 )
 from kube.exchange import Purpose
@@ -389,6 +390,7 @@ class Lease:
             purpose=Purpose.LEASE,
             wait_out_pause=False,
         )
+        check_kind(verb, path, answer.status, answer.headers, answer.body)
         self._answered_at = self._clocks()
         try:
             return _decoder.decode(answer.body)

@@ -43,7 +43,8 @@ class FakeLeases:
 class Way:
     """One candidate's way to it.
 
-    before, after: asked with the verb before a call is done and after it: an error to raise, or None.
+    before, after: asked with the verb before a call is done and after it: an error to raise, or None. page: what a
+    proxy answers in the API server's place, if not b"".
     """
 
     def __init__(self, leases: FakeLeases) -> None:
@@ -51,6 +52,7 @@ class Way:
         self.after: Callable[[str], ApiError | None] = lambda verb: None
         self.answers = asyncio.Event()
         self.answers.set()
+        self.page = b""
         self._leases = leases
 
     def swallow(self) -> None:
@@ -65,6 +67,8 @@ class Way:
         except TimeoutError as e:
             raise ApiUnknownError(verb=verb, path=path, message="no answer") from e
         self._raise(self.before(verb))
+        if self.page:
+            return Response(status=200, headers={}, body=self.page)
         answer = self._answer(verb, path, json.loads(body or b"{}"))
         self._raise(self.after(verb))
         return Response(status=200, headers={}, body=json.dumps(answer).encode())
@@ -89,7 +93,7 @@ class Way:
             leases.version += 1
             now_s = asyncio.get_running_loop().time()
             leases.writes.append((now_s, body["spec"]["holderIdentity"]))
-        return {"metadata": {"resourceVersion": str(leases.version)}, "spec": leases.spec}
+        return {"kind": "Lease", "metadata": {"resourceVersion": str(leases.version)}, "spec": leases.spec}
 
 
 class Clocks:

@@ -145,7 +145,7 @@ class Api:
             return self.delete(what._replace(sub=""), options)
         if what.resource == "events":
             # They are told to people; nobody here reads them.
-            return Answer(201, b'{"metadata":{"resourceVersion":"1","name":"e"}}')
+            return Answer(201, b'{"kind":"Event","metadata":{"resourceVersion":"1","name":"e"}}')
         what = what._replace(name=given["metadata"]["name"])
         if what.key in self.objects[what.resource]:
             raise RefusedError(409, "AlreadyExists", f'{what.resource} "{what.name}" already exists')
@@ -198,7 +198,7 @@ class Api:
 
     def _patch(self, what: Target, given: Json, content_type: str) -> Answer:
         if what.resource == "events":
-            return Answer(200, b'{"metadata":{"resourceVersion":"1","name":"e"}}')
+            return Answer(200, b'{"kind":"Event","metadata":{"resourceVersion":"1","name":"e"}}')
         obj = self._there(what)
         self._precondition(obj, given.get("metadata", {}))
         changes = {key: value for key, value in given.items() if key not in ("apiVersion", "kind")}
@@ -256,6 +256,8 @@ class Api:
     def _store(self, resource: str, key: str, obj: Json, kind: str) -> None:
         self.revision += 1
         obj["metadata"]["resourceVersion"] = str(self.revision)
+        # By this a client knows that the API server answered, and not a proxy before it.
+        obj.setdefault("kind", resource.removesuffix("s").capitalize())
         text = _encode(obj)
         if kind == "DELETED":
             del self.objects[resource][key], self._texts[resource][key]

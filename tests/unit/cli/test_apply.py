@@ -140,7 +140,7 @@ class Api:
     def answer(value: Any) -> Response:
         if "metadata" in value:
             value["metadata"].setdefault("resourceVersion", "1")
-        return Response(status=200, headers={}, body=json.dumps(value).encode())
+        return Response(status=200, headers={}, body=json.dumps({"kind": "Object", **value}).encode())
 
     def items(self, verb: str, path: str, params: dict[str, str]) -> list[Any]:
         if path == "/api/v1/nodes":

@@ -8,7 +8,7 @@ from kube.calls import Access, Calls, Condition, Identity, pod_path
 from kube.errors import ApiUnknownError, ApiUnreadableError
 from kube.exchange import Response
 
-STORED = b'{"metadata":{"name":"a","resourceVersion":"8"}}'
+STORED = b'{"kind":"Pod","metadata":{"name":"a","resourceVersion":"8"}}'
 
 
 class Recorder:
@@ -46,6 +46,23 @@ async def test_a_binding_carries_node_annotations_uid_and_version_in_one_write()
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
     }
     assert more == {"params": {"timeout": "5s"}, "deadline_s": 6.0, "wait_out_pause": False}
+
+
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b"", b"[]", b'"ok"', b'{"status":"ok"}'])
+@pytest.mark.parametrize("verb", ["bind", "evict", "create", "replace", "delete", "apply"])
+async def test_a_write_that_a_proxy_answers_with_its_own_page_is_unknown(verb, body):
+    calls = Calls(Recorder(body))
+    writes = {
+        "bind": lambda: calls.bind("ns", "a", uid="u", resource_version="7", node="n1", annotations={}),
+        "evict": lambda: calls.evict("ns", "a", uid="u"),
+        "create": lambda: calls.create("/api/v1/namespaces", {}),
+        "replace": lambda: calls.replace("/api/v1/namespaces/a", {}),
+        "delete": lambda: calls.delete("/api/v1/namespaces/a"),
+        "apply": lambda: calls.apply("/api/v1/namespaces/a", {}, manager="m"),
+    }
+    with pytest.raises(ApiUnknownError, match="look for a proxy" if body else "without a body") as found:
+        await writes[verb]()
+    assert found.value.status == 200
 
 
 async def test_annotations_are_merged_and_none_removes_one():
@@ -168,13 +185,13 @@ async def test_a_write_whose_answer_cannot_be_read_is_of_unknown_outcome():
     ids=["known", "for us", "audience ignored", "expired", "unknown"],
 )
 async def test_a_token_is_whom_the_server_says_and_only_if_made_for_us(status, audiences, identity):
-    server = Recorder(json.dumps({"status": status}).encode())
+    server = Recorder(json.dumps({"kind": "TokenReview", "status": status}).encode())
     assert await Calls(server).token_review("t", audiences=audiences) == identity
 
 
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_an_access_is_what_the_server_allows(allowed):
-    server = Recorder(json.dumps({"status": {"allowed": allowed}}).encode())
+    server = Recorder(json.dumps({"kind": "SubjectAccessReview", "status": {"allowed": allowed}}).encode())
     who = Identity(authenticated=True, username="u", groups=("g",), extra={"scopes": ["s"]})
     access = Access(verb="get", resource="pods", namespace="ns", name="a")
     assert await Calls(server).subject_access_review(who, access) is allowed
@@ -184,7 +201,7 @@ async def test_an_access_is_what_the_server_allows(allowed):
 
 
 async def test_a_path_outside_the_resources_can_be_asked_for():
-    server = Recorder(b"{}")
+    server = Recorder(b'{"kind":"SubjectAccessReview"}')
     who = Identity(authenticated=True, username="u")
     assert not await Calls(server).subject_access_review(who, Access(verb="get", path="/metrics"))
     assert server.only[2]["spec"]["nonResourceAttributes"] == {"verb": "get", "path": "/metrics"}
@@ -192,7 +209,7 @@ async def test_a_path_outside_the_resources_can_be_asked_for():
 
 async def test_a_review_that_cannot_be_read_allows_nothing():
     with pytest.raises(ApiUnreadableError):
-        await Calls(Recorder(b"<html>")).token_review("t")
+        await Calls(Recorder(b'{"kind":"TokenReview","status":3}')).token_review("t")
 
 
 def test_a_name_cannot_reach_another_object():

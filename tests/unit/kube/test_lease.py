@@ -175,6 +175,18 @@ async def test_a_holder_that_reaches_nobody_gives_up_before_another_can_take_it(
     assert second.acquired_s - first.lost_s >= 4.0
 
 
+@pytest.mark.parametrize("page", [b"<html>log in</html>", b'{"status":"ok"}'])
+async def test_a_page_of_a_proxy_is_no_lease_to_take_or_to_keep(candidates, page):
+    first, second = await two(candidates)
+    second.way.page = page
+    await asyncio.sleep(60.0)
+    assert first.leads
+    assert not second.leads
+    assert "look for a proxy" in second.lease.problem
+    first.way.page = page
+    await until(lambda: first.lost)
+
+
 async def test_a_short_outage_changes_nothing(candidates):
     first, second = await two(candidates)
     first.way.swallow()
