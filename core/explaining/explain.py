@@ -165,6 +165,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Explan
     never = True
     absent: set[str] | None = None
     offered: set[str] = set()
+    asked: set[str] = set()
     now: Advice | None = None
     once_empty: tuple[Advice, str] | None = None
     # The node that would take the unchanged pod if it accepted pods.
@@ -179,6 +180,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Explan
         never = never and refusal.hopeless
         absent = set(refusal.absent) if absent is None else absent & set(refusal.absent)
         offered.update(refusal.offered)
+        asked.update(refusal.asked)
         counts[refusal.key] = counts.get(refusal.key, 0) + 1
         if refusal.now is not None and (now is None or refusal.now.size < now.size):
             now = refusal.now
@@ -197,7 +199,9 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Explan
     never = never and everywhere
     if absent and everywhere:
         named = " or ".join(_absent(one, frozenset(offered)) for one in sorted(absent))
-        remedy = f"No node offers {named}: leave it out, or ask the cluster's operator"
+        # Without its cards, the pod would not be what its owner wants.
+        without = "" if asked and asked <= absent else "leave it out, or "
+        remedy = f"No node offers {named}: {without}ask the cluster's operator"
     elif never:
         parts = ["" if best[0].repair else there.remedy(), f"wait until {repair}" if repair else ""]
         other = _FEWER if best[0].key == WHY[Reason.CONTAINERS] else _OTHER

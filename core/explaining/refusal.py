@@ -69,7 +69,7 @@ class NodeRefusal:
 
     hopeless: it could not even if unused; its numbers are then those of the empty node. barred: it currently accepts no
     such pods; the rest is judged as if it did. absent: resources that it does not have; offered: its resources that
-    sell cards.
+    sell cards; asked: those by which the pod asks for them.
     now: what to reduce for a placement on the node as it is; once_empty: the same for a hopeless node when empty. wait:
     what must happen otherwise. tolerate: the taints whose toleration would suffice. repair: what must be repaired
     before all of the node's cards can be judged. instead: what the pod could do to be placed there, if the node has
@@ -86,6 +86,7 @@ class NodeRefusal:
     barred: bool = False
     absent: tuple[str, ...] = ()
     offered: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     now: Advice | None = None
     once_empty: Advice | None = None
     unwished: Unwished | None = None
@@ -109,9 +110,10 @@ def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -
     absent = tuple([resource for resource, _ in shape.amounts if resource not in there])
     if not absent:
         return refusal
-    return replace(
-        refusal, absent=absent, offered=tuple([one for one in there if there[one] and one in ledger.words.resources])
-    )
+    sold = ledger.words.resources
+    offered = tuple([one for one in there if there[one] and one in sold])
+    asked = tuple([resource for resource, _ in shape.amounts if resource in sold])
+    return replace(refusal, absent=absent, offered=offered, asked=asked)
 
 
 def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
