@@ -21,8 +21,10 @@ _HAMI_PREFIX: Final = "hami.io/"
 MOVED: Final = {names.GPU_INDEX: names.WISHED_INDICES, names.GPU_UNHEALTHY: names.AVOIDED_CARDS}
 
 # Annotations in which users list cards, for any dialect.
-_LISTING: Final = frozenset({names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE, names.AVOIDED_CARDS, names.WISHED_INDICES})
-_REFUSING: Final = frozenset({names.NO_USE_GPU_TYPE, names.AVOIDED_CARDS})
+_LISTING: Final = frozenset({names.AVOIDED_CARDS, names.WISHED_INDICES})
+_REFUSING: Final = frozenset({names.AVOIDED_CARDS})
+# Those with types of NVIDIA's cards, which several dialects read.
+_TYPES: Final = CardLists(names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +39,8 @@ class Rulebook:
     preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
     labels: by dialect, the labels that are read only from its pods; runtime_classes: those that dialects set.
     modes: how pods select a sharing mode, by dialect. variables: those by which plugins limit containers, each with the
-    resources of its dialects. card_lists: annotations with lists of card ids, of all dialects;
-    listing_cards: these and the list of avoided cards. listing: these and the lists of types and positions;
+    resources of its dialects. card_lists, type_lists: annotations with lists of card ids and of types, of all dialects;
+    listing_cards: those of ids and the list of avoided cards. listing: these and the lists of types and positions;
     refusing: the lists of unwanted cards. key_prefixes: prefixes of the keys and resources of dialects.
     ignored: by label and value, the dialects whose defaulting they turn off. whole: resources by which others sell
     whole cards and a dialect sells shares.
@@ -64,6 +66,7 @@ class Rulebook:
     modes: Mapping[DialectName, Modes]
     variables: Mapping[str, frozenset[str]]
     card_lists: tuple[CardLists, ...]
+    type_lists: tuple[CardLists, ...]
     listing_cards: frozenset[str]
     listing: frozenset[str]
     refusing: frozenset[str]
@@ -171,6 +174,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
     trusted, plugins = settings.admission.trusted_accounts, settings.admission.plugin_accounts
     # Dialects of one maker have the same ones.
     card_lists = tuple(dict.fromkeys([pair for one in catalog.specs for pair in one.card_lists]))
+    type_lists = (_TYPES, *(pair for one in catalog.specs for pair in one.type_lists))
     by_dialect = {name: one.resources for name, one in named.items()}
     return Rulebook(
         settings=settings,
@@ -195,9 +199,10 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
         variables=_variables(catalog, by_dialect),
         card_lists=card_lists,
+        type_lists=type_lists,
         listing_cards=frozenset((names.AVOIDED_CARDS,)).union(*card_lists),
-        listing=_LISTING.union(*card_lists),
-        refusing=_REFUSING.union(one.avoid for one in card_lists),
+        listing=_LISTING.union(*card_lists, *type_lists),
+        refusing=_REFUSING.union(one.avoid for one in (*card_lists, *type_lists)),
         ignored={
             said: frozenset(one.name for one in catalog.specs if one.ignored == said)
             for said in {one.ignored for one in catalog.specs if one.ignored[0]}

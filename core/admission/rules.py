@@ -143,11 +143,13 @@ def contradictions(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
         both = items_of(pod.annotations[use]) & items_of(pod.annotations[no_use])
         if both:
             yield _in_both(use, no_use, both)
-    wanted = pod.annotations.get(names.USE_GPU_TYPE, "")
-    same = _types_of(wanted) & _types_of(pod.annotations.get(names.NO_USE_GPU_TYPE, ""))
-    if same:
-        both = frozenset(one for one in items_of(wanted) if not _types_of(one).isdisjoint(same))
-        yield _in_both(names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE, both)
+    for use, no_use in rules.type_lists:
+        wanted = pod.annotations.get(use, "")
+        same = _types_of(wanted) & _types_of(pod.annotations.get(no_use, ""))
+        if same:
+            yield _in_both(
+                use, no_use, frozenset(one for one in items_of(wanted) if not _types_of(one).isdisjoint(same))
+            )
 
 
 def _types_of(text: str) -> frozenset[selection.TypePattern]:
@@ -186,13 +188,9 @@ def lists(pod: ReviewedPod, rules: Rulebook) -> Violations:
     found: list[Violation] = []
     for key in sorted(rules.listing_cards.intersection(keys)):
         found += _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
-    for key in _TYPE_LISTS:
-        if key in keys:
-            found += _bad_items(pod, key, _TYPE, "CS108", "write types of cards such as 'A100,V100'")
+    for key in [key for pair in rules.type_lists for key in pair if key in keys]:
+        found += _bad_items(pod, key, _TYPE, "CS108", "write types of cards such as 'A100,V100'")
     return tuple(found)
-
-
-_TYPE_LISTS: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE)
 
 
 def unequal(container: Container, rules: Rulebook) -> Violations:

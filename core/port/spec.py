@@ -22,7 +22,7 @@ class Modes(NamedTuple):
 
 
 class CardLists(NamedTuple):
-    """Two annotations with comma-separated ids of cards: those that a pod wants, and those that it avoids."""
+    """Two annotations with comma-separated ids or types of cards: those that a pod wants, and those that it avoids."""
 
     use: str
     avoid: str
@@ -120,10 +120,11 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     time_lock: the node annotation by which two schedulers avoid each other, "" if there is none; node_lock: the lock of
     the node that its plugin reads, None if it reads none.
     modes: how its pods select a sharing mode, None if there is only one.
-    card_lists: the annotations with lists of card ids. variables: those by which its plugin limits a container to its
-    share, each also with ``_`` and more behind it; `core.watched` has them too. machine_keys: annotations that machines
-    write besides its assignment. marks: annotations in which its plugin marks its progress on a pod, so no `held` reads
-    them. labels: those that are read only from its pods. key_prefixes: prefixes of its keys and resources.
+    card_lists, type_lists: the annotations with lists of card ids, and of types other than those of NVIDIA's cards.
+    variables: those by which its plugin limits a container to its share, each also with ``_`` and more behind it;
+    `core.watched` has them too. machine_keys: annotations that machines write besides its assignment. marks:
+    annotations in which its plugin marks its progress on a pod, so no `held` reads them. labels: those that are read
+    only from its pods. key_prefixes: prefixes of its keys and resources.
     documents: documents about its nodes in ConfigMaps, None if there are none.
     instead_of: the dialect that sells by the same resource on nodes that this one does not serve, None if there is
     none.
@@ -148,6 +149,7 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     node_lock: NodeLock | None = None
     modes: Modes | None = None
     card_lists: tuple[CardLists, ...] = ()
+    type_lists: tuple[CardLists, ...] = ()
     variables: frozenset[str] = frozenset()
     machine_keys: frozenset[str] = frozenset()
     marks: frozenset[str] = frozenset()

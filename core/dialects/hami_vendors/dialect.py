@@ -190,6 +190,7 @@ def _spec(vendor: Vendor) -> DialectSpec[Card, Request, Assignment]:
         cards=vendor.maker,
         plugin_accounts=vendor.handoff.accounts,
         card_lists=tuple([one for one in (vendor.limits.select, vendor.limits.select_too) if one.use]),
+        type_lists=(vendor.limits.types,) if vendor.limits.types.use else (),
         key_prefixes=tuple(sorted({f"{word.partition('/')[0]}/" for word in words})),
         variables=vendor.handoff.variables,
         machine_keys=vendor.handoff.machine_keys,

@@ -11,6 +11,7 @@ from core.dialects.vgpu.table import VgpuTable
 from core.model import Container, Pod, PodUid
 from core.settings import DialectName, Settings
 from core.tables import Tables
+from tests.support.devices import vendors
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.toy import MEMORY as TOY_MEMORY
@@ -123,6 +124,29 @@ def test_a_chip_wanted_and_refused_is_denied():
     verdict = judge_new(reviewed(asked), "dana", BOOK).verdict
     assert verdict.codes == ("CS206",)
     assert "found 'B'" in verdict.message
+
+
+OTHERS = rulebook(Settings(), vendors.TABLES, standard_catalog())
+AMD, HYGON = {"amd.com/gpu": 1}, {"hygon.com/dcunum": 1}
+
+
+@pytest.mark.parametrize(
+    ("limits", "keys"),
+    [
+        (AMD, ("amd.com/use-gputype", "amd.com/nouse-gputype")),
+        (HYGON, ("hygon.com/use-dcutype", "hygon.com/nouse-dcutype")),
+    ],
+    ids=["amd", "hygon"],
+)
+def test_types_of_every_vendor_are_checked(limits, keys):
+    both = judge_new(reviewed(pod(limits, dict(zip(keys, ("MI300X,X1", "mi300x"), strict=True)))), "dana", OTHERS)
+    assert both.verdict.message == (
+        f"CS206 annotations {keys[0]} and {keys[1]}: found 'MI300X'; name each in one of the two only"
+    )
+    for key in keys:
+        wrong = judge_new(reviewed(pod(limits, {key: "MI300X;MI210"})), "dana", OTHERS).verdict
+        assert wrong.codes == ("CS108",)
+        assert f"annotation {key}: found 'MI300X;MI210'" in wrong.message
 
 
 def test_what_a_dialect_does_not_read_that_reads_nothing_is_told():
