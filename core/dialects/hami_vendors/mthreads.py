@@ -33,13 +33,17 @@ def _told(assignment: Assignment, stamp: Stamp, named: Resources) -> Mapping[str
 
 
 def _filled(named: Resources, one: Container) -> Container:
-    """Return *one* with all memory and cores of its cards if it names no part of one, as HAMi's webhook does."""
+    """Return *one* with all memory and cores of its cards if it names no part of one, as HAMi's webhook does.
+
+    Of several cards, 0 means all too, and kubelet must ask the plugin for them.
+    """
     text = one.amount(named.cards) or ""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
     if number == 1 and one.amount(named.memory) is not None:
         return one
     wanted = {named.memory: _UNITS * number, named.cores: _CORES * number}
-    more = {key: str(figure) for key, figure in wanted.items() if figure and one.amount(key) is None}
+    absent = (None,) if number == 1 else (None, "0")
+    more = {key: str(figure) for key, figure in wanted.items() if figure and one.amount(key) in absent}
     return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more}) if more else one
 
 

@@ -225,15 +225,18 @@ def _names(asking: Sequence[_Asking]) -> str:
     return "containers " + ", ".join([f'"{one.container.name}"' for one in asking])
 
 
-def _beside_steps(vendor: Vendor, number: int, memory: int) -> str:
-    """Return what to write instead of *memory* units of each of *number* cards, "" if the vendor serves them."""
+def _beside_steps(vendor: Vendor, number: int, memory: int | None) -> str:
+    """Return what to write instead of *memory* units of each of *number* cards, "" if the vendor serves them.
+
+    Kubelet does not call a plugin that counts parts for 0 of them.
+    """
     if vendor.limits.rounds_up:
         return (
             f"write at most {vendor.limits.steps[-1]}, which is all of a card"
-            if memory > vendor.limits.steps[-1]
+            if memory is not None and memory > vendor.limits.steps[-1]
             else ""
         )
-    if vendor.limits.steps and number == 1 and memory and memory not in vendor.limits.steps:
+    if vendor.limits.steps and number == 1 and memory not in (None, *vendor.limits.steps):
         return f"write one of {', '.join(map(str, vendor.limits.steps))}"
     return ""
 
@@ -254,8 +257,8 @@ def _of_container(vendor: Vendor, named: Resources, one: _Asking) -> Iterator[Vi
         found = quoted(one.container.amount(named.cores) or "")
         remedy = f"leave it out; {named.cards} has all cores of each"
         yield Violation(code="CS203", field=one.at(named.cores), found=found, remedy=remedy)
-    memory = one.figure(named.memory)
-    remedy = _beside_steps(vendor, number, memory)
+    is_none = one.container.amount(named.memory) == "0"
+    remedy = _beside_steps(vendor, number, one.figure(named.memory) or (0 if is_none else None))
     if remedy:
         found = quoted(one.container.amount(named.memory) or "")
         yield Violation(code="CS101", field=one.at(named.memory), found=found, remedy=remedy)

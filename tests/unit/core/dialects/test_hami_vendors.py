@@ -83,6 +83,7 @@ AMD = {"amd.com/gpu": 1, "amd.com/gpumem": 4096, "amd.com/gpucores": 33}
         pytest.param("cambricon", pod({**MLU, "cambricon.com/mlu.smlu.vmemory": 0}), "CS203", id="with none of one"),
         pytest.param("cambricon", pod({**MLU, "cambricon.com/mlu.smlu.vmemory": 0.5}), "CS101", id="a half of one"),
         pytest.param("mthreads", pod({**THREADS, "mthreads.com/sgpu-memory": 20}), "CS101", id="no step of memory"),
+        pytest.param("mthreads", pod({**THREADS, "mthreads.com/sgpu-memory": 0}), "CS101", id="no memory"),
         pytest.param("mthreads", pod({**THREADS, "mthreads.com/vgpu": 2}), "CS207", id="a part of several"),
         pytest.param("mthreads", pod({"mthreads.com/vgpu": 2}, THREADS), "CS204", id="several beside another"),
         pytest.param("mthreads", pod(THREADS, init=({"mthreads.com/vgpu": 2},)), "CS204", id="several before another"),
@@ -146,6 +147,18 @@ def test_a_part_of_the_memory_of_a_card_of_mthreads_gets_no_cores():
         "mthreads.com/vgpu": "1",
         "mthreads.com/sgpu-memory": "96",
         "mthreads.com/sgpu-core": "16",
+    }
+
+
+def test_kubelet_asks_the_plugin_for_several_cards_of_mthreads_whatever_they_are_said_to_have():
+    port = port_of("mthreads")
+    asking = pod({"mthreads.com/vgpu": 2, "mthreads.com/sgpu-memory": 0, "mthreads.com/sgpu-core": 0})
+    completed = port.completed(reviewed(asking), port.request(asking, TABLES), TABLES)[0]
+    assert completed.containers[0].limits == completed.containers[0].requests
+    assert completed.containers[0].limits == {
+        "mthreads.com/vgpu": "2",
+        "mthreads.com/sgpu-memory": "192",
+        "mthreads.com/sgpu-core": "32",
     }
 
 
