@@ -35,7 +35,7 @@ def move_preferences(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Wa
 
     An existing preference stays; `rules.contradictions` checks whether both agree.
     """
-    found = [key for key in MOVED if key in pod.annotations]
+    found = rules.to_move(pod.annotations)
     if not found or not rules.asks_cards(pod):
         return pod, _NONE
     annotations = dict(pod.annotations)

@@ -99,6 +99,19 @@ class Rulebook:
         ]
         return sorted(found)
 
+    def to_move(self, annotations: Mapping[str, str]) -> list[str]:
+        """Return the keys of `MOVED` in *annotations* under which a user selects cards.
+
+        A position beside other marks of machines is an assignment: the manifest was copied from a bound pod, as by
+        `kubectl debug --copy-to` or a backup.
+        """
+        found = [key for key in MOVED if key in annotations]
+        return [key for key in found if not self.is_protected(key)] if found and self.is_copied(annotations) else found
+
+    def is_copied(self, keys: Iterable[str]) -> bool:
+        """Return whether a manifest with annotations *keys* was copied from a bound pod."""
+        return any(key not in MOVED for key in self.protected_of(keys))
+
     def is_concerned_with(self, pod: ReviewedPod) -> bool:
         """Return whether any rule may affect *pod* or read one of its annotations."""
         return self.asks_cards(pod) or self.reads_of(pod.annotations)

@@ -169,12 +169,13 @@ def _in_both(use: str, no_use: str, both: frozenset[str]) -> Violation:
     )
 
 
-def moved_twice(pod: ReviewedPod) -> Violations:
+def moved_twice(pod: ReviewedPod, rules: Rulebook) -> Violations:
     """CS206: a key that must move, beside a different value under its target key."""
     violations: Violations = ()
-    for key, own in MOVED.items():
-        found, wished = pod.annotations.get(key), pod.annotations.get(own)
-        if found is not None and wished is not None and items_of(found) != items_of(wished):
+    for key in rules.to_move(pod.annotations):
+        own = MOVED[key]
+        found, wished = pod.annotations[key], pod.annotations.get(own)
+        if wished is not None and items_of(found) != items_of(wished):
             remedy = f"write {own} only"
             violations += (
                 Violation(code="CS206", field=f"annotations {key} and {own}", found=quoted(found), remedy=remedy),

@@ -85,12 +85,13 @@ def protect(
     A manifest that had such a key when it was first applied has it at every apply; then the key is only dropped.
     *applied* returns the annotations that a server-side apply owns; the manifest of the apply before is not known then.
     """
-    keys = [
-        key for key in book.protected_of(_changed(old, new)) if key != names.GPU_INDEX or not _is_wish(old, new, book)
-    ]
+    changed = book.protected_of(_changed(old, new))
+    if not changed:
+        return ProtectedUpdate(new)
+    again = (applied() & new.annotations.keys()) | _reapplied(old, new, changed)
+    keys = [key for key in changed if key != names.GPU_INDEX or not _is_wish(old, new, book, again)]
     if not keys:
         return ProtectedUpdate(new)
-    again = (applied() & new.annotations.keys()) | _reapplied(old, new, keys)
     warnings = tuple(
         AdmissionWarning("CS301", f"annotation {key} was left unchanged: only schedulers and plugins write it")
         for key in [key for key in keys if key in again][:MAX_TOLD]
@@ -105,7 +106,7 @@ def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ProtectedUpdate:
     """Judge the user's card preferences: free while the pod waits, frozen once it is settled."""
     if _is_settled(old, new):
         return _frozen(old, new, book)
-    moved = _moved(old, new)
+    moved = _moved(old, new, book)
     defaulted, warnings = defaulting.normalise_mode(moved.pod, book)
     violations, asked = moved.violations, None
     if _selectors(old, defaulted, book) or defaulted.containers != old.containers:
@@ -218,7 +219,7 @@ def _frozen(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ProtectedUpda
     return ProtectedUpdate(defaulted, violations=tuple(violations))
 
 
-def _moved(old: ReviewedPod, new: ReviewedPod) -> ProtectedUpdate:
+def _moved(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ProtectedUpdate:
     """CS311: the latest value wins: a preference under the guides' key replaces the one of an earlier apply."""
     annotations = dict(new.annotations)
     warnings: list[AdmissionWarning] = []
@@ -228,7 +229,7 @@ def _moved(old: ReviewedPod, new: ReviewedPod) -> ProtectedUpdate:
         if text is None or text == old.annotations.get(key):
             continue
         if own in annotations and annotations[own] != old.annotations.get(own):
-            violations += [one for one in rules.moved_twice(new) if key in one.field]
+            violations += [one for one in rules.moved_twice(new, book) if key in one.field]
         del annotations[key]
         if old.annotations.get(own) != text:
             warnings.append(AdmissionWarning("CS311", f"annotation {key} was moved to {own}; write that one"))
@@ -238,13 +239,17 @@ def _moved(old: ReviewedPod, new: ReviewedPod) -> ProtectedUpdate:
     return ProtectedUpdate(new._replace(annotations=annotations), tuple(warnings), tuple(violations))
 
 
-def _is_wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> bool:
-    """Return whether a change of ``volcano.sh/gpu-index`` is a user's preference.
+def _is_wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook, again: Set[str]) -> bool:
+    """Return whether a change of ``volcano.sh/gpu-index`` is a user's preference; *again*: see `protect`.
 
     Once the pod is settled, the key belongs to machines: `wish` then accepts only the preference that it was bound
     with.
     """
-    return book.asks_cards(old) and (names.GPU_INDEX in new.annotations or not _is_settled(old, new))
+    if not book.asks_cards(old) or (names.GPU_INDEX in again and book.is_copied(again)):
+        return False
+    if _is_settled(old, new):
+        return names.GPU_INDEX in new.annotations
+    return names.GPU_INDEX not in new.annotations or names.GPU_INDEX in book.to_move(new.annotations)
 
 
 def _is_settled(old: ReviewedPod, new: ReviewedPod) -> bool:

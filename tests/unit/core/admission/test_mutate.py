@@ -211,6 +211,17 @@ def test_a_wish_by_index_is_moved_to_the_users_key():
     assert answer.warnings[0].startswith("CS311 annotation volcano.sh/gpu-index was moved")
 
 
+@pytest.mark.parametrize("wished", [{}, {WISH: "0,1"}], ids=["any card", "two of them"])
+@pytest.mark.parametrize("beside", [{}, {"volcano.sh/gpu-unhealthy-ids": "3"}], ids=["nothing", "cards to avoid"])
+def test_the_position_that_a_copied_pod_was_assigned_is_no_wish(wished, beside):
+    assigned = {INDEX: "1", "volcano.sh/predicate-time": "1787220672000000000", "volcano.sh/gpu-assigned": "true"}
+    answer = create(pod({"volcano.sh/gpu-memory": "1"}, annotations={**assigned, **wished, **beside}))
+    assert answer.allowed
+    assert answer.annotations == wished | ({"cardshare.io/avoid-cards": "3"} if beside else {})
+    removed = "volcano.sh/gpu-assigned, volcano.sh/gpu-index, volcano.sh/predicate-time"
+    assert f"CS301 removed, because only schedulers and device plugins write it: {removed}" in answer.warnings
+
+
 def test_cards_to_avoid_are_moved_to_the_users_key():
     answer = create(pod({"volcano.sh/gpu-memory": "1"}, annotations={"volcano.sh/gpu-unhealthy-ids": "3"}))
     assert answer.annotations == {"cardshare.io/avoid-cards": "3"}

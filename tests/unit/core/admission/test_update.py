@@ -315,6 +315,25 @@ def test_a_manifest_with_an_assignment_is_applied_by_the_server_again_and_edited
     assert any("volcano.sh/vgpu-ids-new was left unchanged" in one for one in answer.warnings)
 
 
+COPIED = {INDEX: "1", "volcano.sh/predicate-time": "1787220672000000000", "volcano.sh/gpu-assigned": "true"}
+
+
+@pytest.mark.parametrize("wished", [{}, {WISH: "0,1"}], ids=["any card", "two of them"])
+@pytest.mark.parametrize("by", ["client", "server"])
+@pytest.mark.parametrize("bound", [False, True], ids=["waiting", "bound"])
+def test_the_manifest_of_a_copied_pod_is_applied_again(bound, by, wished):
+    manifest = pod({"volcano.sh/gpu-memory": "1"}, annotations={**COPIED, **wished})
+    manifest = last_applied(manifest) if by == "client" else manifest
+    live = create(manifest).pod
+    if bound:
+        live = changed(on_node(live, "a"), **{INDEX: "0", "volcano.sh/predicate-time": "7"})
+    sent = {**merged(live, manifest), "spec": live["spec"]}
+    answer = update(live, managed(sent, "Apply") if by == "server" else sent)
+    assert answer.allowed, answer.message
+    assert answer.annotations == live["metadata"].get("annotations", {})
+    assert any(f"{INDEX} was left unchanged" in one for one in answer.warnings)
+
+
 @pytest.mark.parametrize("owners", ["x", [None], [{"operation": "Apply", "fieldsV1": {"f:metadata": 7}}], {}])
 def test_owners_of_fields_that_cannot_be_read_allow_nothing(owners):
     manifest = MANIFESTS["forged"]
