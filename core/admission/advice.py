@@ -49,7 +49,7 @@ _WHOLE_CHIP: Final = "huawei.com/Ascend910"
 # The number of unknown keys that are examined and reported for a pod.
 _LOOKED_AT: Final = 16
 _STRANGE_MAX: Final = 4
-# The number of reported parts of a pod that have no effect.
+# The number of reported parts of a pod that have no effect, or give more than is written.
 _INEFFECTIVE_MAX: Final = 8
 
 
@@ -63,9 +63,8 @@ def with_warnings(judged: Judged, book: Rulebook) -> Verdict:
         never = rules.never_fits(pod, asked, book)
         if never is not None and rules.denies_what_never_fits(pod, book):
             return replace(verdict, violations=(never,))
-        if never is not None:
-            warnings.append(rules.warned(never))
-        warnings += advice(asked, book)
+        # A pod that gets no card gets no larger share either.
+        warnings += advice(pod, asked, book) if never is None else [rules.warned(never)]
         warnings += too_many_devices(pod, book)
     if before is None or asked is not None:
         warnings += ineffective(pod, asked, book)
@@ -120,11 +119,11 @@ class _Stock(NamedTuple):
         return self.stock.takes(self.dialect, request)
 
 
-def advice(asked: Asked, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """Yield the dialect's advice on what the pod of *asked* would get."""
+def advice(pod: ReviewedPod, asked: Asked, book: Rulebook) -> Iterator[AdmissionWarning]:
+    """Yield the dialect's advice on what *pod*, which requests *asked*, would get."""
     dialect = book.catalog.dialects[asked.dialect]
     stock = _Stock(book.stock, dialect) if book.stock is not None else None
-    yield from dialect.advice(asked.request, book.tables, stock)
+    yield from islice(dialect.advice(pod, asked.request, book.tables, stock), _INEFFECTIVE_MAX)
 
 
 def ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:

@@ -203,9 +203,9 @@ class Usual(Accounting[CardT, RequestT, AssignmentT], Protocol[CardT, RequestT, 
         return ()
 
     def advice(
-        self, request: RequestT, tables: Tables, stock: CardStock[RequestT] | None
+        self, pod: AnyPod, request: RequestT, tables: Tables, stock: CardStock[RequestT] | None
     ) -> Iterable[AdmissionWarning]:
-        """Return what the owner of a pod with *request* should know about its result from *stock*, None if unknown."""
+        """Return what *pod* with *request* gets from *stock*, None if unknown, if it is more than its owner wrote."""
         return ()
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:

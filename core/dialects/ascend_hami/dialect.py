@@ -40,6 +40,7 @@ class AscendHami(ByNodeLock, SharedCards):
     in_flight = staticmethod(usage.in_flight)
     recognised = staticmethod(requests.recognised)
     completed = staticmethod(requests.completed)
+    advice = staticmethod(requests.advice)
     warnings = staticmethod(requests.warnings)
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:

@@ -11,6 +11,7 @@ from core.dialects.ascend_hami.cards import chips_of, trim
 from core.dialects.ascend_hami.table import WHOLE_CHIP, AscendChip
 from core.errors import quoted
 from core.model import AnyPod, Container, ReviewedPod
+from core.port.dialect import CardStock
 from core.port.refusals import Reason, Violation
 from core.selection import CardSelection
 from core.sharing import request as _request
@@ -201,7 +202,7 @@ def completed(pod: ReviewedPod, request: Request, tables: Tables) -> tuple[Revie
 
 
 def warnings(pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
-    """Yield CS114 and CS116 for *pod*."""
+    """Yield CS116 for *pod*."""
     word = pod.annotations.get(keys.MODE, "")
     if word not in ("", keys.SOFT):
         why = f"the one word that is read is {keys.SOFT}, and the chip is cut by templates"
@@ -210,8 +211,15 @@ def warnings(pod: AnyPod, request: Request, tables: Tables) -> Iterator[Admissio
         for one in (*pod.init_containers, *pod.containers):
             if one.amount(chip.named.memory) == "0" and one.amount(chip.named.cards) not in (None, "0"):
                 yield all_memory(one, chip.named.memory)
-            if not is_soft(pod):
-                yield from _trimmed(one, chip)
+
+
+def advice(
+    pod: AnyPod, request: Request, tables: Tables, stock: CardStock[Request] | None
+) -> Iterator[AdmissionWarning]:
+    """Yield CS114 for *pod*, unless its chips are sliced softly."""
+    for chip in chips_of(tables) if not is_soft(pod) else ():
+        for one in (*pod.init_containers, *pod.containers):
+            yield from _trimmed(one, chip)
 
 
 def _trimmed(one: Container, chip: AscendChip) -> Iterator[AdmissionWarning]:

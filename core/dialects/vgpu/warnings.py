@@ -59,7 +59,9 @@ class Grant(NamedTuple):
     model: str
 
 
-def slices(request: Request, tables: Tables, stock: CardStock[Request] | None) -> Iterator[AdmissionWarning]:
+def slices(
+    pod: AnyPod, request: Request, tables: Tables, stock: CardStock[Request] | None
+) -> Iterator[AdmissionWarning]:
     """CS113: MIG gives whole slices, which may be larger than what was asked for.
 
     Told of pods in mode mig, and of those that name no mode where this cluster serves them by MIG alone.

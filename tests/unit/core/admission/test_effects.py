@@ -8,10 +8,11 @@ from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.dialects.hami.table import HamiTable
 from core.dialects.vgpu.table import VgpuTable
-from core.model import Container, Pod, PodUid
+from core.inventory import Inventory
+from core.model import Container, NodeName, Pod, PodUid
 from core.settings import DialectName, Settings
 from core.tables import Tables
-from tests.support.devices import vendors
+from tests.support.devices import ascend, vendors
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.toy import MEMORY as TOY_MEMORY
@@ -124,6 +125,16 @@ def test_a_chip_wanted_and_refused_is_denied():
     verdict = judge_new(reviewed(asked), "dana", BOOK).verdict
     assert verdict.codes == ("CS206",)
     assert "found 'B'" in verdict.message
+
+
+@pytest.mark.parametrize(("soft", "codes"), [(False, ["CS114"]), (True, ["CS405"])], ids=["templates", "soft slices"])
+def test_a_pod_that_gets_no_chip_is_told_of_no_template(soft, codes):
+    catalog, inventory = standard_catalog(), Inventory()
+    offers, complaints = catalog.offers(ascend.node("Ascend310P", ["U0"], soft=soft), Tables(), Settings())
+    inventory.put(NodeName("a"), offers, complaints, catalog.dialects)
+    book = BOOK.with_stock(inventory.stock())
+    verdict = with_warnings(judge_new(reviewed(pod({CHIP: 1, CHIP_MEMORY: 5000})), "dana", book), book)
+    assert [one.code for one in verdict.warnings] == codes
 
 
 OTHERS = rulebook(Settings(), vendors.TABLES, standard_catalog())

@@ -33,7 +33,8 @@ def asked(*containers: Any, given: Tables, word: str = B3, soft: bool = False) -
 
 
 def warned(found: Any, given: Tables) -> Any:
-    return list(DIALECT.warnings(found, ascend.request(found, given), given))
+    request = ascend.request(found, given)
+    return [*DIALECT.warnings(found, request, given), *DIALECT.advice(found, request, given, None)]
 
 
 def modules(*busy: int, count: int = 4) -> Any:
