@@ -22,6 +22,7 @@ from core.wire.templates import ReviewedWorkload, Template
 CODE: Final = "CS317"
 _COUNTED: Final = "requests."
 _UNCOUNTED: Final = "limits."
+_BYTES_PER_MIB: Final = 1 << 20
 
 
 class Made(NamedTuple):
@@ -96,14 +97,19 @@ def _asked(pod: ReviewedPod, resource: str, book: Rulebook, *, each: bool) -> in
     if each and resource in book.counts:
         count = book.counts[resource]
         return max(
-            sum(_times(one.limits, count, resource) for one in pod.containers),
-            max((_times(one.limits, count, resource) for one in pod.init_containers), default=0),
+            sum(_times(one.limits, count, resource, book) for one in pod.containers),
+            max((_times(one.limits, count, resource, book) for one in pod.init_containers), default=0),
         )
     return dict(nodefit.amounts_of(pod.as_pod())).get(resource, 0)
 
 
-def _times(limits: Mapping[str, str], count: str, resource: str) -> int:
-    return parse_amount(limits.get(count, "0"), count) * parse_amount(limits.get(resource, "0"), resource)
+def _times(limits: Mapping[str, str], count: str, resource: str, book: Rulebook) -> int:
+    text = limits.get(resource, "0")
+    amount = parse_amount(text, resource)
+    if resource in book.quantities and not text.isdigit():
+        # Bytes, while the quota is in units.
+        amount = -(-amount // (book.quantities[resource] * _BYTES_PER_MIB))
+    return parse_amount(limits.get(count, "0"), count) * amount
 
 
 def _resource(key: str) -> str:

@@ -15,7 +15,8 @@ class Names:
     count if it is not 1; 0 for none. paired: resources that count cards which are allocated only in pairs: 1 means 2.
     memories: by each resource that counts cards, the resource for the memory of each. budgeted: metered resources that
     a ResourceQuota can limit for a namespace under ``limits.``.
-    quantities: resources with amounts such as ``4Gi``; all others are whole numbers.
+    quantities: resources with amounts such as ``4Gi``, with the MiB of a unit without suffix; all others are whole
+    numbers.
     runtime_classes: those that its pods get if they name none.
     beginnings: how further annotations and resources begin by which a bound pod can hold its cards. A pod with none of
     these, none of *assignment_keys* and none of *resources* does not concern the protocol (`Catalog.concerned`).
@@ -30,6 +31,6 @@ class Names:
     paired: frozenset[str] = frozenset()
     memories: Mapping[str, str] = field(default_factory=dict)
     budgeted: tuple[str, ...] = ()
-    quantities: frozenset[str] = frozenset()
+    quantities: Mapping[str, int] = field(default_factory=dict)
     runtime_classes: frozenset[str] = frozenset()
     beginnings: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from core.settings import Settings
 from core.tables import Tables
 from core.wire.policies import ResourceQuota, decode_quota
 from core.wire.templates import decode_workload
+from tests.support.devices import vendors
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
@@ -75,6 +76,14 @@ def test_of_hamis_own_limits_the_smallest_is_told_in_cards_times_what_is_wanted_
         f"CS317 limits.nvidia.com/gpucores: 60 requested of the 100 of ResourceQuota team-quota{wait}",
         f"CS317 limits.nvidia.com/gpumem: 6000 requested of the 5000 of ResourceQuota small{wait}",
     ]
+
+
+@pytest.mark.parametrize(("written", "gib"), [("4", 8), ("4Gi", 8), ("1536Mi", 4)])
+def test_memory_with_a_suffix_is_told_in_the_units_of_the_quota(written, gib):
+    book = rulebook(Settings(), vendors.TABLES, standard_catalog())
+    made = Made(pod({"metax-tech.com/sgpu": "2", "metax-tech.com/vmemory": written}))
+    (found,) = left([made], [quota({"limits.metax-tech.com/vmemory": 64})], book)
+    assert found.text.startswith(f"limits.metax-tech.com/vmemory: {gib} requested of the 64 ")
 
 
 def test_a_card_that_is_not_counted_is_one():
