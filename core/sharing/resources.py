@@ -56,10 +56,14 @@ def worded(wish: CardWish, named: Resources, types: str) -> Wording | None:
     return Wording(limits, {types: wish.types} if wish.types else {})
 
 
-def odd_memory(pod: AnyPod, named: Resources) -> Iterator[AdmissionWarning]:
-    """Yield CS116 and CS119 for amounts of memory of *pod* that give more, or less, than they seem to."""
+def odd_memory(pod: AnyPod, named: Resources, *, none_is_all: bool = True) -> Iterator[AdmissionWarning]:
+    """Yield CS116 and CS119 for amounts of memory of *pod* that give more, or less, than they seem to.
+
+    none_is_all: 0 gives all memory of a card.
+    """
     for one in (*pod.init_containers, *pod.containers):
-        has_cards, is_whole = one.amount(named.cards) not in (None, "0"), one.amount(named.percentage) in (None, "0")
-        if one.amount(named.memory) == "0" and has_cards and is_whole:
-            yield all_memory(one, named.memory)
+        written = {name: one.amount(name) for name in (named.memory, named.percentage) if name}
+        has_cards = one.amount(named.cards) not in (None, "0")
+        if none_is_all and has_cards and all(text in (None, "0") for text in written.values()):
+            yield from [all_memory(one, name) for name, text in written.items() if text == "0"]
         yield from little_memory(one, named.memory, named.mib_per_unit)

@@ -147,7 +147,7 @@ def _with_cores(one: Container, table: HamiTable) -> Container:
 def warnings(pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
     """CS116 and CS119 for *pod*."""
     table = tables.of(HamiTable)
-    yield from odd_memory(pod, table.named)
+    yield from odd_memory(pod, table.named, none_is_all=not table.default_memory)
     for one in (*pod.init_containers, *pod.containers):
         memory, percent = one.amount(table.named.memory), one.amount(table.named.percentage)
         if memory not in (None, "0") and percent not in (None, "0"):

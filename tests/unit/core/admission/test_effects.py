@@ -137,6 +137,16 @@ def test_a_pod_that_gets_no_chip_is_told_of_no_template(soft, codes):
     assert [one.code for one in verdict.warnings] == codes
 
 
+@pytest.mark.parametrize("default", [0, 5000])
+@pytest.mark.parametrize("name", ["nvidia.com/gpumem", "nvidia.com/gpumem-percentage"])
+def test_none_of_hamis_memory_is_all_of_it_unless_there_is_a_default(name, default):
+    tables = Tables(sections=(HamiTable(installed=True, default_memory=default),))
+    book = rulebook(Settings(), tables, standard_catalog())
+    verdict = with_warnings(judge_new(reviewed(pod({PLAIN: 1, name: 0})), "dana", book), book)
+    told = [one.text for one in verdict.warnings if name in one.text]
+    assert ["asks for all memory of the card" in one for one in told] == ([] if default else [True])
+
+
 OTHERS = rulebook(Settings(), vendors.TABLES, standard_catalog())
 AMD, HYGON = {"amd.com/gpu": 1}, {"hygon.com/dcunum": 1}
 
