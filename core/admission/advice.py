@@ -247,7 +247,7 @@ def _instead(key: str, pod: ReviewedPod, book: Rulebook) -> str:
         return "leave it out, or ask for it alone; shares get MIG instances through mode mig and memory"
     if key.casefold().startswith(_OF_CHIPS):
         return "write huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
-    return "write huawei.com/npu-core, or the chip's model such as huawei.com/Ascend910A" if key == _WHOLE_CHIP else ""
+    return "write the chip's model such as huawei.com/Ascend910A" if key == _WHOLE_CHIP else ""
 
 
 def _resources(container: Container, book: Rulebook) -> list[str]:

@@ -194,7 +194,7 @@ CHIP = "huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/n
         ("aliyun.com/gpu-mem", "write volcano.sh/gpu-memory"),
         ("huawei.com/Ascend310P-1c", f"write {CHIP}"),
         ("huawei.com/ascend310p-4c.3cpu.ndvpp", f"write {CHIP}"),
-        ("huawei.com/Ascend910", "write huawei.com/npu-core, or the chip's model such as huawei.com/Ascend910A"),
+        ("huawei.com/Ascend910", "write the chip's model such as huawei.com/Ascend910A"),
     ],
 )
 def test_resources_of_others_are_told_with_what_says_the_same_here(key, instead):
