@@ -1,9 +1,9 @@
 """Evicts pods for others through evictions, which the API server checks against disruption budgets.
 
-The pods that get the capacity are nominated first (`status.nominatedNodeName`), so that another controller keeps it for
-them. If several pods must leave, the evictions that may be refused are tried as a dry run first, because a gang is
-evicted as a whole: those of pods that a disruption budget covers, and one of each namespace. Then the covered pods are
-evicted one at a time, because two may share a budget, and the others at once.
+The evictions that may be refused are tried as a dry run first, because a gang is evicted as a whole, and so that a
+refused preemption writes nothing: those of pods that a disruption budget covers, and of several pods one of each
+namespace. Then the pods that get the capacity are nominated (`status.nominatedNodeName`), so that another controller
+keeps it for them. The covered pods are evicted one at a time, because two may share a budget, and the others at once.
 """
 
 import asyncio
@@ -84,9 +84,10 @@ class Evicting:
         guarded = [one for one in action.victims if one[0].uid in action.guarded]
         others = [one for one in action.victims if one[0].uid not in action.guarded]
         try:
+            await _each(self._doubtful(action), partial(self._try, action), at_once=_AT_ONCE)
+            if not preempting.needs(action):
+                raise _NotNeededError
             await _each(action.nominated, self._nominate, at_once=_AT_ONCE)
-            if len(action.victims) > 1:
-                await _each(self._doubtful(action), partial(self._try, action), at_once=_AT_ONCE)
             await _each(guarded, partial(self._send_away, action), at_once=1)
             await _each(others, partial(self._send_away, action), at_once=_AT_ONCE)
         except _NotNeededError:
@@ -103,9 +104,9 @@ class Evicting:
             self._inbox.put(partial(preempting.asked, action))
 
     def _doubtful(self, action: Preempt) -> list[tuple[Target, NodeName]]:
-        """Return the victims to try: those that a budget covers, one of each namespace, and all of `_refused_in`."""
+        """Return the victims to try: those that a budget covers, all of `_refused_in`, of several one per namespace."""
         first = {victim.namespace: victim.uid for victim, _ in reversed(action.victims)}
-        doubtful = {*action.guarded, *first.values()}
+        doubtful = {*action.guarded, *(first.values() if len(action.victims) > 1 else ())}
         return [one for one in action.victims if one[0].uid in doubtful or one[0].namespace in self._refused_in]
 
     async def _try(self, action: Preempt, victim: tuple[Target, NodeName]) -> None:
@@ -135,7 +136,9 @@ class Evicting:
         if isinstance(error, ApiForbiddenError) and error.is_missing_right:
             trouble = f"no pod is evicted for others: {error}"
         rest_s = error.retry_after_s or 0.0
-        self._inbox.put(partial(self._preempting.refused, action, victim.uid, rest_s, trouble=trouble))
+        self._inbox.put(
+            partial(self._preempting.refused, action, victim.uid, rest_s, by_budget=by_budget, trouble=trouble)
+        )
 
     async def _evict(self, action: Preempt, victim: Target, *, dry_run: bool = False) -> None:
         """Evict one pod; a pod that is gone, or another of its name, counts as evicted.

@@ -148,9 +148,9 @@ class Occupants:
         self._clock: Final = clock
         self._who: Final[dict[PodUid, Occupant]] = {}
         # Pods that were evicted long ago and are still there; and pods that may not be evicted yet, each with the time
-        # (monotonic) until which no preemption chooses it.
+        # (monotonic) until which no preemption chooses it, and its namespace.
         self._stuck: Final[set[PodUid]] = set()
-        self._spared: dict[PodUid, float] = {}
+        self._spared: dict[PodUid, tuple[float, str]] = {}
         # How many preemptions in progress evict each pod.
         self._victims: Final = Counter[PodUid]()
 
@@ -212,15 +212,15 @@ class Occupants:
         if uid in self._who:
             self._stuck.add(uid)
 
-    def spare(self, uid: PodUid, until_s: float) -> None:
-        """Do not choose a pod as a victim before *until_s*, monotonic."""
-        if uid in self._who:
-            self._spared[uid] = until_s
+    def spare(self, victim: Target, until_s: float) -> None:
+        """Do not choose a pod as a victim before *until_s*, monotonic, unless a budget of its namespace is relaxed."""
+        if victim.uid in self._who:
+            self._spared[victim.uid] = until_s, victim.namespace
 
     def crowd(self) -> Crowd:
         """Return all pods on nodes as they are now, for a search for victims."""
         now_s = self._clock()
-        self._spared = {uid: until_s for uid, until_s in self._spared.items() if until_s > now_s}
+        self._spared = {uid: one for uid, one in self._spared.items() if one[0] > now_s}
         who = dict(self._who)
         for uid in (*self._stuck, *self._spared):
             if uid in self._stuck or not who[uid].leaving:
@@ -246,6 +246,7 @@ class Occupants:
     def budgets_replaced(self, budgets: Sequence[DisruptionBudget]) -> None:
         """Replace all disruption budgets."""
         self.disruption_budgets = {(one.namespace, one.name): one for one in budgets}
+        self._spared.clear()
 
     def forget_budgets(self) -> None:
         """Forget all disruption budgets; they are unknown from now on."""
@@ -254,12 +255,24 @@ class Occupants:
     def budget_changed(self, budget: DisruptionBudget) -> None:
         """A disruption budget appeared or changed."""
         if self.disruption_budgets is not None:
+            known = self.disruption_budgets.get((budget.namespace, budget.name))
             self.disruption_budgets[budget.namespace, budget.name] = budget
+            if known is not None and _is_relaxed(known, budget):
+                self._relaxed(budget.namespace)
 
     def budget_gone(self, budget: DisruptionBudget) -> None:
         """A disruption budget is deleted."""
         if self.disruption_budgets is not None:
             self.disruption_budgets.pop((budget.namespace, budget.name), None)
+            self._relaxed(budget.namespace)
+
+    def _relaxed(self, namespace: str) -> None:
+        """A budget of *namespace* covers fewer pods, or allows more evictions."""
+        self._spared = {uid: one for uid, one in self._spared.items() if one[1] != namespace}
+
+
+def _is_relaxed(before: DisruptionBudget, now: DisruptionBudget) -> bool:
+    return now.allowed > before.allowed or now.selector != before.selector
 
 
 # ---------------------------------------------------------------------- record of events

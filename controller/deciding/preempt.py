@@ -127,8 +127,10 @@ _REST_PER_FOUND: Final = 1.0
 # The pauses before another search for an ask, if no victims help, and if none are needed.
 _NOBODY_S: Final = 60.0
 _NO_NEED_S: Final = 5.0
-# The minimum time before a pod whose eviction was refused is chosen again.
+# The minimum time before a pod whose eviction was refused is chosen again: longer if that was known to break a budget,
+# so that other pods, which may be unhealthy and therefore unprotected, have their turn.
 _SPARED_S: Final = 30.0
+_SPARED_BY_BUDGET_S: Final = 600.0
 # A preemption ends if the pod is still refused this long after all victims have left.
 _QUIET_S: Final = 5.0
 # The maximum number of preemptions in progress: victims take up to their grace period to leave.
@@ -191,6 +193,8 @@ class Preempting:
         # The earliest time of the next search for pods with the same victims.
         self._rests: dict[_Alike, float] = {}
         self._skipped = 0
+        # Waiting pods for whom a victim was not evicted, with that victim and the reason.
+        self._denied: dict[PodUid, tuple[PodUid, str]] = {}
         # How many asks, and how often all of them, were looked at for other pods than the first.
         self._asks_passed = self._rounds = 0
 
@@ -259,6 +263,7 @@ class Preempting:
         """
         queue, found = self._cluster.queue, list[tuple[Ask, Entry]]()
         self._rests = {who: rest_s for who, rest_s in self._rests.items() if rest_s > now_s or queue.refuses(who.ask)}
+        self._denied = {uid: one for uid, one in self._denied.items() if queue.get(uid) is not None}
         # An earlier leader may have preempted for gangs: the status of each of their pods shows it separately.
         made_for = (queue.get(one.uid) for one in self._nominations)
         groups = {key for one in made_for if one is not None and (key := group_of(one.pod)) is not None}
@@ -493,6 +498,7 @@ class Preempting:
             until_s=now_s + self._cluster.settings.preemption_wait_s,
             asking=True,
             whose=LOWER if by_priority else OF_QUEUES,
+            breaks_budgets=found.violations > 0,
             placed=tuple(uid for uid in members if ledger.node_of(uid) is not None),
             minimums=spec.minimums if spec is not None else (),
         )
@@ -501,11 +507,6 @@ class Preempting:
         self._cluster.actions.append(
             Preempt(nomination=nomination.uid, nominated=nominated, victims=victims, guarded=found.guarded)
         )
-        many, where = len(victims), _on(nomination.nodes)
-        if many:
-            message = f"{_are_evicted(many, nomination.whose)} from {where}"
-            self._cluster.announce(entry.pod, "Preempting", message, warning=False)
-        self._tell(nomination)
 
     def _target(self, uid: PodUid) -> tuple[Target, NodeName] | None:
         ledger = self._cluster.ledger
@@ -520,6 +521,8 @@ class Preempting:
         return [one for pod in nomination.nominated if (one := queue.get(pod.uid)) is not None]
 
     def _tell(self, nomination: Nomination) -> None:
+        if nomination.asking:
+            return  # the API server may still refuse
         many = len(nomination.victims)
         text = _are_evicted(many, nomination.whose) if many else f"pods {nomination.whose} were evicted"
         wait_s = self._cluster.settings.preemption_wait_s
@@ -561,26 +564,72 @@ class Preempting:
         self.trouble = ""
         self._goes_on = True
         nomination = self._made_by(action)
-        if nomination is not None:
-            self._nominations.put(replace(nomination, asking=False))
+        if nomination is None:
+            return
+        sent, many = replace(nomination, asking=False), len(nomination.victims)
+        self._nominations.put(sent)
+        for entry in self._waiting(sent):
+            self._denied.pop(entry.pod.uid, None)
+        first = self._cluster.queue.get(sent.uid)
+        if many and first is not None:
+            message = f"{_are_evicted(many, sent.whose)} from {_on(sent.nodes)}"
+            self._cluster.announce(first.pod, "Preempting", message, warning=False)
+        self._tell(sent)
 
     def evicted(self, victim: Target) -> None:
         """Record that a victim's eviction was accepted."""
         self._cluster.recording.evicted(victim)
 
-    def refused(self, action: Preempt, victim: PodUid | None, rest_s: float, *, trouble: str = "") -> None:
+    def refused(
+        self,
+        action: Preempt,
+        victim: PodUid | None,
+        rest_s: float = 0.0,
+        *,
+        by_budget: bool = False,
+        trouble: str = "",
+    ) -> None:
         """End a preemption because *victim* may not be evicted now, None: no eviction was sent.
 
-        trouble: the reason, if it concerns all evictions and not this victim.
+        Args:
+            action: the preemption.
+            victim: the pod that stays.
+            rest_s: for how long to choose others.
+            by_budget: whether a disruption budget protects it.
+            trouble: the reason, if it concerns all evictions and not this victim.
         """
         self.trouble = trouble
         now_s, nomination = self._cluster.clock(), self._made_by(action)
-        if victim is not None:
-            self._cluster.occupants.spare(victim, now_s + max(rest_s, _SPARED_S))
+        is_known = by_budget and nomination is not None and nomination.breaks_budgets
+        for one, _ in action.victims:
+            if one.uid == victim:
+                spared_s = _SPARED_BY_BUDGET_S if is_known else _SPARED_S
+                self._cluster.occupants.spare(one, now_s + max(rest_s, spared_s))
         if trouble:
             self._rests_until_s = now_s + _NOBODY_S
-        if nomination is not None:
-            self._end(nomination, End.REFUSED)
+        if nomination is None:
+            return
+        first = self._cluster.queue.get(nomination.uid)
+        if is_known and first is not None and first.parked is not None:
+            self._rests[self._who(first.parked, first)] = now_s + _NOBODY_S
+        self._end(nomination, End.REFUSED)
+        if victim is not None:
+            self._deny(nomination, victim, by_budget=by_budget)
+
+    def _deny(self, nomination: Nomination, victim: PodUid, *, by_budget: bool) -> None:
+        """Note for the waiting pods of *nomination* that *victim* stays."""
+        why = "a disruption budget forbids it" if by_budget else "the API server refused it"
+        # Victims take turns, so a name or a node would change the text each time.
+        text = f"To evict pods {nomination.whose} would help, but {why}; this is tried again."
+        for entry in self._waiting(nomination):
+            self._denied[entry.pod.uid] = victim, text
+            self._cluster.unreported[entry.pod.uid] = None
+
+    def denied(self, entry: Entry) -> str:
+        """Return that no pod was evicted for *entry*, and why, as a sentence; "" if that does not hold it up now."""
+        victim, text = self._denied.get(entry.pod.uid, (None, ""))
+        is_there = victim is not None and self._cluster.occupants.get(victim) is not None
+        return text if self.is_on and is_there and entry.stage is Stage.REFUSED else ""
 
     def _tend(self, nomination: Nomination, now_s: float, met: dict[GroupKey, bool]) -> None:
         entries = self._waiting(nomination)

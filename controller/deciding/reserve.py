@@ -56,7 +56,8 @@ class Nomination(ReservedNodes):
     victims: the pods that are evicted. nominated: the pods whose status names such a node. until_s: the latest end;
     quiet_s: since when no pod there is leaving, both monotonic. asking: not all victims were asked to leave yet. whose:
     what kind of pods the victims are, in words. placed: the members of the group that already had a place.
-    minimums: how many members the group needed.
+    minimums: how many members the group needed. breaks_budgets: the victims' disruption budgets do not allow all of
+    the evictions, as far as the watch shows them.
     """
 
     victims: tuple[PodUid, ...]
@@ -67,6 +68,7 @@ class Nomination(ReservedNodes):
     whose: str = "of a lower priority"
     placed: tuple[PodUid, ...] = ()
     minimums: tuple[object, ...] = ()
+    breaks_budgets: bool = False
 
 
 class Nominations:

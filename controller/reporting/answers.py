@@ -190,7 +190,8 @@ async def _pending(
         leaving = await would_leave(scheduler, entry)
         text = leaving.pop("text", "")
         found |= leaving
-        found["text"] += f"\n{text}" if text else ""
+        for more in (text, scheduler.preempting.denied(entry)):
+            found["text"] += f"\n{more}" if more else ""
     if entry.standing.raised_by:
         found["priority"] = entry.standing.priority
         whose = entry.standing.raised_by

@@ -126,7 +126,13 @@ class StatusWriter:
             numbers = isinstance(entry.parked, Capped)
             return Saying(entry.wait, WaitReasons(numberless(entry.wait.message) if numbers else entry.wait))
         said = self._said.get(entry.parked) if entry.parked is not None else None
-        return said.saying if said is not None else None
+        if said is None:
+            return None
+        denied, saying = self._scheduler.preempting.denied(entry), said.saying
+        if not denied:
+            return saying
+        why = saying.why._replace(reasons=(saying.why.reasons, denied))
+        return Saying(_with(saying.wait, denied), why)
 
     async def wait(self, entry: Entry) -> Wait | None:
         """Return what the condition of a waiting pod would say now; None if nothing yet."""
@@ -200,10 +206,7 @@ class StatusWriter:
         """Return *wait*, with the nodes that are *kept* free for the first waiting pod."""
         for_s = self._scheduler.cluster.settings.keep_free_for_s
         nodes = listed(sorted(kept), _NAMED)
-        told = f"Kept free for the first pod that waits for this, for at most {for_s:g} s: {nodes}."
-        most = _SENTENCE_MAX - len(told) - 1
-        text = wait.text if len(wait.text) <= most else f"{wait.text[: most - 1]}…"
-        return Wait(wait.cause, f"{text} {told}")
+        return _with(wait, f"Kept free for the first pod that waits for this, for at most {for_s:g} s: {nodes}.")
 
     async def explain_unit(self, asks: Together) -> tuple[Wait | None, Explanation | None, float]:
         """Return why too few members of a unit fit, and why no node takes one more beside those that fit.
@@ -317,6 +320,13 @@ class _Held(NamedTuple):
         if state.facts.ready or not later.barred or later.hopeless or later.shortfalls:
             return known
         return replace(later, wait=f"{later.wait} and, {seconds} s after that, frees the cards of {pods}, {removed}")
+
+
+def _with(wait: Wait, sentence: str) -> Wait:
+    """Return *wait* with another *sentence*, for which its text is cut if necessary."""
+    most = _SENTENCE_MAX - len(sentence) - 1
+    text = wait.text if len(wait.text) <= most else f"{wait.text[: most - 1]}…"
+    return Wait(wait.cause, f"{text} {sentence}")
 
 
 def _kept_free(name: NodeName) -> NodeRefusal:

@@ -370,7 +370,7 @@ class SimulatedCluster:
                 if budget.namespace == pod.namespace and meets(pod.labels, budget.selector):
                     allowed[budget.namespace, budget.name] -= 1
                     if allowed[budget.namespace, budget.name] < 0:
-                        preempting.refused(action, pod.uid, 0.0)
+                        preempting.refused(action, pod.uid, by_budget=True)
                         return
         for pod in pods:
             self.preempted[pod.uid] = action.nomination

@@ -78,14 +78,14 @@ class Evictions:
         ]
         guarded = [target for target in there if target.uid in action.guarded]
         # Each is tried first; then those that budgets cover go one by one.
-        dry = [target for target in guarded if not self._may_be_evicted(target.name)] if len(there) > 1 else []
+        dry = [target for target in guarded if not self._may_be_evicted(target.name)]
         for target in dry or (*guarded, *(one for one in there if one not in guarded)):
             if state.world.seen(target.name).deleting:
                 continue
             if not self._may_be_evicted(target.name):
                 state.counts["evictions refused"] += 1
                 self._refused[target.name] = state.world.now_s
-                state.world.scheduler.preempting.refused(action, target.uid, 0.0)
+                state.world.scheduler.preempting.refused(action, target.uid, by_budget=True)
                 return
             state.counts["evicted"] += 1
             state.breaks(target.name)

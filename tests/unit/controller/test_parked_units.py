@@ -6,13 +6,16 @@ from itertools import count
 
 import pytest
 
+from controller.actions import Preempt
 from controller.metrics import Metrics
 from controller.reporting.answers import answer
 from controller.reporting.status import StatusWriter
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import Requirement
 from core.placing import gang
 from core.placing.gang import Together
 from core.waiting import Cause
+from core.wire.policies import DisruptionBudget
 from tests.support.worlds.telling import Rig
 from tests.support.worlds.world import NUMBER, World, node, pod
 
@@ -257,6 +260,34 @@ async def test_who_has_nodes_kept_free_and_who_may_not_go_there_are_told_so():
         await rig.passes(27.0)
         assert placed(rig.world, "large", "second") == ["second"]
         assert rig.world.metrics.kept_free.labels("in_vain")._value.get() == 1
+        for one in began:
+            one.cancel()
+
+
+@pytest.mark.looptime
+async def test_who_waits_because_a_pod_may_not_be_evicted_is_told_so_until_it_is():
+    rig = Rig(node("n0"), preemption=True, preemption_delay_s=0.0)
+    rig.world.has_no_kind()
+    budget = DisruptionBudget("default", "b", (Requirement(key="app", operator="In", values=("x",)),))
+    rig.world.scheduler.cluster.occupants.budgets_replaced([budget])
+    rig.world.adds(holding("low", "n0")._replace(labels={"app": "x"}), pod("high", memory=10_000, priority=9))
+    preempting = rig.world.scheduler.preempting
+    async with asyncio.TaskGroup() as tasks:
+        began = [tasks.create_task(rig.teller.run()), tasks.create_task(rig.recorder.run())]
+        await rig.passes(3.0)
+        (action,) = rig.world.actions(Preempt)
+        preempting.refused(action, action.victims[0][0].uid, by_budget=True)
+        await rig.passes(600.0)
+        why = "To evict pods of a lower priority would help, but a disruption budget forbids it; "
+        assert [text for text in rig.said() if "being evicted" in text] == []
+        assert [text for text in rig.said() if why in text] == rig.said()[-1:]
+        rig.world.scheduler.cluster.occupants.budget_changed(budget._replace(allowed=1))
+        await rig.passes(61.0)
+        (action,) = rig.world.actions(Preempt)
+        preempting.asked(action)
+        rig.world.shows(rig.world.seen("low"), deleting=True)
+        await rig.passes(6.0)
+        assert rig.said()[-1].startswith("CS515 1 pod of a lower priority is being evicted from node n0")
         for one in began:
             one.cancel()
 

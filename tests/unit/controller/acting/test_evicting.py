@@ -52,7 +52,7 @@ class Heard(Preempting):
     def asked(self, action):
         self.told.append(("asked", action.nomination))
 
-    def refused(self, action, victim, rest_s, *, trouble=""):
+    def refused(self, action, victim, rest_s=0.0, *, by_budget=False, trouble=""):
         self.told.append(("refused", action.nomination, victim, rest_s, trouble))
 
 
@@ -113,10 +113,18 @@ async def test_of_several_none_leaves_where_one_may_not():
     rig.calls.fails_for = "d/b"
     sent, told = await rig.preempt("a", "b", "c", "d", guarded="bc")
     # Of those that no budget covers one is tried: who may not evict it may evict no other.
-    assert sent == [("nominate", "high"), ("try", "a"), ("try", "b"), ("try", "c")]
+    assert sent == [("try", "a"), ("try", "b"), ("try", "c")]
     assert told == [("refused", "uid-high", "uid-b", 10.0, "")]
     assert rig.notes.noted == []
     assert rig.metrics.evictions.labels("refused")._value.get() == 1
+
+
+async def test_for_one_that_a_budget_covers_nothing_is_written_before_it_may_leave():
+    rig = Rig()
+    rig.calls.fails("try", BUDGET)
+    sent, told = await rig.preempt("a", guarded="a")
+    assert sent == [("try", "a")]
+    assert told == [("refused", "uid-high", "uid-a", 10.0, "")]
 
 
 async def test_one_of_each_namespace_is_tried_because_rights_may_differ():
@@ -160,7 +168,11 @@ async def test_where_the_api_server_refused_one_that_no_budget_covers_all_are_tr
     rig.calls.sent.clear()
     rig.calls.fails("try", error(ApiForbiddenError, 403, "a webhook denies it"))
     sent, _ = await rig.preempt(*"abc")
-    assert sent == [("nominate", "high"), ("try", "a"), ("try", "b"), ("try", "c")]
+    assert sent == [("try", "a"), ("try", "b"), ("try", "c")]
+    rig.calls.sent.clear()
+    rig.calls.fails("try", error(ApiForbiddenError, 403, "a webhook denies it"))
+    sent, _ = await rig.preempt("b")
+    assert sent == [("try", "b")]
 
 
 async def test_of_namespaces_where_one_was_refused_the_last_are_known():
@@ -181,7 +193,7 @@ async def test_nobody_else_leaves_for_a_pod_that_needs_no_room_any_more():
     rig = Rig()
     rig.heard.needed = lambda: not any(call == "try" and path == "d/b" for call, path, _ in rig.calls.sent)
     sent, told = await rig.preempt(*"ab", guarded="b")
-    assert [call for call, _ in sent] == ["nominate", "try", "try"]
+    assert [call for call, _ in sent] == ["try", "try"]
     assert told == [("unneeded", "uid-high")]
     rig = Rig()
     rig.heard.needed = lambda: len(rig.calls.of("evict")) < 12

@@ -69,9 +69,10 @@ def test_after_the_delay_others_are_asked_to_leave_and_their_room_is_kept():
     (action,) = found.actions(Preempt)
     assert [(target.name, where) for target, where in action.nominated] == [("high", "n1")]
     assert [(target.name, target.namespace, where) for target, where in action.victims] == [("low", "default", "n1")]
+    assert "Preempting" not in {one.reason for one in found.announced()}
+    found.scheduler.preempting.asked(action)
     assert found.wait("high").message.startswith("CS515 1 pod of a lower priority is being evicted from node n1")
     assert "Preempting" in {one.reason for one in found.announced()}
-    found.scheduler.preempting.asked(action)
     leaves(found, "low")
     found.passes(50.0)
     # Nobody who comes after it takes the room; who comes before it does.
@@ -394,6 +395,35 @@ def test_a_budget_sends_it_elsewhere_and_a_refused_eviction_does_too():
     assert asks(found) == {"high": ["free"]}
 
 
+def test_what_a_budget_forbids_is_tried_once_a_minute_in_turns_and_nobody_is_said_to_leave():
+    selector = (Requirement(key="app", operator="In", values=("x",)),)
+    budget = DisruptionBudget("default", "b", selector)
+    found = world(node("n1"), node("n2"), node("n3"), budgets=[budget])
+    full(found, "a", "b", "c", labels={"app": "x"})
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    preempting, tried = found.scheduler.preempting, []
+    for _ in range(300):
+        for action in found.actions(Preempt):
+            tried.append(action.victims[0][0].name)
+            preempting.refused(action, action.victims[0][0].uid, by_budget=True)
+        found.passes(1.0)
+    assert len(tried) <= 5
+    assert {*tried} == {"a", "b", "c"}
+    assert "Preempting" not in {one.reason for one in found.announced()}
+    assert found.entry("high").wait is None
+    text = "To evict pods of a lower priority would help, but a disruption budget forbids it; this is tried again."
+    assert preempting.denied(found.entry("high")) == text
+    # As soon as the budget allows one, one is asked to leave.
+    found.scheduler.cluster.occupants.budget_changed(budget._replace(allowed=1))
+    found.passes(60.0)
+    found.passes(1.0)
+    (action,) = found.actions(Preempt)
+    preempting.asked(action)
+    assert "Preempting" in {one.reason for one in found.announced()}
+    assert preempting.denied(found.entry("high")) == ""
+
+
 def test_a_victim_that_never_goes_is_given_up_and_not_counted_on_again():
     found = world(node("n1"), node("n2"))
     full(found, "a", "b")
@@ -493,6 +523,7 @@ def test_a_gang_has_room_made_on_several_nodes_and_a_gang_leaves_whole():
     (action,) = found.actions(Preempt)
     assert sorted(target.name for target, _ in action.victims) == ["old-0", "old-1"]
     assert sorted(target.name for target, _ in action.nominated) == ["new-0", "new-1"]
+    found.scheduler.preempting.asked(action)
     assert {found.wait(f"new-{at}").cause.code for at in range(2)} == {"CS515"}
     found.adds(pod("old-2", memory=MIB, annotations={GROUP: "old"}))
     found.plan()

@@ -231,4 +231,5 @@ def test_of_two_the_one_leaves_whose_disruption_budget_lets_it_go_and_it_is_said
     found.world.passes(1.0)
     (asked,) = found.world.actions(Preempt)
     assert [target.name for target, _ in asked.victims] == ["a1"]
+    found.world.scheduler.preempting.asked(asked)
     assert f"1 pod {OF_QUEUES} is being evicted from node n0" in found.world.wait("b0").text
