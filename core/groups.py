@@ -17,6 +17,9 @@ MEMBER_OF: Final = "scheduling.k8s.io/group-name"
 TASK: Final = "volcano.sh/task-spec"
 # The minimum number of members if there is no PodGroup; read from pods here, and from their owner by Volcano.
 MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
+# The queue of a pod's group: of a Volcano Job (groups 1.7), or of a group that is made for other pods (groups 3).
+QUEUE_OF_JOB: Final = "volcano.sh/queue-name"
+QUEUE_OF_POD: Final = "scheduling.volcano.sh/queue-name"
 # Volcano's job controller is about to delete the pod itself.
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
 NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"

@@ -23,6 +23,8 @@ from controller.grouping.group_status import (
 from core.errors import InvalidRequestError, quoted
 from core.groups import (
     MIN_MEMBER,
+    QUEUE_OF_JOB,
+    QUEUE_OF_POD,
     ROOT_QUEUE,
     GroupKey,
     GroupKind,
@@ -166,7 +168,8 @@ class Groups:
     def queue_of(self, key: GroupKey) -> str:
         """Return the queue of group *key*, "" if it has none; a deleted group has its last one until its pods are gone.
 
-        Volcano's job controller deletes a group first, and its pods end only after their grace period.
+        Volcano's job controller deletes a group first, and its pods end only after their grace period. If the group was
+        deleted before this process began, its pods on nodes name the queue.
         """
         spec = self.spec(key)
         return spec.queue if spec is not None else self._last_queues.get(key, "")
@@ -424,6 +427,7 @@ class Groups:
         before = members.pods.get(pod.uid)
         self._count(members, before, pod)
         members.pods[pod.uid] = pod
+        self._note_queue(key, pod)
         self._say(members, pod.uid, parse_int64(pod.annotations.get(MIN_MEMBER, "")))
         was_odd = bool(members.odd)
         if what := unsupported_in(pod):
@@ -462,6 +466,15 @@ class Groups:
     def stays(self, key: GroupKey) -> None:
         """Record that a member that was to be evicted may stay."""
         self._parted(key)
+
+    def _note_queue(self, key: GroupKey, pod: Pod) -> None:
+        """Note the queue that a pod on a node names, if its group is unknown; the group itself replaces it."""
+        if not pod.node_name or key.kind is not GroupKind.VOLCANO or key in self._specs or key in self._last_queues:
+            return
+        queue = pod.annotations.get(QUEUE_OF_JOB) or pod.annotations.get(QUEUE_OF_POD)
+        if queue:
+            self._last_queues[key] = queue
+            self.version += 1
 
     def _say(self, members: _Members, uid: PodUid, count: int | None) -> None:
         """Record that a member states *count* members in total; None: nothing readable."""

@@ -161,6 +161,31 @@ def test_a_queue_holds_what_the_pods_of_a_deleted_group_hold_until_they_are_gone
     assert groups.queue_of(one.key) == ""
 
 
+@pytest.mark.parametrize("key", ["volcano.sh/queue-name", "scheduling.volcano.sh/queue-name"])
+def test_after_a_restart_a_queue_still_holds_what_pods_of_a_deleted_group_hold(key):
+    bound = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:", key: "q"}
+    made = World(node("n1", cards=4))
+    made.adds(member("old", "deleted", node_name="n1", annotations=bound, started=True))
+    made.groups_are(spec("g", "q"), queues=[queue("q", vgpu_number=1), queue("default", vgpu_number=1)])
+    budgets = made.scheduler.cluster.budgets
+    assert (budgets.held("q")[NUMBER], budgets.held("default").get(NUMBER, 0)) == (1, 0)
+    made.adds(member("new", "g"))
+    made.passes(1.0)
+    assert made.placed().keys() == {"old"}
+    made.gone("old")
+    made.passes(1.0)
+    assert made.placed().keys() == {"new"}
+
+
+def test_a_group_that_exists_is_in_the_queue_that_it_names_whatever_its_pods_say():
+    bound = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:", "volcano.sh/queue-name": "q"}
+    made = World(node("n1", cards=4))
+    made.adds(member("old", "g", node_name="n1", annotations=bound, started=True))
+    made.groups_are(spec("g", "third"), queues=[queue("q"), queue("third")])
+    budgets = made.scheduler.cluster.budgets
+    assert (budgets.held("q").get(NUMBER, 0), budgets.held("third")[NUMBER]) == (0, 1)
+
+
 def test_a_group_that_comes_back_in_another_queue_leaves_nothing_in_the_first():
     made, one = beside_another_group({NUMBER: 1}, {})
     made.scheduler.cluster.groups.gone(one.key)
