@@ -128,9 +128,11 @@ class QueueOrder:
 
 # Pods of this namespace run the cluster, so they are never evicted for others.
 _SYSTEM: Final = "kube-system"
-# Says "false" if other queues must not reclaim what a pod holds. Source: Volcano, scheduling/v1beta1 (groups 4.9).
+# Says whether a pod may be evicted for others, as annotation, else as label. Source: Volcano, GetPodPreemptable, whose
+# actions preempt and reclaim obey it (groups 4.9).
 _PREEMPTABLE: Final = "volcano.sh/preemptable"
-_PREEMPTABLE_NO: Final = "false"
+# The values that Go's strconv.ParseBool takes for true; with any other, Volcano does not evict the pod.
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 # Marks a mirror pod, the API server's copy of a static pod; its deletion does not end the pod.
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
@@ -166,8 +168,10 @@ class Occupants:
             start_s=pod.start_s or pod.created_s,
             block=group,
             leaving=pod.deleting,
-            kept=_PREEMPTABLE_NO in (pod.annotations.get(_PREEMPTABLE), pod.labels.get(_PREEMPTABLE)),
-            stays=priority >= SYSTEM_CRITICAL or pod.namespace == _SYSTEM or _MIRROR in pod.annotations,
+            stays=priority >= SYSTEM_CRITICAL
+            or pod.namespace == _SYSTEM
+            or _MIRROR in pod.annotations
+            or pod.annotations.get(_PREEMPTABLE, pod.labels.get(_PREEMPTABLE, "true")) not in _TRUE,
         )
 
     def group_changed(self, key: GroupKey) -> None:

@@ -48,7 +48,7 @@ def reclaim_for(
     paths: dict[PodUid, tuple[str, ...]] = {}
     for uid, who in crowd.occupants.items():
         whose = budgets.queue_of(uid)
-        if whose is None or who.leaving or who.stays or who.kept:
+        if whose is None or who.leaving or who.stays:
             continue
         if whose not in below:
             below[whose] = _below(lines.groups.tree, path, _path(tree, whose), len(path) - len(room))

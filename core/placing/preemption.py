@@ -43,7 +43,7 @@ class Occupant(NamedTuple):
     """A pod on a node, with what decides whether it may be evicted.
 
     start_s: when it was started, Unix seconds. block: pods with the same one are only evicted together, if
-    `Crowd.blocks` has it. leaving: it is ending anyway. stays: it is never evicted. kept: no other queue evicts it.
+    `Crowd.blocks` has it. leaving: it is ending anyway. stays: it is never evicted.
     """
 
     priority: int
@@ -51,7 +51,6 @@ class Occupant(NamedTuple):
     block: Hashable = None
     leaving: bool = False
     stays: bool = False
-    kept: bool = False
 
 
 class Crowd(NamedTuple):

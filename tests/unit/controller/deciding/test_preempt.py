@@ -339,6 +339,8 @@ def test_what_is_told_stays_while_the_others_leave_one_by_one(many):
         ({"priority": 2_000_000_001}, {"priority": 2_000_000_000}, {}),
         ({"priority": 10}, {"namespace": "kube-system"}, {}),
         ({"priority": 10}, {"annotations": {"kubernetes.io/config.mirror": "x"}}, {}),
+        ({"priority": 10}, {"annotations": {"volcano.sh/preemptable": "false"}}, {}),
+        ({"priority": 10}, {"labels": {"volcano.sh/preemptable": "False"}}, {}),
     ],
 )
 def test_who_does_not_leave(high, low, settings):
@@ -348,6 +350,15 @@ def test_who_does_not_leave(high, low, settings):
     waits(found)
     found.passes(100.0)
     assert not found.actions(Preempt)
+
+
+def test_who_is_preemptable_by_its_annotation_leaves_whatever_its_label_says():
+    found = world()
+    key = "volcano.sh/preemptable"
+    full(found, "low", annotations={key: "true"}, labels={key: "false"})
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    assert asks(found) == {"high": ["low"]}
 
 
 def test_nobody_leaves_before_disruption_budgets_are_known():
