@@ -5,8 +5,9 @@ device plugins is left out.
 """
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.deciding.scheduler import Scheduler
@@ -62,15 +63,19 @@ class KueueObjects:
         ended_with: the Workload at which a round ended early; the next round begins after it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with none; *clock*: monotonic seconds, because clocks may be set while Workloads wait."""
+        self._clock: Final = clock
         self.changed: Final = asyncio.Event()
         self.flavors: Final[dict[str, Additions]] = {}
         self.checks: Final[dict[str, AdmissionCheck]] = {}
         self.workloads: Final[dict[str, Workload]] = {}
         self.arrived: Final[dict[str, dict[PodUid, str]]] = {}
         self.ended_with: Workload | None = None
-        # Waiting Workloads as judged, and when they are judged again (Unix seconds).
+        # Waiting Workloads as judged, and when they are judged again (monotonic).
         self._resting: Final[dict[str, tuple[Workload, float]]] = {}
+        # The end of each promise (Unix seconds), and when it was first seen (monotonic).
+        self._promises: Final[dict[str, tuple[float, float]]] = {}
 
     def put_flavor(self, flavor: Flavor) -> None:
         """Record that a flavor was added or changed."""
@@ -93,7 +98,8 @@ class KueueObjects:
 
     def asking(self, now_s: float) -> list[Workload]:
         """Return the Workloads to answer, in order; now_s: Unix seconds."""
-        found = (one for one in self._live(now_s) if one.is_asking(self.checks, now_s) and not self._rests(one, now_s))
+        live = self._live(now_s)
+        found = (one for one in live if one.is_asking(self.checks, self._now(one, now_s)) and not self._rests(one))
         asking = sorted(found, key=lambda one: one.order)
         last, self.ended_with = self.ended_with, None
         if last is None:
@@ -101,27 +107,43 @@ class KueueObjects:
         return [*(one for one in asking if one.order > last.order), *(one for one in asking if one.order <= last.order)]
 
     def rest(self, workload: Workload, until_s: float) -> None:
-        """Do not judge *workload* before *until_s* (Unix seconds) unless it changes."""
+        """Do not judge *workload* before *until_s* (monotonic) unless it changes."""
         self._resting[workload.key] = workload, until_s
 
-    def _rests(self, workload: Workload, now_s: float) -> bool:
+    def _rests(self, workload: Workload) -> bool:
         known, until_s = self._resting.get(workload.key, (None, 0.0))
-        return known is workload and now_s < until_s
+        return known is workload and self._clock() < until_s
 
     def promised(self, now_s: float) -> list[Workload]:
         """Return the Workloads with reserved capacity, the earliest promise first."""
-        found = (one for one in self._live(now_s) if one.promised_until_s(self.checks) > now_s)
+        live = self._live(now_s)
+        found = (one for one in live if one.promised_until_s(self.checks) > self._now(one, now_s))
         return sorted(found, key=lambda one: (one.told_s(self.checks), one.order))
 
     def _live(self, now_s: float) -> list[Workload]:
         """Return all Workloads except those whose promise has lapsed since their admission; forget these."""
         for one in list(self.workloads.values()):
-            if one.admitted_s and one.promised_until_s(self.checks) <= now_s and not one.is_asking(self.checks, now_s):
+            at_s = self._now(one, now_s)
+            if one.admitted_s and one.promised_until_s(self.checks) <= at_s and not one.is_asking(self.checks, at_s):
                 del self.workloads[one.key]
-        for kept in (self._resting, self.arrived):
+        for kept in (self._resting, self._promises, self.arrived):
             for key in kept.keys() - self.workloads.keys():
                 del kept[key]
         return list(self.workloads.values())
+
+    def _now(self, workload: Workload, now_s: float) -> float:
+        """Return *now_s*, or later if the promise to *workload* has been known here for longer than its times show.
+
+        That is so if this clock was set back since the answer, or if Kueue's clock, which times admissions, is ahead.
+        """
+        until_s = workload.promised_until_s(self.checks)
+        if until_s <= now_s:
+            return now_s
+        known_s, first_s = self._promises.get(workload.key, (0.0, 0.0))
+        if known_s != until_s:
+            first_s = self._clock()
+            self._promises[workload.key] = until_s, first_s
+        return max(now_s, until_s - PROMISE_S + self._clock() - first_s)
 
 
 class AdmissionRound:

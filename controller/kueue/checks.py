@@ -133,7 +133,7 @@ class AdmissionChecks:
         self._wall: Final = wall
         self._failing: Final[set[str]] = set()
         self._reasons: Final[dict[Shape, tuple[float, Explanation]]] = {}
-        self.known: Final = KueueObjects()
+        self.known: Final = KueueObjects(clock)
         known = self.known
         self.reflectors: Final[Mapping[str, Reflector[Any]]] = {
             "kueue-flavors": _reflector(
@@ -209,7 +209,7 @@ class AdmissionChecks:
                     break
                 began_s = self._clock()
                 if answer is None:
-                    self.known.rest(workload, self._wall() + _AGAIN_S)
+                    self.known.rest(workload, self._clock() + _AGAIN_S)
                 elif self.known.workloads.get(workload.key) is workload:  # else it has changed in the meantime
                     await self._tell(workload, answer)
                 waited_s += self._clock() - began_s

@@ -24,7 +24,7 @@ class Asked(World):
 
     def __init__(self, *nodes, **settings):
         super().__init__(*nodes, **settings)
-        self.known = KueueObjects()
+        self.known = KueueObjects(lambda: self.now_s)
         self.known.put_check(AdmissionCheck("fits", "cardshare.io/fits"))
         self.known.put_check(AdmissionCheck("other", "example.com/other"))
         self.known.put_flavor(Flavor("any", Additions()))
@@ -142,13 +142,32 @@ async def test_who_waits_on_is_not_asked_for_a_while_and_a_round_goes_on_where_o
     for name in "abc":
         world.has(name)
     known = world.known
-    known.rest(known.workloads["default/a"], AT_S + 5)
+    known.rest(known.workloads["default/a"], world.now_s + 5)
     known.ended_with = known.workloads["default/b"]
     assert [one.name for one in known.asking(AT_S)] == ["c", "b"]
     assert [one.name for one in known.asking(AT_S)] == ["b", "c"]
-    assert [one.name for one in known.asking(AT_S + 5)] == ["a", "b", "c"]
+    world.now_s += 5
+    assert [one.name for one in known.asking(AT_S)] == ["a", "b", "c"]
+    known.rest(known.workloads["default/a"], world.now_s + 5)
     world.has("a")
     assert [one.name for one in known.asking(AT_S)] == ["a", "b", "c"]
+
+
+async def test_a_promise_lapses_after_a_minute_whatever_becomes_of_the_clocks():
+    world = Asked(node("n1"))
+    world.has("first", memory=3000, pods=2, state="Ready")
+    world.has("second", memory=6000)
+    # This clock was set back by an hour since the answer.
+    assert await world.states(AT_S - 3600) == {"second": "Pending"}
+    world.now_s += 59
+    assert await world.states(AT_S - 3541) == {"second": "Pending"}
+    world.now_s += 1
+    assert await world.states(AT_S - 3540) == {"first": "Ready", "second": "Pending"}
+    # Kueue's clock is ahead by an hour.
+    world.has("first", memory=3000, pods=2, state="Ready", more=[condition("Admitted", at="2026-11-25T11:00:00Z")])
+    assert await world.states() == {"second": "Retry"}
+    world.now_s += 60
+    assert await world.states() == {"second": "Ready"}
 
 
 async def test_pods_are_judged_as_the_webhook_completes_them():
