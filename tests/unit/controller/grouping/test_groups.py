@@ -393,6 +393,23 @@ def test_nothing_is_placed_out_of_a_queue_that_is_not_open_and_what_runs_goes_on
     assert [bind.pod.name for bind in world.binds()] == ["new"]
 
 
+def test_a_gang_that_has_its_places_is_bound_whole_though_its_queue_is_closed_meanwhile():
+    """As in Volcano, whose bindings follow the decision without another look; half a gang would hold cards idle."""
+    world = ours(node("n1", cards=4))
+    world.groups_are(group(min_member=2), queues=[DEFAULT])
+    world.adds(member("a"), member("b"))
+    world.passes(1.0)
+    (first,) = world.binds()
+    assert (world.stage("a"), world.stage("b")) == ("binding", "turn")
+    world.scheduler.cluster.groups.queue_changed(replace(DEFAULT, state="Closed"))
+    world.adds(member("late"))
+    world.accepts(first)
+    world.serves(first.pod.name)
+    world.passes(1.0)
+    assert world.placed().keys() == {"a", "b"}
+    assert world.wait("late").cause is Cause.QUEUE_NOT_OPEN
+
+
 def test_a_group_whose_pods_have_their_places_is_admitted_whatever_its_queue_says():
     world = ours()
     world.groups_are(
