@@ -292,7 +292,10 @@ class Groups:
         self.queues_unreported = True
 
     def replaced(self, kind: GroupKind, specs: Sequence[GroupSpec], *, served: bool, api: str = "") -> Iterator[None]:
-        """Replace all groups of *kind*; *api*: their path. Yields so that other tasks can run."""
+        """Replace all groups of *kind*; *api*: their path. Yields so that other tasks can run.
+
+        A full list always counts: if etcd was restored from a backup, groups have older versions than those known.
+        """
         moved, self.apis[kind] = api not in ("", self.apis[kind]), api or self.apis[kind]
         was_known = self.served[kind] is not None
         changes = self.served[kind] is not served
@@ -300,7 +303,8 @@ class Groups:
         there = {spec.key for spec in specs}
         gone = [key for key in self._specs if key.kind is kind and key not in there]
         for at, spec in enumerate(specs):
-            self.changed(spec)
+            if self._specs.get(spec.key) != spec:
+                self._take(spec)
             if moved:
                 self.unreported[spec.key] = None  # another API version has another condition
             if at % _SLICE == 0:
@@ -319,6 +323,10 @@ class Groups:
                 return
             if is_newer(known.resource_version, spec.resource_version):
                 return
+        self._take(spec)
+
+    def _take(self, spec: GroupSpec) -> None:
+        known = self._specs.get(spec.key)
         self._specs[spec.key] = spec
         self._last_queues.pop(spec.key, None)
         if known is None or known.uid != spec.uid:

@@ -393,6 +393,21 @@ def test_nothing_is_placed_out_of_a_queue_that_is_not_open_and_what_runs_goes_on
     assert [bind.pod.name for bind in world.binds()] == ["new"]
 
 
+def test_a_group_is_as_a_backup_of_etcd_has_it_although_a_newer_version_was_known():
+    world = ours()
+    world.groups_are(group(phase="Running", version="1000"), queues=[DEFAULT])
+    world.scheduler.cluster.groups.unreported.clear()
+    world.groups_are(group(version="900", queue="q"), queues=[DEFAULT])
+    found = world.scheduler.cluster.groups.judged(KEY)
+    assert found is not None
+    assert (found[0].resource_version, found[0].queue) == ("900", "q")
+    assert status(world)[0] is False
+    world.scheduler.cluster.groups.queue_changed(QueueSpec(name="q"))
+    world.passes(1.0)
+    assert status(world)[0] is True
+    assert KEY in world.scheduler.cluster.groups.unreported  # so that its Job may go on
+
+
 def test_a_gang_that_has_its_places_is_bound_whole_though_its_queue_is_closed_meanwhile():
     """As in Volcano, whose bindings follow the decision without another look; half a gang would hold cards idle."""
     world = ours(node("n1", cards=4))
