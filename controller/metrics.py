@@ -120,7 +120,10 @@ class Metrics:
         self.api_errors: Final = self._counter("api_errors", "Failed calls, by kind of call.", ("call",))
         self.watch_restarts: Final = self._counter("watch_restarts", "Watches that broke or ended early.", ("kind",))
         self.watch_age_s: Final = self._gauge(
-            "watch_age_seconds", "Seconds since the watched objects were last known to be complete.", ("kind",)
+            "watch_age_seconds",
+            "Seconds since the watched objects were last known to be complete; missing for ConfigMaps that "
+            "`cardshare_documents_forbidden` counts.",
+            ("kind",),
         )
         self.leading: Final = self._gauge("leading", "1 in the leader, 0 in a process that stands by.")
         self.name_given_up: Final = self._gauge(

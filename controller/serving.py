@@ -296,14 +296,17 @@ def _fill_configuration(process: Process) -> None:
     metrics.configuration_refused.set(bool(active.refused))
     metrics.settings_from_before.set(active.from_before)
     metrics.configuration_notes.set(len(active.notes))
-    metrics.documents_forbidden.set(process.watches.forbidden)
+    metrics.documents_forbidden.set(len(process.watches.forbidden))
 
 
 def _fill_watches(process: Process) -> None:
     metrics, watches = process.metrics, process.watches
+    metrics.watch_age_s.clear()
     for name, reflector in process.reflectors.items():
         show(metrics.watch_restarts.labels(name), reflector.counters.watch_restarts)
         show(metrics.lists.labels(name), reflector.counters.lists)
-        metrics.watch_age_s.labels(name).set(age_s(reflector))
+        # Where MindCluster is not installed there is nothing to know, so no age of it may raise an alert.
+        if name not in watches.forbidden:
+            metrics.watch_age_s.labels(name).set(age_s(reflector))
     for kind, read in (("nodes", watches.nodes_read), ("pods", watches.pods_read)):
         show(metrics.unreadable.labels(kind), read.salvaged)

@@ -540,9 +540,9 @@ class Watches:
         await self._inbox.put_and_wait(lambda: None)
 
     @property
-    def forbidden(self) -> int:
-        """The number of places of MindCluster's ConfigMaps that may not be read."""
-        return sum(map(_is_forbidden, self._documents.values()))
+    def forbidden(self) -> frozenset[str]:
+        """The places of MindCluster's ConfigMaps that may not be read, by the names of their reflectors."""
+        return frozenset(name for name, one in self._documents.items() if _is_forbidden(one))
 
 
 def _optional(

@@ -59,7 +59,12 @@ async def test_a_lock_of_which_the_answer_was_lost_is_known_as_ours_and_locks_no
 async def test_a_cluster_without_mindcluster_needs_no_rights_for_it(rig):
     async with rig(nodes=NODES[:1]) as world:
         running = await world.controller()
-        assert "cardshare_documents_forbidden 3.0" in (await world.http("/metrics"))[1]
+        _, text = await world.http("/metrics")
+        assert "cardshare_documents_forbidden 3.0" in text
+        # What is not read has no age: an infinite one would raise the alert CardshareWatchStale for ever.
+        ages = [line for line in text.splitlines() if line.startswith("cardshare_watch_age_seconds{")]
+        assert ages
+        assert [line for line in ages if "-states" in line or "Inf" in line] == []
         assert running.log_tail(100).count("listing ConfigMaps is forbidden") == 1
         await world.add(pod("p", {GPU: "1"}))
         await world.phase("p")
