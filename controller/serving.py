@@ -178,7 +178,7 @@ class Serving:
         process = self._process
         _fill(process)
         per_pod = process.scheduler.cluster.settings.metrics_per_pod
-        cards = card_series(process.scheduler.cluster.ledger, per_pod=per_pod)
+        cards = card_series(process.scheduler.cluster.ledger, per_pod=per_pod) if process.leads else ()
         return exposition(process.metrics, chain(cards, process.share_seconds.series(now_ms())))
 
     # ------------------------------------------------------------------ answers; None while nothing can be said yet
@@ -245,12 +245,6 @@ def _is_starting(reasons: list[str]) -> bool:
 def _fill(process: Process) -> None:
     """Set all gauges to the current state, at each scrape."""
     metrics, cluster = process.metrics, process.scheduler.cluster
-    for stage, count in cluster.queue.counts().items():
-        metrics.pods.labels(stage.value).set(count)
-    metrics.in_flight.set(cluster.handoff.in_flight)
-    metrics.ghosts.set(len(cluster.handoff.unserved_pods))
-    metrics.nodes.set(len(cluster.ledger.states))
-    metrics.stray_pods.set(len(cluster.ledger.stray_pods()))
     metrics.tasks.set(len(asyncio.all_tasks()))
     remembered = cluster.search.candidates.remembered
     metrics.vector_bytes.set(remembered.size_bytes)
@@ -258,7 +252,11 @@ def _fill(process: Process) -> None:
     show_packing(metrics, cluster.search.learning)
     metrics.leading.set(process.leads)
     metrics.name_given_up.set(bool(process.given_up))
-    _fill_nodes(process)
+    # Every replica knows the cluster. If each showed it, sums would count it twice, and pods that the leader refused
+    # would look ready for a decision in the others.
+    if process.leads:
+        _fill_pods(process)
+        _fill_nodes(process)
     _fill_configuration(process)
     _fill_watches(process)
     if process.audit is not None:
@@ -267,9 +265,19 @@ def _fill(process: Process) -> None:
         process.shadow.fill()
 
 
+def _fill_pods(process: Process) -> None:
+    metrics, cluster = process.metrics, process.scheduler.cluster
+    for stage, count in cluster.queue.counts().items():
+        metrics.pods.labels(stage.value).set(count)
+    metrics.in_flight.set(cluster.handoff.in_flight)
+    metrics.ghosts.set(len(cluster.handoff.unserved_pods))
+    metrics.stray_pods.set(len(cluster.ledger.stray_pods()))
+
+
 def _fill_nodes(process: Process) -> None:
-    """Set the gauges of nodes that take no new pods, or only some."""
+    """Set the gauges of nodes, and of those that take no new pods, or only some."""
     metrics, scheduler, cluster = process.metrics, process.scheduler, process.scheduler.cluster
+    metrics.nodes.set(len(cluster.ledger.states))
     dialects, rests = cluster.ledger.catalog.dialects, cluster.handoff.cooldown
     aside = dict.fromkeys(dialects, 0)
     complained = {(name, one.dialect) for name, some in scheduler.nodes.complaints.items() for one in some}

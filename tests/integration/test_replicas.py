@@ -12,6 +12,7 @@ from tests.support.servers.replicas import LEASE, LONG, QUICK, replicas
 from tests.support.worlds.controller_rig import NODES, PODS, pod, share
 
 CARDS = 2
+VGPU = "volcano_vgpu_device"
 CROWD = tuple(
     {"name": f"t4-{at}", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": CARDS}}
     for at in range(20)
@@ -64,6 +65,29 @@ async def test_47_a_leader_that_ends_is_followed_at_once(rig):
         assert second.proxy.times("POST", "/b/binding")[0] - ended_s < 45.0
         await several.sound()
         assert several.epochs() == [first.name, second.name]
+
+
+async def test_only_the_leader_shows_figures_of_pods_nodes_and_cards_so_a_sum_counts_each_once(rig):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        first, second = await several.start(), await several.start()
+        assert await several.leader() is first
+        await world.add(pod("a", share(1000)), pod("large", share(99999)))
+        await world.phase("a")
+        await world.waits("large", "CS502")
+
+        async def both():
+            texts = [(await one.get("/metrics"))[1] for one in (first, second)]
+            assert "cardshare_leading 0.0" in texts[1]
+            lines = [line for text in texts for line in text.splitlines() if not line.startswith("#")]
+            return [line for line in lines if not line.endswith(" 0.0") and "{" in line]
+
+        async def refused():
+            waiting = [line for line in await both() if line.startswith("cardshare_pending_pods{")]
+            return waiting == ['cardshare_pending_pods{waiting_for="refused"} 1.0']
+
+        await world.until(refused)
+        cards = [line.split("{")[1].split("}")[0] for line in await both() if line.startswith(f"{VGPU}_memory_limit{{")]
+        assert len(cards) == len(set(cards)) > 0
 
 
 async def test_54_two_controllers_and_a_crowd_overcommit_no_card_although_the_leader_is_killed_in_the_middle(rig):
