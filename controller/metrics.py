@@ -36,6 +36,8 @@ class Metrics:
             "kueue_answers", "Answers to Kueue's admission checks, by what they say.", ("state",)
         )
         self.binds: Final = self._counter("binds", "Bindings sent, by outcome.", ("outcome",))
+        # An alert compares its rate with 0, also of a controller that has bound nothing yet.
+        self.binds.labels("bound")
         self.bind_s: Final = self._histogram("bind_seconds", "Seconds from sending a Binding to its answer.", _SECONDS)
         self.create_to_bound_s: Final = self._histogram(
             "create_to_bound_seconds", "Seconds from a pod's creation until the watch shows it bound.", _LONG_SECONDS

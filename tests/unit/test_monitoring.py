@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
+from controller.metrics import Metrics
 from tests.support.servers import go_tools
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +112,15 @@ def test_the_page_puts_an_address_before_every_runbook():
 def test_every_runbook_is_of_an_alert():
     page = (ROOT / "docs/operators/alerts.md").read_text(encoding="utf-8")
     assert re.findall(r"^### (\w+)$", page, re.MULTILINE) == list(ALERTS)
+
+
+def test_a_rate_that_an_alert_compares_with_zero_is_shown_from_the_start():
+    compared = [
+        one for rule in ALERTS.values() for one in re.findall(r"rate\((\w+\{[^}]*\})\[\w+\]\)\) == 0", rule["expr"])
+    ]
+    shown = generate_latest(Metrics().registry).decode()
+    assert compared
+    assert [one for one in compared if f"\n{one} 0.0\n" not in shown] == []
 
 
 def test_legends_name_labels_that_their_expressions_keep():
