@@ -200,7 +200,10 @@ def _shown(found: object) -> str:
 
 
 def _no_setting(key: str, names: Sequence[str], place: str) -> str:
-    return f"{place}{_named(key)}: there is no such setting; {_meant(key, names)}known are {', '.join(names)}"
+    over, _, under = key.partition(".")
+    # Pages write a key below another one with a dot.
+    hint = f"write {_named(under)} under {over}; " if under and over in names else _meant(key, names)
+    return f"{place}{_named(key)}: there is no such setting; {hint}known are {', '.join(names)}"
 
 
 def _no_effect(key: str, names: Sequence[str], place: str, elsewhere: Callable[[str], str]) -> str:

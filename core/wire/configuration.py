@@ -11,6 +11,7 @@ from typing import Any, Final
 from core.errors import InvalidRequestError
 from core.settings import (
     ALLOWABLE,
+    EVERY_NAMESPACE,
     SCHEDULER_NAME_REMEDY,
     SERVICE_ACCOUNT,
     DialectName,
@@ -225,11 +226,14 @@ def _admission(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> d
         ),
         "default_mode": lambda value, key: {
             namespace: checks.word(mode, f"{key}.{namespace}", words.modes, "")
-            for namespace, mode in checks.mapping(value, key).items()
+            for namespace, mode in _by_namespace(checks, value, key, has_every=False).items()
         },
         "never_fits": lambda value, key: _never_fits(checks, value, key),
         "allow": lambda value, key: _allowed(checks, value, key),
-        "memory_required": lambda value, key: frozenset(checks.texts(value, key)),
+        "memory_required": lambda value, key: frozenset(
+            one if one == EVERY_NAMESPACE else checks.namespace(one, f"{key}[{i}]")
+            for i, one in enumerate(checks.items(value, key))
+        ),
     }
     checks.unknown(found, readers, "admission.")
     return {key: read(found[key], f"admission.{key}") for key, read in readers.items() if key in found}
@@ -241,7 +245,7 @@ def _never_fits(checks: Checks, found: object, place: str) -> dict[str, NeverFit
         namespace: NeverFits.OFF
         if word is False
         else NeverFits(checks.word(word, f"{place}.{namespace}", NeverFits, NeverFits.WARN))
-        for namespace, word in checks.mapping(found, place).items()
+        for namespace, word in _by_namespace(checks, found, place).items()
     }
 
 
@@ -252,8 +256,17 @@ def _allowed(checks: Checks, found: object, place: str) -> dict[str, frozenset[s
             checks.word(code, f"{place}.{namespace}[{i}]", codes, codes[0])
             for i, code in enumerate(checks.items(listed, f"{place}.{namespace}"))
         )
-        for namespace, listed in checks.mapping(found, place).items()
+        for namespace, listed in _by_namespace(checks, found, place).items()
     }
+
+
+def _by_namespace(checks: Checks, found: object, place: str, *, has_every: bool = True) -> Mapping[str, Any]:
+    """Read values by the names of namespaces; ``*`` stands for all of them if *has_every*."""
+    values = checks.mapping(found, place)
+    for name in values:
+        if not (has_every and name == EVERY_NAMESPACE):
+            checks.namespace(name, place)
+    return values
 
 
 def _accounts(checks: Checks, found: object, place: str) -> tuple[str, ...]:

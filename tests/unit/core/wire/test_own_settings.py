@@ -223,3 +223,37 @@ def test_kinds_of_nodes_are_read_as_nodes_are_written():
 def test_a_kind_of_node_or_a_tier_that_is_none_is_told(text, problem):
     with pytest.raises(ConfigError, match=re.escape(problem)):
         decode_settings(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("default_mode: {'*': mig}", "admission.default_mode: found '*'"),
+        ("default_mode: {Team_A: mig}", "admission.default_mode: found 'Team_A'"),
+        ("never_fits: {Team_A: deny}", "admission.never_fits: found 'Team_A'"),
+        ("allow: {team a: [CS303]}", "admission.allow: found 'team a'"),
+        ("memory_required: [team-a, team.b]", "admission.memory_required[1]: found 'team.b'"),
+    ],
+)
+def test_what_no_namespace_can_be_named_is_told_instead_of_having_no_effect(text, said):
+    with pytest.raises(ConfigError) as told:
+        decode_settings(f"admission: {{{text}}}")
+    assert str(told.value) == f"{said}; write a namespace's name: lower-case letters, digits and '-'"
+
+
+@pytest.mark.parametrize("text", ["never_fits: {'*': deny}", "allow: {'*': [CS303]}", "memory_required: ['*']"])
+def test_a_star_stands_for_every_namespace(text):
+    decode_settings(f"admission: {{{text}}}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("metrics.per_pod: true", "metrics.per_pod: there is no such setting; write per_pod under metrics; known are"),
+        ("admission.hide_devices: true", "admission.hide_devices: there is no such setting; write hide_devices under"),
+    ],
+)
+def test_a_setting_that_is_written_with_a_dot_as_on_the_page_is_told_where_it_belongs(text, said):
+    with pytest.raises(ConfigError) as told:
+        decode_settings(text)
+    assert str(told.value).startswith(said)
