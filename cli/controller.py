@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ _SHADOW: Final = "/v1/shadow"
 # Calls that the controller refuses before it identifies the caller are answered with one line (`runtime.calls`).
 _LINE_MAX: Final = 300
 _NO_PAGE: Final = "there is nothing here; ask /"
+# What an Authorization header may carry after "Bearer".
+_TOKEN: Final = re.compile("[!-~]+")
 _decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -147,11 +150,15 @@ def _read(controller: Controller) -> tuple[ssl.SSLContext, str]:
     except (ssl.SSLError, OSError) as e:
         why = "it holds no certificate" if isinstance(e, ssl.SSLError) else cause_of(e)
         raise UnreadFileError(f"--controller-ca {controller.ca_file}: {why}") from e
+    if not controller.token_file:
+        return context, ""
     try:
-        token = Path(controller.token_file).read_text(encoding="ascii").strip() if controller.token_file else ""
+        token = Path(controller.token_file).read_text(encoding="utf-8", errors="replace").strip()
     except (OSError, ValueError) as e:
-        why = cause_of(e) if isinstance(e, OSError) else "it holds no token"
-        raise UnreadFileError(f"--token-file {controller.token_file}: {why}") from e
+        raise UnreadFileError(f"--token-file {controller.token_file}: {cause_of(e)}") from e
+    # A command that failed leaves its file empty, or with its message.
+    if not _TOKEN.fullmatch(token):
+        raise UnreadFileError(f"--token-file {controller.token_file}: it holds no token")
     return context, token
 
 

@@ -71,6 +71,17 @@ async def test_a_file_for_the_controller_that_is_not_there_is_a_wrong_command_li
 
 
 @pytest.mark.may_block(reason="files are read before anything else is done")
+@pytest.mark.parametrize("content", ["", "\n", "two\nlines", "error: not found", "\x7fELF"])
+async def test_a_file_without_a_token_is_told_instead_of_a_call_that_must_fail(content, tmp_path, capsys):
+    file, kubeconfig = tmp_path / "token", tmp_path / "kubeconfig"
+    file.write_text(content)
+    kubeconfig.write_text("{}")
+    flags = ["--kubeconfig", str(kubeconfig), "--controller", "https://127.0.0.1:1", "--token-file", str(file)]
+    assert await run(parse(["shadow", *flags], {}), {}) == 2
+    assert f"--token-file {file}: it holds no token" in capsys.readouterr().err
+
+
+@pytest.mark.may_block(reason="files are read before anything else is done")
 @pytest.mark.parametrize("helps", [True, False])
 @pytest.mark.parametrize("from_stdin", [True, False])
 async def test_a_plan_without_moves_is_done_if_there_is_room_and_else_ends_as_its_plan_did(
