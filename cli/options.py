@@ -469,6 +469,9 @@ def _conflicts(options: Options, given: frozenset[str]) -> Iterator[str]:
             yield "--pods: only for a shape such as '4 x whole A100', as --priority is; leave both out"
         case Apply() if options.undo and options.dry_run:
             yield "--undo: found beside --dry-run, which changes nothing; leave one of them out"
+        # What -o means in every other command would become the name of a file.
+        case Snapshot(file="-" | "json" | "yaml" | "text"):
+            yield f"-o: found {quoted(options.file, 256)}; it is the file to write: name it, such as cluster.json.gz"
         case Simulate() if options.snapshot and "controller_url" in given:
             yield "--controller: found beside --snapshot, which no controller reads; leave one of them out"
         case Simulate() if bool(options.add_nodes) != bool(options.like):

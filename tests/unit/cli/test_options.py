@@ -95,6 +95,8 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["check", "-f", "x", "-n", ""], "--namespace: found ''; write a namespace"),
         (["doctor", "-n", ""], "--namespace: found ''; write a namespace"),
         (["doctor", "--name", ""], "--name: found ''; write a prefix"),
+        (["snapshot", "-o", "-"], "-o: found '-'; it is the file to write: name it, such as cluster.json.gz"),
+        (["snapshot", "-o", "json"], "-o: found 'json'; it is the file to write: name it, such as cluster.json.gz"),
         (["apply"], "kubectl cards apply: one of the arguments FILE -f/--filename is required"),
         (["apply", "p", "-f", "p"], "argument -f/--filename: not allowed with argument FILE"),
         (
