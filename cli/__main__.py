@@ -108,9 +108,12 @@ async def _from_snapshot(options: Stored) -> int:
 
 async def _snapshot(transport: Transport, options: Snapshot) -> int:
     taken = await snapshot.take(transport)
-    refused = [path for path, found in taken["collections"].items() if found.get("status") == HTTPStatus.FORBIDDEN]
-    for path in refused:
-        _note(f"you may not list {path}; the snapshot is without them")
+    for path, found in taken["collections"].items():
+        # A kind that is not installed has no objects.
+        if (status := found.get("status")) == HTTPStatus.FORBIDDEN:
+            _note(f"you may not list {path}; the snapshot is without them")
+        elif status is not None and status != HTTPStatus.NOT_FOUND:
+            _note(f"the server answered {status} for {path}; the snapshot is without them")
     if options.redact:
         taken = snapshot.redacted(taken, os.urandom(32))
     try:

@@ -40,7 +40,7 @@ from core.wire.objects import ObjectMeta, PartialObjectMetadata
 from core.wire.pods import decode_pod
 from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
 from kube.calls import Calls, Requester, namespace_path
-from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError
+from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError, ApiUnauthorizedError
 from kube.objects import EventKind, page_decoder
 from kube.reflector import Reflector, list_all
 from kube.transport import Transport
@@ -136,9 +136,9 @@ def answered(error: ApiError) -> ApiError:
     """Return *error* if a server answered; a command can go on then, and note it.
 
     Raises:
-        ApiError: no server answered, nor would it answer the next request.
+        ApiError: no server answered, or it does not know the caller; so it would be for the next request.
     """
-    if not error.status:
+    if not error.status or isinstance(error, ApiUnauthorizedError):
         raise error
     return error
 

@@ -1,9 +1,14 @@
 import gzip
 import json
+from typing import Any, cast
 
 import pytest
 
+from cli.__main__ import _snapshot
+from cli.options import Snapshot
 from cli.snapshot import VERSION, SnapshotReads, UnusableSnapshotError, packed
+from kube.errors import ApiError, from_answer
+from kube.transport import Transport
 
 GOOD = {"version": VERSION, "taken": "2026-01-01T00:00:00Z", "namespace": "a", "collections": {"/api/v1/nodes": {}}}
 BYTES = packed(GOOD)
@@ -36,3 +41,30 @@ def test_a_file_of_another_version_is_refused_whatever_it_has():
 async def test_an_item_without_metadata_has_no_name():
     snapshot = SnapshotReads(packed({**GOOD, "collections": {"/api/v1/nodes": {"items": [{}, {"metadata": 5}]}}}))
     assert len(json.loads((await snapshot.request("GET", "/api/v1/nodes")).body)["items"]) == 2
+
+
+class Answering:
+    """An API server that answers every list of *path* with *status*, and has nothing else."""
+
+    namespace = "default"
+
+    def __init__(self, status: int, path: str) -> None:
+        self.status = status
+        self.path = path
+
+    async def request(self, verb: str, path: str, **_: Any) -> Any:
+        raise from_answer(verb, path, self.status if path.startswith(self.path) else 404, {}, b'{"kind":"Status"}')
+
+
+async def test_a_server_that_does_not_know_the_caller_gives_no_snapshot(tmp_path):
+    file = tmp_path / "cluster.json.gz"
+    with pytest.raises(ApiError, match="401"):
+        await _snapshot(cast(Transport, Answering(401, "/")), Snapshot(file=str(file)))
+    assert not file.exists()
+
+
+@pytest.mark.may_block(reason="a file is written")
+async def test_what_a_server_could_not_list_is_told(tmp_path, capsys):
+    path = "/apis/resource.k8s.io/v1/resourceslices"
+    assert await _snapshot(cast(Transport, Answering(503, path)), Snapshot(file=str(tmp_path / "file"))) == 0
+    assert capsys.readouterr().err == f"note: the server answered 503 for {path}; the snapshot is without them\n"
