@@ -14,6 +14,8 @@ import msgspec
 # An error quotes this much of a foreign body: enough to recognise a proxy's page, never a whole one.
 MAX_QUOTED_CHARACTERS: Final = 256
 MAX_MESSAGE_CHARACTERS: Final = 1_024
+# A longer `Retry-After` is a mistake, an attack, or a maintenance page's guess; one request a minute is harmless.
+MAX_RETRY_AFTER_S: Final = 60.0
 
 
 class ConflictKind(StrEnum):
@@ -45,7 +47,7 @@ class ApiError(Exception):
         status: the HTTP status, or 0 without an answer.
         reason: the API server's reason (`Conflict`, `Expired`, ...), or "" if it gave none.
         message: the failure in words, at most 1,024 characters.
-        retry_after_s: seconds after which the server accepts another try, or `None`.
+        retry_after_s: seconds after which the server accepts another try, at most `MAX_RETRY_AFTER_S`, or `None`.
     """
 
     advice: ClassVar[str] = ""
@@ -296,9 +298,9 @@ def _retry_after_s(headers: Mapping[str, str], told: _Status | None) -> float | 
     text = headers.get("Retry-After", "")
     # The other form, a date, would compare two clocks; the API server never sends it.
     if text.isascii() and text.isdigit() and len(text) <= 6:
-        return float(text)
+        return min(float(text), MAX_RETRY_AFTER_S)
     if told and told.details and told.details.retry_after_seconds > 0:
-        return float(min(told.details.retry_after_seconds, 999_999))
+        return float(min(told.details.retry_after_seconds, MAX_RETRY_AFTER_S))
     return None
 
 

@@ -24,8 +24,6 @@ from kube.errors import ApiError, ApiForbiddenError, ApiThrottledError, ApiUnrea
 from kube.exchange import MAX_BODY_BYTES, MAX_LINE_BYTES, Exchange, Lines, Purpose, Response, cause_of
 
 CREDENTIALS_AGE_S: Final = 60.0
-# A longer `Retry-After` is a mistake or an attack; one request a minute is harmless.
-MAX_PAUSE_S: Final = 60.0
 _READ_BUFFER_BYTES: Final = 2**18
 # The API server's message for an eviction that a PodDisruptionBudget forbids now, with 429 and `Retry-After`.
 _BUDGET: Final = "disruption budget"
@@ -408,5 +406,4 @@ class Transport:
         if error.path.endswith("/eviction") and _BUDGET in error.message:
             return  # the pod's disruption budget asks for time, not the API server
         if error.retry_after_s and purpose is not Purpose.LEASE:
-            until_s = self._clock() + min(error.retry_after_s, MAX_PAUSE_S)
-            self._slow_until_s = max(self._slow_until_s, until_s)
+            self._slow_until_s = max(self._slow_until_s, self._clock() + error.retry_after_s)

@@ -79,6 +79,13 @@ def test_a_503_with_retry_after_was_not_written():
     assert error.retry_after_s == 3.0
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_nobody_waits_for_longer_than_a_minute_because_of_one_answer(status):
+    asked = b'{"kind":"Status","details":{"retryAfterSeconds":86400}}'
+    assert answer(status, STATUS % status, Retry_After="86400").retry_after_s == 60.0
+    assert answer(status, asked).retry_after_s == 60.0
+
+
 def test_the_seconds_to_wait_are_found_in_the_body_too():
     error = answer(429, b'{"message":"slow","reason":"TooManyRequests","details":{"retryAfterSeconds":2}}')
     assert error.retry_after_s == 2.0

@@ -20,6 +20,7 @@ from kube.errors import (
     ApiUnauthorizedError,
     ApiUnknownError,
     ApiUnreachableError,
+    from_answer,
 )
 from tests.support.servers.fake_calls import FakeCalls, conflict, not_found
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
@@ -149,6 +150,16 @@ async def test_a_throttled_binding_waits_as_long_as_it_was_asked_to():
         assert len(rig.binds()) == 1
         await rig.passes(1.0)
         assert len(rig.binds()) == 2
+
+
+async def test_a_binding_that_was_asked_to_wait_for_a_day_is_sent_again_in_a_minute():
+    async with running() as rig:
+        rig.calls.fails("bind", from_answer("POST", "/", 429, {"Retry-After": "86400"}, b"busy"))
+        rig.world.shows(pod("p"))
+        await rig.passes(59.0)
+        assert len(rig.binds()) == 1
+        await rig.passes(2.0)
+        assert (len(rig.binds()), rig.world.stage("p")) == (2, "bound")
 
 
 @pytest.mark.parametrize(
