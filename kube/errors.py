@@ -131,7 +131,7 @@ class ApiGoneError(ApiRefusedError):
 
 
 class ApiThrottledError(ApiRefusedError):
-    """429, or 503 with `Retry-After`: do not try again before `retry_after_s`."""
+    """429, or the API server's 503 with `Retry-After`: do not try again before `retry_after_s`."""
 
     retryable = True
 
@@ -208,8 +208,9 @@ def from_answer(verb: str, path: str, status: int, headers: Mapping[str, str], b
     told = _read_status(body)
     retry_after_s = _retry_after_s(headers, told)
     message = (told.message or "") if told else _quoted(headers, body)
-    # A proxy without a server to ask answers 404 too, which says nothing about objects.
-    is_a_proxys = status == 404 and not _is_of_server(path, told, body)
+    # A proxy without a server to ask answers 404 too, which says nothing about objects. Its 503 may replace the answer
+    # of a server that has written.
+    is_a_proxys = status in (404, 503) and not _is_of_server(path, told, body)
     kind = ApiUnknownError if is_a_proxys else _class_of(status, retry_after_s)
     return kind(
         verb=verb,
@@ -275,7 +276,7 @@ def _class_of(status: int, retry_after_s: float | None) -> type[ApiError]:
 
 
 def _is_of_server(path: str, told: _Status | None, body: bytes) -> bool:
-    """Return whether the API server answered 404, and not a proxy; only kinds that are not installed have no Status."""
+    """Return whether the API server refused, and not a proxy; only kinds that are not installed have no Status."""
     return (told is not None and told.kind == "Status") or (path.startswith("/apis/") and body.strip() == _NO_SUCH_PATH)
 
 

@@ -25,6 +25,8 @@ from kube.exchange import MAX_BODY_BYTES, MAX_LINE_BYTES, Exchange, Lines, Purpo
 
 CREDENTIALS_AGE_S: Final = 60.0
 _READ_BUFFER_BYTES: Final = 2**18
+# The statuses by which a server asks for time, in `Retry-After`.
+_BUSY: Final = (429, 503)
 # The API server's message for an eviction that a PodDisruptionBudget forbids now, with 429 and `Retry-After`.
 _BUDGET: Final = "disruption budget"
 
@@ -401,8 +403,8 @@ class Transport:
             await self._sleep(left_s)
 
     def _note(self, error: ApiError, purpose: Purpose) -> None:
-        if not isinstance(error, ApiThrottledError) or error.status == 0:
-            return  # status 0: this process held the call back
+        if error.status not in _BUSY:
+            return  # 0: this process held the call back
         if error.path.endswith("/eviction") and _BUDGET in error.message:
             return  # the pod's disruption budget asks for time, not the API server
         if error.retry_after_s and purpose is not Purpose.LEASE:

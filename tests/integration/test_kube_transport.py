@@ -246,7 +246,7 @@ async def test_429_slows_the_whole_client_but_not_the_lease(transport, server):
 
 
 async def test_a_binding_does_not_wait_in_a_pause(transport, server):
-    server.answers.append(say(503, b"", Retry_After="30"))
+    server.answers.append(say(503, b'{"kind":"Status","code":503}', Retry_After="30"))
     with pytest.raises(ApiThrottledError):
         await transport.request("GET", POD)
     started = time.monotonic()
@@ -255,6 +255,13 @@ async def test_a_binding_does_not_wait_in_a_pause(transport, server):
     assert time.monotonic() - started < 20.0
     assert caught.value.retry_after_s == pytest.approx(30, abs=5)
     assert len(server.asked) == 1
+
+
+async def test_a_proxys_page_slows_the_whole_client_too(transport, server):
+    server.answers.append(say(503, b"<html>maintenance</html>", Retry_After="30"))
+    with pytest.raises(ApiUnknownError):
+        await transport.request("POST", POD, body=b"x")
+    assert transport.pause_s > 20.0
 
 
 async def test_a_pods_disruption_budget_holds_back_no_other_call(transport, server):

@@ -74,8 +74,15 @@ def test_only_the_api_server_says_that_an_object_is_gone(path, body, kind):
 
 
 def test_a_503_with_retry_after_was_not_written():
-    error = answer(503, b"busy", Retry_After="3")
+    error = answer(503, STATUS % 503, Retry_After="3")
     assert type(error) is ApiThrottledError
+    assert error.retry_after_s == 3.0
+
+
+@pytest.mark.parametrize("body", [b"", b"busy", b"<html>maintenance</html>", b'{"message":"overloaded"}'])
+def test_a_503_of_a_proxy_may_replace_the_answer_of_a_server_that_has_written(body):
+    error = answer(503, body, Retry_After="3")
+    assert type(error) is ApiUnknownError
     assert error.retry_after_s == 3.0
 
 

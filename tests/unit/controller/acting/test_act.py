@@ -142,6 +142,20 @@ async def test_an_unknown_outcome_is_read_until_the_api_server_answers_and_keeps
         assert len(rig.binds()) == 1
 
 
+@pytest.mark.drifts(reason="it is read from calls, or listed, and not shown by the world")
+async def test_a_maintenance_page_in_place_of_an_answer_gives_no_card_away():
+    async with running() as rig:
+        rig.calls.fails("bind", from_answer("POST", "/", 503, {"Retry-After": "2"}, b"<html>maintenance</html>"))
+        rig.calls.fails("get_pod", *[error(ApiUnknownError, 503)] * 2)
+        rig.calls.pods["default/p"] = as_stored("p", "900", nodeName="n1")
+        rig.world.shows(pod("p"))
+        await rig.passes(1.0)
+        assert (rig.world.stage("p"), rig.world.holders("n1")) == ("settling", {"uid-p"})
+        await rig.passes(10.0)
+        assert (rig.world.stage("p"), rig.world.holders("n1")) == ("none", {"uid-p"})
+        assert len(rig.binds()) == 1
+
+
 async def test_a_throttled_binding_waits_as_long_as_it_was_asked_to():
     async with running() as rig:
         rig.calls.fails("bind", error(ApiThrottledError, 429, retry_after_s=3.0))
