@@ -214,7 +214,8 @@ class SnapshotReads:
             return _answer({"metadata": {"resourceVersion": "1"}, "items": items})
         if not items:
             raise from_event(verb, path, 404, "NotFound", "it is not in the snapshot")
-        return _answer(items[0])
+        # As the API server answers; in a list, objects have no kind.
+        return _answer({"kind": collection.rpartition("/")[2], **items[0]})
 
 
 def _answer(value: Json) -> Response:

@@ -336,6 +336,7 @@ class Calls:
     async def get_raw(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         """Return the object at *path*, which is already percent-encoded."""
         answer = await self._requester.request("GET", path, params=params, deadline_s=self._deadline_s)
+        check_kind("GET", path, answer.status, answer.headers, answer.body)
         return answer.body
 
     async def create(self, path: str, value: Body, *, dry_run: bool = False) -> bytes:

@@ -226,7 +226,7 @@ def check_kind(verb: str, path: str, status: int, headers: Mapping[str, str], bo
     """Check that an answer is an object with a kind, as all of the API server's are; a proxy's page is none.
 
     Raises:
-        ApiUnknownError: someone else answered, so a write may not have happened.
+        ApiUnknownError: someone else answered, so a write may not have happened, and a read shows nothing.
     """
     if _kind_of(body):
         return

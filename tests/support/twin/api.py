@@ -131,7 +131,7 @@ class Api:
         limit = int(query.get("limit", 0))
         if limit == 1:
             texts = texts[:1]  # whoever asks for one wants the version of the list
-        head = b'{"metadata":{"resourceVersion":"%d"},"items":[' % self.revision
+        head = b'{"kind":"List","metadata":{"resourceVersion":"%d"},"items":[' % self.revision
         return Answer(200, head + b",".join(texts) + b"]}")
 
     def _post(self, what: Target, given: Json, *, is_dry: bool) -> Answer:

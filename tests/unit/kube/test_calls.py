@@ -65,6 +65,14 @@ async def test_a_write_that_a_proxy_answers_with_its_own_page_is_unknown(verb, b
     assert found.value.status == 200
 
 
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b"", b"{}", b'{"error":"log in"}'])
+async def test_a_proxys_page_in_place_of_a_pod_or_node_is_no_pod_and_no_node(body):
+    calls = Calls(Recorder(body))
+    for read in (calls.get_pod("ns", "a"), calls.get_node("a"), calls.get_config_map("ns", "a")):
+        with pytest.raises(ApiUnknownError, match="look for a proxy" if body else "without a body"):
+            await read
+
+
 async def test_annotations_are_merged_and_none_removes_one():
     server = Recorder()
     version = await Calls(server).patch_pod_annotations(
