@@ -67,16 +67,14 @@ _FORBIDDEN_REST_S: Final = 10.0
 # If Bindings of other pods succeeded within this time, a missing right affects only one namespace.
 _OTHERS_BOUND_S: Final = 60.0
 _UNREACHABLE_REST_S: Final = 1.0
+# A waiting pod is tried again sooner (`Pending.rest_s`). Without a failure for this long, no pod waits for a Binding.
+_FAILING_S: Final = 90.0
 # A DNS subdomain, the form of object names.
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 
 
 class Actor:
-    """Performs actions as tasks of the given group.
-
-    Attributes:
-        state: why Bindings fail, for readiness, or "".
-    """
+    """Performs actions as tasks of the given group."""
 
     def __init__(
         self,
@@ -89,7 +87,6 @@ class Actor:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.state = ""
         self._calls = calls
         self._scheduler = scheduler
         self._inbox = inbox
@@ -97,6 +94,8 @@ class Actor:
         self._metrics = metrics
         self._clock = clock
         self._wall = wall
+        # Why Bindings fail, and when one last did.
+        self._trouble, self._failed_s = "", float("-inf")
         self._bound_s = float("-inf")
         self._owner_unread = False  # whether that is logged
         self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
@@ -110,6 +109,11 @@ class Actor:
             at_once=asyncio.Semaphore(_EVICTIONS_AT_ONCE),
         )
         self._turns: WeakValueDictionary[NodeName, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def state(self) -> str:
+        """Why Bindings fail, for readiness, or ""."""
+        return self._trouble if self._clock() < self._failed_s + _FAILING_S else ""
 
     def perform(self, action: Action, tasks: asyncio.TaskGroup) -> None:
         """Start *action*; its outcome goes to the scheduler's inbox."""
@@ -168,7 +172,7 @@ class Actor:
             return
         self._metrics.bind_s.observe(self._clock() - started_s)
         self._metrics.binds.labels("bound").inc()
-        self.state = ""
+        self._trouble = ""
         self._bound_s = self._clock()
         self._inbox.put(partial(self._scheduler.outcomes.bound, pod.uid, action.attempt))
         message = f"Successfully assigned {pod.key} to {action.where}"
@@ -210,7 +214,7 @@ class Actor:
     def _say(self, state: str) -> None:
         if state != self.state:
             _log.warning("bindings fail", reason=state)
-            self.state = state
+        self._trouble, self._failed_s = state, self._clock()
 
     # ------------------------------------------------------------------ locks of nodes
 

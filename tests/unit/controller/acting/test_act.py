@@ -195,6 +195,23 @@ async def test_why_bindings_do_not_go_through_is_said_until_one_does(kind, statu
         assert (rig.actor.state, rig.world.stage("p")) == ("", "bound")
 
 
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [(ApiForbiddenError, NO_RIGHT), (ApiUnreachableError, "refused")],
+    ids=["forbidden", "unreachable"],
+)
+async def test_a_process_is_ready_again_when_the_pod_is_gone_that_could_not_be_bound(kind, message):
+    async with running() as rig:
+        rig.calls.fails("bind", *[error(kind, 403, message)] * 99)
+        rig.world.shows(pod("p"))
+        for _ in range(10):
+            await rig.passes(60.0)
+            assert rig.actor.state != ""
+        rig.world.gone("p")
+        await rig.passes(120.0)
+        assert rig.actor.state == ""
+
+
 @pytest.mark.parametrize("message", [DENIED, 'pods "p" is forbidden: exceeded quota'], ids=["webhook", "quota"])
 async def test_a_binding_that_admission_forbids_is_told_to_its_user_and_no_matter_of_the_process(message):
     async with running() as rig:
