@@ -21,7 +21,7 @@ from controller.metrics import Metrics
 from core import audit
 from core.audit import AuditFinding, Fault
 from core.model import NodeName, Pod, PodUid
-from kube.errors import ApiError
+from kube.errors import ApiError, UndecodableError
 
 _log: Final = structlog.get_logger()
 _T = TypeVar("_T")
@@ -120,7 +120,7 @@ class Audit:
             if not seen.is_sound:
                 await self._sleep(AGAIN_S)
                 seen = (await self._look(name)).also_in(seen)
-        except ApiError as e:
+        except (ApiError, UndecodableError) as e:
             self._metrics.api_errors.labels("audit node").inc()
             _log.warning("a node cannot be audited", node=name, error=str(e))
             return

@@ -7,7 +7,7 @@ from controller.metrics import Metrics
 from controller.reporting.audit import AGAIN_S, Audit
 from core.model import NodeName
 from core.settings import DialectName
-from kube.errors import ApiUnreachableError
+from kube.errors import ApiUnreachableError, UndecodableError
 from tests.support.worlds.world import World, node, pod
 
 VGPU = DialectName("vgpu")
@@ -154,10 +154,18 @@ async def test_events_of_a_node_name_no_pod_and_the_report_does(rig):
     assert [one.message for one in told if "its holders: 4 pods" in one.message]
 
 
-async def test_an_api_server_that_does_not_answer_ends_no_audit(rig):
-    async def unreachable(_):
-        raise ApiUnreachableError(verb="GET", path="/api/v1/pods", status=0, message="refused")
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ApiUnreachableError(verb="GET", path="/api/v1/pods", status=0, message="refused"),
+        UndecodableError("a list cannot be read: it is a proxy's page"),
+    ],
+    ids=["unreachable", "a proxy's page"],
+)
+async def test_an_api_server_that_does_not_answer_ends_no_audit(rig, failure):
+    async def fails(_):
+        raise failure
 
-    rig.audit._fetch = unreachable
+    rig.audit._fetch = fails
     assert await rig.looks() == []
     assert rig.metrics.registry.get_sample_value("cardshare_api_errors_total", {"call": "audit node"}) == 1.0
