@@ -220,14 +220,12 @@ class Conditions:
         """Return whether to report something about a pod now; otherwise schedule the next check if needed."""
         entry = self._scheduler.cluster.queue.get(uid)
         saying = self._what(entry) if entry is not None else None
-        if entry is None or saying is None:
+        if entry is None or saying is None or (entry.told is not None and entry.told.text == saying.text):
             self._failures.pop(uid, None)
             self._passing.pop(uid, None)
             return False
         if entry.told is None:
             return not self._may_pass(uid, saying)
-        if entry.told.text == saying.text:
-            return False
         due_s = _due_s(entry.told, saying)
         if due_s > self._clock():
             self._look_again(uid, due_s)

@@ -230,6 +230,22 @@ async def test_a_pod_that_goes_while_it_is_to_be_told_is_told_nothing_more():
         assert patches(rig) == before
 
 
+async def test_a_failed_write_that_is_no_longer_needed_leaves_nothing_behind():
+    async with running() as rig:
+        rig.world.shows(pod("p", memory=5000))
+        await rig.passes(1)
+        before = told_text(rig, "p")
+        rig.calls.fails("patch", *[conflict()] * 3)
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        await rig.passes(7)
+        rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="3"))
+        await rig.passes(20)
+        assert (told_text(rig, "p"), rig.calls.failures["patch"]) == (before, [])
+        rig.world.gone("p")
+        await rig.passes(400, 1.0)
+        assert rig.teller._conditions._failures == {}
+
+
 def member(name, **fields):
     return pod(name, annotations={"scheduling.k8s.io/group-name": "g", MIN_MEMBER: "3"}, memory=100, **fields)
 
