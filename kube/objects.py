@@ -177,6 +177,9 @@ def _shallow(text: bytes) -> bytes:
 
 def _decode_page(text: bytes, decode: Callable[[bytes], _T]) -> ListPage[_T]:
     found = _list_decoder.decode(text)
+    if not found.metadata.resource_version:
+        # Every list has one. Taken for a list, a proxy's page would say that there are no objects.
+        raise ValueError("it has no resourceVersion; look for a proxy in between")
     return ListPage(
         items=tuple([decode(bytes(raw)) for raw in found.items or ()]),
         resource_version=found.metadata.resource_version,

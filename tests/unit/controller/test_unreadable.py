@@ -111,7 +111,9 @@ def test_what_does_not_even_say_which_it_is_cannot_be_salvaged(text):
         salvage_node(text)
     if text != b"{}":
         with pytest.raises(UndecodableError):
-            page_decoder(forgiving_pods(World().scheduler))(b'{"metadata":{},"items":[' + text + b"]}")
+            page_decoder(forgiving_pods(World().scheduler))(
+                b'{"metadata":{"resourceVersion":"9"},"items":[' + text + b"]}"
+            )
 
 
 def test_the_example_of_these_tests_is_what_cannot_be_read():

@@ -36,6 +36,20 @@ def test_a_list_without_items_is_empty():
     assert page == ListPage(items=(), resource_version="7")
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        b'{"metadata":{}}',
+        b'{"metadata":{"requestId":"1"},"error":"log in"}',
+        b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":401}',
+    ],
+    ids=["nothing", "a gateway's", "a Status"],
+)
+def test_what_has_no_version_is_no_list_without_objects(page):
+    with pytest.raises(UndecodableError, match="no resourceVersion"):
+        decode_page(page)
+
+
 @pytest.mark.parametrize("kind", list(EventKind))
 def test_an_event_is_its_kind_its_object_and_its_version(kind):
     line = event(kind, {"metadata": {"name": "a", "resourceVersion": "8"}})
@@ -88,7 +102,9 @@ def nested(levels: int) -> str:
 @pytest.mark.parametrize("levels", [2, 126, 128, 130, 900, *range(960, 1010, 2), 5000])
 def test_an_object_that_is_nested_too_deeply_is_read_without_its_depths(levels):
     text = nested(levels)
-    page = decode_page(f'{{"metadata":{{}},"items":[{{"metadata":{{"name":"a"}}}},{text}]}}'.encode())
+    page = decode_page(
+        f'{{"metadata":{{"resourceVersion":"9"}},"items":[{{"metadata":{{"name":"a"}}}},{text}]}}'.encode()
+    )
     assert page.items == ("a", "deep")
     found = decode_event(f'{{"type":"ADDED","object":{text}}}'.encode())
     assert found == Changed(kind=EventKind.ADDED, value="deep", resource_version="8")
@@ -98,7 +114,7 @@ def test_an_object_that_is_nested_too_deeply_is_read_without_its_depths(levels):
 def test_what_is_around_the_depths_stays():
     whole: list[object] = []
     decode = page_decoder(lambda text: whole.append(msgspec.json.decode(text)))
-    decode(f'{{"metadata":{{}},"items":[{nested(5000)}]}}'.encode())
+    decode(f'{{"metadata":{{"resourceVersion":"9"}},"items":[{nested(5000)}]}}'.encode())
     (found,) = whole
     assert isinstance(found, dict)
     assert (found["text"], found["last"]) == ('[[["{', [{}])
@@ -123,5 +139,7 @@ def test_depths_that_never_end_are_refused(text):
     ],
 )
 def test_half_of_a_surrogate_pair_is_read_as_go_reads_it(text, read):
-    page = decode_page(f'{{"metadata":{{}},"items":[{{"metadata":{{"name":"{text}"}}}}]}}'.encode())
+    page = decode_page(
+        f'{{"metadata":{{"resourceVersion":"9"}},"items":[{{"metadata":{{"name":"{text}"}}}}]}}'.encode()
+    )
     assert page.items == (read,)
