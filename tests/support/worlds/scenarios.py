@@ -57,6 +57,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_kube_watches": _FAILS_ON_DEMAND,
     "test_listening": _NEVER_ASKS,
     "test_native_groups": "e2e/test_native_groups does it with the kinds that the server itself serves",
+    "test_architectures": _NO_SERVER,
     "test_offline_image": _NO_SERVER,
     "test_page_commands": "e2e/test_install_page and e2e/test_helm run the commands of installing on a real server",
     "test_ports": _HOSTILE,
