@@ -236,7 +236,7 @@ def _beside_steps(vendor: Vendor, number: int, memory: int | None) -> str:
             if memory is not None and memory > vendor.limits.steps[-1]
             else ""
         )
-    if vendor.limits.steps and number == 1 and memory not in (None, *vendor.limits.steps):
+    if vendor.limits.steps and number == 1 and memory is not None and memory not in vendor.limits.steps:
         return f"write one of {', '.join(map(str, vendor.limits.steps))}"
     return ""
 

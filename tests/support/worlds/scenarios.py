@@ -25,6 +25,7 @@ _FAILS_ON_DEMAND: Final = "the server that it speaks to fails on demand, in the 
 _NEVER_ASKS: Final = "what runs in it never gets as far as an API server"
 
 ONLY_HERE: Final[Mapping[str, str]] = {
+    "test_architectures": _NO_SERVER,
     "test_benchmarks": "each starts the server that it needs",
     "test_budgets": "e2e/test_workloads does it with the quotas that Kubernetes itself counts",
     "test_cards_page::test_each_command_is_shown": _NO_SERVER,
@@ -57,7 +58,6 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_kube_watches": _FAILS_ON_DEMAND,
     "test_listening": _NEVER_ASKS,
     "test_native_groups": "e2e/test_native_groups does it with the kinds that the server itself serves",
-    "test_architectures": _NO_SERVER,
     "test_offline_image": _NO_SERVER,
     "test_page_commands": "e2e/test_install_page and e2e/test_helm run the commands of installing on a real server",
     "test_ports": _HOSTILE,
