@@ -354,12 +354,7 @@ class Actor:
         pod = action.pod
         try:
             async with self._others:
-                answer = await self._calls.patch(
-                    pod_path(pod.namespace, pod.name) + "/status",
-                    _fence(action, self._wall()),
-                    content_type=STRATEGIC_PATCH,
-                )
-            found = decode_pod(answer)
+                found = decode_pod(await self._moved(action))
         except (ApiError, InvalidRequestError) as e:
             self._metrics.api_errors.labels("write condition").inc()
             if not isinstance(e, ApiConflictError | ApiNotFoundError):
@@ -387,11 +382,11 @@ class Actor:
             return
         self._inbox.put(partial(self._scheduler.moved, pod.uid, action.version, found))
 
-    async def _moved(self, action: Touch) -> bytes:
+    async def _moved(self, action: Fence | Touch) -> bytes:
         """Return the pod after a write of its condition, or if that is forbidden, of an annotation; both change it."""
         path, now_s = pod_path(action.pod.namespace, action.pod.name), self._wall()
         try:
-            return await self._calls.patch(f"{path}/status", _moving(action, now_s), content_type=STRATEGIC_PATCH)
+            return await self._calls.patch(f"{path}/status", _probed(action, now_s), content_type=STRATEGIC_PATCH)
         except ApiRefusedError as e:
             if isinstance(e, ApiConflictError | ApiNotFoundError | ApiThrottledError | ApiUnreachableError):
                 raise
@@ -448,17 +443,10 @@ def _volume_write(action: SelectNode | GiveVolume) -> tuple[str, dict[str, Any]]
     }
 
 
-def _fence(action: Fence, now_s: float) -> dict[str, Any]:
-    """Return a condition that differs from every earlier one."""
-    return _probed(action, action.wait, now_s, first=action.first)
-
-
-def _moving(action: Touch, now_s: float) -> dict[str, Any]:
-    """Return the pod's condition, or its first, with a new time."""
-    return _probed(action, action.wait, now_s, first=action.wait is not None)
-
-
-def _probed(action: Fence | Touch, wait: Wait | None, now_s: float, *, first: bool) -> dict[str, Any]:
+def _probed(action: Fence | Touch, now_s: float) -> dict[str, Any]:
+    """Return a condition that differs from every earlier one: the given one, or the present one with a new time."""
+    wait = action.wait
+    first = action.first if isinstance(action, Fence) else wait is not None
     now = time_text(now_s)
     condition = {"type": "PodScheduled", "lastProbeTime": now}
     if wait is not None:

@@ -276,6 +276,21 @@ async def test_a_condition_that_cannot_be_written_keeps_the_share_and_is_tried_a
         assert (rig.world.stage("p"), len(rig.binds())) == ("bound", 2)
 
 
+async def test_an_attempt_whose_pods_condition_is_forbidden_is_fenced_by_an_annotation_and_frees_its_share():
+    async with running() as rig:
+        rig.calls.fails("bind", error(ApiUnknownError, 0))
+        shown = rig.world.shows(pod("p"))
+        rig.calls.pods["default/p"] = as_stored("p", shown.resource_version)
+        rig.calls.answers_patch("p", as_stored)
+        rig.calls.fails("patch", error(ApiForbiddenError, 403))
+        await rig.passes(10.0)
+        _, (path, body) = rig.calls.of("patch")
+        assert path == "/api/v1/namespaces/default/pods/p"
+        assert body["metadata"]["resourceVersion"] == shown.resource_version
+        assert body["metadata"]["annotations"].keys() == {"cardshare.io/moved"}
+        assert (rig.world.stage("p"), len(rig.binds())) == ("bound", 2)
+
+
 async def test_a_binding_that_is_never_accepted_is_told_and_not_repeated():
     async with running() as rig:
         rig.calls.fails("bind", error(ApiRefusedError, 422))
