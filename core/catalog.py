@@ -56,8 +56,8 @@ class Words(NamedTuple):
 
     sellers: by resource, the dialects that sell by it, in the order in which they are asked. known: resources under
     these or the default tables. uncounted: those of shares, which are never compared with a node's allocatable.
-    budgeted: those that a namespace's quota can limit in HAMi's spelling. concerned: by annotation or resource, the
-    dialects that a pod with it concerns; begun: by how it begins.
+    budgeted: those that a namespace's quota can limit in HAMi's spelling. quantities: as in `Names`.
+    concerned: by annotation or resource, the dialects that a pod with it concerns; begun: by how it begins.
     """
 
     tables: Tables
@@ -67,6 +67,7 @@ class Words(NamedTuple):
     known: frozenset[str]
     uncounted: frozenset[str]
     budgeted: frozenset[str]
+    quantities: Mapping[str, int]
     concerned: Mapping[str, tuple[DialectName, ...]]
     begun: Mapping[str, tuple[DialectName, ...]]
 
@@ -135,8 +136,11 @@ class Catalog:
             usual = _union(dialect.names(Tables()).resources for dialect in self.dialects.values())
             uncounted = _union(one.uncounted for one in names.values())
             budgeted = frozenset(name for one in names.values() for name in one.budgeted)
+            units = {name: mib for one in names.values() for name, mib in one.quantities.items()}
             known = resources | usual
-            self._words[:] = [Words(tables, names, sellers, resources, known, uncounted, budgeted, concerned, begun)]
+            self._words[:] = [
+                Words(tables, names, sellers, resources, known, uncounted, budgeted, units, concerned, begun)
+            ]
         return self._words[0]
 
     def names(self, name: DialectName, tables: Tables) -> Names:

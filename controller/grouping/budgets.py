@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.grouping.groups import Groups
-from core.constraints.quota import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, budget
+from core.constraints.quota import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, budget, in_units
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import NodeName, Pod, PodUid
@@ -293,7 +293,10 @@ class Budgets:
             yield self._unreserved(spender)
         namespace = _namespace(spender)
         for name, limits in self.quotas.of(namespace).items():
-            counted = {one: limit for one, limit in limits.items() if one in self._ledger.words.budgeted}
+            words = self._ledger.words
+            counted = {
+                one: in_units(one, limit, words.quantities) for one, limit in limits.items() if one in words.budgeted
+            }
             yield Limited(Account(QUOTA, name, namespace), counted, self._held_in(namespace))
 
     def _unreserved(self, spender: Spender) -> Limited:

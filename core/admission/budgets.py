@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from core import nodefit
 from core.admission.defaulting import complete_resources
 from core.admission.rulebook import Rulebook
+from core.constraints.quota import in_units
 from core.errors import InvalidRequestError
 from core.model import ReviewedPod
 from core.units import counted, parse_amount
@@ -72,7 +73,8 @@ def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book:
         return None
     if not is_counted:
         quota = min(quotas, key=lambda one: (one.hard[key], one.name))
-        said = f"{key}: {asked} requested of the {quota.hard[key]} of ResourceQuota {quota.name}"
+        limit = in_units(resource, quota.hard[key], book.quantities)
+        said = f"{key}: {asked} requested of the {limit} of ResourceQuota {quota.name}"
         if key.startswith(_UNCOUNTED) and resource in book.budgeted:
             return AdmissionWarning(CODE, f"{said}; pods of the namespace beyond it wait")
         return AdmissionWarning(

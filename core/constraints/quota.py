@@ -21,6 +21,7 @@ from core.waiting import Cause, Wait
 
 # Prefixes of the keys of ResourceQuotas; minResources of a Job also uses plain names.
 QUOTA_WORDS: Final = ("requests.", "limits.", "count/")
+_BYTES_PER_MIB: Final = 1 << 20
 
 
 class Meters(Protocol):
@@ -62,6 +63,17 @@ QUEUE: Final = "queue"
 QUOTA: Final = "ResourceQuota"
 # What is free and not guaranteed to other queues.
 GUARANTEED: Final = "guarantee"
+
+
+def in_units(resource: str, limit: int, quantities: Mapping[str, int]) -> int:
+    """Return the *limit* of a quota in the units in which use is counted; part of a unit is none.
+
+    Containers may write some resources as bytes (*quantities*: the MiB of a unit), so a quota may too: ``64Gi``. No
+    namespace has as many units as a MiB has bytes.
+    """
+    if resource not in quantities or limit < _BYTES_PER_MIB:
+        return limit
+    return limit // (quantities[resource] * _BYTES_PER_MIB)
 
 
 class Limited(NamedTuple):

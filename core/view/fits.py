@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypedDict
 
 from core import nodefit
 from core.catalog import Asked
-from core.constraints.quota import QUOTA, Account, Budget, Limited, Over, budget, over_wait, taken
+from core.constraints.quota import QUOTA, Account, Budget, Limited, Over, budget, in_units, over_wait, taken
 from core.explaining import explain
 from core.ledger import Ledger, Placement
 from core.model import NO_VOLUMES, Container, Pod, PodUid
@@ -108,9 +108,11 @@ class Place(NamedTuple):
             if one.scoped:
                 continue
             in_all = {key.removeprefix(LIMITS): most for key, most in one.hard.items() if key.startswith(LIMITS)}
-            yield Limited(
-                account, {key: most for key, most in in_all.items() if key in self.ledger.words.budgeted}, held
-            )
+            words = self.ledger.words
+            counted = {
+                key: in_units(key, most, words.quantities) for key, most in in_all.items() if key in words.budgeted
+            }
+            yield Limited(account, counted, held)
             yield Limited(account, {key: most for key, most in one.hard.items() if key.startswith(REQUESTS)}, one.used)
 
 

@@ -9,11 +9,14 @@ from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Container
 from core.settings import Settings
 from core.tables import Tables
+from core.view.fits import Place
 from core.waiting import Cause
-from core.wire.policies import ResourceQuota
+from core.wire.policies import ResourceQuota, decode_quota
+from tests.support.devices import vendors
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
 
 HAMI, HAMI_MEMORY, PERCENTAGE = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
+VMEMORY = "limits.metax-tech.com/vmemory"
 GROUP = "scheduling.k8s.io/group-name"
 
 
@@ -235,3 +238,15 @@ def test_who_waits_for_a_quota_is_told_how_much_is_left_now():
     made.passes(31.0)
     assert "1000 of 4000 left" in made.wait("p").text
     assert made.entry("p").pod.uid in made.scheduler.cluster.unreported
+
+
+@pytest.mark.parametrize(("written", "gib"), [("64", 64), ("64Gi", 64), ("65000Mi", 63), ("512Mi", 0)], ids=str)
+def test_a_quota_on_metaxs_memory_is_counted_in_gib_as_its_containers_write_it(written, gib):
+    text = json.dumps({"metadata": {"namespace": "default", "name": "q"}, "spec": {"hard": {VMEMORY: written}}})
+    found = decode_quota(text.encode())
+    made = world(quotas=[found])
+    for _ in made.scheduler.configure(vendors.TABLES, Settings()):
+        pass
+    (left,) = made.scheduler.cluster.budgets.budget("default").left.values()
+    (shown,) = [one for one in Place(made.ledger, "default", [found], ()).limited() if one.limits]
+    assert (left, shown.limits) == ((gib, gib), {VMEMORY.removeprefix("limits."): gib})

@@ -82,8 +82,9 @@ def test_of_hamis_own_limits_the_smallest_is_told_in_cards_times_what_is_wanted_
 def test_memory_with_a_suffix_is_told_in_the_units_of_the_quota(written, gib):
     book = rulebook(Settings(), vendors.TABLES, standard_catalog())
     made = Made(pod({"metax-tech.com/sgpu": "2", "metax-tech.com/vmemory": written}))
-    (found,) = left([made], [quota({"limits.metax-tech.com/vmemory": 64})], book)
-    assert found.text.startswith(f"limits.metax-tech.com/vmemory: {gib} requested of the 64 ")
+    for limit in (64, 64 << 30):
+        (found,) = left([made], [quota({"limits.metax-tech.com/vmemory": limit})], book)
+        assert found.text.startswith(f"limits.metax-tech.com/vmemory: {gib} requested of the 64 ")
 
 
 def test_a_card_that_is_not_counted_is_one():
