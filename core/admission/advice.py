@@ -240,7 +240,10 @@ def _instead(key: str, pod: ReviewedPod, book: Rulebook) -> str:
     if key == _SHARED_MEMORY:
         return "write volcano.sh/gpu-memory"
     if key.startswith(_MISNAMED):
-        return f"write {_VOLCANO}{key.partition('/')[2]}"
+        same = _VOLCANO + key.removeprefix(_MISNAMED)
+        meant = same if same in book.resources else spelling.meant(same, book.resources)
+        ours = [meant] if meant else sorted(one for one in book.resources if one.startswith(_VOLCANO))
+        return f"write {'one of ' if len(ours) > 1 else ''}{', '.join(ours)}" if ours else ""
     if key == _TIME_SLICE and book.asks_cards(pod):
         return "leave it out, or ask for nvidia.com/gpu alone; a pod can use cards of one plugin only"
     if key.startswith(_INSTANCE) and book.asks_cards(pod):

@@ -112,6 +112,19 @@ def test_a_resource_under_a_prefix_that_nobody_has_is_told_wherever_it_stands():
         assert text.endswith(f"cardshare does not support this resource; write volcano.sh/{key.partition('/')[2]}")
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("volcano.com/gpu-mem", "volcano.sh/gpu-memory"),
+        ("volcano.com/vgpu-numbr", "volcano.sh/vgpu-number"),
+        ("volcano.com/gpu", "one of volcano.sh/gpu-memory, volcano.sh/gpu-number, volcano.sh/vgpu-cores, "),
+    ],
+)
+def test_a_resource_under_that_prefix_is_told_with_one_that_exists(key, meant):
+    (text,) = told(pod(limits=[key]))
+    assert f"cardshare does not support this resource; write {meant}" in text
+
+
 def test_under_our_own_prefix_every_strange_key_is_told():
     (text,) = told(pod(["cardshare.io/x"]))
     assert text.endswith("this key is unknown; write one of cardshare.io/avoid-cards, cardshare.io/gpu-index")
