@@ -163,7 +163,7 @@ def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
     scheduler_name = pod.scheduler_name
     if asks_cards:
         found, asked = rules.examine_new(defaulted, book)
-        violations = (*rules.moved_twice(pod, book), *found, *rules.names_its_node(defaulted))
+        violations = (*rules.moved_twice(pod, book), *found, *rules.names_its_node(defaulted, book))
         if asked is not None and not violations:
             scheduler_name = defaulting.scheduler_of(pod, book)
             defaulted, completed = defaulting.complete_by_dialect(defaulted, asked, book)

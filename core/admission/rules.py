@@ -85,9 +85,9 @@ def denies_what_never_fits(pod: ReviewedPod, rules: Rulebook) -> bool:
     return rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.DENY
 
 
-def names_its_node(pod: ReviewedPod) -> Violations:
-    """CS302: a pod with nodeName bypasses every scheduler, so it gets no cards."""
-    if not pod.node_name:
+def names_its_node(pod: ReviewedPod, rules: Rulebook) -> Violations:
+    """CS302: a pod with nodeName bypasses every scheduler, so it gets no cards; one that requests 0 needs none."""
+    if not (pod.node_name and asked_resource(pod, rules)):
         return ()
     return (
         Violation(

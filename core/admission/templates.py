@@ -196,7 +196,7 @@ def _judged(pod: ReviewedPod, book: Rulebook) -> Judged:
     if not book.asks_cards(pod):
         return Judged(Verdict(warnings=warnings), defaulted)
     found, asked = rules.examine_new(defaulted, book)
-    violations = (*rules.moved_twice(pod, book), *found, *rules.names_its_node(defaulted))
+    violations = (*rules.moved_twice(pod, book), *found, *rules.names_its_node(defaulted, book))
     if asked is not None and not violations and book.is_ignored(pod) and book.needs_shares(pod):
         violations = tuple(rules.uncompleted(pod, defaulting.complete_by_dialect(defaulted, asked, book)[0]))
     return Judged(Verdict(violations=violations, warnings=warnings), defaulted, asked)

@@ -135,7 +135,11 @@ PLAIN = {"nvidia.com/gpu": "1"}
 MEMORY = {**PLAIN, "nvidia.com/gpumem": "1000"}
 
 
-@pytest.mark.parametrize("limits", [PLAIN, MEMORY, {"volcano.sh/vgpu-number": "1"}, {"cpu": "1"}], ids=len)
+@pytest.mark.parametrize(
+    "limits",
+    [PLAIN, MEMORY, {"volcano.sh/vgpu-number": "1"}, {"cpu": "1"}, {"nvidia.com/gpu": "0"}],
+    ids=["cards", "memory", "volcano", "none", "no-cards"],
+)
 @pytest.mark.parametrize("scheduler", ["", "default-scheduler", "cardshare", "hami-scheduler"])
 @pytest.mark.parametrize("node", ["", "node-a"])
 @pytest.mark.parametrize("labels", [{}, {"hami.io/webhook": "ignore"}], ids=["", "ignored"])

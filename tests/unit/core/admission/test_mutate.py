@@ -285,6 +285,13 @@ def test_what_cannot_be_mended_is_denied_with_place_value_and_remedy(document, c
     assert words in answer.message
 
 
+@pytest.mark.parametrize("resource", ["volcano.sh/vgpu-number", "nvidia.com/gpu"])
+def test_a_pod_that_asks_for_0_cards_may_name_its_node(resource):
+    document = pod({resource: "0"}, node="node-a")
+    assert create(document).allowed
+    assert not create(pod({resource: "0", "volcano.sh/vgpu-memory": "1"}, node="node-a")).allowed
+
+
 def test_every_violation_is_told_at_once():
     answer = create(pod({**VGPU, "volcano.sh/vgpu-cores": "150"}, node="a", annotations={MODE: "x"}))
     assert {"CS103", "CS104", "CS302"} <= set(answer.codes)
