@@ -64,8 +64,10 @@ def text_in(file: str) -> str:
     """
     try:
         return sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise UnusableFileError(f"it cannot be read: {getattr(e, 'strerror', '') or e}") from e
+    except OSError as e:
+        raise UnusableFileError(f"it cannot be read: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise UnusableFileError("it is not UTF-8 text") from e
 
 
 async def fetch_quotas(transport: Reads, namespace: str, notes: list[str]) -> Sequence[ResourceQuota]:

@@ -43,6 +43,14 @@ def test_flags_are_the_change(tmp_path):
     )
 
 
+def test_a_file_that_is_not_utf8_is_told_as_check_tells_it(tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_bytes("kind: Pod".encode("utf-16"))
+    options: Any = parse(["simulate", "-f", str(file)], {})
+    with pytest.raises(UnusableFileError, match=r"it is not UTF-8 text$"):
+        change_of(options, "team")
+
+
 @pytest.mark.parametrize("words", ["", "--drain=", "--remove ,", "-f=", "--policy=", "--add-nodes 0"])
 def test_a_change_without_content_is_none(words, capsys):
     with pytest.raises(SystemExit):
