@@ -462,7 +462,10 @@ def _processes(facts: Facts) -> Iterator[Finding]:
     held = facts.leases.get(lease)
     if held is None or not held.is_held(facts.now_s):
         text = "no controller holds it: pods are not placed"
-        yield _finding("CS632", f"lease {lease}", text, f"see kubectl -n {facts.namespace} logs -l {_CONTROLLERS}")
+        remedy = f"see kubectl -n {facts.namespace} logs -l {_CONTROLLERS}"
+        if not facts.own:
+            remedy += f"; if there are no such pods, {_NAMESPACE}"
+        yield _finding("CS632", f"lease {lease}", text, remedy)
     yield from _two_schedulers(facts, held)
 
 
@@ -482,13 +485,14 @@ def _webhook_pods(facts: Facts) -> Iterator[Finding]:
         text = f"no pod of it is ready{why}{': pods that request cards are rejected' if rejects else ''}"
         remedy = f"see kubectl -n {facts.namespace} describe pods"
         if not facts.own:
-            remedy = f"see kubectl -n {facts.namespace} get deployments; if there is none, give the namespace with -n"
+            remedy = f"see kubectl -n {facts.namespace} get deployments; if there is none, {_NAMESPACE}"
         yield _finding("CS624", where, text, remedy)
     elif len(ready) == 1:
         text = f"only one pod of it is ready{': if it ends, pods that request cards are rejected' if rejects else ''}"
         yield _finding("CS629", where, text, "run two")
 
 
+_NAMESPACE: Final = "give the namespace with -n"
 _CONTROLLERS: Final = "app.kubernetes.io/component=controller"
 
 

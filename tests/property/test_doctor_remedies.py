@@ -19,7 +19,8 @@ HAMI = replace(ENTRY, name="vgpu.hami.io")
 POLICIES = {"pods.cardshare.io": True, "bindings.cardshare.io": True, "nodes.cardshare.io": False}
 LEASE = "cardshare-system/cardshare-controller"
 OUR_LOG = (
-    r"see kubectl -n cardshare-system (describe pods|logs -l app\.kubernetes\.io/component=controller|"
+    r"see kubectl -n cardshare-system (describe pods|"
+    r"logs -l app\.kubernetes\.io/component=controller(; if there are no such pods, give the namespace with -n)?|"
     r"get deployments; if there is none, give the namespace with -n)"
 )
 

@@ -332,6 +332,12 @@ def test_pods_are_said_to_be_rejected_only_by_an_entry_that_fails_closed(found, 
 def test_where_no_pod_of_cardshare_is_the_namespace_may_be_another_one():
     (found,) = [one for one in examine(facts(own=(), namespace="other")).findings if one.code == "CS624"]
     assert found.remedy == "see kubectl -n other get deployments; if there is none, give the namespace with -n"
+    alone = facts(own=(), leases={}, namespace="other")
+    (found,) = [one for one in examine(alone).findings if one.code == "CS632"]
+    assert found.remedy == (
+        "see kubectl -n other logs -l app.kubernetes.io/component=controller; if there are no such pods, "
+        "give the namespace with -n"
+    )
 
 
 def test_the_worst_level_decides_and_notes_do_not_count():
