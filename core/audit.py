@@ -149,18 +149,19 @@ def _claimed_too(ledger: Ledger, state: NodeState, holders: Mapping[PodUid, Hold
 
 def _duplicates(ledger: Ledger) -> Iterator[AuditFinding]:
     """Yield cards that two nodes register under the same globally unique id."""
-    nodes: dict[str, list[NodeName]] = defaultdict(list)
+    # Mappings as sets that keep the order: one node may offer a card in several protocols.
+    nodes: dict[str, dict[NodeName, None]] = defaultdict(dict)
     for name, state in ledger.states.items():
         for which, cards in state.offers.items():
             dialect = ledger.catalog.dialects[which]
             for card in dialect.identities(cards):
-                nodes[card].append(name)
+                nodes[card][name] = None
     for card, names in sorted(nodes.items()):
         if len(names) > 1:
             text = (
                 f"card {card} is registered by {_listed(names)}; one card is in one node: see the device plugins there"
             )
-            yield AuditFinding(fault=Fault.DUPLICATE_CARD, node=names[0], text=text, event=text)
+            yield AuditFinding(fault=Fault.DUPLICATE_CARD, node=next(iter(names)), text=text, event=text)
 
 
 def differences(

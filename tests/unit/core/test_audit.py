@@ -1,5 +1,8 @@
 """What an audit finds: in a ledger as it stands, and between it and one made of the API server's objects."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from core import audit
@@ -109,6 +112,14 @@ def test_a_card_that_two_nodes_register_is_told():
     [(fault, where, text)] = found([node("n1", "GPU-0"), node("n2", "GPU-0", "GPU-1")])
     assert (fault, where) == (Fault.DUPLICATE_CARD, "n1")
     assert "GPU-0 is registered by n1, n2" in text
+
+
+def test_a_card_that_one_node_registers_in_two_protocols_is_no_fault():
+    gpu = {"id": "GPU-0", "count": 10, "devmem": 15360, "devcore": 100, "type": "Tesla T4", "health": True}
+    both = node("n1", "GPU-0", **{"nvidia.com/gpu": "10"})
+    both = replace(both, annotations={**both.annotations, "hami.io/node-nvidia-register": json.dumps([gpu])})
+    assert {VGPU, DialectName("hami")} <= rebuilt([both], []).states[NodeName("n1")].offers.keys()
+    assert found([both]) == []
 
 
 def test_a_pod_on_a_node_that_does_not_exist_is_told():
