@@ -38,6 +38,7 @@ _NOWHERE: Final = (
 _MINUTE_S: Final = 60.0
 _LATE_S: Final = 1.0
 _READ_S: Final = 3.0
+_AGAIN_S: Final = 0.2
 # A standby reads again what its leader stored when it is asked after this long.
 _STORED_S: Final = 20.0
 _BILLION_PER_MS: Final = 1_000_000
@@ -94,11 +95,12 @@ class History:
             return Stored()
         found = Stored()
         try:
-            async with asyncio.timeout(_READ_S):
-                text = await self.calls.get_config_map(self._where.namespace, self._where.name)
+            text = await self._fetch(self.calls, self._where)
             found = await asyncio.to_thread(read_stored, text, self._wall())
-        except (ApiError, TimeoutError) as e:
-            found = Stored(notes=(f"it cannot be read: {e or 'no answer in time'}",))
+        except ApiError as e:
+            found = Stored(notes=(f"it cannot be read: {e}",))
+        except TimeoutError:
+            found = Stored(notes=("it cannot be read: no answer in time",))
         notes = tuple(
             f"what an earlier leader stored in ConfigMap {self._where} is not used: {why}" for why in found.notes
         )
@@ -106,6 +108,24 @@ class History:
             _log.warning("stored history not used", reason=note)
         self._read_s = self._wall()
         return found._replace(notes=notes)
+
+    async def _fetch(self, calls: Calls, where: ObjectName) -> bytes:
+        """Return the ConfigMap. One failed call is no reason to give up: a leader soon stores its own over it."""
+        failed: ApiError | None = None
+        try:
+            async with asyncio.timeout(_READ_S):
+                while True:
+                    try:
+                        return await calls.get_config_map(where.namespace, where.name)
+                    except ApiError as e:
+                        if not e.retryable:
+                            raise
+                        failed = e
+                    await asyncio.sleep(max(_AGAIN_S, failed.retry_after_s or 0.0))
+        except TimeoutError:
+            if failed is not None:
+                raise failed from None
+            raise
 
     # ------------------------------------------------------------------ answers
 

@@ -14,7 +14,7 @@ from core.history.pods import Life, PodEvent, What
 from core.model import PodUid
 from core.units import time_text
 from core.wire.history import life_line, minute_line, pack
-from kube.errors import ApiForbiddenError
+from kube.errors import ApiForbiddenError, ApiThrottledError, ApiUnknownError
 from runtime.flags import ObjectName
 from tests.property.test_history_minutes import finished
 from tests.support.servers.fake_calls import FakeCalls
@@ -156,6 +156,36 @@ async def test_a_store_that_cannot_be_read_or_written_stops_nothing():
     assert len(calls.of("patch")) == 4
     answer = await leader.history.day()
     assert (answer["minutes"], "no right" in answer["notes"][0]) == (2, True)
+
+
+async def stored_once() -> Calls:
+    """What a leader has stored of the pod default/a."""
+    calls = Calls()
+    first = await Leader(calls).begin()
+    first.world.adds(pod("a", memory=1000))
+    first.world.placed()
+    await first.passes(61.0)
+    return calls
+
+
+async def test_a_leader_asks_again_for_what_is_stored_before_it_stores_its_own():
+    calls = await stored_once()
+    busy = ApiThrottledError(verb="GET", path=PATH, status=503, message="busy", retry_after_s=1.0)
+    calls.fails("get_raw", busy, ApiUnknownError(verb="GET", path=PATH, message="reset"))
+    second = await Leader(calls).begin()
+    answer = await second.history.why("default/a")
+    assert kinds(answer) == [["asked", "reserved", "sent", "bound", "served", "gone"]]
+    assert answer["notes"] == ()
+
+
+async def test_a_leader_does_not_wait_long_for_what_is_stored():
+    calls = await stored_once()
+    calls.fails("get_raw", *[ApiUnknownError(verb="GET", path=PATH, message="reset")] * 100)
+    began_s = asyncio.get_running_loop().time()
+    second = await Leader(calls).begin()
+    assert asyncio.get_running_loop().time() - began_s <= 3.1
+    [note] = (await second.history.why("default/a"))["notes"]
+    assert "reset" in note
 
 
 async def test_what_was_stored_by_a_clock_that_was_ahead_is_reported_and_ignored():
