@@ -69,7 +69,7 @@ def faults(ledger: Ledger, foreign: Collection[PodUid] = ()) -> tuple[AuditFindi
 
 
 def faults_between(ledger: Ledger) -> tuple[AuditFinding, ...]:
-    """Return the faults that concern several nodes: one card on two nodes, pods on missing nodes."""
+    """Return the faults that concern several nodes: one card on two nodes, pods with cards on missing ones."""
     found = list(_duplicates(ledger))
     found += [
         AuditFinding(
@@ -78,7 +78,7 @@ def faults_between(ledger: Ledger) -> tuple[AuditFinding, ...]:
             text=f"pod {key} is bound to node {node}, which does not exist; its cards are not counted; "
             "delete the pod, or restore the node",
         )
-        for node, key in ledger.stray_pods()
+        for node, key in ledger.stray_pods_with_cards()
     ]
     return tuple(found)
 

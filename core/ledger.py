@@ -233,7 +233,14 @@ class Ledger:
 
     def stray_pods(self) -> tuple[tuple[NodeName, str], ...]:
         """Return (node, pod key) of pods bound to missing nodes."""
-        return tuple((node, holding.key) for node, held in self._stray.items() for holding in held.values())
+        return tuple((node, holding.key) for node, holding in self._stray_holdings())
+
+    def stray_pods_with_cards(self) -> tuple[tuple[NodeName, str], ...]:
+        """Return (node, pod key) of those that have cards."""
+        return tuple((node, holding.key) for node, holding in self._stray_holdings() if holding.parts)
+
+    def _stray_holdings(self) -> Iterator[tuple[NodeName, Holding]]:
+        return ((node, holding) for node, held in self._stray.items() for holding in held.values())
 
     def node(self, name: NodeName) -> Node | None:
         """Return the node as last seen."""

@@ -28,6 +28,8 @@ _T = TypeVar("_T")
 
 # Longer than the delay of a watch, so a difference that remains is real.
 AGAIN_S: Final = 5.0
+# Longer than the pods of a removed node stay. Source: kube-controller-manager, pod garbage collector: at most 60 s.
+COLLECTED_S: Final = 120.0
 # Limits the rate of requests, whatever the number of nodes.
 _LEAST_PAUSE_S: Final = 0.05
 _IDLE_S: Final = 1.0
@@ -177,14 +179,24 @@ class Audit:
         self._note(name, findings)
 
     async def _finish_round(self) -> None:
-        findings = await self._ask(lambda: audit.faults_between(self._scheduler.cluster.ledger))
-        self._note("", findings)
+        self._note("", await self._lasting())
         gone = [name for name in self.findings if name and name not in self._scheduler.cluster.ledger.states]
         for name in gone:
             del self.findings[name]
         self._announced.intersection_update(one for some in self.findings.values() for one in some)
         self.rounds += 1
         self._metrics.audit_rounds.inc()
+
+    async def _lasting(self) -> tuple[AuditFinding, ...]:
+        """Return the faults that concern several nodes and last longer than nodes take to be removed or renamed."""
+        found = await self._ask(self._between)
+        if not found:
+            return ()
+        await self._sleep(COLLECTED_S)
+        return tuple(one for one in await self._ask(self._between) if one in found)
+
+    def _between(self) -> tuple[AuditFinding, ...]:
+        return audit.faults_between(self._scheduler.cluster.ledger)
 
     def _note(self, where: str, findings: Iterable[AuditFinding]) -> None:
         found = tuple(findings)

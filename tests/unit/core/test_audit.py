@@ -127,6 +127,10 @@ def test_a_pod_on_a_node_that_does_not_exist_is_told():
     assert (fault, where) == (Fault.MISSING_NODE, "gone")
 
 
+def test_a_pod_without_cards_on_a_node_that_does_not_exist_is_no_fault():
+    assert found([node("n1", "GPU-0")], bound("a", None, on="gone")) == []
+
+
 class Lived:
     """A ledger that lived, and one made anew of the same objects."""
 

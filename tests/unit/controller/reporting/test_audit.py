@@ -4,7 +4,7 @@ import pytest
 
 from controller.actions import Inbox
 from controller.metrics import Metrics
-from controller.reporting.audit import AGAIN_S, Audit
+from controller.reporting.audit import AGAIN_S, COLLECTED_S, Audit
 from core.model import NodeName
 from core.settings import DialectName
 from kube.errors import ApiUnreachableError, UndecodableError
@@ -19,6 +19,10 @@ class AtOnce(Inbox):
     async def put_and_wait(self, message):
         self.put(message)
         self.work(1.0)
+
+
+class StopError(Exception):
+    """Enough rounds."""
 
 
 class Rig:
@@ -43,7 +47,7 @@ class Rig:
 
     async def sleep(self, seconds):
         self.slept.append(seconds)
-        if seconds == AGAIN_S and self.between is not None:
+        if seconds in (AGAIN_S, COLLECTED_S) and self.between is not None:
             self.between()
 
     async def fetch(self, name):
@@ -55,6 +59,19 @@ class Rig:
         """Look at the node; the findings that stand."""
         await self.audit.look_at(NodeName("n1"))
         return [one["text"] for one in self.audit.report()["findings"]]
+
+    async def rounds(self, count):
+        """Finish rounds; the findings that stand."""
+
+        async def stops(seconds):
+            if self.audit.rounds == count:
+                raise StopError
+            await self.sleep(seconds)
+
+        self.audit._sleep = stops
+        with pytest.raises(StopError):
+            await self.audit.run()
+        return [one["fault"] for one in self.audit.report()["findings"]]
 
     def repairs(self):
         return self.metrics.registry.get_sample_value("cardshare_audit_repairs_total")
@@ -152,6 +169,21 @@ async def test_events_of_a_node_name_no_pod_and_the_report_does(rig):
     assert not [one.message for one in told if "default/" in one.message or "uid-" in one.message]
     assert all("/v1/audit" in one.message for one in told)
     assert [one.message for one in told if "its holders: 4 pods" in one.message]
+
+
+async def test_pods_that_a_removed_node_leaves_are_told_once_nothing_collects_them(rig):
+    rig.world.scheduler.nodes.changed(node("n2", cards=2))
+    rig.world.scheduler.nodes.gone(NodeName("n1"))
+    rig.between = lambda: [rig.world.gone(name) for name in ("a", "b")]
+    assert await rig.rounds(1) == []
+    assert COLLECTED_S in rig.slept
+
+
+async def test_pods_that_stay_on_a_removed_node_are_told(rig):
+    rig.world.scheduler.nodes.changed(node("n2", cards=2))
+    rig.world.scheduler.nodes.gone(NodeName("n1"))
+    assert await rig.rounds(2) == ["missing-node", "missing-node"]
+    assert rig.slept.count(COLLECTED_S) == 2
 
 
 @pytest.mark.parametrize(
