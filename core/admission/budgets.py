@@ -95,8 +95,8 @@ def _these(made: tuple[Made, ...]) -> str:
 
 
 def _asked(pod: ReviewedPod, resource: str, book: Rulebook, *, each: bool) -> int:
-    """Return what *pod* requests of *resource*; *each*: it is per card, so multiply it by the number of cards."""
-    if each and resource in book.counts:
+    """Return what *pod* requests of *resource*; *each*: what is per card is multiplied by the number of cards."""
+    if each and resource in book.counts and resource not in book.totals:
         count = book.counts[resource]
         return max(
             sum(_times(one.limits, count, resource, book) for one in pod.containers),

@@ -34,7 +34,7 @@ class Rulebook:
     budgeted: resources that ``limits.`` of a ResourceQuota limits. counts: by resource for an amount of a card, the
     resource that counts cards. fills: by such a resource, the default count if it is not 1; 0 for none. paired:
     resources whose cards are allocated only in pairs. memories: by the resource that counts cards, the one for the
-    memory of each, in MiB. quantities: as in `core.port.names.Names`. resources: all of these, of all
+    memory of each, in MiB. totals, quantities: as in `core.port.names.Names`. resources: all of these, of all
     dialects; resources_by_dialect: the same, of each.
     preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
     labels: by dialect, the labels that are read only from its pods; runtime_classes: those that dialects set.
@@ -62,6 +62,7 @@ class Rulebook:
     fills: Mapping[str, int]
     paired: frozenset[str]
     memories: Mapping[str, str]
+    totals: frozenset[str]
     quantities: Mapping[str, int]
     modes: Mapping[DialectName, Modes]
     variables: Mapping[str, frozenset[str]]
@@ -208,6 +209,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         trusted=(*((CONTROLLER_ACCOUNT, *catalog.plugin_accounts) if trusted is None else trusted), *plugins),
         plugins=tuple(dict.fromkeys((*catalog.plugin_accounts, *plugins))),
         memories={count: memory for one in named.values() for count, memory in one.memories.items()},
+        totals=frozenset().union(*(one.totals for one in named.values())),
         quantities={key: mib for one in named.values() for key, mib in one.quantities.items()},
         modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
         variables=_variables(catalog, by_dialect),

@@ -15,6 +15,7 @@ class Names:
     count if it is not 1; 0 for none. paired: resources that count cards which are allocated only in pairs: 1 means 2.
     memories: by each resource that counts cards, the resource for the memory of each. budgeted: metered resources that
     a ResourceQuota can limit for a namespace under ``limits.``.
+    totals: resources for a part of a card whose amount is that of all cards of a container together.
     quantities: resources with amounts such as ``4Gi``, with the MiB of a unit without suffix; all others are whole
     numbers.
     runtime_classes: those that its pods get if they name none.
@@ -31,6 +32,7 @@ class Names:
     paired: frozenset[str] = frozenset()
     memories: Mapping[str, str] = field(default_factory=dict)
     budgeted: tuple[str, ...] = ()
+    totals: frozenset[str] = frozenset()
     quantities: Mapping[str, int] = field(default_factory=dict)
     runtime_classes: frozenset[str] = frozenset()
     beginnings: tuple[str, ...] = ()

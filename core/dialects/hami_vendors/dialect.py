@@ -87,6 +87,7 @@ class HamiVendor(SharedCards):
             found,
             uncounted=frozenset(found.memories) if self.vendor.limits.counts_parts else found.uncounted,
             budgeted=tuple([name for name in found.budgeted if name not in self._unmetered(tables)]),
+            totals=frozenset(self.named(tables).parts) if self.vendor.limits.per_container else frozenset(),
             # Without a count nobody knows how many slices are meant (VN-27).
             fills={self.named(tables).cards: 0} if self.vendor.cards.slices else {},
             memories=found.memories if not self.vendor.cards.slices else {},

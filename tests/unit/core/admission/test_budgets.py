@@ -87,6 +87,17 @@ def test_memory_with_a_suffix_is_told_in_the_units_of_the_quota(written, gib):
         assert found.text.startswith(f"limits.metax-tech.com/vmemory: {gib} requested of the 64 ")
 
 
+def test_what_a_container_writes_for_all_its_cards_is_not_multiplied():
+    book = rulebook(Settings(), vendors.TABLES, standard_catalog())
+    limits = {"mthreads.com/vgpu": "2", "mthreads.com/sgpu-memory": "192", "mthreads.com/sgpu-core": "32"}
+    hard = {f"limits.{key}": 1000 for key in limits}
+    assert [one.text.partition(" requested")[0] for one in left([Made(pod(limits))], [quota(hard)], book)] == [
+        "limits.mthreads.com/sgpu-core: 32",
+        "limits.mthreads.com/sgpu-memory: 192",
+        "limits.mthreads.com/vgpu: 2",
+    ]
+
+
 def test_a_card_that_is_not_counted_is_one():
     found = told([Made(pod({MEMORY: "8000"}))], quota({f"limits.{MEMORY}": 9000, f"requests.{NUMBER}": 5}))
     assert [one.partition(" requested")[0] for one in found] == [
