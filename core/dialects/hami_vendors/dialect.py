@@ -1,6 +1,6 @@
 """One vendor of HAMi's behind the port; each question is answered in a file of its own."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -39,7 +39,7 @@ from core.sharing.handoff import ByNodeLock, NodeLock
 from core.sharing.request import Request
 from core.sharing.resources import Resources, odd_memory
 from core.tables import Tables
-from core.warnings import AdmissionWarning
+from core.warnings import AdmissionWarning, limit_of, no_effect
 from core.wire.vocabulary import DeviceSection
 
 _STAMPS: Final = frozenset({hami_lock.TIME, hami_lock.BIND_TIME, hami_lock.BIND_PHASE})
@@ -176,8 +176,19 @@ class HamiVendor(SharedCards):
 
     def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterable[AdmissionWarning]:
         named = self.named(tables)
-        counts = named.memory and not self.vendor.limits.rounds_up and not self.vendor.cards.slices
-        return odd_memory(pod, named) if counts else ()
+        if self.vendor.cards.slices:
+            return _uncounted(pod, named)
+        return odd_memory(pod, named) if named.memory and not self.vendor.limits.rounds_up else ()
+
+
+def _uncounted(pod: AnyPod, named: Resources) -> Iterator[AdmissionWarning]:
+    """Yield CS116 for memory and cores beside a number of slices, which alone decides (VN-24, VN-28)."""
+    for one in (*pod.init_containers, *pod.containers):
+        for name in named.parts:
+            text = one.amount(name)
+            if text not in (None, "0"):
+                why = f"an instance has the memory and cores of its {named.cards} slices"
+                yield no_effect(limit_of(one, name), text or "", why, "leave it out")
 
 
 class LockedHamiVendor(ByNodeLock, HamiVendor):

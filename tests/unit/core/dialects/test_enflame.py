@@ -191,3 +191,17 @@ def test_a_share_of_a_card_that_is_gone_is_unknown_if_the_pod_does_not_say_its_s
     one = bound(pod(2), cards())._replace(containers=())
     (charge,) = PORT.held(one, (), TABLES).assignment.charges
     assert (charge.memory, charge.unread) == (0, 1)
+
+
+def test_memory_and_cores_beside_slices_are_told_to_have_no_effect():
+    asking = pod(2, None)
+    more = {"enflame.com/gcu-memory": "20", "enflame.com/gcu-core": "0"}
+    first, second = asking.containers
+    asking = asking._replace(containers=(first._replace(limits={**first.limits, **more}), second))
+    request = PORT.request(asking, TABLES)
+    assert request == PORT.request(pod(2, None), TABLES)
+    assert [str(one) for one in PORT.warnings(asking, request, TABLES)] == [
+        "CS116 container \"c0\": limit enflame.com/gcu-memory: found '20'; it has no effect, because an instance has "
+        "the memory and cores of its enflame.com/drs-gcu slices: leave it out"
+    ]
+    assert not list(PORT.warnings(pod(2), PORT.request(pod(2), TABLES), TABLES))
