@@ -8,7 +8,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Final, TextIO
 
-from core.admission.manifests import is_judged, judge
+from core.admission.manifests import is_judged, judge, lacks_spec
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.configuration import Configuration
@@ -78,6 +78,10 @@ def check(options: Check, stdin: TextIO) -> int:
                 code = _UNUSABLE
                 continue
             count += 1
+            if lacks_spec(one):
+                kind = str(one.value["kind"])
+                print(f"check: {name}:{one.line}: write the spec of this {kind}; it has none", file=sys.stderr)
+                code = _UNUSABLE
             if not is_judged(one):
                 continue
             judged += 1
@@ -86,7 +90,7 @@ def check(options: Check, stdin: TextIO) -> int:
                 print(f"{finding.where}: {finding.text}")
             denied += any(finding.denied for finding in findings)
         if judged == judged_before:
-            print(f"{name}: nothing in it was judged: it holds no pod and no workload with a spec")
+            print(f"{name}: nothing in it was judged: it holds no pod or workload with a spec")
     print(
         f"{counted(count, 'objects')}, {denied} denied" + (f", {count - judged} not judged" if count > judged else "")
     )

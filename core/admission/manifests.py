@@ -33,8 +33,16 @@ class ManifestFinding(NamedTuple):
 
 def is_judged(one: Manifest) -> bool:
     """Return whether *one* is a pod or a workload with a spec."""
-    group, kind = _kind(one)
-    return bool(one.value.get("spec")) and ((group, kind) == _POD or (group, kind) in templates.KINDS)
+    return bool(one.value.get("spec")) and _makes_pods(one)
+
+
+def lacks_spec(one: Manifest) -> bool:
+    """Return whether *one* is a pod or a workload without a spec, which no API server accepts."""
+    return not one.value.get("spec") and _makes_pods(one)
+
+
+def _makes_pods(one: Manifest) -> bool:
+    return _kind(one) == _POD or _kind(one) in templates.KINDS
 
 
 def _kind(one: Manifest) -> tuple[str, str]:

@@ -130,10 +130,20 @@ def test_templates_of_workloads_are_judged(run):
 
 def test_other_kinds_and_empty_documents_are_passed_over(run):
     text = "---\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\n# nothing\n"
-    none = "pods.yaml: nothing in it was judged: it holds no pod and no workload with a spec"
+    none = "pods.yaml: nothing in it was judged: it holds no pod or workload with a spec"
     assert run(text) == (0, [none, "1 object, 0 denied, 1 not judged"])
-    assert run("apiVersion: v1\nkind: Pod\n") == (0, [none, "1 object, 0 denied, 1 not judged"])
     assert run(f"{text}{GOOD}") == (0, ["2 objects, 0 denied, 1 not judged"])
+
+
+@pytest.mark.parametrize("kind", ["v1 Pod", "apps/v1 Deployment", "batch.volcano.sh/v1alpha1 Job"])
+@pytest.mark.parametrize("spec", ["", "spec: {}\n", "specs: {containers: []}\n"])
+def test_a_pod_or_workload_without_a_spec_is_not_passed_over(capsys, kind, spec):
+    version, _, name = kind.partition(" ")
+    text = f"{GOOD}---\napiVersion: {version}\nkind: {name}\n{spec}"
+    assert judged(["-f", "-"], io.StringIO(text)) == 2
+    told = capsys.readouterr()
+    assert told.err == f"check: -:14: write the spec of this {name}; it has none\n"
+    assert told.out == "2 objects, 0 denied, 1 not judged\n"
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1", "just words", "a: *b", "\x00", "kind: 1\napiVersion: [1]\n---\n{"])
