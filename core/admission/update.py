@@ -13,13 +13,16 @@ from core.errors import quoted
 from core.model import Container, ReviewedPod
 from core.port.refusals import Violation
 from core.settings import SERVICE_ACCOUNT, plugin_remedy
-from core.warnings import AdmissionWarning
+from core.warnings import AdmissionWarning, no_effect
 from core.watched import VOID
 from core.wire.patches import Edit
 from core.wire.reviewed_pods import applied_annotations
 
 _HIDDEN: Final = frozenset((name, VOID) for name in reach.NO_DEVICE)
 _DELETING: Final = "the pod is being deleted"
+# A new pod with a choice of cards gets cardshare's scheduler; no scheduler can be changed later.
+_UNHEARD: Final = "the default scheduler places this pod and reads no choice of cards"
+_ANEW: Final = "delete the pod and create it again with this annotation"
 _CHOSEN: Final = "leave it unchanged; the pod has its cards already: delete it and create it again to choose others"
 
 
@@ -109,10 +112,19 @@ def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ProtectedUpdate:
     moved = _moved(old, new, book)
     defaulted, warnings = defaulting.normalise_mode(moved.pod, book)
     violations, asked = moved.violations, None
-    if _selectors(old, defaulted, book) or defaulted.containers != old.containers:
+    selectors = _selectors(old, defaulted, book)
+    if selectors or defaulted.containers != old.containers:
         before = frozenset(rules.examine(old, book)[0])
         found, asked = rules.examine(defaulted, book)
         violations += tuple(one for one in found if one not in before)
+    if asked is not None and new.scheduler_name in defaulting.DEFAULT_SCHEDULERS:
+        warnings += tuple(
+            [
+                no_effect(f"annotation {key}", defaulted.annotations[key], _UNHEARD, _ANEW)
+                for key in selectors
+                if key in defaulted.annotations
+            ]
+        )
     return ProtectedUpdate(defaulted, moved.warnings + warnings, violations, asked)
 
 

@@ -56,6 +56,20 @@ def test_a_forged_update_is_denied_for_people_and_admitted_for_machines():
         assert (answer.allowed, answer.patch) == (True, [])
 
 
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "cardshare"])
+def test_a_choice_of_cards_that_the_default_scheduler_will_not_read_is_told(scheduler):
+    old = pod({"nvidia.com/gpu": "1"}, scheduler=scheduler)
+    answer = update(old, changed(old, **{"nvidia.com/use-gputype": "A100"}))
+    assert answer.allowed
+    told = (
+        "CS116 annotation nvidia.com/use-gputype: found 'A100'; it has no effect, because the default scheduler places "
+        "this pod and reads no choice of cards: delete the pod and create it again with this annotation"
+    )
+    assert [*answer.warnings] == ([told] if scheduler == "default-scheduler" else [])
+    labelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
+    assert not update(old, labelled).warnings
+
+
 def test_another_scheduler_writes_on_its_own_pods_only():
     volcano = "system:serviceaccount:volcano-system:volcano-scheduler"
     settings = Settings(admission=AdmissionSettings(other_schedulers={"volcano": volcano}))
