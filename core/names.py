@@ -82,3 +82,18 @@ LABEL: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 def is_object_name(text: str) -> bool:
     """Return whether an object can have this name."""
     return len(text) <= 253 and all(map(LABEL.fullmatch, text.split(".")))
+
+
+# The keys of labels and annotations, without the prefix, and the values of labels.
+_WORD: Final = re.compile("[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+
+
+def is_label_key(text: str) -> bool:
+    """Return whether a label can have this key."""
+    prefix, slash, name = text.rpartition("/")
+    return _WORD.fullmatch(name) is not None and (not slash or is_object_name(prefix))
+
+
+def is_label_value(text: str) -> bool:
+    """Return whether a label can have this value, which may be empty."""
+    return not text or _WORD.fullmatch(text) is not None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from core.errors import InvalidRequestError
+from core.names import is_label_key, is_label_value
 from core.settings import (
     ALLOWABLE,
     EVERY_NAMESPACE,
@@ -63,6 +64,8 @@ _FLAT: Final = (
 _MAX_KINDS: Final = 64
 _MAX_TIERS: Final = 16
 _DAY_S: Final = 86_400.0
+_LABEL_KEY: Final = "write a label's key such as topology.kubernetes.io/zone: letters, digits, '-', '_' and '.'"
+_LABEL_VALUE: Final = "write a label's value: at most 63 letters, digits, '-', '_' and '.'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +163,8 @@ def _network_tiers(checks: Checks, found: object, place: str) -> tuple[str, ...]
     if len(labels) > _MAX_TIERS:
         checks.wrong(place, f"{len(labels)} of them", f"name no more than {_MAX_TIERS}")
     for at, label in enumerate(labels):
+        if not is_label_key(label):
+            checks.wrong(f"{place}[{at}]", label, _LABEL_KEY)
         if label in labels[:at]:
             checks.wrong(f"{place}[{at}]", label, "name each node label once")
     return labels[:_MAX_TIERS]
@@ -187,9 +192,15 @@ def _node_kind(checks: Checks, name: str, found: object, place: str) -> NodeKind
             parse_amount(text, f"{place}.capacity.{resource}")
         except InvalidRequestError as error:
             checks.wrong(error.field, text, error.remedy)
+    labels = _texts(checks, parts.get("labels"), f"{place}.labels")
+    for key, value in labels:
+        if not is_label_key(key):
+            checks.wrong(f"{place}.labels", key, _LABEL_KEY)
+        if not is_label_value(value):
+            checks.wrong(f"{place}.labels.{key}", value, _LABEL_VALUE)
     return NodeKind(
         name=name,
-        labels=_texts(checks, parts.get("labels"), f"{place}.labels"),
+        labels=labels,
         annotations=_texts(checks, parts.get("annotations"), f"{place}.annotations"),
         capacity=capacity,
     )

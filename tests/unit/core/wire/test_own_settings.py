@@ -193,6 +193,14 @@ node_kinds:
 """
 
 
+def test_every_label_that_a_node_can_have_is_read():
+    tiers = ["example.com/Rack_1", "a", "x" * 63]
+    assert decode_settings(f"network_tiers: {tiers}").network_tiers == tuple(tiers)
+    labels = {"example.com/a.b": "", "pool": "A_1.x-y"}
+    (kind,) = decode_settings(json.dumps({"node_kinds": {"a": {"labels": labels, "capacity": {"x": 1}}}})).node_kinds
+    assert dict(kind.labels) == labels
+
+
 def test_kinds_of_nodes_are_read_as_nodes_are_written():
     (kind,) = decode_settings(KINDS).node_kinds
     assert (kind.name, kind.labels) == ("a100-pool", (("pool", "a100"),))
@@ -216,6 +224,18 @@ def test_kinds_of_nodes_are_read_as_nodes_are_written():
             "node_kinds: found '65 of them'; describe no more",
         ),
         ("network_tiers: rack", "network_tiers: found 'rack'; write a list"),
+        ("network_tiers: [example.com/rack, 'my rack']", "network_tiers[1]: found 'my rack'; write a label's key"),
+        ("network_tiers: [a/b/c]", "network_tiers[0]: found 'a/b/c'; write a label's key"),
+        ("network_tiers: [rack=1]", "network_tiers[0]: found 'rack=1'; write a label's key"),
+        (f"network_tiers: [{'x' * 64}]", "; write a label's key"),
+        (
+            "node_kinds: {a: {capacity: {x: 1}, labels: {pool/: b}}}",
+            "node_kinds.a.labels: found 'pool/'; write a label's key",
+        ),
+        (
+            "node_kinds: {a: {capacity: {x: 1}, labels: {pool: 'NVIDIA A100'}}}",
+            "node_kinds.a.labels.pool: found 'NVIDIA A100'; write a label's value",
+        ),
         ("network_tiers: [a, b, a]", "network_tiers[2]: found 'a'; name each node label once"),
         (f"network_tiers: {[f'l{i}' for i in range(17)]}", "network_tiers: found '17 of them'; name no more than 16"),
     ],
