@@ -1,10 +1,13 @@
 """Fetches the facts for `kubectl cards doctor`, only by get and list, and records what may not be read."""
 
+import asyncio
 import re
 import ssl
 from base64 import b64decode
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -47,6 +50,8 @@ _PLUGINS: Final = "/var/lib/kubelet/device-plugins"
 _HAMI_MAP: Final = "hami-device-plugin"
 _HAMI_KEY: Final = "config.json"
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
+# A holder renews its Lease every 2 s, Volcano's every 5 s at most.
+_WATCHED_S: Final = 6
 # The policy that defines who assigns cards, and its lists of accounts; the last list has entries SCHEDULER=ACCOUNT.
 _POLICY: Final = "pods.cardshare.io"
 _ACCOUNTS: Final = ("trustedAccounts", "pluginAccounts", "schedulerAccounts")
@@ -278,16 +283,22 @@ class _Reader:
         ours, before = f"{self._options.namespace}/{self._options.name}-controller", len(self._unread)
         leases: dict[str, LeaseHeld] = {}
         for key in (ours, _VOLCANO_LEASE):
-            path = _LEASES.format(*(quote(part, safe="") for part in key.split("/")))
-            text = await self._read(f"lease {key}", self._calls.get_raw(path))
-            if text is not None:
-                spec = _decoder.decode(text).spec
-                leases[key] = LeaseHeld(
-                    holder=spec.holder_identity or "",
-                    renewed_s=_seconds(spec.renew_time or ""),
-                    duration_s=spec.lease_duration_seconds or 0,
-                )
+            found = await watched(partial(self._lease, key), self._now_s)
+            if found is not None:
+                leases[key] = found
         return None if len(self._unread) > before else leases
+
+    async def _lease(self, key: str) -> LeaseHeld | None:
+        path = _LEASES.format(*(quote(part, safe="") for part in key.split("/")))
+        text = await self._read(f"lease {key}", self._calls.get_raw(path))
+        if text is None:
+            return None
+        spec = _decoder.decode(text).spec
+        return LeaseHeld(
+            holder=spec.holder_identity or "",
+            renewed_s=_seconds(spec.renew_time or ""),
+            duration_s=spec.lease_duration_seconds or 0,
+        )
 
     async def _namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
         found = await self._list("namespaces", "/api/v1/namespaces", _Object)
@@ -327,6 +338,22 @@ class _Reader:
         except ApiForbiddenError as e:
             self._unread.append((what, e.message))
             return None
+
+
+async def watched(read: Callable[[], Awaitable[LeaseHeld | None]], now_s: float) -> LeaseHeld | None:
+    """Return the Lease that *read* returns; one that seems to have expired is read again for 6 s.
+
+    The clock here may differ from its holder's, so a Lease that changes meanwhile counts as renewed at *now_s*.
+    """
+    found = await read()
+    if found is None or not found.holder or found.is_held(now_s):
+        return found
+    for _ in range(_WATCHED_S):
+        await asyncio.sleep(1.0)
+        again = await read()
+        if again != found:
+            return replace(again, renewed_s=now_s) if again is not None else None
+    return found
 
 
 def _unlisting(pods: Iterable[tuple[Pod, RunningPod]], resources: frozenset[str]) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """``kubectl cards doctor`` against an API server, by an account with the viewer's rights alone."""
 
+import asyncio
 import json
 from base64 import b64encode
 from contextlib import asynccontextmanager
@@ -88,6 +89,24 @@ async def test_what_is_installed_as_it_is_shipped_has_nothing_to_look_at(rig, ca
         assert await found(kubeconfig, capsys) == (set(), 0)
         assert await doctor(kubeconfig) == 0
         assert capsys.readouterr().out.splitlines()[-1] == "nothing to look at"
+
+
+async def test_a_controller_whose_clock_differs_from_the_readers_holds_its_lease(rig, capsys):
+    async with installed(rig) as (world, kubeconfig):
+
+        async def renew(time):
+            spec = {"leaseDurationSeconds": 15, "renewTime": f"2026-01-01T00:00:{time:09.6f}Z"}
+            await world.client.patch(f"{LEASES}/cardshare-controller", {"spec": spec})
+
+        async def keep():
+            for moment in range(1, 60_000):
+                await renew(moment / 1000)
+
+        await renew(0)
+        async with asyncio.TaskGroup() as tasks:
+            keeping = tasks.create_task(keep())
+            assert await found(kubeconfig, capsys) == (set(), 0)
+            keeping.cancel()
 
 
 async def test_each_fault_of_the_cluster_is_told_with_its_code(rig, capsys):
