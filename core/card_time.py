@@ -15,7 +15,7 @@ from core import names
 from core.ledger import Ledger
 from core.model import NodeName, Pod
 from core.node_state import NodeState
-from core.port.cards import Tally
+from core.port.cards import WHOLE, Tally
 from core.settings import DialectName
 
 CARD: Final = 1_000_000
@@ -113,7 +113,7 @@ def shares_of(
         tallies = {one.card: one for one in port.tally(cards)}
         wishes = _wishes(ledger, name, dialect, tallies, by_owner=by_owner, queue_of=queue_of)
         for card, tally in tallies.items():
-            size = CARD * (tally.total if tally.mode == "whole" else 1)
+            size = CARD * tally.cards
             rest = CardTimePart.STRANDED if closed or is_sold(tally) else CardTimePart.IDLE
             of_card = wishes.get(card, {})
             charged = fitted([min(one, size) for one in of_card.values()], size)
@@ -183,6 +183,6 @@ def _wishes(
 
 def _of_memory(amount: int | None, tally: Tally) -> int:
     """Return millionths of a card; all of it if the amount is unknown."""
-    if tally.mode == "whole":
+    if tally.mode == WHOLE:
         return CARD * (tally.total if amount is None else amount)
     return CARD if amount is None or tally.total <= 0 else amount * CARD // tally.total

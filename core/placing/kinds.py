@@ -137,10 +137,12 @@ class Kinds:
             of = " and ".join(amounts)
             return f"of type {type_} ({of})" if type_ else f"with {of}"
         cards = kind.state.offers.get(dialect, ())
-        labels = [one.label for one in self._ledger.catalog.dialects[dialect].tally(cards)]
-        counts = " and ".join(f"{labels.count(label)} x {label}" for label in sorted(set(labels)))
+        counts: dict[str, int] = {}
+        for one in self._ledger.catalog.dialects[dialect].tally(cards):
+            counts[one.label] = counts.get(one.label, 0) + one.cards
+        has = " and ".join(f"{count} x {label}" for label, count in sorted(counts.items()))
         type_ = facts.labels.get(INSTANCE_TYPE, "")
-        return f"of type {type_} ({counts})" if type_ else f"with {counts}"
+        return f"of type {type_} ({has})" if type_ else f"with {has}"
 
     def room(self, kind: NodesAlike, shape: Shape, policy: Policy, most: int) -> int:
         """How many of *shape* a new node of *kind* takes at once, *most* at the most."""

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from core.port.refusals import Complaint
 
 _CardT = TypeVar("_CardT")
 _AssignmentT = TypeVar("_AssignmentT")
+
+# The mode of cards that are sold by number and not told apart.
+WHOLE: Final = "whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,11 @@ class Tally(NamedTuple):
     note: str = ""
     mode: str = ""
     healthy: bool = True
+
+    @property
+    def cards(self) -> int:
+        """How many cards it is: *total* if they are sold by number and not told apart."""
+        return self.total if self.mode == WHOLE else 1
 
 
 class CardShare(NamedTuple):

@@ -10,12 +10,10 @@ from typing import Any, Final
 from core.card_time import is_sold, takes_none
 from core.ledger import Ledger
 from core.node_state import NodeState
-from core.port.cards import Tally
+from core.port.cards import WHOLE, Tally
 from core.settings import DialectName
 
 VERSION: Final = 1
-# The mode of cards that are requested by number and not by memory.
-WHOLE: Final = "whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

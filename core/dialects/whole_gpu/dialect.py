@@ -12,7 +12,20 @@ from core import names
 from core.dialects.whole_gpu.pool import PARTS, PRODUCT, RESOURCE, Kind, Pool, accepts, gpus_of, offer, takes_parts
 from core.errors import quoted
 from core.model import AnyPod, Node, Pod
-from core.port.cards import Bound, CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
+from core.port.cards import (
+    WHOLE,
+    Bound,
+    CardShare,
+    CardWish,
+    Held,
+    Hole,
+    NodeRoom,
+    Offer,
+    Placed,
+    Tally,
+    Want,
+    Wording,
+)
 from core.port.dialect import Dialect
 from core.port.names import Names
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
@@ -138,7 +151,7 @@ class WholeGpu(Dialect[Pool, Request, int]):
     def tally(self, cards: Sequence[Pool]) -> tuple[Tally, ...]:
         note = "chosen by the plugin"
         return tuple(
-            Tally(_TITLE, pool.label or "unknown model", pool.used, pool.kind.total, "GPUs", note=note, mode="whole")
+            Tally(_TITLE, pool.label or "unknown model", pool.used, pool.kind.total, "GPUs", note=note, mode=WHOLE)
             for pool in cards
         )
 

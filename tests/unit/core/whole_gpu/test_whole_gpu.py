@@ -7,10 +7,11 @@ import pytest
 from core.catalog import standard_catalog
 from core.dialects.vgpu.table import VgpuTable
 from core.dialects.whole_gpu.dialect import WholeGpu
+from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.placing.decide import shape_of
-from core.placing.shape import node_policy, scan
+from core.placing.shape import Shape, node_policy, scan
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint, Reason
@@ -250,3 +251,11 @@ def test_cards_of_which_nvidias_plugin_has_given_parts_are_not_shared_by_others(
     assert not ledger.states[found.name].closed
     none = Container(name="c", limits={resource: "0"}, requests={resource: "0"})
     assert DIALECT.held(pod._replace(containers=(none,)), (), Tables()) is None
+
+
+def test_a_new_node_that_would_help_is_named_with_all_its_gpus():
+    ledger = ledger_of(gpu_node(gpus=4))
+    ledger.count(gpu_pod(3, name="other", node_name="n"))
+    shape = shape_of(gpu_pod(2, name="waits", use="A100"), ledger)
+    assert isinstance(shape, Shape)
+    assert explain.refused(ledger, shape, Policy.BINPACK).new == f"with 4 x {A100}"
