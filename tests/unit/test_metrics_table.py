@@ -124,7 +124,7 @@ def test_every_metric_of_the_page_is_told_as_it_is():
 def test_series_of_pods_are_told_to_be_off_by_default():
     settings = Settings()
     cards = PAGE.read_text().split("\n## Cards\n")[1].split("\n| ")[0]
-    assert "`metrics.per_pod: true`" in cards
+    assert "`metrics: {per_pod: true}`" in cards
     assert "off by default" in cards
     assert not settings.metrics_per_pod
 
