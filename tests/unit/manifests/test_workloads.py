@@ -134,6 +134,12 @@ def test_a_drain_ends_with_one_replica_and_without_a_ready_pod(component: str):
     assert bounds == {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
 
 
+@pytest.mark.parametrize("component", ["webhook", "controller"])
+def test_the_pods_of_one_rollout_are_spread_whatever_they_replace(component: str):
+    for spread in TEMPLATES[f"Deployment cardshare-{component}"]["spec"]["topologySpreadConstraints"]:
+        assert spread["matchLabelKeys"] == ["pod-template-hash"]
+
+
 def test_a_second_controller_stands_by_for_the_lease_that_its_rights_name():
     spec = one("Deployment", "cardshare-controller")["spec"]
     assert (spec["replicas"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]) == (2, 0)
