@@ -174,9 +174,16 @@ class Audit:
             found += seen.drift
         findings = [AuditFinding(fault=Fault.DRIFT, node=name, text=text, event=_REPAIRED) for text in found]
         if name in scheduler.cluster.ledger.states:
-            findings += audit.faults_on(scheduler.cluster.ledger, name)
+            findings += audit.faults_on(scheduler.cluster.ledger, name, self._foreign_on(name))
         self._metrics.audit_repairs.inc(len(found))
         self._note(name, findings)
+
+    def _foreign_on(self, name: NodeName) -> set[PodUid]:
+        """Return the pods with cards on a node that another scheduler places."""
+        cluster = self._scheduler.cluster
+        known = (cluster.carded.get(uid) for uid in cluster.ledger.holders(name))
+        ours = cluster.settings.scheduler_names
+        return {pod.uid for pod in known if pod is not None and pod.scheduler_name not in ours}
 
     async def _finish_round(self) -> None:
         self._note("", await self._lasting())

@@ -154,6 +154,16 @@ async def test_a_card_over_its_total_is_told_once_and_stands_until_it_is_not(rig
     assert await rig.looks() == []
 
 
+async def test_a_pod_that_another_scheduler_put_on_a_full_card_is_blamed(rig):
+    theirs = rig.world.seen("a")._replace(uid="uid-c", name="c", scheduler_name="volcano")
+    rig.world.pods[theirs.uid] = theirs
+    rig.world.scheduler.pod_changed(theirs)
+    [text] = await rig.looks()
+    assert "bound by another scheduler are among its holders: default/c" in text
+    [found] = rig.audit.report()["findings"]
+    assert found["fault"] == "foreign-overcommit"
+
+
 @pytest.mark.drifts(reason="what was not shown is what it is about")
 async def test_events_of_a_node_name_no_pod_and_the_report_does(rig):
     rig.world.scheduler.nodes.changed(node("n1", cards=2, memory=8000, version="2"))
