@@ -201,7 +201,8 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
         if state.facts.joining and not state.facts.leaving:
             wait = f"the device plugin of {name} has registered its cards"
             return NodeRefusal(node=name, key=_JOINING, barred=True, wait=wait, joining=True)
-        return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
+        key = f"no cards for {shape.dialect}"
+        return NodeRefusal(node=name, key=key, detail=_in_another_way(ledger, shape, state), hopeless=True)
     if shape.dialect is not None and state.closed.get(shape.dialect) == DESERTED:
         repair = f"the device plugin of {name} runs there again"
         return NodeRefusal(node=name, key=_LEFT, detail=DESERTED, hopeless=True, repair=repair)
@@ -213,6 +214,16 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
         return replace(short, now=None)
     wait = f"{name} accepts new shares" + (f" and {short.wait}" if short is not None else "")
     return NodeRefusal(node=name, key="closed to new shares", detail=impersonal(state.closed[shape.dialect]), wait=wait)
+
+
+def _in_another_way(ledger: Ledger, shape: Shape, state: NodeState) -> str:
+    """Return that a node has the pod's resource, but offers these cards in another way; "" if it does not."""
+    if shape.dialect is None:
+        return ""
+    own = ledger.resources_of(shape.dialect)
+    has = [one for one, _ in shape.amounts if one in own and state.facts.allocatable.get(one)]
+    others = sorted(one for one in ledger.catalog.rivals[shape.dialect] if state.offers.get(one))
+    return f"has {', '.join(has)}, but offers its cards as {', '.join(others)}" if has and others else ""
 
 
 def _or_away(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None) -> NodeRefusal | None:
