@@ -28,10 +28,6 @@ _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T"
 # Surrogates: JSON's escapes can express them, but no encoding can, and neither could a compiler of this file.
 HALVES: Final = re.compile(f"[{chr(0xD800)}-{chr(0xDFFF)}]")
 _BYTES_PER_MIB: Final = 2**20
-# How a quantity of bytes ends. A number of units never does: no card has a million.
-OF_BYTES: Final[tuple[str, ...]] = ("Mi", "Gi", "Ti", "Pi", "Ei", "M", "G", "T", "P", "E")
-# How a quantity ends that was probably meant as bytes if it is no number of units.
-PERHAPS_OF_BYTES: Final[tuple[str, ...]] = ("i", "M", "G", "T", "P", "E")
 
 
 def parse_milli(text: str, field: str) -> int:
@@ -68,17 +64,14 @@ def parse_memory(text: str, field: str, maximum: int = MAX_INT32, mib_per_unit: 
     """Read *text* as in `parse_count`: memory of a card, in units of *mib_per_unit* MiB.
 
     Raises:
-        InvalidRequestError: as in `parse_count`, and for bytes, with the number of units.
+        InvalidRequestError: as in `parse_count`; for a text with a suffix, it gives the number of units.
     """
     try:
-        value = parse_count(text, field, maximum)
+        return parse_count(text, field, maximum)
     except InvalidRequestError:
-        if not text.endswith(PERHAPS_OF_BYTES):
+        if not text.endswith("i"):
             raise
         raise InvalidRequestError(field, text, unit_already(text, mib_per_unit)) from None
-    if value and text.endswith(OF_BYTES):
-        raise InvalidRequestError(field, text, unit_already(text, mib_per_unit))
-    return value
 
 
 def unit_already(text: str, mib_per_unit: int = 1) -> str:

@@ -11,7 +11,7 @@ from core.admission.verdict import MAX_TOLD
 from core.catalog import Asked, is_crowded
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
-from core.units import MAX_INT32, OF_BYTES, listed, parse_count
+from core.units import MAX_INT32, listed, parse_count
 from core.warnings import AdmissionWarning
 from core.watched import VOID
 
@@ -165,17 +165,16 @@ def complete_by_dialect(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tupl
 
 
 def plain(text: str) -> str:
-    """Return a quantity of cards as a plain whole number; other quantities, and bytes, stay as written.
+    """Return a quantity of cards as a plain whole number; other quantities stay as written.
 
-    Otherwise "1Gi" of a memory counted in MiB would be reported to the user as a number that they never wrote.
+    Otherwise "8Gi" of a memory counted in MiB would be reported to the user as a number that they never wrote.
     """
     if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0"):
         return text
     try:
-        value = parse_count(text, "", MAX_INT32)
+        return str(parse_count(text, "", MAX_INT32))
     except InvalidRequestError:
         return text
-    return text if value and text.endswith(OF_BYTES) else str(value)
 
 
 def restored(found: Mapping[str, str], previous: Mapping[str, str], keys: Collection[str]) -> Mapping[str, str]:

@@ -29,7 +29,7 @@ from core.sharing.request import (
 )
 from core.sharing.slices import Profile
 from core.tables import Tables
-from core.units import MAX_INT32, PERHAPS_OF_BYTES, unit_already, with_article
+from core.units import MAX_INT32, unit_already, with_article
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect, with_runtime_class
 
 
@@ -181,7 +181,7 @@ def _unservable(pod: AnyPod, chip: AscendChip) -> Iterator[Violation]:
     wrong: list[Violation] = []
     for place in places_of(pod, wrong):
         memory, cores = place.figures.text(chip.named.memory), place.figures.text(chip.named.cores)
-        if memory.endswith(PERHAPS_OF_BYTES):
+        if memory.endswith("i"):
             place.figures.wrong("CS101", chip.named.memory, unit_already(memory, chip.named.mib_per_unit))
         if cores.strip("0") and not is_soft(pod):
             remedy = f"cores are shared only with annotation {keys.MODE}: {keys.SOFT}; leave them out, the template "

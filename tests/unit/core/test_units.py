@@ -130,20 +130,6 @@ def test_memory_with_a_suffix_is_told_in_units(text, factor, told):
     assert caught.value.remedy == f"the unit is {told}"
 
 
-@pytest.mark.parametrize(
-    ("text", "units"),
-    [("1Gi", 1024), ("512Mi", 512), ("1536Mi", 1536), ("1G", 954), ("3G", 2862), ("500M", 477), ("1T", 953675)],
-)
-def test_memory_in_bytes_is_never_a_number_of_mib_however_small(text, units):
-    with pytest.raises(InvalidRequestError) as caught:
-        parse_memory(text, "limit x")
-    assert caught.value.remedy == f"the unit is MiB already; write a whole number such as '{units}'"
-
-
-def test_memory_in_thousands_is_a_number_of_mib_as_the_api_server_writes_it():
-    assert [parse_memory(text, "limit x") for text in ("3k", "3Ki", "16e3", "0Gi")] == [3000, 3072, 16000, 0]
-
-
 def test_memory_without_a_suffix_is_read_as_a_number():
     assert parse_memory("12", "limit x") == 12
     with pytest.raises(InvalidRequestError, match="no larger than 10"):
