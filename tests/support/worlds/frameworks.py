@@ -176,9 +176,18 @@ class Player:
     async def update(self, objects: Sequence[Json]) -> None:
         """Replace *objects* by what is written, whatever else they had."""
         for one in objects:
-            path = f"{_COLLECTIONS[one['kind']].format(**one)}/{one['metadata']['name']}"
-            version = (await self._client.get(path))["metadata"]["resourceVersion"]
+            await self._until(partial(self._is_replaced, one), f"{one['kind']} changes all the time")
+
+    async def _is_replaced(self, one: Json) -> bool:
+        path = f"{_COLLECTIONS[one['kind']].format(**one)}/{one['metadata']['name']}"
+        version = (await self._client.get(path))["metadata"]["resourceVersion"]
+        try:
             await self._client.update(path, {**one, "metadata": {**one["metadata"], "resourceVersion": version}})
+        except ApiStatusError as e:
+            if e.reason != "Conflict":
+                raise
+            return False  # its status was written meanwhile
+        return True
 
     async def merge(self, objects: Sequence[Json]) -> None:
         """Change the specs of *objects* to what is written."""
