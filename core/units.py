@@ -27,7 +27,7 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 # Surrogates: JSON's escapes can express them, but no encoding can, and neither could a compiler of this file.
 HALVES: Final = re.compile(f"[{chr(0xD800)}-{chr(0xDFFF)}]")
-_BYTES_PER_MIB: Final = 2**20
+BYTES_PER_MIB: Final = 2**20
 
 
 def parse_milli(text: str, field: str) -> int:
@@ -77,7 +77,7 @@ def parse_memory(text: str, field: str, maximum: int = MAX_INT32, mib_per_unit: 
 def unit_already(text: str, mib_per_unit: int = 1) -> str:
     """Return the number of units to write instead of *text*, a memory quantity with a suffix; a common mistake."""
     try:
-        units = -(-parse_amount(text, "") // (mib_per_unit * _BYTES_PER_MIB))
+        units = -(-parse_amount(text, "") // (mib_per_unit * BYTES_PER_MIB))
     except InvalidRequestError:
         units = 0
     unit = "MiB" if mib_per_unit == 1 else f"{mib_per_unit} MiB"

@@ -14,7 +14,7 @@ from core.admission.rulebook import Rulebook
 from core.constraints.quota import in_units
 from core.errors import InvalidRequestError
 from core.model import ReviewedPod
-from core.units import counted, parse_amount
+from core.units import BYTES_PER_MIB, counted, parse_amount
 from core.warnings import AdmissionWarning
 from core.wire.policies import ResourceQuota
 from core.wire.reviewed_pods import pod_of
@@ -23,7 +23,6 @@ from core.wire.templates import ReviewedWorkload, Template
 CODE: Final = "CS317"
 _COUNTED: Final = "requests."
 _UNCOUNTED: Final = "limits."
-_BYTES_PER_MIB: Final = 1 << 20
 
 
 class Made(NamedTuple):
@@ -110,7 +109,7 @@ def _times(limits: Mapping[str, str], count: str, resource: str, book: Rulebook)
     amount = parse_amount(text, resource)
     if resource in book.quantities and not text.isdigit():
         # Bytes, while the quota is in units.
-        amount = -(-amount // (book.quantities[resource] * _BYTES_PER_MIB))
+        amount = -(-amount // (book.quantities[resource] * BYTES_PER_MIB))
     return parse_amount(limits.get(count, "0"), count) * amount
 
 

@@ -17,11 +17,11 @@ from core import names, nodefit
 from core.errors import InvalidRequestError
 from core.model import Pod
 from core.settings import DialectName
+from core.units import BYTES_PER_MIB
 from core.waiting import Cause, Wait
 
 # Prefixes of the keys of ResourceQuotas; minResources of a Job also uses plain names.
 QUOTA_WORDS: Final = ("requests.", "limits.", "count/")
-_BYTES_PER_MIB: Final = 1 << 20
 
 
 class Meters(Protocol):
@@ -71,9 +71,9 @@ def in_units(resource: str, limit: int, quantities: Mapping[str, int]) -> int:
     Containers may write some resources as bytes (*quantities*: the MiB of a unit), so a quota may too: ``64Gi``. No
     namespace has as many units as a MiB has bytes.
     """
-    if resource not in quantities or limit < _BYTES_PER_MIB:
+    if resource not in quantities or limit < BYTES_PER_MIB:
         return limit
-    return limit // (quantities[resource] * _BYTES_PER_MIB)
+    return limit // (quantities[resource] * BYTES_PER_MIB)
 
 
 class Limited(NamedTuple):

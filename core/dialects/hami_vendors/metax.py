@@ -22,7 +22,7 @@ from core.sharing.card import Card
 from core.sharing.request import Ask, Request, check_words
 from core.sharing.resources import Resources
 from core.sharing.rules import Rules
-from core.units import MAX_INT32, TRUE, parse_amount, parse_count
+from core.units import BYTES_PER_MIB, MAX_INT32, TRUE, parse_amount, parse_count
 from core.wire.hami_register import Record, listed, parsed, record
 
 # What HAMi writes of each whole card.
@@ -38,7 +38,6 @@ _CLASSES: Final = (_ONLINE, _OFFLINE)
 _HELD: Final = "metax-tech.com/gpu-devices-allocated"
 _TIME: Final = "metax-tech.com/predicate-time"
 _MIB_PER_GIB: Final = 1024
-_BYTES_PER_MIB: Final = 1 << 20
 _MAX_CHARS: Final = 64
 # Annotations of nodes: losses of links and scores of cards, by the number of cards that a pod gets.
 _TOPOLOGY: Final = ("metax-tech.com/gpu.topology.losses", "metax-tech.com/gpu.topology.scores")
@@ -99,9 +98,9 @@ def _memory_mib(text: str, field: str, maximum: int) -> int:
     if text.isascii() and text.isdigit():
         return parse_count(text, field, maximum // _MIB_PER_GIB) * _MIB_PER_GIB
     amount = parse_amount(text, field) if text.endswith(("Mi", "Gi")) else 0
-    if not amount or amount % _BYTES_PER_MIB or amount // _BYTES_PER_MIB > maximum:
+    if not amount or amount % BYTES_PER_MIB or amount // BYTES_PER_MIB > maximum:
         raise InvalidRequestError(field, text, "write GiB such as '4', or MiB such as '4096Mi'")
-    return amount // _BYTES_PER_MIB
+    return amount // BYTES_PER_MIB
 
 
 def _marks(annotations: Mapping[str, str]) -> tuple[str, ...]:
