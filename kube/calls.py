@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from core.errors import InvalidRequestError
-from kube.errors import ApiUnknownError, ApiUnreadableError, UndecodableError, check_kind
+from kube.errors import ApiUnknownError, ApiUnreadableError, UndecodableError
 from kube.exchange import Purpose, Response
 from kube.objects import read_version
 
@@ -184,7 +184,7 @@ class Calls:
             deadline_s=BIND_DEADLINE_S,
             wait_out_pause=False,
         )
-        check_kind("POST", path, answer.status, answer.headers, answer.body)
+        answer.check_kind("POST", path)
 
     async def get_pod(self, namespace: str, name: str) -> bytes:
         """Return the pod as JSON, read from etcd and not from a cache."""
@@ -336,7 +336,7 @@ class Calls:
     async def get_raw(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         """Return the object at *path*, which is already percent-encoded."""
         answer = await self._requester.request("GET", path, params=params, deadline_s=self._deadline_s)
-        check_kind("GET", path, answer.status, answer.headers, answer.body)
+        answer.check_kind("GET", path)
         return answer.body
 
     async def create(self, path: str, value: Body, *, dry_run: bool = False) -> bytes:
@@ -378,7 +378,7 @@ class Calls:
             content_type=content_type,
             deadline_s=self._deadline_s,
         )
-        check_kind(verb, path, answer.status, answer.headers, answer.body)
+        answer.check_kind(verb, path)
         return answer.body
 
     async def _patch_for_version(self, path: str, changes: Body, content_type: str) -> str:

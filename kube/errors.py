@@ -155,12 +155,6 @@ class ApiUnreadableError(ApiError):
     retryable = True
 
 
-class _Kind(msgspec.Struct, frozen=True):
-    """What every object of the API has. Source: Kubernetes API conventions, "Types (Kinds)"."""
-
-    kind: str = ""
-
-
 class _StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: int = 0
 
@@ -182,7 +176,6 @@ _FORBIDDEN: Final = re.compile(
 # The API server's answer for the path of a kind that is not installed. Source: kube-apiserver v1.36,
 # apiserver/pkg/util/notfoundhandler.
 _NO_SUCH_PATH: Final = b"404 page not found"
-_kind_decoder: Final = msgspec.json.Decoder(_Kind)
 _status_decoder: Final = msgspec.json.Decoder(_Status)
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
@@ -222,15 +215,12 @@ def from_answer(verb: str, path: str, status: int, headers: Mapping[str, str], b
     )
 
 
-def check_kind(verb: str, path: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
-    """Check that an answer is an object with a kind, as all of the API server's are; a proxy's page is none.
+def from_page(verb: str, path: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """Return the error for an answer of 200 to 299 that is no object of the API server's, such as a proxy's page.
 
-    Raises:
-        ApiUnknownError: someone else answered, so a write may not have happened, and a read shows nothing.
+    A write may not have happened, and a read shows nothing.
     """
-    if _kind_of(body):
-        return
-    raise ApiUnknownError(verb=verb, path=path, status=status, message=_quoted(headers, body))
+    return ApiUnknownError(verb=verb, path=path, status=status, message=_quoted(headers, body))
 
 
 def from_event(verb: str, path: str, code: int, reason: str, message: str) -> ApiError:
@@ -278,14 +268,6 @@ def _class_of(status: int, retry_after_s: float | None) -> type[ApiError]:
 def _is_of_server(path: str, told: _Status | None, body: bytes) -> bool:
     """Return whether the API server refused, and not a proxy; only kinds that are not installed have no Status."""
     return (told is not None and told.kind == "Status") or (path.startswith("/apis/") and body.strip() == _NO_SUCH_PATH)
-
-
-def _kind_of(body: bytes) -> str:
-    """Return the kind of the object in *body*, "" if it is none."""
-    try:
-        return _kind_decoder.decode(body).kind
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
 
 
 def _read_status(body: bytes) -> _Status | None:

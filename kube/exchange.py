@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 import aiohttp
+import msgspec
 
 from kube.errors import (
     ApiError,
@@ -20,6 +21,7 @@ from kube.errors import (
     ApiUnreachableError,
     ApiUnreadableError,
     from_answer,
+    from_page,
 )
 
 # An object's representation in a library's text: useless to readers, and different in every run.
@@ -31,6 +33,15 @@ MAX_BODY_BYTES: Final = 64 * 2**20
 MAX_LINE_BYTES: Final = 16 * 2**20
 MAX_ERROR_BYTES: Final = 2**20
 NOT_PERMITTED: Final = "held back: this process may not write now"
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """What every object of the API has. Source: Kubernetes API conventions, "Types (Kinds)"."""
+
+    kind: str = ""
+
+
+_kind_decoder: Final = msgspec.json.Decoder(_Kind)
 
 
 class Purpose(StrEnum):
@@ -48,6 +59,19 @@ class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    def check_kind(self, verb: str, path: str) -> None:
+        """Check that this is an object with a kind, as all of the API server's are; a proxy's page is none.
+
+        Raises:
+            ApiUnknownError: someone else answered, so a write may not have happened, and a read shows nothing.
+        """
+        try:
+            kind = _kind_decoder.decode(self.body).kind
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            kind = ""
+        if not kind:
+            raise from_page(verb, path, self.status, self.headers, self.body)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -24,7 +24,6 @@ from kube.errors import (
     ApiForbiddenError,
     ApiNotFoundError,
     ApiUnknownError,
-    check_kind,
     printable,
 )
 from kube.exchange import Purpose
@@ -390,7 +389,7 @@ class Lease:
             purpose=Purpose.LEASE,
             wait_out_pause=False,
         )
-        check_kind(verb, path, answer.status, answer.headers, answer.body)
+        answer.check_kind(verb, path)
         self._answered_at = self._clocks()
         try:
             return _decoder.decode(answer.body)
