@@ -6,7 +6,8 @@ a whole, so the consumer finds missed deletions by comparison.
 If etcd was restored from a backup, its versions may have gone back. An API server accepts a watch from a version that
 it has not reached. It sends nothing, not even bookmarks, until it gets there, and never what changed before
 (kubernetes/kubernetes#107457). API servers are stopped for a restore, so the watches break. After each watch that did
-not end at its time, the next one also lists one object, because this answer shows the current version.
+not end at its time, the next one also lists one object, because this answer shows the current version. The server may
+have reached the version again by other changes, so that watch begins one event earlier, and must begin with that event.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, Generic, NoReturn, Protocol, TypeVar, assert_never
+from typing import Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar, assert_never
 
 from kube.calls import Requester
 from kube.errors import (
@@ -156,6 +157,13 @@ class Counters:
     failures: int = 0
 
 
+class _Last(NamedTuple):
+    """The last event; before: the version up to which everything was delivered before it."""
+
+    line: bytes
+    before: str
+
+
 @dataclass(slots=True, kw_only=True)
 class _Progress:
     """The progress of one watch.
@@ -163,6 +171,7 @@ class _Progress:
     Attributes:
         seconds: after them the server ends it.
         is_reached: whether the server is known to have reached *version*; if not, a watch from there may be blind.
+        again: the event with which it must begin, because it was delivered before; None: with any.
         requests: how many requests it has cost.
     """
 
@@ -170,6 +179,7 @@ class _Progress:
     started_s: float
     seconds: int
     is_reached: bool
+    again: _Last | None = None
     opened: bool = False
     requests: int = 1
 
@@ -246,6 +256,7 @@ class Reflector(Generic[_T]):
         self._requests = Backoff(first_s=self._pace.first_wait_s, cap_s=self._pace.last_wait_s, jitter=jitter)
         self._lists = Backoff(first_s=self._pace.first_wait_s, cap_s=self._pace.last_list_wait_s, jitter=jitter)
         self._listed_at_s: float | None = None
+        self._last: _Last | None = None  # since the last list
         self._waited = False  # whether it waited since the last request, because that one failed
         self._scope: asyncio.Timeout | None = None
         self._wants_list = False
@@ -278,6 +289,7 @@ class Reflector(Generic[_T]):
                 continue
             begun_s = self._listed_at_s or 0.0
             await self._sink.on_replace(objects, version)
+            self._last = None
             self.version, self.current_s = version, begun_s
             self.counters.replaced += 1
             self.state = ""
@@ -346,7 +358,11 @@ class Reflector(Generic[_T]):
                 return
             self._waited = False
             progress = _Progress(
-                version=version, started_s=self._clock(), seconds=self._watch_seconds(), is_reached=is_reached
+                version=version,
+                started_s=self._clock(),
+                seconds=self._watch_seconds(),
+                is_reached=is_reached,
+                again=None if is_reached else self._last,
             )
             error: ApiError | None = None
             try:
@@ -365,7 +381,7 @@ class Reflector(Generic[_T]):
             lived_s = self._clock() - progress.started_s
             as_planned = error is None and lived_s >= _PLANNED_SHARE * self._pace.watch_s
             self.counters.watch_restarts += not as_planned
-            is_reached = error is None and lived_s >= progress.seconds - _ROUNDED_S
+            is_reached = error is None and progress.again is None and lived_s >= progress.seconds - _ROUNDED_S
             if progress.good(version, self._clock(), broken=error is not None):
                 # Only a good watch resets the back-off; a successful list does not show that watches work.
                 self._requests.reset()
@@ -401,7 +417,13 @@ class Reflector(Generic[_T]):
             turn = 0
             async for line in lines:
                 came_s = self.last_seen_monotonic = self._clock()
-                self.version = progress.version = await self._take(line) or progress.version
+                if progress.again is None:
+                    self.version = progress.version = await self._take(line, progress.version) or progress.version
+                elif line == progress.again.line:
+                    progress.again = None
+                else:
+                    message = f"the server's changes up to {progress.version} are others now: etcd was restored"
+                    raise from_event("GET", self.path, 410, "Expired", message)
                 self.current_s = came_s
                 turn += 1
                 if turn % _EVENTS_PER_TURN == 0:
@@ -431,8 +453,8 @@ class Reflector(Generic[_T]):
             raise from_event("GET", self.path, 410, "Expired", message)
         progress.is_reached = True
 
-    async def _take(self, line: bytes) -> str:
-        """Deliver one event; return its version."""
+    async def _take(self, line: bytes, before: str) -> str:
+        """Deliver one event, which came after version *before*; return its version."""
         try:
             event = self._decode_event(line)
         except ValueError as e:
@@ -440,6 +462,7 @@ class Reflector(Generic[_T]):
         match event:
             case Changed(kind=kind, value=value, resource_version=version):
                 await self._sink.on_event(kind, value)
+                self._last = _Last(line, before)
                 return version
             case Bookmark(resource_version=version):
                 return version
@@ -457,7 +480,7 @@ class Reflector(Generic[_T]):
             **self._selectors,
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "resourceVersion": progress.version,
+            "resourceVersion": progress.again.before if progress.again is not None else progress.version,
             "timeoutSeconds": str(progress.seconds),
         }
 

@@ -48,8 +48,13 @@ BROKEN = {
         {"overspent"},
     ),
     "versions that went back are not seen": (
-        "kube.reflector.is_newer = lambda version, than: False",
+        "kube.reflector.is_newer = lambda version, than: False\nkube.reflector._Last = lambda line, before: None",
         ["etcd restored, with another quota"],
+        {"forgotten"},
+    ),
+    "versions that were reached again by other changes are not seen": (
+        "kube.reflector._Last = lambda line, before: None",
+        ["etcd restored, and as much changed again"],
         {"forgotten"},
     ),
     "what was promised to a Workload of Kueue is free for the next": (

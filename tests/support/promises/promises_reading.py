@@ -1,6 +1,7 @@
 """Promises of lists and watches: pages, selectors, versions, and what is said when history is gone."""
 
 import asyncio
+import json
 from typing import Any
 from urllib.parse import quote
 
@@ -119,6 +120,26 @@ async def a_watch_goes_on_from_a_version(world: World) -> Rows:
     rows.append(["unbound", *await _watched(world, unbound)])
     rows.append(["wrong version", (await world.rest.get(f"{world.pods}?watch=1&resourceVersion=x")).status])
     return rows
+
+
+@promise
+async def a_watch_from_before_an_event_begins_with_it_in_the_same_bytes(world: World) -> Rows:
+    version = (await world.rest.get(world.pods)).body["metadata"]["resourceVersion"]
+    await world.pod("a", labels={"b": "1", "a": "2"})
+    await world.rest.patch(f"{world.pods}/a", {"metadata": {"annotations": {"d": "3", "c": "4"}}})
+    await world.bind("a")
+    await world.rest.delete(f"{world.pods}/a", {"gracePeriodSeconds": 0})
+
+    async def sent(since: str) -> list[bytes]:
+        path = f"{world.pods}?watch=1&allowWatchBookmarks=true&resourceVersion={since}&timeoutSeconds=2"
+        return [line async for line in world.rest.lines(path) if json.loads(line)["type"] != "BOOKMARK"]
+
+    first = await sent(version)
+    versions = [json.loads(line)["object"]["metadata"]["resourceVersion"] for line in first]
+    return [
+        [json.loads(first[at])["type"], await sent(before) == first[at:]]
+        for at, before in enumerate([version, *versions[:-1]])
+    ]
 
 
 @promise

@@ -85,10 +85,15 @@ class Rest:
 
     async def watch(self, path: str, *, limit_s: float = 60.0) -> AsyncIterator[Any]:
         """The events of a watch, decoded, until the server ends it or *limit_s* passed."""
+        async for line in self.lines(path, limit_s=limit_s):
+            yield json.loads(line)
+
+    async def lines(self, path: str, *, limit_s: float = 60.0) -> AsyncIterator[bytes]:
+        """The events of a watch as they were sent, until the server ends it or *limit_s* passed."""
         async with asyncio.timeout(limit_s), self._session.get(self._url + path) as response:
             assert response.status == 200, await response.text()
             async for line in response.content:
-                yield json.loads(line)
+                yield line
 
 
 async def eventually(ask: Callable[[], Awaitable[_T]], good: Callable[[_T], bool], *, deadline_s: float = 60.0) -> _T:

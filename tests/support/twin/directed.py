@@ -139,6 +139,28 @@ def restored(world: World, *, bump: bool) -> None:
     world.settle()
 
 
+def restored_and_changed(world: World) -> None:
+    """Etcd goes back to before a pod was made; until controllers are connected again, as much is changed as before."""
+    world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    backup = world.api.snapshot()
+    world.add_pod(Kind.VGPU, _ASKS)
+    world.run(20.0)
+    reached = world.api.revision
+    for seat in world.seats:
+        seat.line.cut_until_s = 1e9
+    world.restore(backup, bump=False)
+    while world.api.revision < reached + 10:
+        world.api.write("nodes", "n1", {"metadata": {"annotations": {"note": str(world.api.revision)}}})
+    for seat in world.seats:
+        seat.line.calm()
+    key = world.add_pod(Kind.VGPU, _ASKS)
+    world.run(60.0)
+    if not world.node_of(key):
+        world.find("forgotten", f"{key} waits for the card of a pod that is in no object")
+    world.settle()
+
+
 def quota_restored(world: World) -> None:
     """Etcd goes back to before a quota was lowered, and nobody changes the quota afterwards."""
     world.add_node("n1", Kind.VGPU, _CARD)
@@ -235,6 +257,7 @@ SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "removed by force, half served, a namesake comes": partial(removed_half_served, successor=True),
     "etcd restored": partial(restored, bump=False),
     "etcd restored, revisions go on": partial(restored, bump=True),
+    "etcd restored, and as much changed again": restored_and_changed,
     "etcd restored, with another quota": quota_restored,
     "a plugin ends": plugin_ends,
     "a group lacks a member": too_few,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import deque
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -18,13 +19,15 @@ from kube.errors import (
     ApiUnreachableError,
 )
 from kube.exchange import Purpose, Response
-from kube.objects import EventKind
+from kube.objects import EventKind, is_newer
 from kube.reflector import Pace, Reflector
 
 pytestmark = pytest.mark.looptime
 
 PATH = "/api/v1/pods"
 GOES_ON = "goes on"
+# A change of an object, and its version.
+SENT = re.compile(rb'\{"type": "(?:ADDED|MODIFIED|DELETED)", .*"resourceVersion": "(\d+)"')
 
 
 def name(text: bytes) -> str:
@@ -60,10 +63,13 @@ def now() -> float:
 class Server:
     """Answers lists and watches as told; the last answer of each is given for ever.
 
-    versions: the answers to "check", which asks for one object to learn the version of the list.
+    versions: the answers to "check", which asks for one object to learn the version of the list. A watch begins with
+    the events after its version that were sent before, unless the server *forgets* them.
     """
 
-    def __init__(self, lists, watches, versions=("999",)):
+    def __init__(self, lists, watches, versions=("999",), *, forgets=False):
+        self.forgets = forgets
+        self.sent = []
         self.lists = deque(lists)
         self.watches = deque(watches)
         self.versions = deque(versions)
@@ -99,7 +105,8 @@ class Server:
         answer = self._next(self.watches)
         if isinstance(answer, Exception):
             raise answer
-        yield self._lines(answer)
+        again = [line for version, line in self.sent if is_newer(str(version), params["resourceVersion"])]
+        yield self._lines([*again, *answer])
 
     async def _lines(self, answer):
         for one in answer:
@@ -110,7 +117,13 @@ class Server:
             elif isinstance(one, int | float):
                 await asyncio.sleep(one)
             else:
+                self._note(one)
                 yield one
+
+    def _note(self, line):
+        version = SENT.match(line)
+        if version is not None and not self.forgets and line not in [one for _, one in self.sent]:
+            self.sent.append((int(version[1]), line))
 
 
 class Picture:
@@ -175,14 +188,16 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version_without_a_list():
     server = Server(
         [page("a")],
         [
-            [event("DELETED", "a", "12"), bookmark("15"), 240],
+            [event("DELETED", "a", "12"), bookmark("15"), 300],
             [event("ADDED", "b", "16"), error(ApiUnknownError)],
             [GOES_ON],
         ],
     )
     picture = Picture()
-    await play(reflect(server, picture), 300)
-    assert [params["resourceVersion"] for params in server.params("watch")] == ["10", "15", "16"]
+    await play(reflect(server, picture), 400)
+    # The last one begins with the event that came before the connection broke, which is not passed on again.
+    assert [params["resourceVersion"] for params in server.params("watch")] == ["10", "15", "15"]
+    assert picture.steps[1:] == [("DELETED", "a"), ("ADDED", "b")]
     assert len(server.times("list")) == 1
     assert picture.names == {"b"}
 
@@ -302,7 +317,7 @@ async def test_a_server_whose_versions_went_back_is_listed_again(outage):
     # Etcd was restored. The server accepts a watch from a version that it has not reached, and sends nothing, not even
     # bookmarks, until it gets there; what changes before is never sent (kubernetes/kubernetes#107457).
     lists = [page("a", version="800"), page("old", version="500")]
-    server = Server(lists, [*outage, [GOES_ON]], versions=["499"])
+    server = Server(lists, [*outage, [GOES_ON]], versions=["499"], forgets=True)
     picture = Picture()
     reflector = reflect(server, picture, selectors={"fieldSelector": "x=y"})
     await play(reflector, 320)
@@ -310,6 +325,33 @@ async def test_a_server_whose_versions_went_back_is_listed_again(outage):
     assert server.params("watch")[-1]["resourceVersion"] == "500"
     assert server.params("check") == [{"fieldSelector": "x=y", "limit": "1"}]
     assert (len(server.times("list")), reflector.counters.expired, reflector.state) == (2, 1, "")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [event("ADDED", "c", "901"), event("MODIFIED", "b", "900"), bookmark("950")],
+    ids=["later", "other", "none"],
+)
+async def test_a_server_that_has_reached_the_version_by_other_changes_is_listed_again(first):
+    # Etcd was restored, and until the watch was opened again, as much was changed as before.
+    outage = [event("ADDED", "b", "900"), bookmark("905"), 5, error(ApiUnknownError)]
+    lists = [page("a", version="800"), page("old", version="960")]
+    server = Server(lists, [outage, [first, GOES_ON], [GOES_ON]], versions=["950"], forgets=True)
+    picture = Picture()
+    reflector = reflect(server, picture)
+    await play(reflector, 100)
+    assert picture.names == {"old"}
+    assert picture.steps[2:] == [("replace", ("old",), "960")]
+    assert [params["resourceVersion"] for params in server.params("watch")] == ["800", "800", "960"]
+    assert (reflector.counters.expired, reflector.state) == (1, "")
+
+
+async def test_a_watch_that_never_shows_the_event_from_before_is_checked_again():
+    outage = [event("ADDED", "b", "900"), 5, error(ApiUnknownError)]
+    server = Server([page("a", version="800"), page("old", version="960")], [outage, [300], [GOES_ON]], forgets=True)
+    await play(reflect(server, Picture()), 400)
+    assert [params["resourceVersion"] for params in server.params("watch")] == ["800", "800", "800"]
+    assert len(server.times("check")) == 2
 
 
 async def test_versions_are_checked_once_after_each_watch_that_ended_early():
