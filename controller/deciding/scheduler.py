@@ -14,7 +14,7 @@ from controller.actions import Clear, target_of
 from controller.deciding.bind import Binder, NodeLocks, Outcomes
 from controller.deciding.cluster import ClusterState
 from controller.deciding.cycle import Chore, Cycle
-from controller.deciding.lifecycle import UNSETTLED, Entry, Told, UndefinedEventError
+from controller.deciding.lifecycle import UNSETTLED, Entry, Stage, Told, UndefinedEventError
 from controller.deciding.pending import Pending, holds_the_same, is_served
 from controller.deciding.permit import PluginGate
 from controller.deciding.prebind import Claims, PreBind
@@ -339,6 +339,10 @@ class Scheduler:
                 went_back = True
                 self.pod_gone(pod.uid)
             self._guarded(self.pod_changed, pod)
+            entry = self.cluster.queue.get(pod.uid)
+            if entry is not None and entry.stage is Stage.BOUND:
+                # The list is from before the Binding, or the restored etcd does not have it and no watch will show it.
+                self.outcomes.mistrust(entry)
             if at % SLICE == 0:
                 self.cluster.search.keep_up()
                 yield

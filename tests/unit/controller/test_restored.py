@@ -36,6 +36,36 @@ def test_a_pod_whose_binding_the_backup_does_not_have_is_decided_again(version, 
     assert again.pod.name == "p"
 
 
+@pytest.mark.parametrize(
+    ("version", "back"), [("900", False), ("60", True)], ids=["revisions go on", "revisions go back"]
+)
+def test_a_pod_that_no_watch_showed_on_its_node_before_the_restore_is_decided_again(version, back):
+    world = World(node("n1", memory=1000))
+    waiting = pod("p", resource_version="50")
+    listed(world, waiting)
+    (bind,) = world.binds()
+    world.scheduler.outcomes.bound(bind.pod.uid, bind.attempt)
+    listed(world, waiting, version=version, back=back)
+    assert (world.stage("p"), world.holders("n1")) == ("settling", {"uid-p"})
+    world.reads_back(waiting)
+    assert world.holders("n1") == set()
+    world.plan()
+    world.moves()
+    (again,) = world.binds()
+    assert again.pod.name == "p"
+
+
+def test_a_list_from_before_a_binding_costs_a_read_and_frees_nothing():
+    world = World(node("n1", memory=1000))
+    waiting = pod("p", resource_version="50")
+    listed(world, waiting)
+    (bind,) = world.binds()
+    world.scheduler.outcomes.bound(bind.pod.uid, bind.attempt)
+    listed(world, waiting, version="60")
+    world.reads_back(waiting._replace(node_name="n1", annotations=bind.annotations, resource_version="61"))
+    assert (world.stage("p"), world.holders("n1")) == ("none", {"uid-p"})
+
+
 def test_a_list_that_began_before_an_answer_came_takes_nothing_back():
     world = World(node("n1", memory=1000))
     waiting = pod("p", resource_version="50")
