@@ -33,6 +33,11 @@ _log: Final = structlog.get_logger()
 
 _TRIES: Final = 3
 _AGAIN_S: Final = 1.0
+# The minimum time before a pod whose eviction an admission policy refused is chosen again, so that all other pods have
+# their turn, one each second. Nothing shows when a policy changes.
+POLICY_REST_S: Final = 600.0
+# The statuses with which admission policies and webhooks refuse.
+_BY_POLICY: Final = frozenset({400, 403, 422})
 # So many calls are in flight for one pod or group, if as many are free.
 _AT_ONCE: Final = 8
 # The maximum number of remembered namespaces where an eviction was refused.
@@ -133,9 +138,11 @@ class Evicting:
         self._metrics.evictions.labels("refused" if by_budget else "failed").inc()
         _log.warning("a pod is not evicted", pod=victim.key, error=str(error))
         trouble = ""
+        rest_s = error.retry_after_s or 0.0
         if isinstance(error, ApiForbiddenError) and error.is_missing_right:
             trouble = f"no pod is evicted for others: {error}"
-        rest_s = error.retry_after_s or 0.0
+        elif error.status in _BY_POLICY:
+            rest_s = max(rest_s, POLICY_REST_S)
         self._inbox.put(
             partial(self._preempting.refused, action, victim.uid, rest_s, by_budget=by_budget, trouble=trouble)
         )

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from controller.acting.evicting import Evicting
+from controller.acting.evicting import POLICY_REST_S, Evicting
 from controller.actions import Announce, Inbox, Preempt, Target, Unnominate
 from controller.deciding.preempt import Preempting
 from controller.metrics import Metrics
@@ -156,7 +156,7 @@ async def test_of_the_others_no_more_are_asked_once_one_may_not_and_what_became_
     assert len(asked) <= 10 + 8
     assert sorted(rig.heard.victims) == [name for name in asked if name != "low-10"]
     assert {note.about.name for note in rig.notes.noted} == set(rig.heard.victims)
-    assert told == [("refused", "uid-high", "uid-low-10", 0.0, "")]
+    assert told == [("refused", "uid-high", "uid-low-10", POLICY_REST_S, "")]
 
 
 async def test_where_the_api_server_refused_one_that_no_budget_covers_all_are_tried_from_then_on():

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from controller.acting.evicting import POLICY_REST_S
 from controller.actions import Announce, Preempt, Target, Unnominate
 from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec, SubGroups
 from core.model import NodeConstraints, NodeName, Phase, PodUid, Requirement
@@ -404,6 +405,25 @@ def test_a_budget_sends_it_elsewhere_and_a_refused_eviction_does_too():
     assert asks(found) == {}
     found.passes(100.0)
     assert asks(found) == {"high": ["free"]}
+
+
+def test_pods_that_a_policy_keeps_hide_none_that_may_leave_and_are_not_tried_again_each_second():
+    names = [f"kept-{at:02d}" for at in range(40)]
+    found = world(*(node(f"n-{name}") for name in (*names, "free")))
+    full(found, *names)
+    full(found, "free", priority=5)
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    tried: list[str] = []
+    while "free" not in tried and len(tried) < 200:
+        for action in found.actions(Preempt):
+            ((victim, _),) = action.victims
+            tried.append(victim.name)
+            found.scheduler.preempting.refused(action, victim.uid, POLICY_REST_S)
+        found.passes(1.0)
+    assert tried == [*names, "free"]
+    found.passes(300.0)
+    assert not found.actions(Preempt)
 
 
 def test_what_a_budget_forbids_is_tried_once_a_minute_in_turns_and_nobody_is_said_to_leave():
