@@ -4,7 +4,7 @@ A Workload with quota waits for its admission checks, and starts once all of the
 kubernetes-sigs/kueue v0.17, apis/kueue/v1beta2 workload_types.go and admissioncheck_types.go.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -132,9 +132,13 @@ class Workload(NamedTuple):
         """Return when one of the checks *names* last changed, Unix seconds; 0.0 if it has none of them."""
         return max((one.since_s for one in self._own(names)), default=0.0)
 
-    def refused_from_s(self, names: Collection[str]) -> float:
-        """Return when it may be refused, Unix seconds: at once the first time, later after a wait."""
-        return max((_refused_from_s(one) for one in self._own(names)), default=0.0)
+    def waits_s(self, names: Collection[str]) -> float:
+        """Return for how long it waits before it may be refused: not at all the first time, longer after a refusal."""
+        return max((_waits_s(one) for one in self._own(names)), default=0.0)
+
+    def last_change(self, names: Collection[str]) -> Hashable:
+        """Return a value that differs after each change of the state of one of the checks *names*."""
+        return tuple((one.since_s, one.state, one.retries) for one in self._own(names))
 
     def is_told(self, names: Collection[str]) -> bool:
         """Return whether it waits and its message gives the reason."""
@@ -155,11 +159,11 @@ class Workload(NamedTuple):
         return [one for one in self.checks if one.name in names]
 
 
-def _refused_from_s(check: Check) -> float:
+def _waits_s(check: Check) -> float:
     # Kueue writes a message when it resets a check, and counts resets since v0.15.
     if not check.message and not check.retries:
-        return check.since_s
-    return check.since_s + min(_FIRST_WAIT_S << min(max(check.retries - 1, 0), 8), _LAST_WAIT_S)
+        return 0.0
+    return min(_FIRST_WAIT_S << min(max(check.retries - 1, 0), 8), _LAST_WAIT_S)
 
 
 class Flavor(NamedTuple):

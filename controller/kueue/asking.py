@@ -7,7 +7,7 @@ device plugins is left out.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.deciding.scheduler import Scheduler
@@ -76,6 +76,8 @@ class KueueObjects:
         self._resting: Final[dict[str, tuple[Workload, float]]] = {}
         # The end of each promise (Unix seconds), and when it was first seen (monotonic).
         self._promises: Final[dict[str, tuple[float, float]]] = {}
+        # The last change of our checks of each Workload, and when it was first seen (monotonic).
+        self._changes: Final[dict[str, tuple[Hashable, float]]] = {}
 
     def put_flavor(self, flavor: Flavor) -> None:
         """Record that a flavor was added or changed."""
@@ -91,10 +93,12 @@ class KueueObjects:
         """Record that a Workload was added or changed."""
         if workload.has_quota and not workload.is_over and workload.checks:
             self.workloads[workload.key] = workload
+            self._note_change(workload)
             self.changed.set()
         else:
             self.workloads.pop(workload.key, None)
             self.arrived.pop(workload.key, None)
+            self._changes.pop(workload.key, None)
 
     def asking(self, now_s: float) -> list[Workload]:
         """Return the Workloads to answer, in order; now_s: Unix seconds."""
@@ -105,6 +109,20 @@ class KueueObjects:
         if last is None:
             return asking
         return [*(one for one in asking if one.order > last.order), *(one for one in asking if one.order <= last.order)]
+
+    def _note_change(self, workload: Workload) -> float:
+        """Return when the last change of our checks of *workload* was first seen, monotonic."""
+        change = workload.last_change(self.checks)
+        known, first_s = self._changes.get(workload.key, (None, 0.0))
+        if known != change:
+            first_s = self._clock()
+            self._changes[workload.key] = change, first_s
+        return first_s
+
+    def may_refuse(self, workload: Workload) -> bool:
+        """Return whether *workload* has waited long enough for a refusal, by this clock: Kueue's may differ."""
+        waits_s = workload.waits_s(self.checks)
+        return not waits_s or self._clock() >= self._note_change(workload) + waits_s
 
     def rest(self, workload: Workload, until_s: float) -> None:
         """Do not judge *workload* before *until_s* (monotonic) unless it changes."""
@@ -126,7 +144,7 @@ class KueueObjects:
             at_s = self._now(one, now_s)
             if one.admitted_s and one.promised_until_s(self.checks) <= at_s and not one.is_asking(self.checks, at_s):
                 del self.workloads[one.key]
-        for kept in (self._resting, self._promises, self.arrived):
+        for kept in (self._resting, self._promises, self._changes, self.arrived):
             for key in kept.keys() - self.workloads.keys():
                 del kept[key]
         return list(self.workloads.values())
@@ -170,7 +188,7 @@ class AdmissionRound:
         """
         await self._count_promised(now_s)
         for workload in asking:
-            yield workload, await self._answer(workload, now_s)
+            yield workload, await self._answer(workload)
 
     # ------------------------------------------------------------------ promised
 
@@ -217,10 +235,10 @@ class AdmissionRound:
 
     # ------------------------------------------------------------------ one Workload
 
-    async def _answer(self, workload: Workload, now_s: float) -> Answer | None:
+    async def _answer(self, workload: Workload) -> Answer | None:
         wants = self._wants(workload)
         if isinstance(wants, Wait):
-            return self._no(workload, wants, now_s)
+            return self._no(workload, wants)
         if not wants:
             return _NOTHING
         asked = list(wants.values())
@@ -231,24 +249,23 @@ class AdmissionRound:
             )
         except NodeInvariantError as e:
             self._trial.set_aside(e)
-            return self._no(workload, Wait(Cause.NOT_JUDGED, f"cannot be told: {e}"), now_s)
+            return self._no(workload, Wait(Cause.NOT_JUDGED, f"cannot be told: {e}"))
         if not isinstance(found, Short):
             self._spend(found)
             return _fits(found)
-        if self._waits_on(workload, now_s):
+        if self._waits_on(workload):
             return None  # the reason is not computed again
-        return self._no(workload, await self._short(asked, found, barred), now_s)
+        return self._no(workload, await self._short(asked, found, barred))
 
-    def _no(self, workload: Workload, why: Wait, now_s: float) -> Answer | None:
-        if self._waits_on(workload, now_s):
+    def _no(self, workload: Workload, why: Wait) -> Answer | None:
+        if self._waits_on(workload):
             return None
-        is_due = now_s >= workload.refused_from_s(self._known.checks)
-        return Answer(CheckState.RETRY if is_due else CheckState.PENDING, _cut(why.message))
+        state = CheckState.RETRY if self._known.may_refuse(workload) else CheckState.PENDING
+        return Answer(state, _cut(why.message))
 
-    def _waits_on(self, workload: Workload, now_s: float) -> bool:
+    def _waits_on(self, workload: Workload) -> bool:
         """Return whether its reason is already reported and it must wait before the next refusal."""
-        names = self._known.checks
-        return workload.is_told(names) and now_s < workload.refused_from_s(names)
+        return workload.is_told(self._known.checks) and not self._known.may_refuse(workload)
 
     async def _short(self, asked: Sequence[WantedPods], short: Short, barred: frozenset[NodeName]) -> Wait:
         """Return why not all of *asked* fits, and what blocks the first pod that does not."""
