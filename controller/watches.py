@@ -278,11 +278,13 @@ class Watches:
         namespaces = _sink_by_name(inbox, scheduler.namespaces)
         path = "/api/v1/namespaces"
         self._follow(tasks, "namespaces", Reflector(transport, path, decode=decode_namespace, sink=namespaces))
-        await self._follow_quotas(tasks, transport)
-        await self._follow_documents(tasks, transport)
-        await self._follow_storage(tasks, transport)
-        await self._follow_resource_claims(tasks, transport)
-        await self._follow_hyper_nodes(tasks, transport)
+        # At once, because each kind that is forbidden is awaited for about a second.
+        async with asyncio.TaskGroup() as first:
+            first.create_task(self._follow_quotas(tasks, transport), name="list quotas")
+            first.create_task(self._follow_documents(tasks, transport), name="list documents")
+            first.create_task(self._follow_storage(tasks, transport), name="list storage")
+            first.create_task(self._follow_resource_claims(tasks, transport), name="list resource claims")
+            first.create_task(self._follow_hyper_nodes(tasks, transport), name="list hyper nodes")
         # Nodes first, because a pod is counted on its node.
         nodes = node_sink(scheduler, inbox)
         pods = PodSink(scheduler, inbox, self._others)
@@ -594,8 +596,8 @@ async def _newest_version(calls: Calls) -> str:
 
 
 async def _listed_or_forbidden(reflector: Reflector[Any]) -> None:
-    """Wait until *reflector* is synced, or may not read."""
-    while not reflector.synced.is_set() and not _is_forbidden(reflector):
+    """Wait until *reflector* is synced, or was refused more than once: an API server may learn of rights late."""
+    while not reflector.synced.is_set() and not (_is_forbidden(reflector) and reflector.counters.failures > 1):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FORBIDDEN_S):
                 await reflector.synced.wait()

@@ -2,6 +2,7 @@ import asyncio
 import json
 import time
 from contextlib import asynccontextmanager
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -53,14 +54,16 @@ QUOTAS = [
 
 
 class Quotas(Source):
-    """An API server with three ResourceQuotas, or one that does not let them be listed."""
+    """An API server with three ResourceQuotas, or one that refuses to list them."""
 
-    def __init__(self, *, forbidden=False):
+    def __init__(self, *, forbidden=0.0):
+        """*forbidden*: how many lists are refused."""
         self._forbidden = forbidden
 
     async def request(self, verb, path, **_):
         assert (verb, path) == ("GET", "/api/v1/resourcequotas")
-        if self._forbidden:
+        self._forbidden -= 1
+        if self._forbidden >= 0:
             raise ApiForbiddenError(verb="GET", path=path, status=403, message="resourcequotas is forbidden")
         body = {"metadata": {"resourceVersion": "7"}, "items": QUOTAS}
         return Response(status=200, headers={}, body=json.dumps(body).encode())
@@ -110,7 +113,11 @@ async def test_quotas_are_known_before_pods_are_and_one_that_cannot_be_read_hold
 
 
 async def test_where_quotas_may_not_be_read_nobody_waits_for_them():
-    assert await quotas_of(World(), Quotas(forbidden=True)) == {}
+    assert await quotas_of(World(), Quotas(forbidden=inf)) == {}
+
+
+async def test_one_refusal_that_passes_while_an_api_server_starts_leaves_nothing_unknown():
+    assert await quotas_of(World(), Quotas(forbidden=1)) == {"good": {"nvidia.com/gpumem": 2000}}
 
 
 async def test_budgets_are_not_known_once_preemption_is_off_however_late_the_owner_hears_of_them():
