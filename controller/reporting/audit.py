@@ -100,6 +100,9 @@ class Audit:
         self._list_again = list_again
         self._sleep = sleep
         self._announced: set[AuditFinding] = set()
+        # Faults between nodes that may pass, and since when they are watched, monotonic.
+        self._suspected: tuple[AuditFinding, ...] = ()
+        self._suspected_s = 0.0
 
     async def run(self) -> None:
         """Visit all nodes repeatedly until cancelled; a round of 0 s disables this."""
@@ -113,6 +116,7 @@ class Audit:
             for name in names:
                 await self._sleep(pause_s)
                 await self.look_at(name)
+                await self._confirm()
             await self._finish_round()
 
     async def look_at(self, name: NodeName) -> None:
@@ -186,7 +190,7 @@ class Audit:
         return {pod.uid for pod in known if pod is not None and pod.scheduler_name not in ours}
 
     async def _finish_round(self) -> None:
-        self._note("", await self._lasting())
+        await self._look_between()
         gone = [name for name in self.findings if name and name not in self._scheduler.cluster.ledger.states]
         for name in gone:
             del self.findings[name]
@@ -194,13 +198,21 @@ class Audit:
         self.rounds += 1
         self._metrics.audit_rounds.inc()
 
-    async def _lasting(self) -> tuple[AuditFinding, ...]:
-        """Return the faults that concern several nodes and last longer than nodes take to be removed or renamed."""
+    async def _look_between(self) -> None:
+        """Drop faults between nodes that are repaired, and suspect new ones; `_confirm` notes those that last."""
         found = await self._ask(self._between)
-        if not found:
-            return ()
-        await self._sleep(COLLECTED_S)
-        return tuple(one for one in await self._ask(self._between) if one in found)
+        self._note("", [one for one in self.findings.get("", ()) if one in found])
+        if self._suspected:
+            self._suspected = tuple(one for one in self._suspected if one in found)
+        else:
+            self._suspected, self._suspected_s = found, self._scheduler.cluster.clock()
+
+    async def _confirm(self) -> None:
+        """Note the suspected faults that lasted longer than nodes take to be removed or renamed."""
+        if self._suspected and self._scheduler.cluster.clock() >= self._suspected_s + COLLECTED_S:
+            found, self._suspected = self._suspected, ()
+            now = await self._ask(self._between)
+            self._note("", [one for one in found if one in now])
 
     def _between(self) -> tuple[AuditFinding, ...]:
         return audit.faults_between(self._scheduler.cluster.ledger)

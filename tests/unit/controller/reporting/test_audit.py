@@ -47,7 +47,8 @@ class Rig:
 
     async def sleep(self, seconds):
         self.slept.append(seconds)
-        if seconds in (AGAIN_S, COLLECTED_S) and self.between is not None:
+        self.world.now_s += seconds
+        if seconds == AGAIN_S and self.between is not None:
             self.between()
 
     async def fetch(self, name):
@@ -181,19 +182,25 @@ async def test_events_of_a_node_name_no_pod_and_the_report_does(rig):
     assert [one.message for one in told if "its holders: 4 pods" in one.message]
 
 
-async def test_pods_that_a_removed_node_leaves_are_told_once_nothing_collects_them(rig):
+@pytest.mark.parametrize("round_s", [30.0, 600.0])
+async def test_pods_that_a_removed_node_leaves_are_told_only_if_nothing_collects_them(rig, round_s):
+    rig.world.configures(audit_round_s=round_s)
     rig.world.scheduler.nodes.changed(node("n2", cards=2))
     rig.world.scheduler.nodes.gone(NodeName("n1"))
-    rig.between = lambda: [rig.world.gone(name) for name in ("a", "b")]
-    assert await rig.rounds(1) == []
-    assert COLLECTED_S in rig.slept
+    assert await rig.rounds(2) == ([] if round_s < COLLECTED_S else ["missing-node", "missing-node"])
+    for name in ("a", "b"):
+        rig.world.gone(name)
+    assert await rig.rounds(9) == []
+    assert set(rig.slept) == {round_s}
 
 
-async def test_pods_that_stay_on_a_removed_node_are_told(rig):
+@pytest.mark.parametrize("round_s", [30.0, 600.0])
+async def test_pods_that_stay_on_a_removed_node_are_told_and_delay_no_round(rig, round_s):
+    rig.world.configures(audit_round_s=round_s)
     rig.world.scheduler.nodes.changed(node("n2", cards=2))
     rig.world.scheduler.nodes.gone(NodeName("n1"))
-    assert await rig.rounds(2) == ["missing-node", "missing-node"]
-    assert rig.slept.count(COLLECTED_S) == 2
+    assert await rig.rounds(9) == ["missing-node", "missing-node"]
+    assert set(rig.slept) == {round_s}
 
 
 @pytest.mark.parametrize(
