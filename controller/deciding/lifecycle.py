@@ -388,6 +388,8 @@ class Fencing:
         for pod in waiting:
             self._unmoved[pod.uid] = _Unmoved(pod)
             self._to_move.append(pod.uid)
+        if self._is_wanted:
+            self._send()  # nothing is decided meanwhile, so no pod would request it
 
     @property
     def is_under_way(self) -> bool:

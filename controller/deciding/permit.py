@@ -99,7 +99,7 @@ class PluginGate:
                     open_to.discard(keys)
                     if not open_to:
                         break
-                elif self._cluster.may_bind:
+                elif self._cluster.fencing.want() and self._cluster.may_bind:
                     self._allow(uid, keys)
                 else:
                     self._cluster.handoff.ask_again(node)

@@ -36,6 +36,40 @@ def test_a_pod_whose_binding_the_backup_does_not_have_is_decided_again(version, 
     assert again.pod.name == "p"
 
 
+def test_after_a_restore_the_fence_of_a_leader_that_fenced_before_is_written_although_nothing_else_happens():
+    world = World(node("n1"))
+    waiting, bound = pod("p", resource_version="50"), pod("q", resource_version="51")
+    listed(world, bound, waiting)
+    world.scheduler.take_over(("cardshare",))
+    world.plan()
+    assert sorted(world.moves()) == ["p", "q"]
+    for bind in world.binds():
+        world.accepts(bind)
+        world.serves(bind.pod.name)
+    listed(world, bound, waiting, version="60", back=True)
+    world.plan()
+    assert sorted(world.moves()) == ["p", "q"]
+    assert world.binds()
+
+
+def test_after_a_restore_no_pod_in_line_is_bound_before_the_fence_is_written():
+    world = World(node("n1"))
+    first, second, third = [pod(f"{at}", resource_version=f"5{at}") for at in (1, 2, 3)]
+    listed(world, first)
+    (bind,) = world.binds()
+    world.accepts(bind)
+    world.adds(second)
+    assert world.binds() == []
+    assert world.stage("2") == "turn"
+    waiting = world.seen("2")
+    listed(world, world.seen("1"), waiting, third, version="60", back=True)
+    assert world.stage("2") == "turn"
+    world.serves("1")
+    assert world.binds() == []
+    assert sorted(world.moves()) == ["2", "3"]
+    assert [bind.pod.name for bind in world.binds()] == ["2"]
+
+
 @pytest.mark.parametrize(
     ("version", "back"), [("900", False), ("60", True)], ids=["revisions go on", "revisions go back"]
 )
