@@ -152,6 +152,8 @@ class Pending:
         self._cluster: Final = cluster
         self._reservations: Final = reservations
         self.owners: Final = GroupOwners(cluster.actions, cluster.clock)
+        # Pods that may still be given a group, and since when that is known, monotonic.
+        self._awaiting: Final[dict[PodUid, float]] = {}
         # Pending pods of other schedulers: the configuration may add their scheduler's name.
         self._strangers: Final[dict[PodUid, Pod]] = {}
 
@@ -277,8 +279,10 @@ class Pending:
         pod, is_served = entry.pod, self._cluster.groups.served[GroupKind.VOLCANO]
         if not (is_served and pod.owner and pod.scheduler_name == names.VOLCANO_SCHEDULER_NAME):
             return False
-        # While this clock is behind, it may be set at any time, so the pod is read again soon.
-        rest_s = min(pod.created_s + GROUP_GIVEN_S - self._cluster.wall(), GROUP_GIVEN_S)
+        now_s = self._cluster.clock()
+        # If this clock is behind the API server's, the pod is no younger than it has been known here.
+        known_s = now_s - self._awaiting.setdefault(pod.uid, now_s)
+        rest_s = GROUP_GIVEN_S - max(self._cluster.wall() - pod.created_s, known_s)
         wait = _AWAITS_GROUP
         if rest_s <= 0:
             members = self.owners.members(pod)
@@ -289,7 +293,7 @@ class Pending:
             else:
                 return False
         self._cluster.queue.asks(entry, None)
-        self._cluster.queue.back_off(entry, self._cluster.clock() + rest_s)
+        self._cluster.queue.back_off(entry, now_s + rest_s)
         self._cluster.hold_up(entry, wait)
         return True
 
@@ -326,6 +330,7 @@ class Pending:
     def forget(self, uid: PodUid) -> Entry | None:
         """Remove a pod that is gone, bound, or another scheduler's; return its entry, if it was in the queue."""
         self._strangers.pop(uid, None)
+        self._awaiting.pop(uid, None)
         self._cluster.unreported.pop(uid, None)
         self._cluster.sent.close(uid)
         self._cluster.requeue.leave(uid)
