@@ -25,8 +25,9 @@ from core.port.names import Names
 from core.port.refusals import Complaint, Violation
 from core.port.spec import AnySpec, NodeDocuments
 from core.settings import DialectName, Settings
+from core.sharing.request import Figures, containers_of
 from core.tables import Section, Tables
-from core.units import MAX_AMOUNT, parse_count
+from core.units import MAX_AMOUNT, is_in_bytes, parse_count, unit_already
 from core.wire.checked import Checks
 from core.wire.vocabulary import DeviceSection, Vocabulary
 
@@ -205,8 +206,12 @@ class Catalog:
         if len(found) > 1:
             return (_mixed([self._named(name, pod, tables) for name, _ in found]),)
         name, request = found[0]
+        in_bytes = _in_bytes(pod, self.names(name, tables).units)
         if isinstance(request, tuple) and request and isinstance(request[0], Violation):
-            return request
+            fields = [one.field for one in in_bytes]
+            return (*in_bytes, *[one for one in request if one.field not in fields])
+        if in_bytes:
+            return in_bytes
         if not settings.has_on(name):
             return (_switched_off(name, self._named(name, pod, tables), settings.why_off(name)),)
         return Asked(dialect=name, request=request)
@@ -380,6 +385,20 @@ def _is_zero(text: str | None) -> bool:
         return text is not None and parse_count(text, "", MAX_AMOUNT) == 0
     except InvalidRequestError:
         return False
+
+
+def _in_bytes(pod: AnyPod, units: Mapping[str, int]) -> tuple[Violation, ...]:
+    """Return CS101 for memory of cards in bytes; *units*: the MiB of a unit, by resource.
+
+    Every scheduler reads 1Gi as 1073741824 units, which no card has.
+    """
+    wrong: list[Violation] = []
+    for role, one in containers_of(pod):
+        for resource in units.keys() & {*one.limits, *one.requests}:
+            text = one.amount(resource) or ""
+            if is_in_bytes(text):
+                Figures(one, role, wrong).wrong("CS101", resource, unit_already(text, units[resource]))
+    return tuple(wrong)
 
 
 def _mixed(resources: Sequence[str]) -> Violation:

@@ -74,6 +74,19 @@ def parse_memory(text: str, field: str, maximum: int = MAX_INT32, mib_per_unit: 
         raise InvalidRequestError(field, text, unit_already(text, mib_per_unit)) from None
 
 
+def is_in_bytes(text: str) -> bool:
+    """Return whether the quantity *text* means bytes where memory of cards is counted in units.
+
+    The API server adds no binary suffix, but it writes 2000000000 as 2G. 3Ki is 3072 units, as all schedulers read it.
+    """
+    if not text.endswith("i"):
+        return False
+    try:
+        return parse_amount(text, "") >= BYTES_PER_MIB
+    except InvalidRequestError:
+        return False
+
+
 def unit_already(text: str, mib_per_unit: int = 1) -> str:
     """Return the number of units to write instead of *text*, a memory quantity with a suffix; a common mistake."""
     try:

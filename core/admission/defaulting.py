@@ -11,7 +11,7 @@ from core.admission.verdict import MAX_TOLD
 from core.catalog import Asked, is_crowded
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
-from core.units import MAX_INT32, listed, parse_count
+from core.units import MAX_INT32, is_in_bytes, listed, parse_count
 from core.warnings import AdmissionWarning
 from core.watched import VOID
 
@@ -165,11 +165,11 @@ def complete_by_dialect(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tupl
 
 
 def plain(text: str) -> str:
-    """Return a quantity of cards as a plain whole number; other quantities stay as written.
+    """Return a quantity of cards as a plain whole number; bytes and other quantities stay as written.
 
-    Otherwise "8Gi" of a memory counted in MiB would be reported to the user as a number that they never wrote.
+    Otherwise "1Gi" of a memory counted in MiB would be reported to the user as a number that they never wrote.
     """
-    if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0"):
+    if (text.isascii() and text.isdigit() and (text[0] != "0" or text == "0")) or is_in_bytes(text):
         return text
     try:
         return str(parse_count(text, "", MAX_INT32))

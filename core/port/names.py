@@ -13,8 +13,9 @@ class Names:
     annotations by which users select cards, which may change until the pod is bound.
     counts: by each resource for a part of a card, the resource that counts cards. fills: by the latter, the default
     count if it is not 1; 0 for none. paired: resources that count cards which are allocated only in pairs: 1 means 2.
-    memories: by each resource that counts cards, the resource for the memory of each. budgeted: metered resources that
-    a ResourceQuota can limit for a namespace under ``limits.``.
+    memories: by each resource that counts cards, the resource for the memory of each. units: by each resource for
+    memory that is a number of units, the MiB of one; ``1Gi`` of it is rejected. budgeted: metered resources that a
+    ResourceQuota can limit for a namespace under ``limits.``.
     totals: resources for a part of a card whose amount is that of all cards of a container together.
     quantities: resources with amounts such as ``4Gi``, with the MiB of a unit without suffix; all others are whole
     numbers.
@@ -31,6 +32,7 @@ class Names:
     fills: Mapping[str, int] = field(default_factory=dict)
     paired: frozenset[str] = frozenset()
     memories: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, int] = field(default_factory=dict)
     budgeted: tuple[str, ...] = ()
     totals: frozenset[str] = frozenset()
     quantities: Mapping[str, int] = field(default_factory=dict)

@@ -57,6 +57,7 @@ class SharedCards(Dialect[Card, Request, Assignment]):
             preferences=self.preferences,
             counts=counts,
             memories={one.cards: one.memory for one in counted},
+            units={one.memory: one.mib_per_unit for one in self.declared(tables) if one.memory},
             budgeted=tuple([name for one in counted for name in (one.memory, one.cores) if name]),
         )
 

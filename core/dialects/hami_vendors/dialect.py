@@ -91,9 +91,8 @@ class HamiVendor(SharedCards):
             # Without a count nobody knows how many slices are meant (VN-27).
             fills={self.named(tables).cards: 0} if self.vendor.cards.slices else {},
             memories=found.memories if not self.vendor.cards.slices else {},
-            quantities=dict.fromkeys(found.memories.values(), self.named(tables).mib_per_unit)
-            if self.vendor.limits.memory_mib is not None
-            else {},
+            units=found.units if self.vendor.limits.memory_mib is None else {},
+            quantities=found.units if self.vendor.limits.memory_mib is not None else {},
             assignment_keys=self._keys,
             # Kubelet gives them to pods without annotations, whether or not a configuration names them.
             beginnings=(self.named(tables).cards,) if self.vendor.handoff.kubelet_chooses else (),

@@ -250,6 +250,15 @@ def test_a_mirror_pod_is_admitted_whatever_it_asks():
         (pod({**VGPU, "volcano.sh/vgpu-cores": "150"}), "CS103", "found '150'"),
         (pod({**VGPU, "volcano.sh/vgpu-memory-percentage": "0"}), "CS102", "1 to 100"),
         (pod({**VGPU, "volcano.sh/vgpu-memory": "1500m"}), "CS101", 'container "main"'),
+        # A number of MiB that can be read, but that nobody means.
+        (
+            pod({**VGPU, "volcano.sh/vgpu-memory": "1Gi"}),
+            "CS101",
+            "found '1Gi'; the unit is MiB already; write a whole",
+        ),
+        (pod({"volcano.sh/gpu-memory": "512Mi"}), "CS101", "such as '512'"),
+        (pod({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1536Mi"}), "CS101", "such as '1536'"),
+        (pod({"huawei.com/Ascend310P": "1", "huawei.com/Ascend310P-memory": "1Gi"}), "CS101", "such as '1024'"),
         (pod({"volcano.sh/gpu-memory": "1", **VGPU}), "CS201", "vgpu"),
         (pod(VGPU, annotations={INDEX: "0,x"}), "CS105", "found '0,x'"),
         (pod(VGPU, annotations={INDEX: "0", WISH: "1"}), "CS206", "write cardshare.io/gpu-index only"),

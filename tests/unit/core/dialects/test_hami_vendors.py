@@ -11,6 +11,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.dialects.hami_vendors.dialect import HamiVendor
 from core.dialects.hami_vendors.table import VendorNames
+from core.errors import quoted
 from core.ledger import Ledger
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.nodefit import amounts_of, parted
@@ -110,6 +111,21 @@ def test_what_a_plugin_would_not_do_as_asked_is_refused(name, asking, code):
     assert isinstance(found, tuple)
     assert isinstance(found[0], Violation)
     assert {one.code for one in found} == {code}
+
+
+@pytest.mark.parametrize(
+    ("resource", "mib_per_unit"), sorted((key, mib) for port in PORTS for key, mib in port.names(TABLES).units.items())
+)
+def test_memory_in_bytes_is_never_a_number_of_units_however_small(resource, mib_per_unit):
+    book = rulebook(Settings(), TABLES, standard_catalog())
+    asking = pod({book.counts[resource]: 1, resource: "2Gi"}, {book.counts[resource]: 1, resource: "1536Mi"})
+    found = book.catalog.request_of(asking, TABLES, Settings())
+    assert isinstance(found, tuple)
+    unit = "MiB" if mib_per_unit == 1 else f"{mib_per_unit} MiB"
+    assert [(one.code, one.found, one.remedy) for one in found if one.field.endswith(resource)] == [
+        ("CS101", quoted(text), f"the unit is {unit} already; write a whole number such as '{mib // mib_per_unit}'")
+        for text, mib in (("2Gi", 2048), ("1536Mi", 1536))
+    ]
 
 
 def test_a_figure_that_the_api_server_writes_with_a_suffix_is_a_figure():
