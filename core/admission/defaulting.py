@@ -50,13 +50,19 @@ def move_preferences(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Wa
 
 def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """CS301: a new pod has no cards yet, so an assignment on it is removed; device plugins would serve from it."""
-    keys = rules.protected_of(pod.annotations)
+    keys = [key for key in rules.protected_of(pod.annotations) if not _is_repeated(pod, key, rules)]
     if not keys:
         return pod, _NONE
     annotations = without(pod.annotations, keys)
     named = listed([quoted(key)[1:-1] for key in keys], MAX_TOLD)
     warning = AdmissionWarning("CS301", f"removed, because only schedulers and device plugins write it: {named}")
     return pod._replace(annotations=annotations), (warning,)
+
+
+def _is_repeated(pod: ReviewedPod, key: str, rules: Rulebook) -> bool:
+    """Return whether annotation *key* repeats what a container requests; HAMi's scheduler does not write it again."""
+    resource = rules.told.get(key)
+    return resource is not None and any(one.amount(resource) == pod.annotations[key] for one in pod.containers)
 
 
 def normalise_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:

@@ -36,6 +36,7 @@ class Rulebook:
     resources whose cards are allocated only in pairs. memories: by the resource that counts cards, the one for the
     memory of each, in MiB. totals, quantities: as in `core.port.names.Names`. resources: all of these, of all
     dialects; resources_by_dialect: the same, of each.
+    told: as in `core.port.names.Names`.
     preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
     labels: by dialect, the labels that are read only from its pods; runtime_classes: those that dialects set.
     modes: how pods select a sharing mode, by dialect. variables: those by which plugins limit containers, each with the
@@ -54,6 +55,7 @@ class Rulebook:
     resources: frozenset[str]
     resources_by_dialect: Mapping[DialectName, frozenset[str]]
     protected: frozenset[str]
+    told: Mapping[str, str]
     preferences: frozenset[str]
     labels: Mapping[DialectName, frozenset[str]]
     runtime_classes: frozenset[str]
@@ -199,6 +201,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         protected=catalog.assignment_keys(tables).union(
             names.PRIVATE_KEYS, *(one.machine_keys for one in catalog.specs)
         ),
+        told={key: resource for one in named.values() for key, resource in one.told.items()},
         preferences=frozenset().union(*(one.preferences for one in named.values())),
         labels={one.name: one.labels for one in catalog.specs if one.labels},
         runtime_classes=frozenset().union(*(one.runtime_classes for one in named.values())),

@@ -75,6 +75,7 @@ VENDOR: Final[Vendor] = Vendor(
         allocated="hami.io/mthreads-vgpu-devices-allocated",
         extra_keys=(*_KEYS, _NUMBER),
         told=_told,
+        number_key=_NUMBER,
         locks=False,
     ),
 )

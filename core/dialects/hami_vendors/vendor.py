@@ -174,7 +174,7 @@ class HandOff:
     allocated, to_allocate: the annotations with the assignment, as schedulers count it and as the plugin reads it, ""
     for none. counts_either: the plugin erases one of both, which one depends on its version. writes_type: the
     assignment has the card's type. codec: what else is written of an entry. extra_keys, told: further annotations of a
-    Binding.
+    Binding. number_key: that of them which HAMi's webhook writes too, with the number of cards.
     locks: the plugin finds its pod by HAMi's lock of the node. kubelet_chooses: the plugin looks for no pod, because
     kubelet chooses the cards; only their number counts. time_lock: the lock of another kind. served_keys: one of them
     is true once the plugin has served a pod. captures: it also serves pods that have ended (VN-34).
@@ -189,6 +189,7 @@ class HandOff:
     writes_type: bool = False
     codec: Codec | None = None
     extra_keys: tuple[str, ...] = ()
+    number_key: str = ""
     told: Callable[[Assignment, Stamp, Resources], Mapping[str, str]] | None = None
     locks: bool = True
     kubelet_chooses: bool = False

@@ -15,6 +15,7 @@ from core.errors import InvalidRequestError
 from core.settings import AdmissionSettings, Settings
 from core.tables import Tables
 from core.wire.reviews import decode_review
+from tests.support.devices.vendors import TABLES as VENDOR_TABLES
 from tests.support.worlds.admission import (
     BOOK,
     INDEX,
@@ -225,6 +226,17 @@ def test_the_position_that_a_copied_pod_was_assigned_is_no_wish(wished, beside):
 def test_cards_to_avoid_are_moved_to_the_users_key():
     answer = create(pod({"volcano.sh/gpu-memory": "1"}, annotations={"volcano.sh/gpu-unhealthy-ids": "3"}))
     assert answer.annotations == {"cardshare.io/avoid-cards": "3"}
+
+
+@pytest.mark.parametrize(("number", "stays"), [("2", True), ("3", False)])
+@pytest.mark.parametrize("scheduler", ["hami-scheduler", "default-scheduler"])
+def test_the_number_of_cards_that_hamis_webhook_repeats_stays_if_it_is_right(number, stays, scheduler):
+    key = "mthreads.com/request-gpu-num"
+    document = pod({"mthreads.com/vgpu": "2"}, annotations={key: number}, scheduler=scheduler)
+    book = rulebook(Settings(), VENDOR_TABLES, standard_catalog())
+    answer = create(document, book=book)
+    assert (answer.annotations, bool(answer.warnings)) == (({key: number}, False) if stays else ({}, True))
+    assert validate(decode_review(question("CREATE", document)), book).allowed is stays
 
 
 def test_an_index_on_a_pod_without_cards_is_stripped():
