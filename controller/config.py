@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from core.settings import SCHEDULER_NAME_REMEDY, is_scheduler_name
+from core.errors import quoted
+from core.names import DEFAULT_SCHEDULER_NAME
+from core.settings import NOT_OWNED, SCHEDULER_NAME_REMEDY, is_scheduler_name
 from kube.calls import BIND_DEADLINE_S
 from kube.lease import MAX_DURATION_S, Timing
 from runtime import flags
@@ -110,6 +112,8 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"{called['extender_client_ca']}: missing; name the file with the CA certificates of its clients for "
             "--extender-listen"
         )
+    if DEFAULT_SCHEDULER_NAME in config.scheduler_names and not config.shadow:
+        yield f"{called['scheduler_names']}: found {quoted(DEFAULT_SCHEDULER_NAME)}; {NOT_OWNED}"
     if timing.duration_s < (least_s := BIND_DEADLINE_S + 2.0 * timing.retry_s):
         yield (
             f"{called['lease_duration']}: found {timing.duration_s:g}; write at least {least_s:g}: a Binding takes "

@@ -13,6 +13,11 @@ _SCHEDULER_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0
 SCHEDULER_NAME_REMEDY: Final = "write the name of a scheduler: letters, digits, '-', '.'"
 
 
+NOT_OWNED: Final = (
+    f"write cardshare, or another name of your own; kube-scheduler places pods of {names.DEFAULT_SCHEDULER_NAME} too"
+)
+
+
 def is_scheduler_name(text: str) -> bool:
     """Return whether *text* is a valid name of a scheduler."""
     return _SCHEDULER_NAME.fullmatch(text) is not None

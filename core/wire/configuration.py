@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from core.errors import InvalidRequestError
-from core.names import is_label_key, is_label_value
+from core.names import DEFAULT_SCHEDULER_NAME, is_label_key, is_label_value
 from core.settings import (
     ALLOWABLE,
     EVERY_NAMESPACE,
+    NOT_OWNED,
     SCHEDULER_NAME_REMEDY,
     SERVICE_ACCOUNT,
     DialectName,
@@ -317,4 +318,6 @@ def _scheduler_names(checks: Checks, found: object, place: str) -> tuple[str, ..
     for i, name in enumerate(found if isinstance(found, list) else ()):
         if isinstance(name, str) and name.strip() and not is_scheduler_name(name):
             checks.wrong(f"{place}[{i}]", name, SCHEDULER_NAME_REMEDY)
+        if name == DEFAULT_SCHEDULER_NAME:
+            checks.wrong(f"{place}[{i}]", name, NOT_OWNED)
     return checks.texts(found, place)

@@ -193,6 +193,12 @@ node_kinds:
 """
 
 
+def test_pods_of_the_default_scheduler_are_never_placed():
+    with pytest.raises(ConfigError, match=r"scheduler_names\[1\]: .*; kube-scheduler places pods of default-scheduler"):
+        decode_settings("scheduler_names: [cardshare, default-scheduler]\n")
+    assert decode_settings("admission: {other_schedulers: {default-scheduler: 'system:kube-scheduler'}}\n")
+
+
 def test_every_label_that_a_node_can_have_is_read():
     tiers = ["example.com/Rack_1", "a", "x" * 63]
     assert decode_settings(f"network_tiers: {tiers}").network_tiers == tuple(tiers)
