@@ -94,6 +94,11 @@ def is_label_key(text: str) -> bool:
     return _WORD.fullmatch(name) is not None and (not slash or is_object_name(prefix))
 
 
+def is_annotation_key(text: str) -> bool:
+    """Return whether an annotation can have this key; its prefix may have capital letters."""
+    return is_label_key(text.lower())
+
+
 def is_label_value(text: str) -> bool:
     """Return whether a label can have this value, which may be empty."""
     return not text or _WORD.fullmatch(text) is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from core.errors import InvalidRequestError
-from core.names import DEFAULT_SCHEDULER_NAME, is_label_key, is_label_value
+from core.names import DEFAULT_SCHEDULER_NAME, is_annotation_key, is_label_key, is_label_value
 from core.settings import (
     ALLOWABLE,
     EVERY_NAMESPACE,
@@ -66,6 +66,9 @@ _MAX_KINDS: Final = 64
 _MAX_TIERS: Final = 16
 _DAY_S: Final = 86_400.0
 _LABEL_KEY: Final = "write a label's key such as topology.kubernetes.io/zone: letters, digits, '-', '_' and '.'"
+_ANNOTATION_KEY: Final = (
+    "write an annotation's key such as volcano.sh/node-vgpu-register: letters, digits, '-', '_' and '.'"
+)
 _LABEL_VALUE: Final = "write a label's value: at most 63 letters, digits, '-', '_' and '.'"
 
 
@@ -199,10 +202,14 @@ def _node_kind(checks: Checks, name: str, found: object, place: str) -> NodeKind
             checks.wrong(f"{place}.labels", key, _LABEL_KEY)
         if not is_label_value(value):
             checks.wrong(f"{place}.labels.{key}", value, _LABEL_VALUE)
+    annotations = _texts(checks, parts.get("annotations"), f"{place}.annotations")
+    for key, _ in annotations:
+        if not is_annotation_key(key):
+            checks.wrong(f"{place}.annotations", key, _ANNOTATION_KEY)
     return NodeKind(
         name=name,
         labels=labels,
-        annotations=_texts(checks, parts.get("annotations"), f"{place}.annotations"),
+        annotations=annotations,
         capacity=capacity,
     )
 

@@ -203,8 +203,10 @@ def test_every_label_that_a_node_can_have_is_read():
     tiers = ["example.com/Rack_1", "a", "x" * 63]
     assert decode_settings(f"network_tiers: {tiers}").network_tiers == tuple(tiers)
     labels = {"example.com/a.b": "", "pool": "A_1.x-y"}
-    (kind,) = decode_settings(json.dumps({"node_kinds": {"a": {"labels": labels, "capacity": {"x": 1}}}})).node_kinds
-    assert dict(kind.labels) == labels
+    notes = {"Example.com/a": "b c", "X": ""}
+    kinds = {"a": {"labels": labels, "annotations": notes, "capacity": {"x": 1}}}
+    (kind,) = decode_settings(json.dumps({"node_kinds": kinds})).node_kinds
+    assert (dict(kind.labels), dict(kind.annotations)) == (labels, notes)
 
 
 def test_kinds_of_nodes_are_read_as_nodes_are_written():
@@ -237,6 +239,10 @@ def test_kinds_of_nodes_are_read_as_nodes_are_written():
         (
             "node_kinds: {a: {capacity: {x: 1}, labels: {pool/: b}}}",
             "node_kinds.a.labels: found 'pool/'; write a label's key",
+        ),
+        (
+            "node_kinds: {a: {capacity: {x: 1}, annotations: {'volcano.sh/node vgpu-register': b}}}",
+            "node_kinds.a.annotations: found 'volcano.sh/node vgpu-register'; write an annotation's key",
         ),
         (
             "node_kinds: {a: {capacity: {x: 1}, labels: {pool: 'NVIDIA A100'}}}",
