@@ -57,7 +57,8 @@ class Words(NamedTuple):
 
     sellers: by resource, the dialects that sell by it, in the order in which they are asked. known: resources under
     these or the default tables. uncounted: those of shares, which are never compared with a node's allocatable.
-    budgeted: those that a namespace's quota can limit in HAMi's spelling. quantities: as in `Names`.
+    budgeted: those that a namespace's quota can limit in HAMi's spelling. units: the MiB of a unit, by resource for
+    memory; quantities: of those that containers may write as bytes.
     concerned: by annotation or resource, the dialects that a pod with it concerns; begun: by how it begins.
     """
 
@@ -68,6 +69,7 @@ class Words(NamedTuple):
     known: frozenset[str]
     uncounted: frozenset[str]
     budgeted: frozenset[str]
+    units: Mapping[str, int]
     quantities: Mapping[str, int]
     concerned: Mapping[str, tuple[DialectName, ...]]
     begun: Mapping[str, tuple[DialectName, ...]]
@@ -137,10 +139,11 @@ class Catalog:
             usual = _union(dialect.names(Tables()).resources for dialect in self.dialects.values())
             uncounted = _union(one.uncounted for one in names.values())
             budgeted = frozenset(name for one in names.values() for name in one.budgeted)
-            units = {name: mib for one in names.values() for name, mib in one.quantities.items()}
+            in_bytes = {name: mib for one in names.values() for name, mib in one.quantities.items()}
+            units = {name: mib for one in names.values() for name, mib in one.units.items()} | in_bytes
             known = resources | usual
             self._words[:] = [
-                Words(tables, names, sellers, resources, known, uncounted, budgeted, units, concerned, begun)
+                Words(tables, names, sellers, resources, known, uncounted, budgeted, units, in_bytes, concerned, begun)
             ]
         return self._words[0]
 

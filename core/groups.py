@@ -5,12 +5,13 @@ Three API groups have a kind PodGroup. API group, namespace and name identify a 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from core.errors import quoted
 from core.model import Pod, Requirement
+from core.units import BYTES_PER_MIB
 
 # The only key that Volcano reads membership from (groups 1.1, G9).
 MEMBER_OF: Final = "scheduling.k8s.io/group-name"
@@ -179,6 +180,7 @@ class QueueSpec:
 
     capability, guarantee, deserved: amounts by resource; capability does not limit resources that it omits. state: as
     written by its controller, "" if absent. problems: names of fields with unsupported requests.
+    in_bytes: by field, those of the amounts that have a binary suffix.
     """
 
     name: str
@@ -195,11 +197,40 @@ class QueueSpec:
     state: str = ""
     allocated: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    in_bytes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def in_units(self, units: Mapping[str, int]) -> "QueueSpec":
+        """Return the queue with amounts of cards' memory in the units of containers; *units*: the MiB of each.
+
+        Nobody means 68719476736 MiB by ``64Gi``.
+        """
+        if not self.in_bytes:
+            return self
+        return replace(
+            self,
+            capability=_in_units(self.capability, self.in_bytes.get("capability"), units),
+            guarantee=_in_units(self.guarantee, self.in_bytes.get("guarantee"), units),
+            deserved=_in_units(self.deserved, self.in_bytes.get("deserved"), units),
+        )
 
     @property
     def is_open(self) -> bool:
         """Whether it takes groups; a queue without a state does."""
         return self.state in ("", "Open")
+
+
+def _in_units(
+    amounts: Mapping[str, int], in_bytes: Mapping[str, int] | None, units: Mapping[str, int]
+) -> Mapping[str, int]:
+    if not in_bytes:
+        return amounts
+    return {
+        **amounts,
+        **{
+            name: amount // (units[name] * BYTES_PER_MIB) if name in units else amount
+            for name, amount in in_bytes.items()
+        },
+    }
 
 
 def group_of(pod: Pod) -> GroupKey | None:

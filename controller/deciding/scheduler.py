@@ -271,8 +271,8 @@ class Scheduler:
         *strict*: an event that is undefined for a pod's stage is an error; otherwise only that pod is read again.
         """
         groups = Groups(self._group_changed, self._group_parted, settings.groups)
-        groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups, settings.network_tiers)
         cluster = ClusterState(catalog, tables, settings, groups, metrics=metrics, clock=clock, wall=wall)
+        self._govern(cluster, settings)
         self.cluster: Final = cluster
         self.jobs: Final = Jobs(groups, clock)
         self.uses: Final = Uses(cluster.ledger.set_uses)
@@ -664,7 +664,7 @@ class Scheduler:
         yield from self.cluster.search.configure(tables, settings)
         self.binder.locks.configure(settings)
         self.cluster.handoff.configure(tables, settings)
-        self.cluster.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups, settings.network_tiers)
+        self._govern(self.cluster, settings)
         yield from _sliced(
             partial(self._guarded, self._reread),
             [entry for entry in self.cluster.queue if entry.stage not in UNSETTLED],
@@ -672,6 +672,14 @@ class Scheduler:
         yield from _sliced(self._rebook, list(self.cluster.carded.values()))
         yield from _sliced(self._take_up, self.pending.named())
         self.cluster.requeue.hear_of_all()
+
+    def _govern(self, cluster: ClusterState, settings: Settings) -> None:
+        cluster.groups.govern(
+            VOLCANO.name in settings.scheduler_names,
+            settings.groups,
+            settings.network_tiers,
+            cluster.ledger.words.units,
+        )
 
     def _reread(self, entry: Entry) -> None:
         if entry.pod.scheduler_name not in self.cluster.settings.scheduler_names:

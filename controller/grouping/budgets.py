@@ -106,6 +106,10 @@ class Quotas:
         """Return the limits by quota of *namespace*, by resource."""
         return self._limits.get(namespace, _NONE)
 
+    def in_bytes(self, namespace: str, name: str) -> frozenset[str]:
+        """Return the keys of a quota whose limits have a binary suffix."""
+        return self._all[namespace, name].in_bytes
+
     def names(self) -> list[tuple[str, str]]:
         """Return (name, namespace) of all quotas with limits."""
         return [(name, namespace) for namespace, names in self._limits.items() for name in names]
@@ -116,12 +120,14 @@ class Quotas:
         for name, namespace in self.names():
             if (namespace, name) not in there:
                 self._put(namespace, name, {})
-        self._all.clear()
+        for gone in self._all.keys() - there:
+            del self._all[gone]
         for one in quotas:
             self.changed(one)
 
     def changed(self, quota: ResourceQuota) -> None:
         """Record that a quota was added or changed."""
+        before = self._all.get((quota.namespace, quota.name))
         self._all[quota.namespace, quota.name] = quota
         limits = {
             key.removeprefix(_LIMITS): amount
@@ -129,6 +135,8 @@ class Quotas:
             if key.startswith(_LIMITS) and not quota.scoped
         }
         self._put(quota.namespace, quota.name, limits)
+        if limits and before is not None and before.in_bytes != quota.in_bytes:
+            self._changed(Account(QUOTA, quota.name, quota.namespace))
 
     def gone(self, quota: ResourceQuota) -> None:
         """Record that a quota was deleted."""
@@ -293,9 +301,11 @@ class Budgets:
             yield self._unreserved(spender)
         namespace = _namespace(spender)
         for name, limits in self.quotas.of(namespace).items():
-            words = self._ledger.words
+            words, in_bytes = self._ledger.words, self.quotas.in_bytes(namespace, name)
             counted = {
-                one: in_units(one, limit, words.quantities) for one, limit in limits.items() if one in words.budgeted
+                one: in_units(one, limit, words, in_bytes=f"{_LIMITS}{one}" in in_bytes)
+                for one, limit in limits.items()
+                if one in words.budgeted
             }
             yield Limited(Account(QUOTA, name, namespace), counted, self._held_in(namespace))
 

@@ -52,6 +52,7 @@ from kube.objects import is_newer
 # States in which a member holds its request on its node.
 _HOLDING: Final = frozenset({MemberState.BOUND, MemberState.RUNNING, MemberState.LEAVING})
 _NOTHING: Final[Mapping[PodUid, Pod]] = {}
+_NO_UNITS: Final[Mapping[str, int]] = {}
 _SLICE: Final = 256
 # All of a group that affects the places of its members, and all of a queue that affects its groups.
 _asked: Final = attrgetter(
@@ -139,6 +140,7 @@ class Groups:
         self.queues_unreported = False
         self.wanting: Final[dict[GroupKey, None]] = {}
         self.version = 0
+        self._units: Mapping[str, int] = _NO_UNITS
         self._changed: Final = changed
         self._parted: Final = parted
         # The tiers of the operator's settings; tiers of HyperNodes are computed on demand.
@@ -274,11 +276,18 @@ class Groups:
 
     # ------------------------------------------------------------------ what the mirror shows
 
-    def govern(self, governs: bool, settings: GroupSettings, tiers: tuple[str, ...] = ()) -> None:
+    def govern(
+        self, governs: bool, settings: GroupSettings, tiers: tuple[str, ...] = (), units: Mapping[str, int] = _NO_UNITS
+    ) -> None:
         """Start or stop admitting and writing Volcano's groups.
 
-        *tiers*: the node labels that define tiers of the network; if empty, HyperNodes define them.
+        *tiers*: the node labels that define tiers of the network; if empty, HyperNodes define them. *units*: the MiB of
+        a unit, by resource for memory of cards.
         """
+        if units != self._units:
+            self._units = units
+            for queue in [*self.queues.values()]:
+                self.queue_changed(queue)
         labels = LabelTiers(tiers) if tiers else None
         if labels != self._labels:
             self._labels = labels
@@ -359,12 +368,12 @@ class Groups:
         """Replace all queues."""
         self.queues_served = served
         self.queues.clear()
-        self.queues.update((queue.name, queue) for queue in queues)
+        self.queues.update((queue.name, queue.in_units(self._units)) for queue in queues)
         self._queues_changed(None)
 
     def queue_changed(self, queue: QueueSpec) -> None:
         """Record that a queue was added or changed."""
-        before = self.queues.get(queue.name)
+        before, queue = self.queues.get(queue.name), queue.in_units(self._units)
         self.queues[queue.name] = queue
         if before is None or _ruled(before) != _ruled(queue):
             self._queues_changed(queue.name)

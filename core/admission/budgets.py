@@ -71,9 +71,10 @@ def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book:
     if not asked or not quotas:
         return None
     if not is_counted:
-        quota = min(quotas, key=lambda one: (one.hard[key], one.name))
-        limit = in_units(resource, quota.hard[key], book.quantities)
-        said = f"{key}: {asked} requested of the {limit} of ResourceQuota {quota.name}"
+        limit, name = min(
+            (in_units(resource, one.hard[key], book, in_bytes=key in one.in_bytes), one.name) for one in quotas
+        )
+        said = f"{key}: {asked} requested of the {limit} of ResourceQuota {name}"
         if key.startswith(_UNCOUNTED) and resource in book.budgeted:
             return AdmissionWarning(CODE, f"{said}; pods of the namespace beyond it wait")
         return AdmissionWarning(
@@ -81,6 +82,13 @@ def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book:
         )
     quota = min(quotas, key=lambda one: (one.hard[key] - one.used.get(key, 0), one.name))
     limit = quota.hard[key]
+    if key in quota.in_bytes and resource in book.units and resource not in book.quantities:
+        meant = in_units(resource, limit, book, in_bytes=True)
+        return AdmissionWarning(
+            CODE,
+            f"{key}: write {meant} in ResourceQuota {quota.name}; the API server compares the numbers of units, so an "
+            "amount in bytes limits nothing",
+        )
     free = max(limit - quota.used.get(key, 0), 0)
     said = f"{key}: {asked} requested, {free} of {limit} left in ResourceQuota {quota.name}"
     if asked <= free:

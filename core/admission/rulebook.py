@@ -34,9 +34,8 @@ class Rulebook:
     budgeted: resources that ``limits.`` of a ResourceQuota limits. counts: by resource for an amount of a card, the
     resource that counts cards. fills: by such a resource, the default count if it is not 1; 0 for none. paired:
     resources whose cards are allocated only in pairs. memories: by the resource that counts cards, the one for the
-    memory of each, in MiB. totals, quantities: as in `core.port.names.Names`. resources: all of these, of all
-    dialects; resources_by_dialect: the same, of each.
-    told: as in `core.port.names.Names`.
+    memory of each, in MiB. totals, told: as in `core.port.names.Names`. units, quantities: as in `core.catalog.Words`.
+    resources: all of these, of all dialects; resources_by_dialect: the same, of each.
     preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
     labels: by dialect, the labels that are read only from its pods; runtime_classes: those that dialects set.
     modes: how pods select a sharing mode, by dialect. variables: those by which plugins limit containers, each with the
@@ -65,6 +64,7 @@ class Rulebook:
     paired: frozenset[str]
     memories: Mapping[str, str]
     totals: frozenset[str]
+    units: Mapping[str, int]
     quantities: Mapping[str, int]
     modes: Mapping[DialectName, Modes]
     variables: Mapping[str, frozenset[str]]
@@ -213,7 +213,8 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         plugins=tuple(dict.fromkeys((*catalog.plugin_accounts, *plugins))),
         memories={count: memory for one in named.values() for count, memory in one.memories.items()},
         totals=frozenset().union(*(one.totals for one in named.values())),
-        quantities={key: mib for one in named.values() for key, mib in one.quantities.items()},
+        units=catalog.words(tables).units,
+        quantities=catalog.words(tables).quantities,
         modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
         variables=_variables(catalog, by_dialect),
         card_lists=card_lists,

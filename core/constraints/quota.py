@@ -65,15 +65,29 @@ QUOTA: Final = "ResourceQuota"
 GUARANTEED: Final = "guarantee"
 
 
-def in_units(resource: str, limit: int, quantities: Mapping[str, int]) -> int:
+class Units(Protocol):
+    """The resources for memory of cards: `core.catalog.Words`, `core.admission.rulebook.Rulebook`."""
+
+    @property
+    def units(self) -> Mapping[str, int]:
+        """The MiB of a unit of each."""
+
+    @property
+    def quantities(self) -> Mapping[str, int]:
+        """The same of those that containers may write as bytes."""
+
+
+def in_units(resource: str, limit: int, named: Units, *, in_bytes: bool) -> int:
     """Return the *limit* of a quota in the units in which use is counted; part of a unit is none.
 
-    Containers may write some resources as bytes (*quantities*: the MiB of a unit), so a quota may too: ``64Gi``. No
-    namespace has as many units as a MiB has bytes.
+    Nobody means 68719476736 MiB by ``64Gi`` (*in_bytes*). Where containers may write bytes, a quota may write them
+    without a suffix too: no namespace has as many units as a MiB has bytes.
     """
-    if resource not in quantities or limit < BYTES_PER_MIB:
+    if resource not in named.units:
         return limit
-    return limit // (quantities[resource] * BYTES_PER_MIB)
+    if not in_bytes and (resource not in named.quantities or limit < BYTES_PER_MIB):
+        return limit
+    return limit // (named.units[resource] * BYTES_PER_MIB)
 
 
 class Limited(NamedTuple):

@@ -110,7 +110,9 @@ class Place(NamedTuple):
             in_all = {key.removeprefix(LIMITS): most for key, most in one.hard.items() if key.startswith(LIMITS)}
             words = self.ledger.words
             counted = {
-                key: in_units(key, most, words.quantities) for key, most in in_all.items() if key in words.budgeted
+                key: in_units(key, most, words, in_bytes=f"{LIMITS}{key}" in one.in_bytes)
+                for key, most in in_all.items()
+                if key in words.budgeted
             }
             yield Limited(account, counted, held)
             yield Limited(account, {key: most for key, most in one.hard.items() if key.startswith(REQUESTS)}, one.used)

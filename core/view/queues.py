@@ -78,7 +78,7 @@ def queues_of(
 
     pods: all pods with a group that are counted in *ledger*; others may be among them.
     """
-    tree = QueueTree(queues)
+    tree = QueueTree([one.in_units(ledger.words.units) for one in queues])
     held = held_by_queue(tree, ledger, pods, lines) if not lines.unread else None
     by_name = {one.queue: one for one in waiting.queues}
     is_known = None not in by_name or lines.is_complete

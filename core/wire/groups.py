@@ -341,6 +341,12 @@ _NO_GUARANTEE: Final = _Guarantee()
 def queue_of(found: QueueObject) -> QueueSpec:
     """Return the value of a decoded Queue."""
     meta, spec, status = found.metadata, found.spec or _NO_SPEC_OF_QUEUE, found.status or _NO_STATUS_OF_QUEUE
+    guarantee = (spec.guarantee or _NO_GUARANTEE).resource
+    in_bytes = {
+        "capability": reading.in_bytes(spec.capability, "spec.capability"),
+        "guarantee": reading.in_bytes(guarantee, "spec.guarantee.resource"),
+        "deserved": reading.in_bytes(spec.deserved, "spec.deserved"),
+    }
     return QueueSpec(
         name=meta.name,
         uid=meta.uid or "",
@@ -348,7 +354,7 @@ def queue_of(found: QueueObject) -> QueueSpec:
         weight=min(max(spec.weight or 1, 1), _MAX_WEIGHT),
         priority=spec.priority or 0,
         capability=quantities(spec.capability, "spec.capability"),
-        guarantee=quantities((spec.guarantee or _NO_GUARANTEE).resource, "spec.guarantee.resource"),
+        guarantee=quantities(guarantee, "spec.guarantee.resource"),
         deserved=quantities(spec.deserved, "spec.deserved"),
         reclaimable=spec.reclaimable is not False,
         parent=spec.parent or "",
@@ -356,6 +362,7 @@ def queue_of(found: QueueObject) -> QueueSpec:
         state=status.state or "",
         allocated=reading.texts(status.allocated),
         problems=tuple(_problems_of_queue(spec)),
+        in_bytes={field: amounts for field, amounts in in_bytes.items() if amounts},
     )
 
 

@@ -75,6 +75,7 @@ class ResourceQuota(NamedTuple):
     """A namespace's limits on extended resources, by the quota's own keys (``requests.volcano.sh/vgpu-number``).
 
     used: by the same keys, as Kubernetes counts; uncounted keys are absent. scoped: whether it counts only some pods.
+    in_bytes: the keys of limits with a binary suffix, such as ``64Gi``.
     others: its other limits by key, as written, such as ``pods`` and ``requests.cpu``.
     """
 
@@ -83,6 +84,7 @@ class ResourceQuota(NamedTuple):
     hard: Mapping[str, int]
     used: Mapping[str, int]
     scoped: bool = False
+    in_bytes: frozenset[str] = frozenset()
     others: tuple[tuple[str, str], ...] = ()
 
 
@@ -117,6 +119,7 @@ def quota_of(found: QuotaObject) -> ResourceQuota:
         hard=_extended(spec.hard, "spec.hard"),
         used=_extended(status.used, "status.used"),
         scoped=bool(spec.scopes) or spec.scope_selector is not None,
+        in_bytes=frozenset(reading.in_bytes(spec.hard, "spec.hard")),
         others=tuple((key, as_written(one)) for key, one in (spec.hard or {}).items() if not _is_extended(key)),
     )
 

@@ -15,7 +15,7 @@ import msgspec
 
 from core.errors import InvalidRequestError
 from core.names import CPU, MAX_POD_ANNOTATION_BYTES
-from core.units import parse_amount, parse_milli
+from core.units import is_in_bytes, parse_amount, parse_milli
 
 _T = TypeVar("_T")
 _V = TypeVar("_V")
@@ -122,6 +122,12 @@ def quantities(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str,
         InvalidRequestError: one of them is unreadable; names its place below *field*.
     """
     return {name: _quantity(name, as_written(value), f"{field}.{name}") for name, value in (found or {}).items()}
+
+
+def in_bytes(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str, int]:
+    """Return those of `quantities` that may be memory of cards in bytes: extended resources with a binary suffix."""
+    named = {name: value for name, value in (found or {}).items() if "/" in name and is_in_bytes(as_written(value))}
+    return quantities(named, field)
 
 
 def _quantity(name: str, text: str, field: str) -> int:

@@ -39,7 +39,9 @@ def test_a_name_that_no_scheduler_can_have_is_refused(name):
 
 
 def test_pods_of_the_default_scheduler_are_only_judged_and_never_placed():
-    with pytest.raises(ConfigError, match=r"CARDSHARE_SCHEDULER_NAME.*: found 'default-scheduler'; write cardshare, or"):
+    with pytest.raises(
+        ConfigError, match=r"CARDSHARE_SCHEDULER_NAME.*: found 'default-scheduler'; write cardshare, or"
+    ):
         parse(["--scheduler-name", "default-scheduler"], {})
     assert parse(["--scheduler-name", "default-scheduler", "--shadow"], {}).shadow
 

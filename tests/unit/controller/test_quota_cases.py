@@ -5,12 +5,14 @@ import json
 import pytest
 
 from core.dialects.hami.table import HamiTable
+from core.dialects.vgpu.table import VgpuTable
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Container
 from core.settings import Settings
 from core.tables import Tables
 from core.view.fits import Place
 from core.waiting import Cause
+from core.wire.groups import decode_queue
 from core.wire.policies import ResourceQuota, decode_quota
 from tests.support.devices import vendors
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
@@ -240,10 +242,62 @@ def test_who_waits_for_a_quota_is_told_how_much_is_left_now():
     assert made.entry("p").pod.uid in made.scheduler.cluster.unreported
 
 
+def read(name, written):
+    """A quota as the API server sends it."""
+    text = json.dumps({"metadata": {"namespace": "default", "name": "q"}, "spec": {"hard": {name: written}}})
+    return decode_quota(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("resource", "written", "units"),
+    [
+        (MEMORY, "2Gi", 2048),
+        (MEMORY, "1536Mi", 1536),
+        (MEMORY, "2G", 2_000_000_000),
+        (MEMORY, "3Ki", 3072),
+        (HAMI_MEMORY, "64Gi", 65536),
+        ("mthreads.com/sgpu-memory", "2Gi", 4),
+        (CORES, "1Gi", 2**30),
+    ],
+)
+def test_memory_of_a_quota_in_bytes_is_counted_in_the_units_of_containers(resource, written, units):
+    found = read(f"limits.{resource}", written)
+    made = world(quotas=[found])
+    for _ in made.scheduler.configure(vendors.TABLES, Settings()):
+        pass
+    (left,) = made.scheduler.cluster.budgets.budget("default").left.values()
+    (shown,) = [one for one in Place(made.ledger, "default", [found], ()).limited() if one.limits]
+    assert (left, shown.limits) == ((units, units), {resource: units})
+
+
+def test_a_quota_that_changes_from_units_to_bytes_lets_pods_go_on():
+    made = world(node("n1"), quotas=[read(f"limits.{MEMORY}", "999Mi")])
+    made.adds(pod("p"))
+    made.plan()
+    assert "1000 volcano.sh/vgpu-memory requested, 999 of 999 left" in made.wait("p").text
+    made.scheduler.cluster.budgets.quotas.changed(read(f"limits.{MEMORY}", str(999 * 2**20)))
+    made.passes(1.0)
+    assert held(made) == ["p"]
+
+
+@pytest.mark.parametrize("field", ["capability", "guarantee"])
+def test_memory_of_a_queue_in_bytes_is_counted_in_the_units_of_containers(field):
+    amounts = {MEMORY: "1536Mi", "cpu": "4", "memory": "1Gi"}
+    spec = {field: {"resource": amounts} if field == "guarantee" else amounts}
+    queue = decode_queue(json.dumps({"metadata": {"name": "q"}, "spec": spec}).encode())
+    made = world(node("n1"), quotas=[])
+    groups = made.scheduler.cluster.groups
+    groups.queues_replaced([queue], served=True)
+    assert getattr(groups.queues["q"], field) == {MEMORY: 1536, "cpu": 4000, "memory": 2**30}
+    table = VgpuTable(named=VgpuTable().named._replace(mib_per_unit=256))
+    for _ in made.scheduler.configure(Tables(sections=(table,)), Settings()):
+        pass
+    assert getattr(groups.queues["q"], field)[MEMORY] == 6
+
+
 @pytest.mark.parametrize(("written", "gib"), [("64", 64), ("64Gi", 64), ("65000Mi", 63), ("512Mi", 0)], ids=str)
 def test_a_quota_on_metaxs_memory_is_counted_in_gib_as_its_containers_write_it(written, gib):
-    text = json.dumps({"metadata": {"namespace": "default", "name": "q"}, "spec": {"hard": {VMEMORY: written}}})
-    found = decode_quota(text.encode())
+    found = read(VMEMORY, written)
     made = world(quotas=[found])
     for _ in made.scheduler.configure(vendors.TABLES, Settings()):
         pass

@@ -87,6 +87,15 @@ def test_memory_with_a_suffix_is_told_in_the_units_of_the_quota(written, gib):
         assert found.text.startswith(f"limits.metax-tech.com/vmemory: {gib} requested of the 64 ")
 
 
+@pytest.mark.parametrize(
+    ("prefix", "words"), [("limits.", "1000 requested of the 2048 of"), ("requests.", "write 2048 in")]
+)
+def test_a_quota_in_bytes_is_told_in_the_units_of_containers(prefix, words):
+    text = {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {f"{prefix}{MEMORY}": "2Gi"}}}
+    (found,) = left([Made(pod({NUMBER: "1", MEMORY: "1000"}))], [decode_quota(json.dumps(text).encode())], BOOK)
+    assert words in found.text
+
+
 def test_what_a_container_writes_for_all_its_cards_is_not_multiplied():
     book = rulebook(Settings(), vendors.TABLES, standard_catalog())
     limits = {"mthreads.com/vgpu": "2", "mthreads.com/sgpu-memory": "192", "mthreads.com/sgpu-core": "32"}
