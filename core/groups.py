@@ -128,7 +128,7 @@ class GroupSpec:
     priority_class defines it. preempts: whether other pods may be evicted for its members. disrupted_together: whether
     all members are evicted if one is; None: absent, which means yes for gangs. topology_key: label whose value the
     nodes of all members share; "": none. network_topology: applies to all members. problems: names of fields with
-    unsupported requests.
+    unsupported requests, or one entry for a group that cannot be read. unread: why it cannot.
     """
 
     key: GroupKey
@@ -149,6 +149,7 @@ class GroupSpec:
     owner: str = ""
     deleting: bool = False
     problems: tuple[str, ...] = ()
+    unread: str = ""
     status: GroupStatus = GroupStatus()
 
     @property
@@ -179,8 +180,9 @@ class QueueSpec:
     """A Queue of Volcano.
 
     capability, guarantee, deserved: amounts by resource; capability does not limit resources that it omits. state: as
-    written by its controller, "" if absent. problems: names of fields with unsupported requests.
-    in_bytes: by field, those of the amounts that have a binary suffix.
+    written by its controller, "" if absent. problems: names of fields with unsupported requests, or one entry for a
+    queue that cannot be read. unread: why it cannot. in_bytes: by field, those of the amounts that have a binary
+    suffix.
     """
 
     name: str
@@ -197,6 +199,7 @@ class QueueSpec:
     state: str = ""
     allocated: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    unread: str = ""
     in_bytes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def in_units(self, units: Mapping[str, int]) -> "QueueSpec":

@@ -136,7 +136,7 @@ class Cause(Enum):
     GROUP_NOT_SUPPORTED = Row(
         "CS522",
         "GroupNotSupported",
-        "the pod's group uses an unsupported feature; the text names it",
+        "the pod's group cannot be read, or uses an unsupported feature; the text names it",
         "change the group as the text says, or use Volcano's scheduler for it",
     )
     WAITING_FOR_QUEUE = Row(

@@ -56,11 +56,13 @@ _NO_UNITS: Final[Mapping[str, int]] = {}
 _SLICE: Final = 256
 # All of a group that affects the places of its members, and all of a queue that affects its groups.
 _asked: Final = attrgetter(
-    *("uid", "min_member", "min_resources", "min_task_member", "sub_groups", "queue", "problems", "status.phase"),
+    *("uid", "min_member", "min_resources", "min_task_member", "sub_groups", "queue", "problems", "unread"),
+    "status.phase",
     *("priority_class", "priority", "preempts", "disrupted_together", "topology_key", "network_topology"),
 )
 _ruled: Final = attrgetter(
-    *("capability", "guarantee", "deserved", "weight", "priority", "is_open", "problems", "parent"),
+    *("capability", "guarantee", "deserved", "weight", "priority", "is_open", "problems", "unread"),
+    "parent",
 )
 
 
@@ -654,6 +656,8 @@ def _quoted(key: GroupKey) -> str:
 
 
 def unsupported(spec: GroupSpec) -> str:
-    """Return the message that a group has unsupported requests, and what to do."""
+    """Return the message that a group cannot be read or has unsupported requests, and what to do."""
+    if spec.unread:
+        return f"{spec.key} cannot be read: {spec.unread}"
     what = ", ".join(spec.problems)
     return f"{spec.key} asks for {what}, which cardshare does not support; leave it out, or use Volcano's scheduler"

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from core.errors import InvalidRequestError
 from core.groups import (
     DEFAULT_QUEUE,
     SUBGROUPS_MAX,
@@ -129,7 +130,7 @@ _NO_NATIVE_SPEC: Final = _NativeSpec()
 _NO_POLICY: Final = _Policy()
 _NO_STATUS: Final = _Status()
 _PHASES: Final = {phase.value: phase for phase in GroupPhase}
-UNREADABLE: Final = "what it says, which cannot be read"
+UNREADABLE: Final = "unreadable"
 
 
 def volcano_group_of(found: PodGroupObject) -> GroupSpec:
@@ -298,7 +299,16 @@ def salvage_group(kind: GroupKind, text: bytes) -> GroupSpec:
         uid=meta.uid,
         resource_version=meta.resource_version,
         problems=(UNREADABLE,),
+        unread=_why_unread(DECODERS[kind], text),
     )
+
+
+def _why_unread(decode: Callable[[bytes], GroupSpec | QueueSpec], text: bytes) -> str:
+    try:
+        decode(text)
+    except InvalidRequestError as e:
+        return str(e)
+    return ""
 
 
 _MAX_WEIGHT: Final = 65_535
@@ -388,7 +398,13 @@ def salvage_queue(text: bytes) -> QueueSpec:
         InvalidRequestError: even its name is unreadable.
     """
     meta = _decode_queue_head(text).metadata
-    return QueueSpec(name=meta.name, uid=meta.uid, resource_version=meta.resource_version, problems=(UNREADABLE,))
+    return QueueSpec(
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        problems=(UNREADABLE,),
+        unread=_why_unread(decode_queue, text),
+    )
 
 
 _NOT_BEGUN: Final = ("", "Pending")

@@ -4,6 +4,7 @@ from controller.grouping.admitting import Headroom, compared, order, refusal
 from core.constraints.quota import shown
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.placing.queues import QueueTree
+from core.wire.groups import salvage_queue
 
 CPU = 1000
 OPEN = {"q": QueueSpec(name="q", capability={"cpu": 4 * CPU}), "any": QueueSpec(name="any")}
@@ -37,7 +38,14 @@ def test_a_group_that_says_nothing_is_admitted():
     [
         (None, "queue any does not exist"),
         (QueueSpec(name="any", state="Closed"), "queue any is Closed"),
-        (QueueSpec(name="any", problems=("spec.affinity",)), "asks for spec.affinity"),
+        (
+            QueueSpec(name="any", problems=("spec.affinity",)),
+            "asks for spec.affinity, which cardshare does not support; leave it",
+        ),
+        (
+            salvage_queue(b'{"metadata":{"name":"any"},"spec":{"weight":"x"}}'),
+            "queue any cannot be read: Queue spec.weight",
+        ),
     ],
 )
 def test_a_queue_that_takes_no_groups_is_named(queue, words):

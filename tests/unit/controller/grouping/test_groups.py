@@ -7,6 +7,7 @@ from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus,
 from core.model import Phase, PodUid
 from core.settings import GroupSettings
 from core.waiting import Cause
+from core.wire.groups import salvage_group
 from tests.support.devices import ascend
 from tests.support.worlds.world import World, node, pod
 
@@ -219,6 +220,19 @@ def test_what_is_not_supported_is_refused_by_name():
     admitted, why, _ = status(world)
     assert not admitted
     assert "spec.subGroupPolicy with one name twice" in why
+
+
+def test_a_group_that_cannot_be_read_names_the_field_and_what_to_write():
+    world = ours()
+    text = b'{"metadata":{"name":"g","namespace":"default"},"spec":{"minResources":{"cpu":"lots"}}}'
+    spec = salvage_group(GroupKind.VOLCANO, text)
+    world.groups_are(spec, queues=[DEFAULT])
+    world.adds(member("p"))
+    world.passes(1.0)
+    told = "cannot be read: spec.minResources.cpu: found 'lots'; write"
+    assert world.wait("p").cause is Cause.GROUP_NOT_SUPPORTED
+    assert told in world.wait("p").text
+    assert told in status(world)[1]
 
 
 def test_members_are_counted_where_they_stand_and_those_on_nodes_hold_what_they_ask():
