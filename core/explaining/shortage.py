@@ -81,7 +81,8 @@ def _remedy(answer: gang.Refused, *, never: bool = False) -> str:
     lower = f"or set {answer.unit.minimum.field} to {answer.fitting}" if _may_be_fewer(answer) else ""
     if never:
         return f"{lower[:1].upper()}{lower[1:]}." if lower else ""
-    return f"Free capacity for {answer.missing} more, reduce what each asks for{f', {lower}' if lower else ''}."
+    ways = f", reduce what each asks for, {lower}" if lower else " or reduce what each asks for"
+    return f"Free capacity for {answer.missing} more{ways}."
 
 
 def _may_be_fewer(answer: gang.Refused) -> bool:

@@ -46,12 +46,12 @@ def test_what_helps_a_group_is_both_that_of_one_more_member_and_of_the_group():
     text = (
         "waits because 2 of the 4 members of its group that must start together fit now. For one more: 0/1 nodes are "
         "available: 1 too little free memory on every card. Nearest: n0 GPU-0: 1 of 2 MiB free. Ask for at most 1 MiB "
-        "of memory. Free capacity for 2 more, reduce what each asks for. 2 new nodes with 1 x T4 would take those "
+        "of memory. Free capacity for 2 more or reduce what each asks for. 2 new nodes with 1 x T4 would take those "
         "that do not fit."
     )
     assert said_in(Wait(Cause.UNSCHEDULABLE, text).message) == Said(
         "n0 GPU-0: 1 of 2 MiB free",
-        "Ask for at most 1 MiB of memory; free capacity for 2 more, reduce what each asks for",
+        "Ask for at most 1 MiB of memory; free capacity for 2 more or reduce what each asks for",
     )
 
 
