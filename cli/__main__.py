@@ -425,6 +425,7 @@ def _failed(why: str, code: int) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``kubectl-cards``."""
+    _replace_closed_streams()
     try:
         try:
             options = parse(sys.argv[1:] if argv is None else argv, os.environ)
@@ -440,6 +441,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(f"the answer cannot be written: {e.strerror or e}", _NOT_TOLD)
     except KeyboardInterrupt:
         return _INTERRUPTED
+
+
+def _replace_closed_streams() -> None:
+    """Put the null device in place of streams that the caller closed (``>&-``), because Python then has None there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # open until the process ends
 
 
 def _drop_output() -> None:

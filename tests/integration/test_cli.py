@@ -221,6 +221,21 @@ async def test_get_of_a_node_without_a_plugin_speaks_of_that_node_only(rig, caps
         assert capsys.readouterr().out.startswith("no cards on plain; ")
 
 
+@pytest.mark.parametrize(
+    ("closed", "words", "said"),
+    [
+        ("<&-", "check -f -", "0 objects, 0 denied"),
+        (">&-", "version", ""),
+        ("2>&-", "check -f /nowhere", "0 objects, 0 denied"),
+    ],
+)
+def test_a_closed_stream_is_no_traceback(closed, words, said):
+    command = f"{sys.executable} -m cli {words} {closed}"
+    ended = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True, timeout=90)
+    assert (ended.returncode, ended.stderr) == (2 if "nowhere" in words else 0, "")
+    assert ended.stdout.endswith(f"{said}\n" if said else "")
+
+
 def test_a_disk_that_is_full_is_told_in_one_line():
     script = """
 import sys
