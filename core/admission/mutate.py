@@ -169,7 +169,7 @@ def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
             defaulted, completed = defaulting.complete_by_dialect(defaulted, asked, book)
             warnings += completed
         if violations:
-            return Judged(Verdict(violations=violations, warnings=warnings))
+            return Judged(Verdict(violations=rules.as_written(violations, pod, book), warnings=warnings))
         if book.is_ignored(pod):
             return _uncompleted(pod, defaulted, scheduler_name, book)
     return Judged(Verdict(edits=edits_between(pod, defaulted, scheduler_name), warnings=warnings), defaulted, asked)

@@ -5,6 +5,7 @@ Dialects judge the values of their protocols (CS101 to CS106, CS201 to CS205); t
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from core import hami_lock, names, selection
@@ -181,6 +182,16 @@ def moved_twice(pod: ReviewedPod, rules: Rulebook) -> Violations:
                 Violation(code="CS206", field=f"annotations {key} and {own}", found=quoted(found), remedy=remedy),
             )
     return violations
+
+
+def as_written(found: Violations, pod: ReviewedPod, rules: Rulebook) -> Violations:
+    """Name the key that the user wrote in *pod* in what was *found* under the key to which its value moves."""
+    fields = {
+        f"annotation {MOVED[key]}": f"annotation {key}"
+        for key in rules.to_move(pod.annotations)
+        if MOVED[key] not in pod.annotations
+    }
+    return tuple(replace(one, field=fields[one.field]) if one.field in fields else one for one in found)
 
 
 def lists(pod: ReviewedPod, rules: Rulebook) -> Violations:

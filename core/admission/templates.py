@@ -199,4 +199,4 @@ def _judged(pod: ReviewedPod, book: Rulebook) -> Judged:
     violations = (*rules.moved_twice(pod, book), *found, *rules.names_its_node(defaulted, book))
     if asked is not None and not violations and book.is_ignored(pod) and book.needs_shares(pod):
         violations = tuple(rules.uncompleted(pod, defaulting.complete_by_dialect(defaulted, asked, book)[0]))
-    return Judged(Verdict(violations=violations, warnings=warnings), defaulted, asked)
+    return Judged(Verdict(violations=rules.as_written(violations, pod, book), warnings=warnings), defaulted, asked)

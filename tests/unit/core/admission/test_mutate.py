@@ -272,7 +272,14 @@ def test_a_mirror_pod_is_admitted_whatever_it_asks():
         (pod({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1536Mi"}), "CS101", "such as '1536'"),
         (pod({"huawei.com/Ascend310P": "1", "huawei.com/Ascend310P-memory": "1Gi"}), "CS101", "such as '1024'"),
         (pod({"volcano.sh/gpu-memory": "1", **VGPU}), "CS201", "vgpu"),
-        (pod(VGPU, annotations={INDEX: "0,x"}), "CS105", "found '0,x'"),
+        (pod(VGPU, annotations={INDEX: "0,x"}), "CS105", f"annotation {INDEX}: found '0,x'"),
+        (pod(VGPU, annotations={WISH: "0,x"}), "CS105", f"annotation {WISH}: found '0,x'"),
+        (
+            pod(VGPU, annotations={"volcano.sh/gpu-unhealthy-ids": "a b"}),
+            "CS107",
+            "annotation volcano.sh/gpu-unhealthy-ids: found 'a b'",
+        ),
+        (pod({"volcano.sh/gpu-number": "2"}, annotations={INDEX: "0"}), "CS106", f"annotation {INDEX}: found '0'"),
         (pod(VGPU, annotations={INDEX: "0", WISH: "1"}), "CS206", "write cardshare.io/gpu-index only"),
         (
             pod(VGPU, annotations={"nvidia.com/use-gputype": "A100,T4", "nvidia.com/nouse-gputype": "T4"}),
