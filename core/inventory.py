@@ -104,7 +104,7 @@ class Stock:
         if not sold.read or len(sold.layouts) * several * (_TRIES if several > 1 else 1) > _WORK_MAX:
             return None
         if not sold.layouts:
-            return _no("CS405", f"no node of this cluster offers {resource}", "ask the cluster's operator")
+            return _not_offered(resource)
         asked = _Asked(dialect, request, pod, tables, sold)
         if _takes(asked):
             return None
@@ -116,6 +116,8 @@ class Stock:
                 return None
             if _takes(asked):
                 return _unknown_ids(asked)
+        if _is_of_absent_model(asked):
+            return _not_offered(resource)
         return _unknown_type(asked) or _too_many(asked) or _beyond(asked) or _too_large(asked)
 
     def types(self, dialect: AnyDialect) -> frozenset[str]:
@@ -381,6 +383,19 @@ def _beyond(asked: _Asked) -> Violation | None:
         found=quoted(text),
         remedy=f"the node with the most cards has positions 0 to {most - 1}; name at least {width} of these",
     )
+
+
+def _not_offered(resource: str) -> Violation:
+    return _no("CS405", f"no node of this cluster offers {resource}", "ask the cluster's operator")
+
+
+def _is_of_absent_model(asked: _Asked) -> bool:
+    """Return whether every card is of another model than the resource of the pod names, whatever else it asks for."""
+    bare = asked.dialect.request(asked.pod._replace(annotations={}), asked.tables)
+    if bare is None or _is_wrong(bare):
+        return False
+    short = [asked.dialect.shortfalls(cards, bare) for cards in asked.sold.layouts]
+    return all(some and all(one.reason is Reason.TYPE for one in some) for some in short)
 
 
 def _too_large(asked: _Asked) -> Violation:

@@ -188,6 +188,13 @@ def test_a_node_that_cannot_be_read_may_hold_anything():
     assert verdict(pod(number=9), inventory(*CLUSTER, unread)).message == ""
 
 
+@pytest.mark.parametrize("annotations", [{}, {"huawei.com/vnpu-mode": "hami-core"}], ids=["alone", "soft"])
+def test_a_model_that_no_node_has_is_told_by_its_resource(annotations):
+    asked = ascend.pod("Ascend310P", [1, 2048])._replace(annotations=annotations)
+    told = verdict(asked, inventory(ascend.node("Ascend910B4"))).message
+    assert "CS405 cards: no node of this cluster offers huawei.com/Ascend310P" in told
+
+
 def test_the_annotation_for_soft_slices_is_told_where_nodes_slice_softly():
     soft = ascend.node("Ascend910B4", soft=True)
     told = verdict(ascend.pod("Ascend910B4", [1, 8192]), inventory(soft)).message
