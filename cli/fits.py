@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -127,21 +128,28 @@ def fits_table(found: Fits, wish: CardWish | None) -> str:
 
     wish: the request; None for a manifest.
     """
-    rows = [row for one in found.ways for row in _rows(one)]
+    named = list(zip(_names(found.ways), found.ways, strict=True))
+    rows = [row for name, one in named for row in _rows(name, one)]
     lines = [*aligned([_HEADER, *rows])] if rows else [_NO_WAY]
-    lines += [escaped(line) for one in found.ways for line in _told(one, wish)]
+    lines += [escaped(line) for name, one in named for line in _told(name or "without cards", one, wish)]
     return noted(lines, found.notes)
 
 
-def _rows(one: Fit) -> Iterator[Sequence[str]]:
+def _names(ways: Sequence[Fit]) -> Iterator[str]:
+    """Yield the protocol of each of *ways*, with the resource to ask for if several are of one protocol."""
+    times = Counter(one.protocol for one in ways)
+    for one in ways:
+        yield f"{one.protocol} ({next(iter(one.limits), NONE)})" if times[one.protocol] > 1 else one.protocol
+
+
+def _rows(name: str, one: Fit) -> Iterator[Sequence[str]]:
     for part in one.types:
-        yield one.protocol or NONE, part.type or NONE, str(part.pods), str(part.nodes)
+        yield name or NONE, part.type or NONE, str(part.pods), str(part.nodes)
     if not one.types:
-        yield one.protocol or NONE, NONE, "0", "0"
+        yield name or NONE, NONE, "0", "0"
 
 
-def _told(one: Fit, wish: CardWish | None) -> Iterator[str]:
-    name = one.protocol or "without cards"
+def _told(name: str, one: Fit, wish: CardWish | None) -> Iterator[str]:
     many = counted(one.pods, "pods")
     yield f"{name}: {'' if one.is_all else 'more than '}{many} {'fits' if one.pods == 1 else 'fit'}"
     if wish is not None:

@@ -1,0 +1,23 @@
+"""The table of ``kubectl cards fits``."""
+
+from cli.fits import fits_table
+from core.port.cards import CardWish
+from core.view.fits import Fit, Fits, FitType
+
+A, B = "huawei.com/Ascend910A", "huawei.com/Ascend910B2"
+
+
+def test_ways_of_one_protocol_are_told_apart_by_the_resource_to_ask_for():
+    ways = (
+        Fit(protocol="vgpu", limits={"volcano.sh/vgpu-number": "1"}, pods=0, is_all=True),
+        Fit(protocol="ascend_hami", limits={A: "1"}, pods=0, is_all=True, code="CS501", stops="too little"),
+        Fit(protocol="ascend_hami", limits={B: "1"}, pods=1, is_all=True, types=(FitType(type="B2", pods=1, nodes=1),)),
+    )
+    table = fits_table(Fits(namespace="default", ways=ways), CardWish(1, 9))
+    assert [line.split("  ")[0] for line in table.splitlines()[1:4]] == [
+        "vgpu",
+        f"ascend_hami ({A})",
+        f"ascend_hami ({B})",
+    ]
+    assert f"ascend_hami ({A}): the next pod does not fit: CS501 too little" in table
+    assert "vgpu: 0 pods fit" in table
