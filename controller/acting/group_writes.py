@@ -27,7 +27,7 @@ from core.constraints.quota import shown
 from core.errors import InvalidRequestError
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.units import time_text
-from core.wire.groups import DECODERS, decode_queue
+from core.wire.groups import decode_queue, group_in, queue_in
 from kube.calls import Calls
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
 from kube.kinds import JOBS_VERSION, PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
@@ -137,7 +137,7 @@ class GroupWrites:
         self._due[spec.key] = self._clock() + _PAUSE_S
         try:
             answer = await self._calls.patch(path, patch)
-            found = DECODERS[spec.key.kind](answer)
+            found = group_in(spec.key.kind, answer)
         except ApiNotFoundError:
             self._due.pop(spec.key, None)  # the group or its kind is gone, and the mirror will report it
             return
@@ -231,7 +231,7 @@ class GroupWrites:
         patch = {"status": {"allocated": {**said, **gone}}}
         try:
             answer = await self._calls.patch(f"{QUEUES_PATH}/{quote(queue.name, safe='')}/status", patch)
-            found = decode_queue(answer)
+            found = queue_in(answer)
         except ApiNotFoundError:
             return
         except (ApiError, InvalidRequestError) as e:

@@ -26,7 +26,7 @@ from core.groups import (
     SubGroups,
 )
 from core.wire import reading
-from core.wire.objects import Head, ObjectMeta, Owner, Presence, Selector, selector_of
+from core.wire.objects import Head, HeadMeta, ObjectMeta, Owner, Presence, Selector, selector_of
 from core.wire.reading import Quantity, quantities
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -284,22 +284,47 @@ DECODERS: Final[dict[GroupKind, Callable[[bytes], GroupSpec]]] = {
 }
 
 
-_decode_head: Final = reading.reader("PodGroup", Head, lambda found: found)
+class _WrittenGroup(msgspec.Struct, frozen=True, gc=False):
+    metadata: HeadMeta
+    status: _Status | None = None
+
+
+_decode_head: Final = reading.reader("PodGroup", Head, lambda found: _WrittenGroup(metadata=found.metadata))
+_decode_written: Final = reading.reader("PodGroup", _WrittenGroup, lambda found: found)
+
+
+def group_in(kind: GroupKind, text: bytes) -> GroupSpec:
+    """Return the group in *text*, salvaged if it cannot be decoded.
+
+    Raises:
+        InvalidRequestError: even its name is unreadable.
+    """
+    try:
+        return DECODERS[kind](text)
+    except InvalidRequestError:
+        return salvage_group(kind, text)
 
 
 def salvage_group(kind: GroupKind, text: bytes) -> GroupSpec:
     """Return a group that cannot be decoded; it exists, and none of its members is placed.
 
+    Its status is read if possible: it would otherwise be written again after every write of it.
+
     Raises:
         InvalidRequestError: even its name is unreadable.
     """
-    meta = _decode_head(text).metadata
+    try:
+        found = _decode_written(text)
+    except InvalidRequestError:
+        found = _decode_head(text)
+    meta = found.metadata
     return GroupSpec(
         key=GroupKey(kind, meta.namespace, meta.name),
         uid=meta.uid,
         resource_version=meta.resource_version,
         problems=(UNREADABLE,),
         unread=_why_unread(DECODERS[kind], text),
+        status=_status(found.status or _NO_STATUS),
     )
 
 
@@ -388,22 +413,48 @@ decode_queue: Final = reading.reader("Queue", QueueObject, queue_of)
 queue_from_object: Final = reading.converter("Queue", QueueObject, queue_of)
 
 
-_decode_queue_head: Final = reading.reader("Queue", Head, lambda found: found)
+class _WrittenQueue(msgspec.Struct, frozen=True, gc=False):
+    metadata: HeadMeta
+    status: _StatusOfQueue | None = None
+
+
+_decode_queue_head: Final = reading.reader("Queue", Head, lambda found: _WrittenQueue(metadata=found.metadata))
+_decode_written_queue: Final = reading.reader("Queue", _WrittenQueue, lambda found: found)
+
+
+def queue_in(text: bytes) -> QueueSpec:
+    """Return the Queue in *text*, salvaged if it cannot be decoded.
+
+    Raises:
+        InvalidRequestError: even its name is unreadable.
+    """
+    try:
+        return decode_queue(text)
+    except InvalidRequestError:
+        return salvage_queue(text)
 
 
 def salvage_queue(text: bytes) -> QueueSpec:
     """Return a Queue that `decode_queue` cannot read; it exists and takes nothing.
 
+    Its status is read if possible, as that of a group.
+
     Raises:
         InvalidRequestError: even its name is unreadable.
     """
-    meta = _decode_queue_head(text).metadata
+    try:
+        found = _decode_written_queue(text)
+    except InvalidRequestError:
+        found = _decode_queue_head(text)
+    meta, status = found.metadata, found.status or _NO_STATUS_OF_QUEUE
     return QueueSpec(
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
         problems=(UNREADABLE,),
         unread=_why_unread(decode_queue, text),
+        state=status.state or "",
+        allocated=reading.texts(status.allocated),
     )
 
 

@@ -34,8 +34,9 @@ _WORDS: Final = {
     "bool": "true or false",
     "null": "nothing",
 }
-# The decoder's words for a number below the least, and plain ones.
+# The decoder's words for a number below the least or above the most, and plain ones.
 _LEAST: Final = re.compile(r"Expected `(?:int|float)` >= (-?[0-9.]+)")
+_MOST: Final = re.compile(r"Expected `(?:int|float)` <= (-?[0-9.]+)")
 _SHARED: Final = 1 << 14
 # Longer text is rarely repeated, and its sender must not be able to fill the caches.
 _MAX_SHARED_CHARS: Final = 2048
@@ -90,6 +91,7 @@ def unreadable(what: str, error: BaseException) -> InvalidRequestError:
         return InvalidRequestError(what, "nesting that is too deep", _REMEDY)
     problem, _, place = str(error).partition(" - at `$")
     problem = _LEAST.sub(r"a number below \1", _TYPES.sub(_in_words, problem))
+    problem = _MOST.sub(r"a number above \1", problem)
     return InvalidRequestError(f"{what} {place.strip('`.')}".rstrip(), problem, _REMEDY)
 
 

@@ -12,7 +12,7 @@ from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.model import Phase
-from core.wire.groups import JobSpec
+from core.wire.groups import JobSpec, salvage_group, salvage_queue
 from kube.errors import ApiForbiddenError
 from kube.kinds import QUEUES_PATH
 from tests.support.servers.fake_calls import FakeCalls, conflict, not_found
@@ -290,6 +290,34 @@ async def test_a_queue_says_what_the_pods_of_its_groups_hold_and_what_it_held_go
         assert path == f"{QUEUES_PATH}/default/status"
         allocated = body["status"]["allocated"]
         assert (allocated["pods"], allocated["gone.example/x"]) == ("1", None)
+
+
+async def test_a_group_that_cannot_be_read_is_written_once():
+    wrong = {"minMember": -3}
+    text = json.dumps({"metadata": {"name": "g", "namespace": "default", "uid": "g1"}, "spec": wrong}).encode()
+    async with running(salvage_group(GroupKind.VOLCANO, text)) as rig:
+        rig.calls.spec = wrong
+        await rig.passes(8.0)
+        (written,) = rig.patches()
+        (condition,) = written["status"]["conditions"]
+        assert "cannot be read: PodGroup spec.minMember: found 'a number below 0'" in condition["message"]
+
+
+async def test_a_queue_that_cannot_be_read_is_written_once():
+    said: dict[str, str] = {}
+
+    def stored(name, version):
+        said.update(rig.calls.of("patch")[-1][1]["status"]["allocated"])
+        found = json.loads(as_queue(name, version, weight="x"))
+        return json.dumps({**found, "status": {"state": "Open", "allocated": said}}).encode()
+
+    wrong = salvage_queue(as_queue("q", "10", weight="x"))
+    async with running(group(phase="Running", queue="q"), queues=[*QUEUES, wrong]) as rig:
+        rig.calls.answers_patch("q", stored)
+        rig.world.adds(member("a", node_name="n1", phase=Phase.RUNNING))
+        await rig.passes(6.0)
+        assert len([path for path, _ in rig.calls.of("patch") if "/queues/q/" in path]) == 1
+        assert rig.world.scheduler.cluster.groups.queues["q"].allocated["pods"] == "1"
 
 
 async def test_while_the_name_is_anothers_nothing_is_written():

@@ -166,6 +166,11 @@ def test_the_topology_key_of_a_native_group_is_read():
     assert native(schedulingPolicy={"basic": {}}, schedulingConstraints=constraints).topology_key == "example.com/rack"
 
 
+def test_a_number_that_is_too_large_is_told_in_plain_words():
+    with pytest.raises(InvalidRequestError, match="found 'a number above 2147483647'"):
+        volcano(minMember=2**31)
+
+
 @pytest.mark.parametrize("spec", [{"minMember": -1}, {"minMember": 2**31}, {"minResources": {"cpu": "lots"}}])
 def test_a_group_that_cannot_be_read_is_refused_whole_and_salvaged_by_name(spec):
     with pytest.raises(InvalidRequestError):
