@@ -45,18 +45,24 @@ def reclaim_for(
     if not resources or not room:
         return None
     below: dict[str, tuple[str, ...]] = {}
+    priorities: dict[str, tuple[int, ...]] = {}
     paths: dict[PodUid, tuple[str, ...]] = {}
+    queues: dict[PodUid, tuple[int, ...]] = {}
     for uid, who in crowd.occupants.items():
         whose = budgets.queue_of(uid)
         if whose is None or who.leaving or who.stays:
             continue
         if whose not in below:
-            below[whose] = _below(lines.groups.tree, path, _path(tree, whose), len(path) - len(room))
+            theirs = _path(tree, whose)
+            below[whose] = _below(tree, path, theirs, len(path) - len(room))
+            if below[whose]:
+                priorities[whose] = tuple(tree.queues[name].priority for name in theirs)
         if below[whose]:
-            paths[uid] = below[whose]
+            paths[uid], queues[uid] = below[whose], priorities[whose]
     names = {name for found in below.values() for name in found}
     return Reclaim(
         paths=paths,
+        queues=queues,
         amounts=budgets.held_by,
         resources=resources,
         over={name: {one: held(name, one) - lines.deserved(name).get(one, 0.0) for one in resources} for name in names},

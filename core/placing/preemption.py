@@ -5,7 +5,8 @@ a gang only together. On each node all of them are removed, and then restored on
 the most important first. The chosen node is the one with the fewest broken disruption budgets; then with the lowest
 highest victim, the smallest sum of priorities, the fewest victims, and the latest start of its highest victims; then by
 name. Source: Kubernetes documentation, "Pod Priority and Preemption"; where that is silent, kube-scheduler
-(pkg/scheduler/framework/preemption).
+(pkg/scheduler/framework/preemption). Of pods that are taken back, the `priority` of their queues counts before their
+own: queues of a higher one are "considered later during reclamation" (Volcano, Queue).
 
 The members of a gang are placed one by one. In the end, each victim is restored if they still fit without it on the
 nodes that were chosen.
@@ -37,6 +38,8 @@ LOOKED_AT_MAX: Final = 2000
 # Priorities are 32 bits wide: so shifted, more victims of a negative one cost more, not less.
 _SHIFT: Final = 1 << 31
 _NOBODY: Final = -(1 << 63)
+# Of pods that may leave for their priority: they leave before all that only their queue has too much for.
+_BY_PRIORITY: Final = (0,)
 
 
 class Occupant(NamedTuple):
@@ -64,11 +67,13 @@ class Crowd(NamedTuple):
 class Cost(NamedTuple):
     """The cost of evicting pods; the smallest is the best.
 
-    violations: how many evictions break a disruption budget. highest: their highest priority. priorities: the sum, each
-    shifted by 2**31. minus_start_s: the earliest start of the pods of the highest priority, negated.
+    violations: how many evictions break a disruption budget. queue: the most important one that pods are taken back
+    from (`Reclaim.queues`). highest: their highest priority. priorities: the sum, each shifted by 2**31. minus_start_s:
+    the earliest start of the pods of the highest priority, negated.
     """
 
     violations: int
+    queue: tuple[int, ...]
     highest: int
     priorities: int
     victims: int
@@ -92,9 +97,11 @@ class Eviction(NamedTuple):
 class _Block(NamedTuple):
     """Pods that are evicted together: their highest priority, the earliest start, and the first of their names.
 
-    budgets: for each pod, the disruption budgets that cover it.
+    minus_queue: how important the queue is that they are taken back from, negated. budgets: for each pod, the
+    disruption budgets that cover it.
     """
 
+    minus_queue: tuple[int, ...]
     minus_priority: int
     start_s: int
     key: str
@@ -412,7 +419,7 @@ class _Search:
         self._clear(name)
         placement = self._fits(member, name)
         if placement is not None:
-            return _Candidate(Cost(0, _NOBODY, 0, 0, 0, name), (), placement)
+            return _Candidate(Cost(0, (), _NOBODY, 0, 0, 0, name), (), placement)
         blocks = self._blocks_on(name)
         if not blocks or not self._may_have_room(shape, name, blocks):
             return None
@@ -500,7 +507,14 @@ class _Search:
         found.sort()
         start_s = min(start_s for _, start_s, _, _ in found)
         told = tuple(self._budgets_of(one, key) for _, _, key, one in found) if self._budgets else ()
-        return _Block(found[0][0], start_s, found[0][2], tuple(one for _, _, _, one in found), told)
+        uids = tuple(one for _, _, _, one in found)
+        return _Block(self._minus_queue(-found[0][0], uids[0]), found[0][0], start_s, found[0][2], uids, told)
+
+    def _minus_queue(self, priority: int, uid: PodUid) -> tuple[int, ...]:
+        """Return how important the queue is that *uid* is taken back from, negated."""
+        if self._reclaim is None or priority < self._priority:
+            return _BY_PRIORITY
+        return (-1, *(-one for one in self._reclaim.queues[uid]))
 
     def _may_have_room(self, shape: Shape, name: NodeName, blocks: Iterable[_Block]) -> bool:
         """Return whether node *name* has the resources for *shape* without *blocks*."""
@@ -553,7 +567,8 @@ class _Search:
         who = [self._crowd.occupants[uid] for block in victims for uid in block.pods]
         highest = max(one.priority for one in who)
         began_s = min(one.start_s for one in who if one.priority == highest)
-        return Cost(violations, highest, sum(one.priority + _SHIFT for one in who), len(who), -began_s, name)
+        queue = tuple(-one for one in min(block.minus_queue for block in victims))
+        return Cost(violations, queue, highest, sum(one.priority + _SHIFT for one in who), len(who), -began_s, name)
 
 
 def speaks_of(budget: DisruptionBudget, labels: Mapping[str, str]) -> bool:

@@ -255,11 +255,13 @@ class Reclaim:
     that they share.
 
     paths: of pods that may leave for it, the queues that are asked, from the first that the two do not share down.
-    amounts: what a pod holds. resources: those that the unit asks. over: by queue, how much more than it deserves it
-    holds; spare: than is guaranteed to it. room: of the unit's own queues, how much less.
+    queues: of these pods, the priorities of their queue and of those above it, the uppermost first; the smallest leave
+    first. amounts: what a pod holds. resources: those that the unit asks. over: by queue, how much more than it
+    deserves it holds; spare: than is guaranteed to it. room: of the unit's own queues, how much less.
     """
 
     paths: Mapping[PodUid, tuple[str, ...]]
+    queues: Mapping[PodUid, tuple[int, ...]]
     amounts: Callable[[PodUid], Mapping[str, int]]
     resources: frozenset[str]
     over: Mapping[str, Mapping[str, float]]

@@ -182,6 +182,46 @@ def test_what_was_taken_is_never_taken_back_although_those_who_left_come_again_w
     assert Counter(name[0] for name in found.placed()) == {"a": 4, "b": 4}
 
 
+@pytest.mark.parametrize("order", [("q2", "q3"), ("q3", "q2")], ids=" ".join)
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_pods_of_the_queue_of_the_lowest_priority_leave_first_whatever_their_own(order, nodes):
+    queues = [queue("q1", deserved=1), queue("q2", priority=5), queue("q3", priority=1)]
+    found = Cluster(4 // nodes, queues, nodes=nodes)
+    for name in order:
+        found.adds(name, f"{name}-a", f"{name}-b", priority=9 if name == "q3" else 0)
+    found.adds("q1", "p")
+    (left,) = found.asked()
+    assert left.startswith("q3")
+    assert "p" in found.placed()
+
+
+def test_priorities_of_queues_are_compared_from_the_top_of_the_tree_down():
+    queues = [
+        queue("q1", deserved=1),
+        queue("low", priority=1),
+        queue("low-10", "low", priority=10),
+        queue("low-20", "low", priority=20),
+        queue("high", priority=5),
+        queue("high-1", "high", priority=1),
+    ]
+    found = Cluster(6, queues)
+    for name in ("high-1", "low-10", "low-20"):
+        found.adds(name, f"{name}-a", f"{name}-b")
+    found.adds("q1", "p")
+    (left,) = found.asked()
+    assert left.startswith("low-10")
+
+
+def test_pods_of_a_lower_priority_leave_before_any_are_taken_back():
+    queues = [queue("q1", deserved=2), queue("q2", priority=9), queue("q3")]
+    found = Cluster(4, queues, preemption=True)
+    found.adds("q2", "a0", "a1", priority=1)
+    found.adds("q3", "b0", "b1", priority=5)
+    found.adds("q1", "p", priority=3)
+    (left,) = found.asked()
+    assert left.startswith("a")
+
+
 def test_a_guarantee_is_never_taken():
     guaranteed = queue("q1", guarantee={NUMBER: 3})
     found = Cluster(4, [guaranteed, queue("q2", deserved=4)])
