@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from core.errors import quoted
 from core.model import Pod, Requirement
-from core.units import BYTES_PER_MIB
+from core.units import BYTES_PER_MIB, TRUE
 
 # The only key that Volcano reads membership from (groups 1.1, G9).
 MEMBER_OF: Final = "scheduling.k8s.io/group-name"
@@ -25,6 +25,9 @@ QUEUE_OF_POD: Final = "scheduling.volcano.sh/queue-name"
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
 NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
 QUEUE_GATE: Final = "scheduling.volcano.sh/queue-allocation-gate"
+# Says whether a pod, or the pods of a group, may be evicted for others, as annotation, else as label. Source: Volcano,
+# GetPodPreemptable and IsJobPreemptableForGangEviction, which its actions obey (groups 4.9).
+_PREEMPTABLE: Final = "volcano.sh/preemptable"
 COSCHEDULING_MEMBER_OF: Final = "scheduling.x-k8s.io/pod-group"
 
 DEFAULT_QUEUE: Final = "default"
@@ -125,10 +128,11 @@ class GroupSpec:
     tasks.
     sub_groups: gangs inside of it; a member belongs to the first match. min_resources: None if absent. created_s: Unix
     seconds. owner: kind/name of the controlling object. priority: as resolved by the API server; None if only
-    priority_class defines it. preempts: whether other pods may be evicted for its members. disrupted_together: whether
-    all members are evicted if one is; None: absent, which means yes for gangs. topology_key: label whose value the
-    nodes of all members share; "": none. network_topology: applies to all members. problems: names of fields with
-    unsupported requests, or one entry for a group that cannot be read. unread: why it cannot.
+    priority_class defines it. preempts: whether other pods may be evicted for its members. stays: its members are not
+    evicted for other pods. disrupted_together: whether all members are evicted if one is; None: absent, which means yes
+    for gangs. topology_key: label whose value the nodes of all members share; "": none. network_topology: applies to
+    all members. problems: names of fields with unsupported requests, or one entry for a group that cannot be read.
+    unread: why it cannot.
     """
 
     key: GroupKey
@@ -142,6 +146,7 @@ class GroupSpec:
     priority_class: str = ""
     priority: int | None = None
     preempts: bool = True
+    stays: bool = False
     disrupted_together: bool | None = None
     topology_key: str = ""
     network_topology: NetworkTopology | None = None
@@ -268,6 +273,11 @@ class Standing(NamedTuple):
 def order(standing: Standing, pod: Pod) -> tuple[int, bool, int]:
     """Return where *pod* stands in its line, the smallest first: priority, then groups that lack members, then age."""
     return (-standing.priority, standing.surplus, pod.created_s)
+
+
+def is_preemptable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether an object with these *annotations* and *labels* lets pods be evicted for others."""
+    return annotations.get(_PREEMPTABLE, labels.get(_PREEMPTABLE, "true")) in TRUE
 
 
 def line_of(group: GroupSpec | None) -> str:

@@ -18,7 +18,7 @@ from core import nodefit
 from core.catalog import Catalog
 from core.constraints.quota import Over, taken
 from core.errors import InvalidRequestError
-from core.groups import DEFAULT_QUEUE, GroupKey, Standing, group_of, line_of
+from core.groups import DEFAULT_QUEUE, GroupKey, Standing, group_of, is_preemptable, line_of
 from core.history.pods import Life, PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeName, Pod, PodUid
@@ -128,11 +128,6 @@ class QueueOrder:
 
 # Pods of this namespace run the cluster, so they are never evicted for others.
 _SYSTEM: Final = "kube-system"
-# Says whether a pod may be evicted for others, as annotation, else as label. Source: Volcano, GetPodPreemptable, whose
-# actions preempt and reclaim obey it (groups 4.9).
-_PREEMPTABLE: Final = "volcano.sh/preemptable"
-# The values that Go's strconv.ParseBool takes for true; with any other, Volcano does not evict the pod.
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 # Marks a mirror pod, the API server's copy of a static pod; its deletion does not end the pod.
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
@@ -162,6 +157,7 @@ class Occupants:
             self.drop(pod.uid)
             return
         group = group_of(pod)
+        spec = self._groups.spec(group) if group is not None else None
         priority = self._groups.standing(pod).priority if group is not None else pod.priority
         self._who[pod.uid] = Occupant(
             priority=priority,
@@ -171,11 +167,12 @@ class Occupants:
             stays=priority >= SYSTEM_CRITICAL
             or pod.namespace == _SYSTEM
             or _MIRROR in pod.annotations
-            or pod.annotations.get(_PREEMPTABLE, pod.labels.get(_PREEMPTABLE, "true")) not in _TRUE,
+            or not is_preemptable(pod.annotations, pod.labels)
+            or (spec is not None and spec.stays),
         )
 
     def group_changed(self, key: GroupKey) -> None:
-        """Update the priorities of a changed group's members on nodes."""
+        """Update the members on nodes of a changed group."""
         for pod in self._groups.members(key).values():
             if pod.uid in self._who:
                 self.put(pod)

@@ -58,7 +58,7 @@ _SLICE: Final = 256
 _asked: Final = attrgetter(
     *("uid", "min_member", "min_resources", "min_task_member", "sub_groups", "queue", "problems", "unread"),
     "status.phase",
-    *("priority_class", "priority", "preempts", "disrupted_together", "topology_key", "network_topology"),
+    *("priority_class", "priority", "preempts", "stays", "disrupted_together", "topology_key", "network_topology"),
 )
 _ruled: Final = attrgetter(
     *("capability", "guarantee", "deserved", "weight", "priority", "is_open", "problems", "unread"),

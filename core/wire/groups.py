@@ -24,6 +24,7 @@ from core.groups import (
     NetworkTopology,
     QueueSpec,
     SubGroups,
+    is_preemptable,
 )
 from core.wire import reading
 from core.wire.objects import Head, HeadMeta, ObjectMeta, Owner, Presence, Selector, selector_of
@@ -155,6 +156,7 @@ def _of_spec(kind: GroupKind, found: PodGroupObject) -> GroupSpec:
         min_resources=None if spec.min_resources is None else quantities(spec.min_resources, "spec.minResources"),
         queue=sys.intern((spec.queue or DEFAULT_QUEUE) if kind is GroupKind.VOLCANO else ""),
         priority_class=sys.intern(spec.priority_class_name or ""),
+        stays=not is_preemptable(meta.annotations or {}, meta.labels or {}),
         network_topology=_network_topology(spec.network_topology),
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
         owner=_owner(meta.owner_references),

@@ -362,6 +362,23 @@ def test_who_is_preemptable_by_its_annotation_leaves_whatever_its_label_says():
     assert asks(found) == {"high": ["low"]}
 
 
+@pytest.mark.parametrize("least", [1, 2])
+def test_no_member_leaves_while_its_group_stays(least):
+    found = world(node("n1", cards=2))
+    key = GroupKey(GroupKind.VOLCANO, "default", "g")
+    group = GroupSpec(key=key, uid="g", resource_version="1", min_member=least, stays=True)
+    found.groups_are(group, queues=[QueueSpec(name="default")])
+    found.adds(*(pod(f"low-{at}", memory=MIB, annotations={GROUP: "g"}) for at in range(2)))
+    assert len(found.placed()) == 2
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    found.passes(60.0)
+    assert not asks(found)
+    found.scheduler.cluster.groups.changed(replace(group, resource_version="2", stays=False))
+    waits(found, 60.0)
+    assert [len(names) for names in asks(found).values()] == [least]
+
+
 def test_nobody_leaves_before_disruption_budgets_are_known():
     found = world()
     found.scheduler.cluster.occupants.forget_budgets()

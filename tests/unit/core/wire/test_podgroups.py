@@ -43,6 +43,24 @@ def volcano(**spec):
     return decode_volcano_group(json.dumps({"metadata": {"name": "g"}, "spec": spec}).encode())
 
 
+KEY = "volcano.sh/preemptable"
+
+
+@pytest.mark.parametrize(
+    ("meta", "stays"),
+    [
+        ({}, False),
+        ({"annotations": {KEY: "false"}}, True),
+        ({"labels": {KEY: "False"}}, True),
+        ({"annotations": {KEY: "true"}, "labels": {KEY: "false"}}, False),
+        ({"annotations": {KEY: "no"}}, True),
+    ],
+)
+def test_a_group_stays_if_its_annotation_or_else_its_label_says_so(meta, stays):
+    found = decode_volcano_group(json.dumps({"metadata": {"name": "g", **meta}}).encode())
+    assert found.stays is stays
+
+
 def native(**spec):
     return decode_native_group(json.dumps({"metadata": {"name": "g"}, "spec": spec}).encode())
 
