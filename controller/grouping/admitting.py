@@ -89,13 +89,14 @@ def refusal(spec: GroupSpec, queues: Mapping[str, QueueSpec], room: Headroom, he
 
 
 def queue_problem(name: str, queue: QueueSpec | None) -> str:
-    """Return why a queue admits nothing: it is missing, unreadable, closed, or has unsupported settings; "" if usable."""
+    """Return why a queue admits nothing: it is missing, unreadable, closed or not supported; "" if it is usable."""
     if queue is None:
         return f"queue {name} does not exist; create it, or name another in the job's spec.queue"
     if queue.unread:
         return f"queue {name} cannot be read: {queue.unread}"
     if queue.problems:
-        return f"queue {name} asks for {', '.join(queue.problems)}, which cardshare does not support; leave it out, or name another"
+        what = ", ".join(queue.problems)
+        return f"queue {name} asks for {what}, which cardshare does not support; leave it out, or name another"
     if not queue.is_open:
         return f"queue {name} is {queue.state}; open it, or name another"
     return ""
