@@ -86,6 +86,14 @@ def test_a_process_is_probed_on_its_plain_port(title: str):
     assert found["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "plain"}
 
 
+def test_one_late_answer_takes_no_webhook_out_of_service_and_one_that_ends_leaves_before_it_stops_to_serve():
+    probe = container("Deployment cardshare-webhook")["readinessProbe"]
+    tries, timeout_s = probe.get("failureThreshold", 3), probe.get("timeoutSeconds", 1)
+    assert tries > 1
+    drain_s = webhook_options.parse(arguments("Deployment cardshare-webhook"), {}).drain_s
+    assert tries * probe["periodSeconds"] + timeout_s < drain_s
+
+
 @pytest.mark.parametrize("component", ["webhook", "controller"])
 def test_who_serves_gets_its_pair_and_nothing_else(component: str):
     secret = certs_of(component)
