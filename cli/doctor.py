@@ -211,6 +211,9 @@ class _Reader:
                 ledger.count(pod)
         running = tuple(one for _, one in pods)
         unbinding, unasked = await self._unbinding(parts, merged.settings)
+        policies = await self._list(
+            "validatingadmissionpolicies", f"{_REGISTRATIONS}/validatingadmissionpolicies", _Object
+        )
         return Facts(
             name=name,
             namespace=namespace,
@@ -225,10 +228,10 @@ class _Reader:
             own=tuple(pod for pod in running if pod.component and pod.key.startswith(f"{namespace}/")),
             notes=merged.notes,
             refused=tuple(f"{one.text.subject}: {problem}" for one in parts.values() for problem in one.problems),
-            accounts=await self._accounts(),
+            accounts=_accounts(policies or ()),
             mutating=await self._registrations("mutating"),
             validating=await self._registrations("validating"),
-            policies=await self._policies(),
+            policies=await self._denying(policies),
             leases=await self._leases(),
             namespaces=await self._namespaces(),
             classes=await self._classes(),
@@ -262,22 +265,19 @@ class _Reader:
         found = await self._read(f"configmap {config_map}", self._calls.get_config_map(namespace, name))
         return decode_config_map(found).texts if found is not None else {}
 
-    async def _accounts(self) -> tuple[str, ...]:
-        path = f"{_REGISTRATIONS}/validatingadmissionpolicies"
-        found = await self._list("validatingadmissionpolicies", path, _Object) or ()
-        variables = (one for policy in found if policy.metadata.name == _POLICY for one in policy.spec.variables or ())
-        named = (entry for one in variables if one.name in _ACCOUNTS for entry in _QUOTED.findall(one.expression))
-        return tuple(entry.partition("=")[2] or entry for entry in named)
-
     async def _registrations(self, kind: str) -> Mapping[str, tuple[Webhook, ...]] | None:
         path = f"{_REGISTRATIONS}/{kind}webhookconfigurations"
         found = await self._list(f"{kind}webhookconfigurations", path, _Registration)
         return None if found is None else {one.metadata.name: tuple(map(_webhook, one.webhooks or ())) for one in found}
 
-    async def _policies(self) -> Mapping[str, bool] | None:
+    async def _denying(self, policies: Sequence[_Object] | None) -> Mapping[str, bool] | None:
+        """Return for each of *policies* whether a binding of it denies; None if that could not be read."""
         path = f"{_REGISTRATIONS}/validatingadmissionpolicybindings"
-        found = await self._list("validatingadmissionpolicybindings", path, _Object)
-        return None if found is None else {one.spec.policy_name: "Deny" in one.spec.validation_actions for one in found}
+        bindings = await self._list("validatingadmissionpolicybindings", path, _Object)
+        if policies is None or bindings is None:
+            return None
+        denying = {one.spec.policy_name for one in bindings if "Deny" in one.spec.validation_actions}
+        return {one.metadata.name: one.metadata.name in denying for one in policies}
 
     async def _leases(self) -> Mapping[str, LeaseHeld] | None:
         ours, before = f"{self._options.namespace}/{self._options.name}-controller", len(self._unread)
@@ -354,6 +354,12 @@ async def watched(read: Callable[[], Awaitable[LeaseHeld | None]], now_s: float)
         if again != found:
             return replace(again, renewed_s=now_s) if again is not None else None
     return found
+
+
+def _accounts(policies: Iterable[_Object]) -> tuple[str, ...]:
+    variables = (one for policy in policies if policy.metadata.name == _POLICY for one in policy.spec.variables or ())
+    named = (entry for one in variables if one.name in _ACCOUNTS for entry in _QUOTED.findall(one.expression))
+    return tuple(entry.partition("=")[2] or entry for entry in named)
 
 
 def _unlisting(pods: Iterable[tuple[Pod, RunningPod]], resources: frozenset[str]) -> frozenset[str]:

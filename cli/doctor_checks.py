@@ -30,6 +30,15 @@ _SOON_S: Final = 14 * _DAY_S
 _UNSEEN_S: Final = 60
 # Suffix of the entries of HAMi's webhook, which names HAMi's scheduler on pods that request GPUs.
 _HAMI: Final = ".hami.io"
+# The policies that are shipped with a binding that denies, and what follows if they do not.
+_UNCHECKED: Final = "assignments are not checked while the webhook is down"
+_DENYING: Final = {
+    "pods.cardshare.io": _UNCHECKED,
+    "bindings.cardshare.io": _UNCHECKED,
+    "locks.nodes.cardshare.io": "the controller's account may change more of a Node than locks",
+}
+# Not deploy/base: an overlay or the chart may name other accounts, and the base would deny theirs.
+_APPLY: Final = "apply your overlay again, or run helm upgrade with the values of the installation"
 # The entry for new pods.
 _CREATED: Final = "create.pods.cardshare.io"
 _FEWER_DEVICES: Final = (
@@ -168,7 +177,7 @@ class Facts:
     """Facts about the cluster; a field is None if it could not be read, and *unread* gives the reason.
 
     name: prefix of the names of cardshare's objects in *namespace*. refused: unusable texts of the configuration.
-    mutating, validating, policies: by the configuration's name; policies: whether each denies.
+    mutating, validating: by the configuration's name. policies: those that exist, and whether a binding of each denies.
     plugins: pods of known device plugins; others: of other device plugins.
     accounts: user names that may write assignments. leases: by NAMESPACE/NAME. namespaces: with their labels.
     classes: DeviceClasses by the resource that each claims.
@@ -448,10 +457,15 @@ def _renamed(facts: Facts) -> Iterator[Finding]:
 
 
 def _policies(facts: Facts) -> Iterator[Finding]:
-    for name in ("pods.cardshare.io", "bindings.cardshare.io") if facts.policies is not None else ():
-        if not (facts.policies or {}).get(name, False):
-            text = "it does not deny: assignments are not checked while the webhook is down"
-            yield _finding("CS627", f"validatingadmissionpolicybinding {name}", text, "apply deploy/base/policy.yaml")
+    """CS627: without a policy and a binding of it that denies, the API server itself forbids nothing."""
+    found = facts.policies
+    if found is None:
+        return
+    for name, so in _DENYING.items():
+        if name not in found:
+            yield _finding("CS627", f"validatingadmissionpolicy {name}", f"it does not exist: {so}", _APPLY)
+        elif not found[name]:
+            yield _finding("CS627", f"validatingadmissionpolicybinding {name}", f"it does not deny: {so}", _APPLY)
 
 
 def _processes(facts: Facts) -> Iterator[Finding]:

@@ -113,6 +113,7 @@ async def test_each_fault_of_the_cluster_is_told_with_its_code(rig, capsys):
     async with installed(rig) as (world, kubeconfig):
         await world.client.delete(f"{LEASES}/cardshare-controller")
         await world.client.delete(f"{REGISTRATIONS}/validatingadmissionpolicybindings/pods.cardshare.io")
+        await world.client.delete(f"{REGISTRATIONS}/validatingadmissionpolicies/bindings.cardshare.io")
         changed = await world.client.get(f"{REGISTRATIONS}/mutatingwebhookconfigurations/cardshare")
         changed["webhooks"][0]["failurePolicy"] = "Ignore"
         changed["webhooks"][1]["clientConfig"]["caBundle"] = ""
@@ -125,6 +126,7 @@ async def test_each_fault_of_the_cluster_is_told_with_its_code(rig, capsys):
             ("CS602", "configuration"),
             ("CS622", "mutatingwebhookconfiguration cardshare"),
             ("CS626", "mutatingwebhookconfiguration cardshare"),
+            ("CS627", "validatingadmissionpolicy bindings.cardshare.io"),
             ("CS627", "validatingadmissionpolicybinding pods.cardshare.io"),
             ("CS629", "deployment cardshare-system/cardshare-webhook"),
             ("CS632", "lease cardshare-system/cardshare-controller"),
@@ -134,7 +136,7 @@ async def test_each_fault_of_the_cluster_is_told_with_its_code(rig, capsys):
         assert await doctor(kubeconfig) == 4
         lines = capsys.readouterr().out.splitlines()
         assert any(line.startswith("CS641 risk  pod default/huge: no node could ever take it") for line in lines)
-        assert lines[-1] == "7 to look at"
+        assert lines[-1] == "8 to look at"
 
 
 async def test_why_no_pod_of_the_webhook_is_ready_is_said(rig, capsys):

@@ -13,10 +13,9 @@ from cli.doctor_checks import CODES, Facts, Finding, Level, Webhook, examine
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid, Requirement
 from tests.support.worlds import doctor
-from tests.support.worlds.doctor import ENTRY, HELD, NOW_S, T4, facts, node, pod, running
+from tests.support.worlds.doctor import ENTRY, HELD, NOW_S, POLICIES, T4, facts, node, pod, running
 
 HAMI = replace(ENTRY, name="vgpu.hami.io")
-POLICIES = {"pods.cardshare.io": True, "bindings.cardshare.io": True, "nodes.cardshare.io": False}
 LEASE = "cardshare-system/cardshare-controller"
 OUR_LOG = (
     r"see kubectl -n cardshare-system (describe pods|"
@@ -217,7 +216,7 @@ def followed(found: Facts, finding: Finding) -> Facts:
             assert named == "set its failurePolicy to Fail"
             return entries(found, lambda one: replace(one, fails_closed=True))
         case "CS627":
-            assert named == "apply deploy/base/policy.yaml"
+            assert named == "apply your overlay again, or run helm upgrade with the values of the installation"
             return replace(found, policies=POLICIES)
         case "CS628":
             assert (

@@ -12,6 +12,12 @@ from core.tables import Tables
 
 NOW_S = 1_800_000_000.0
 DAY_S = 86_400.0
+POLICIES = {
+    "pods.cardshare.io": True,
+    "bindings.cardshare.io": True,
+    "locks.nodes.cardshare.io": True,
+    "nodes.cardshare.io": False,
+}
 ENTRY = Webhook(
     name="create.pods.cardshare.io",
     conditions="['volcano.sh/vgpu-number'].exists(...)",
@@ -71,7 +77,7 @@ def facts(*, nodes=None, tables=None, settings=None, bound=(), **fields):
         own=(running(), running("cardshare-webhook-1")),
         mutating={"cardshare": (ENTRY,)},
         validating={"cardshare": (ENTRY,)},
-        policies={"pods.cardshare.io": True, "bindings.cardshare.io": True, "nodes.cardshare.io": False},
+        policies=POLICIES,
         leases={"cardshare-system/cardshare-controller": HELD},
         namespaces={name: {} for name in ("cardshare-system", "kube-system", "team")},
         accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),

@@ -20,6 +20,7 @@ from tests.support.worlds.doctor import (
     NOW_S,
     OF_VOLCANO,
     OTHERS,
+    POLICIES,
     REGISTER,
     RENAMED,
     T4,
@@ -182,10 +183,22 @@ def test_unknown_plugins_of_twice_as_many_nodes_cost_twice_as_much(monkeypatch):
             "pass without review",
         ),
         (
-            facts(policies={"pods.cardshare.io": False, "bindings.cardshare.io": True}),
+            facts(policies=POLICIES | {"pods.cardshare.io": False}),
             "CS627",
             "validatingadmissionpolicybinding pods.cardshare.io",
             "does not deny",
+        ),
+        (
+            facts(policies={name: denies for name, denies in POLICIES.items() if name != "bindings.cardshare.io"}),
+            "CS627",
+            "validatingadmissionpolicy bindings.cardshare.io",
+            "does not exist",
+        ),
+        (
+            facts(policies=POLICIES | {"locks.nodes.cardshare.io": False}),
+            "CS627",
+            "validatingadmissionpolicybinding locks.nodes.cardshare.io",
+            "more of a Node than locks",
         ),
         (
             facts(mutating={"cardshare": (ENTRY,), "hami-webhook": (replace(ENTRY, name="vgpu.hami.io"),)}),
