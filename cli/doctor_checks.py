@@ -429,12 +429,18 @@ def _meets_ours(entry: Webhook, facts: Facts) -> bool:
 def _trust(subject: str, entries: tuple[Webhook, ...], facts: Facts) -> Iterator[Finding]:
     """Check the certificates that entries trust; one finding for all of them."""
     now_s = facts.now_s
-    last = min((max(entry.ends_s, default=0.0) for entry in entries), default=now_s + _SOON_S)
+    # An entry with a URL and no caBundle trusts the authorities of the API server's system.
+    empty = [entry.name for entry in entries if not entry.ends_s and not entry.by_url]
+    ends_s = {entry.name: max(entry.ends_s) for entry in entries if entry.ends_s}
+    expired = [name for name, end_s in ends_s.items() if end_s <= now_s]
+    last = min(ends_s.values(), default=now_s + _SOON_S)
     remedy = f"see the log of the Deployment {facts.name}-certs-keeper, or your certificate manager's"
-    if any(not entry.ends_s for entry in entries):
-        yield _finding("CS622", subject, "an entry's caBundle has no certificate: every call of it fails", remedy)
-    elif last <= now_s:
-        yield _finding("CS622", subject, "the certificate in its caBundle has expired: every call of it fails", remedy)
+    if empty:
+        text = f"the caBundle of {', '.join(empty)} has no certificate: every call of it fails"
+        yield _finding("CS622", subject, text, remedy)
+    elif expired:
+        text = f"the certificate in the caBundle of {', '.join(expired)} has expired: every call of it fails"
+        yield _finding("CS622", subject, text, remedy)
     elif last < now_s + _SOON_S:
         days = int((last - now_s) // _DAY_S)
         yield _finding(
