@@ -16,6 +16,7 @@ import msgspec
 from cli.cluster import NODES, PODS, fetch_parts, list_objects
 from cli.doctor_checks import (
     HAMI_PLUGIN,
+    VOLCANO,
     Facts,
     LeaseHeld,
     Report,
@@ -232,7 +233,7 @@ class _Reader:
             mutating=await self._registrations("mutating"),
             validating=await self._registrations("validating"),
             policies=await self._denying(policies),
-            leases=await self._leases(),
+            leases=await self._leases(merged.settings.scheduler_names),
             namespaces=await self._namespaces(),
             classes=await self._classes(),
             swapping=await self._swapping(running),
@@ -279,10 +280,11 @@ class _Reader:
         denying = {one.spec.policy_name for one in bindings if "Deny" in one.spec.validation_actions}
         return {one.metadata.name: one.metadata.name in denying for one in policies}
 
-    async def _leases(self) -> Mapping[str, LeaseHeld] | None:
+    async def _leases(self, names: Iterable[str]) -> Mapping[str, LeaseHeld] | None:
         ours, before = f"{self._options.namespace}/{self._options.name}-controller", len(self._unread)
         leases: dict[str, LeaseHeld] = {}
-        for key in (ours, _VOLCANO_LEASE):
+        # Whether Volcano's scheduler runs matters only if both have one name. Its Lease stays when it is gone.
+        for key in (ours, _VOLCANO_LEASE) if VOLCANO in names else (ours,):
             found = await watched(partial(self._lease, key), self._now_s)
             if found is not None:
                 leases[key] = found

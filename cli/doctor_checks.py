@@ -59,7 +59,7 @@ _MAY_BIND: Final = (
     "that ConfigMap if HAMi is gone"
 )
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
-_VOLCANO: Final = "volcano"
+VOLCANO: Final = "volcano"
 _KUBE_SYSTEM: Final = "kube-system"
 _METADATA_NAME: Final = "kubernetes.io/metadata.name"
 # Suffix of the account of HAMi's device plugin, and the version in its image tag.
@@ -518,7 +518,7 @@ _CONTROLLERS: Final = "app.kubernetes.io/component=controller"
 
 def _two_schedulers(facts: Facts, ours: LeaseHeld | None) -> Iterator[Finding]:
     """CS631: Volcano's scheduler runs although cardshare has its scheduler name."""
-    if _VOLCANO not in facts.settings.scheduler_names:
+    if VOLCANO not in facts.settings.scheduler_names:
         return
     remedy = "kubectl -n volcano-system scale deployment volcano-scheduler --replicas=0"
     theirs = (facts.leases or {}).get(_VOLCANO_LEASE)

@@ -109,6 +109,20 @@ async def test_a_controller_whose_clock_differs_from_the_readers_holds_its_lease
             keeping.cancel()
 
 
+async def test_the_lease_of_volcanos_scheduler_is_read_only_if_both_schedulers_have_one_name(rig, capsys):
+    async with installed(rig) as (world, kubeconfig):
+        role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cardshare-viewer"
+        rules = (await world.client.get(role))["rules"]
+        for rule in rules:
+            if "leases" in rule["resources"]:
+                rule["resourceNames"] = ["cardshare-controller"]
+        await world.client.patch(role, {"rules": rules})
+        assert await found(kubeconfig, capsys) == (set(), 0)
+        names = {"data": {"cardshare.yaml": "scheduler_names: [cardshare, volcano]"}}
+        await world.client.patch(f"{SYSTEM}/configmaps/cardshare-settings", names)
+        assert await found(kubeconfig, capsys) == ({("CS601", "lease volcano-system/volcano")}, 3)
+
+
 async def test_each_fault_of_the_cluster_is_told_with_its_code(rig, capsys):
     async with installed(rig) as (world, kubeconfig):
         await world.client.delete(f"{LEASES}/cardshare-controller")
