@@ -5,10 +5,12 @@ imported only then because it costs 0.25 s and 40 MiB. `kube.transport` decides 
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from os.path import exists
@@ -25,6 +27,7 @@ from kube.errors import CredentialsError, printable
 SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # An exec plugin may prompt a person or call a cloud; after this long it is considered hung.
 KUBECONFIG_DEADLINE_S: Final = 30.0
+READER: Final = "kubeconfig"
 _SHOWN: Final = 8
 # The start of the loader's message about a missing part; the rest quotes the file, including secrets.
 _MISSING: Final = re.compile(r"Invalid kube-config file\.(?: Expected key (\S+))?")
@@ -143,9 +146,7 @@ class KubeconfigSource:
         """
         reading = self._reading
         if reading is None or (rejected and not self._reads_anew):
-            # In a thread with its own loop, because the loader reads files and its import alone takes 0.25 s.
-            run = self._read(rejected=rejected)
-            reading = asyncio.get_running_loop().run_in_executor(None, asyncio.run, run)
+            reading = _in_thread(self._read(rejected=rejected))
             self._reading, self._reads_anew = reading, rejected
         try:
             return await asyncio.shield(reading)
@@ -206,6 +207,36 @@ class KubeconfigSource:
         self._from_plugin = found if uses_plugin else None
         self._plugin_expiry = getattr(loader, "exec_plugin_expiry", None)
         return found
+
+
+def _in_thread(run: Coroutine[object, object, Credentials]) -> asyncio.Future[Credentials]:
+    """Run *run* in a thread with its own loop, because the loader reads files and its import alone takes 0.25 s.
+
+    It is not a thread of an executor, because a process waits for those at its end, and a plugin may hang.
+    """
+    loop = asyncio.get_running_loop()
+    found = loop.create_future()
+
+    def end(result: Credentials | None, error: BaseException | None) -> None:
+        if found.cancelled():
+            return
+        if error is not None:
+            found.set_exception(error)
+        else:
+            found.set_result(result)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = asyncio.run(run)
+        except BaseException as e:  # noqa: BLE001 (whoever reads gets it)
+            error = e
+        # The loop is closed if this process ends in the meantime.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(end, result, error)
+
+    threading.Thread(target=work, name=READER, daemon=True).start()
+    return found
 
 
 def choose_source(

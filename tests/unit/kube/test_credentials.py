@@ -5,6 +5,8 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube.credentials import InClusterSource, KubeconfigSource, choose_source, mistake_in
+from kube.credentials import KUBECONFIG_DEADLINE_S, READER, InClusterSource, KubeconfigSource, choose_source, mistake_in
 from kube.errors import CredentialsError
 
 
@@ -128,6 +130,30 @@ async def test_a_slow_plugin_is_not_started_again_by_the_calls_that_gave_up(tmp_
     assert len(starts.read_text().splitlines()) == 1
     await source.read(rejected=True)
     assert len(starts.read_text().splitlines()) == 2
+
+
+def test_a_process_ends_while_a_plugin_hangs(tmp_path):
+    gate, plugin = tmp_path / "gate", tmp_path / "plugin"
+    os.mkfifo(gate)
+    plugin.write_text(f"#!/bin/sh\ncat {gate}\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    exec_user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    source = KubeconfigSource(kubeconfig(tmp_path / "config", user=exec_user))
+
+    async def interrupted():
+        reading = asyncio.create_task(source.read(), name="read")
+        opened = await asyncio.to_thread(gate.open, "wb")  # once the plugin reads from it
+        reading.cancel()
+        return opened, time.monotonic()
+
+    opened, interrupted_s = asyncio.run(interrupted())
+    try:
+        assert time.monotonic() - interrupted_s < KUBECONFIG_DEADLINE_S / 2
+    finally:
+        opened.close()
+        for thread in threading.enumerate():
+            if thread.name == READER:
+                thread.join()
 
 
 async def test_a_plugin_runs_again_only_when_rejected(tmp_path):
