@@ -7,6 +7,7 @@ import asyncio
 import os
 import re
 import shutil
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ FAILED = 'failed calling webhook "create.pods.cardshare.io"'
 REMOVE = block("Remove it", "kubectl delete")
 
 ROTATE = block("Change the certificates at once", "rotate")
+LEAKED = block("Change the certificates at once", "replicas=0")
 OWN_CERTIFICATES = block("Certificates by cert-manager", "delete serviceaccount")
 CONDITIONS = re.findall(r"^```\n(kubectl [^\n]* get pods (?:.*\n)*?)```$", PAGE, re.MULTILINE)
 (AGAIN,) = re.findall(r"Without that Deployment: `(.*?)`", PAGE)
@@ -182,6 +184,32 @@ async def test_while_nothing_can_be_pulled_a_deployment_says_why_and_gets_its_po
     assert not await made()
     await operator(WAY_OUT)
     await eventually(made)
+
+
+async def trusted(operator):
+    """The caBundles of both webhook configurations."""
+    paths = (WEBHOOKS, WEBHOOKS.replace("mutating", "validating"))
+    found = [await operator.admin.get(f"{path}/cardshare") for path in paths]
+    return {entry["clientConfig"].get("caBundle", "") for one in found for entry in one["webhooks"]}
+
+
+async def test_of_an_authority_whose_key_has_leaked_nothing_stays(operator):
+    await operator(APPLY)
+    await make_certificates(operator)
+    secrets = "/api/v1/namespaces/cardshare-system/secrets"
+    before = await operator.admin.get(f"{secrets}/cardshare-ca")
+    assert await trusted(operator) == {before["data"]["ca.crt"]}
+    # As with the page.
+    await operator.admin.create(secrets, {"metadata": {"name": "cardshare-web-tls"}, "data": before["data"]})
+    await operator(LEAKED)
+    assert await trusted(operator) == {""}
+    assert not [one for one in await operator.admin.list(secrets) if one["metadata"]["name"].startswith("cardshare-")]
+    assert (await operator.admin.get(f"{DEPLOYMENTS}/cardshare-certs-keeper"))["spec"]["replicas"] == 1
+    await make_certificates(operator)
+    after = await operator.admin.get(f"{secrets}/cardshare-ca")
+    assert await trusted(operator) == {after["data"]["ca.crt"]}
+    assert b64decode(after["data"]["ca.crt"]).count(b"BEGIN CERTIFICATE") == 1
+    await operator(REMOVE)
 
 
 async def test_the_other_commands_of_the_page_do_what_it_says(operator):
