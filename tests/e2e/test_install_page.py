@@ -52,6 +52,7 @@ OWN_CERTIFICATES = block("Certificates by cert-manager", "delete serviceaccount"
 CONDITIONS = re.findall(r"^```\n(kubectl [^\n]* get pods (?:.*\n)*?)```$", PAGE, re.MULTILINE)
 (AGAIN,) = re.findall(r"Without that Deployment: `(.*?)`", PAGE)
 (MINDCLUSTER,) = re.findall(r"also run `(.*?)`", PAGE)
+EVICT = "kubectl apply -f deploy/preemption.yaml"
 (FROM_HAMI,) = page_commands.blocks(ROOT / "docs/operators/migrating-from-hami.md")
 (WAY_OUT,) = re.findall(r"admitted meanwhile, unchecked: `(.*?)`", PAGE)
 
@@ -217,6 +218,7 @@ async def test_the_other_commands_of_the_page_do_what_it_says(operator):
     await operator(APPLY)
     await operator.admin.create("/api/v1/namespaces", {"metadata": {"name": "mindx-dl"}})
     await operator(MINDCLUSTER)
+    await operator(EVICT)
     jobs = "/apis/batch/v1/namespaces/cardshare-system/jobs"
     rotate, _, done = ROTATE.partition("kubectl -n cardshare-system delete job")
     for name, commands, wanted in (("again", AGAIN, "ensure"), ("cardshare-rotate", rotate, "rotate")):

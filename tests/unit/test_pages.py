@@ -79,9 +79,10 @@ def test_what_names_volcano_is_nobodys_under_the_default_overlay():
 
 
 def test_what_is_applied_is_removed():
-    applied = set(re.findall(r"kubectl apply -[fk] ([\w/.-]+)", INSTALL)) - {"docs/examples/memory-only.yaml", "-"}
+    pages = INSTALL + (ROOT / "docs/operators/preemption.md").read_text(encoding="utf-8")
+    applied = set(re.findall(r"kubectl apply -[fk] ([\w/.-]+)", pages)) - {"docs/examples/memory-only.yaml", "-"}
     removed = set(re.findall(r"kubectl delete .*-[fk] ([\w/.-]+)", INSTALL.partition("\n## Remove it\n")[2]))
-    assert applied == removed == {"../cardshare-cluster", "deploy/mindcluster.yaml"}
+    assert applied == removed == {"../cardshare-cluster", "deploy/mindcluster.yaml", "deploy/preemption.yaml"}
 
 
 def test_every_decision_is_listed_under_its_number():
