@@ -56,9 +56,10 @@ class Words(NamedTuple):
     """The names of all dialects under *tables*, and the resources by which containers request cards.
 
     sellers: by resource, the dialects that sell by it, in the order in which they are asked. known: resources under
-    these or the default tables. uncounted: those of shares, which are never compared with a node's allocatable.
-    budgeted: those that a namespace's quota can limit in HAMi's spelling. units: the MiB of a unit, by resource for
-    memory; quantities: of those that containers may write as bytes.
+    these or the default tables. lost: the usual resources of dialects whose section cannot be used. uncounted: those
+    of shares, which are never compared with a node's allocatable. budgeted: those that a namespace's quota can limit in
+    HAMi's spelling. units: the MiB of a unit, by resource for memory; quantities: of those that containers may write as
+    bytes.
     concerned: by annotation or resource, the dialects that a pod with it concerns; begun: by how it begins.
     """
 
@@ -67,6 +68,7 @@ class Words(NamedTuple):
     sellers: dict[str, tuple[DialectName, ...]]
     resources: frozenset[str]
     known: frozenset[str]
+    lost: Mapping[str, DialectName]
     uncounted: frozenset[str]
     budgeted: frozenset[str]
     units: Mapping[str, int]
@@ -137,13 +139,33 @@ class Catalog:
             begun = _by_word((name, one.beginnings) for name, one in names.items())
             resources = frozenset(sellers)
             usual = _union(dialect.names(Tables()).resources for dialect in self.dialects.values())
+            lost = {
+                resource: spec.name
+                for spec in self.specs
+                for one in spec.sections
+                if one.alone in tables.lost
+                for resource in _usual_names(spec, one)
+            }
             uncounted = _union(one.uncounted for one in names.values())
             budgeted = frozenset(name for one in names.values() for name in one.budgeted)
             in_bytes = {name: mib for one in names.values() for name, mib in one.quantities.items()}
             units = {name: mib for one in names.values() for name, mib in one.units.items()} | in_bytes
-            known = resources | usual
+            known = resources | usual | lost.keys()
             self._words[:] = [
-                Words(tables, names, sellers, resources, known, uncounted, budgeted, units, in_bytes, concerned, begun)
+                Words(
+                    tables,
+                    names,
+                    sellers,
+                    resources,
+                    known,
+                    lost,
+                    uncounted,
+                    budgeted,
+                    units,
+                    in_bytes,
+                    concerned,
+                    begun,
+                )
             ]
         return self._words[0]
 
@@ -317,7 +339,7 @@ class Catalog:
             for one in spec.sections if names[spec.name] else ():
                 if not one.alone:
                     continue
-                usual = spec.port.names(Tables(sections=(one.read(Checks(), None),))).resources
+                usual = _usual_names(spec, one)
                 for resource in sorted(names[spec.name]):
                     others = [
                         other.name
@@ -355,6 +377,11 @@ def _named_by(pod: Pod) -> Iterator[Mapping[str, str]]:
         yield one.limits
         if one.requests is not one.limits:
             yield one.requests
+
+
+def _usual_names(spec: AnySpec, section: DeviceSection) -> frozenset[str]:
+    """Return the resources of a dialect whose *section* has no names of its own."""
+    return spec.port.names(Tables(sections=(section.read(Checks(), None),))).resources
 
 
 def _by_word(words: Iterable[tuple[DialectName, Iterable[str]]]) -> dict[str, tuple[DialectName, ...]]:

@@ -11,7 +11,7 @@ Each text is accepted or refused as a whole, and no text blocks another. Only a 
 concerns one dialect alone does not block the others: if it is wrong, the one that was read before stays in force.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -212,7 +212,10 @@ def merge(
         text = found.part.texts.get(one, "") if section is read[one] else before[one].text
         sections[one] = ReadSection(found.text.source, section, text)
     # Without those that say what holds anyway, equal configurations are equal.
-    tables = Tables(sections=tuple([one for one in (*devices.values(), *spoken.sections) if one != type(one)()]))
+    tables = Tables(
+        sections=tuple([one for one in (*devices.values(), *spoken.sections) if one != type(one)()]),
+        lost=_lost(parts, catalog.vocabulary.sections, devices),
+    )
     # Whether a kind of nodes is readable depends on all texts, so it is not an error of the text that describes it.
     notes += _notes(own, catalog.problems_of_kinds(tables, settings))
     return Configuration(settings=settings, tables=tables, sections=sections, notes=tuple(notes))
@@ -302,8 +305,16 @@ def _scheduler(parts: Mapping[Source, Decoded]) -> _Part[SchedulerConf] | None:
     return None
 
 
+def _lost(
+    parts: Mapping[Source, Decoded], sections: Collection[DeviceSection], found: Container[DeviceSection]
+) -> frozenset[str]:
+    """Return the dialects with a section of their own in force of which nothing is *found* that can be used."""
+    written = _in_force(parts, sections, sections)
+    return frozenset([one.alone for one in written if one.alone and one not in found])
+
+
 def _in_force(
-    parts: Mapping[Source, Decoded], sections: Iterable[DeviceSection], before: ReadSections
+    parts: Mapping[Source, Decoded], sections: Iterable[DeviceSection], before: Container[DeviceSection]
 ) -> Mapping[DeviceSection, _Part[DeviceConfig]]:
     """Return the text in force for each of *sections* that some text has; a wrong one needs one *before*."""
     mounted = _device_texts(parts, Source.DEVICE_FILE)

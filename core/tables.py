@@ -26,11 +26,12 @@ _S = TypeVar("_S", bound=Section)
 class Tables:
     """Device configuration: what dialects need besides pod and node. A new version re-judges everything.
 
-    sections: at most one of each class; a missing one has its defaults.
+    sections: at most one of each class; a missing one has its defaults. lost: dialects whose own section is unusable.
     """
 
     version: int = 0
     sections: tuple[Section, ...] = ()
+    lost: frozenset[str] = frozenset()
 
     def of(self, kind: type[_S]) -> _S:
         """Return the section of class *kind*."""

@@ -48,6 +48,13 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Wait:
     if asked is None:
         # Where no dialect serves them, a device plugin may give out cards by them all the same.
         strange = [name for name, _ in everything if name in ledger.words.known]
+        lost = [name for name in strange if name in ledger.words.lost]
+        if lost:
+            text = (
+                f"asks for {', '.join(lost)}, and the section of {ledger.words.lost[lost[0]]} in device-config.yaml "
+                "cannot be used; correct that section (kubectl cards doctor shows what is wrong)"
+            )
+            return Wait(Cause.NOT_SOLD, text)
         if strange:
             text = (
                 f"asks for {', '.join(strange)}, which this cluster's configuration does not offer; use the resource "

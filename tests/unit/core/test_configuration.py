@@ -23,8 +23,12 @@ from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
 from core.dialects.hami.table import HamiTable
 from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.vgpu.table import VgpuTable
+from core.ledger import Ledger
+from core.model import Container, Pod, PodUid
+from core.placing.decide import shape_of
 from core.settings import DialectName, Policy, Settings
 from core.tables import Tables
+from core.waiting import Cause, Wait
 from tests.support.devices.vendors import PORTS
 
 CATALOG = standard_catalog()
@@ -392,6 +396,32 @@ def test_a_wrong_section_of_a_vendor_is_ignored_alone(content: str, note: str, l
     assert [one for one in found.notes if one.startswith(f"{CHIPS_MAP}: {note}")], found.notes
     assert {one.dialect for one in found.tables.sections if isinstance(one, VendorNames)} == set(left)
     assert found.tables.of(AscendTable).chips
+
+
+@pytest.mark.parametrize(
+    ("content", "lost"),
+    [
+        ("hygon: {}\namd: {}", ()),
+        ("hygon: {resourceCountName: cpu}\namd: {}", ("hygon",)),
+        ("hygon: {resourceCountName: a/b}\nvastai: {resourceCountName: a/b}", ("hygon", "vastai")),
+    ],
+)
+def test_a_pod_waits_while_the_section_of_its_vendor_cannot_be_used(content, lost):
+    tables = merged(chips_map=content).tables
+    assert tables.lost == set(lost)
+    ledger = Ledger(CATALOG, tables, Settings())
+    for port in PORTS:
+        count = {port.vendor.limits.count: "1"}
+        pod = Pod(PodUid("p"), "n", "p", containers=(Container("c", limits=count, requests=count),))
+        found = shape_of(pod, ledger)
+        assert isinstance(found, Wait) is (port.name in lost)
+        if isinstance(found, Wait):
+            assert found.cause is Cause.NOT_SOLD
+            assert f"the section of {port.name} in device-config.yaml cannot be used; correct" in found.text
+    # The section that was read before serves it.
+    parts = {Source.CHIPS_MAP: decode(text(Source.CHIPS_MAP, "hygon: {resourceCountName: cpu}"), CATALOG)}
+    before = merged(chips_map="hygon: {}").sections
+    assert not merge(parts, CATALOG, before=before).tables.lost
 
 
 def test_what_does_not_know_what_was_read_before_does_not_say_that_a_section_is_ignored():
