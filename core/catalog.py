@@ -424,10 +424,10 @@ def _in_bytes(pod: AnyPod, units: Mapping[str, int]) -> tuple[Violation, ...]:
     """
     wrong: list[Violation] = []
     for role, one in containers_of(pod):
-        for resource in units.keys() & {*one.limits, *one.requests}:
-            text = one.amount(resource) or ""
-            if is_in_bytes(text):
-                Figures(one, role, wrong).wrong("CS101", resource, unit_already(text, units[resource]))
+        for resource, mib in units.items():
+            text = one.amount(resource)
+            if text is not None and is_in_bytes(text):
+                Figures(one, role, wrong).wrong("CS101", resource, unit_already(text, mib))
     return tuple(wrong)
 
 
