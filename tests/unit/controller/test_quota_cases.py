@@ -304,3 +304,13 @@ def test_a_quota_on_metaxs_memory_is_counted_in_gib_as_its_containers_write_it(w
     (left,) = made.scheduler.cluster.budgets.budget("default").left.values()
     (shown,) = [one for one in Place(made.ledger, "default", [found], ()).limited() if one.limits]
     assert (left, shown.limits) == ((gib, gib), {VMEMORY.removeprefix("limits."): gib})
+
+
+def test_a_pod_whose_binding_is_refused_leaves_its_quota_to_others_while_it_rests():
+    made = world(node("n1", cards=4), quotas=[limits(MEMORY, 1000)])
+    made.adds(pod("a"), pod("b"))
+    (bind,) = made.binds()
+    assert bind.pod.name == "a"
+    made.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=60.0)
+    assert [one.pod.name for one in made.binds()] == ["b"]
+    assert made.stage("a") == "resting"

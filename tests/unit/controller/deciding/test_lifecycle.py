@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from controller.deciding import lifecycle
-from controller.deciding.lifecycle import TABLE, Entry, Stage, StageEvent, UndefinedEventError
+from controller.deciding.lifecycle import TABLE, Entry, News, Stage, StageEvent, UndefinedEventError
 from controller.deciding.queue import SchedulingQueue
+from core.errors import InvariantError
 from core.model import PodUid
 from core.placing.shape import Shape
 from core.settings import DialectName
@@ -186,3 +187,18 @@ def test_in_service_a_pod_to_which_something_impossible_happens_is_read_and_all_
 
 def test_the_page_for_maintainers_shows_the_tables_as_they_are():
     assert PAGE.read_text() == page(), "run: python -m tests.support.pages.lifecycle_page"
+
+
+@pytest.mark.parametrize("state", [None, News.LOST, News.READ_OPEN])
+def test_what_may_still_be_written_is_never_released(state):
+    world = World(node("n1"))
+    world.adds(pod("a"))
+    (bind,) = world.binds()
+    if state is not None:
+        world.loses(bind)
+    if state is News.READ_OPEN:
+        world.reads_back(world.seen("a"))
+    entry = world.entry("a")
+    with pytest.raises(InvariantError, match="must not be released"):
+        world.scheduler.reservations.take_back(entry)
+    assert world.holders("n1") == {"uid-a"}

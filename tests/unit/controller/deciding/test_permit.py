@@ -169,3 +169,18 @@ def test_a_pod_in_line_is_told_when_its_node_rests_no_more():
     (bind,) = binds_in_time(world)
     world.accepts(bind)
     assert causes(world, "b", 10)[-1] is Cause.WAITING_FOR_TURN
+
+
+@pytest.mark.parametrize("change", [{"unschedulable": True}, {"memory": 1500}], ids=["cordoned", "less memory"])
+def test_a_pod_in_line_is_not_sent_to_a_node_that_does_not_take_it_any_more(change):
+    world = World(node("n1", memory=10_000))
+    world.adds(pod("a", memory=1000))
+    (bind,) = world.binds()
+    world.accepts(bind)
+    world.adds(pod("b", memory=1000))
+    assert world.binds() == []
+    assert world.stage("b") == "turn"
+    world.scheduler.nodes.changed(node("n1", version="2", **{"memory": 10_000, **change}))
+    world.serves("a")
+    assert world.binds() == []
+    assert (world.stage("b"), world.holders("n1")) == ("refused", {"uid-a"})

@@ -222,6 +222,18 @@ async def test_what_the_namespace_has_left_is_spent_once():
     assert found["b"].message.startswith("CS532 ")
 
 
+@pytest.mark.parametrize("pods", [1, 2])  # all of the promised pods fit, or as many as fit now
+async def test_what_is_promised_is_spent_of_what_the_namespace_has(pods):
+    world = Asked(node("n1"), node("n2", memory=2000))
+    quota = ResourceQuota("default", "q", {f"limits.{MEMORY}": 9000}, {})
+    world.scheduler.cluster.budgets.quotas.replaced([quota])
+    world.has("promised", memory=8000, pods=pods, state="Ready")
+    world.has("next", memory=1500)
+    found = await world.answers()
+    assert found["next"].state is CheckState.RETRY
+    assert f"1500 {MEMORY} requested, 1000 of 9000 left" in found["next"].message
+
+
 async def test_more_pods_than_can_be_judged_are_refused_unjudged():
     world = Asked(node("n1"))
     world.has("huge", pods=2**31 - 1)
