@@ -11,6 +11,7 @@ from core.dialects.hami_vendors.dialect import DIALECTS as VENDORS
 from core.model import Container, Pod, PodUid
 from tests.support.devices.texts import WORDS
 from tests.support.devices.twin import Machine, Twin
+from tests.support.devices.twin_shifts import ShiftingWorld
 from tests.support.devices.twin_vendors import PLAIN
 from tests.support.devices.twin_world import World
 
@@ -31,6 +32,19 @@ def test_a_twin_that_reads_the_objects_alone_finds_no_card_sold_twice(seed):
     assert sum(world.placed.values()) > OPERATIONS / 20
     assert min(world.counts[name] for name in ("refused", "change_config", "swap", "restart", "garble")) > 0
     assert min(world.counts["of several containers"], world.counts["init containers ended"]) > 0
+
+
+@pytest.mark.parametrize("seed", ["a", "b"])
+def test_no_card_is_sold_twice_on_machines_that_change(seed):
+    world = ShiftingWorld(seed)
+    for _ in range(OPERATIONS // 2):
+        world.step()
+    assert world.faults == []
+    assert world.contradictions == []
+    assert world.drifts == []
+    assert world.ledger.aside == {}
+    assert sum(world.placed.values()) > OPERATIONS / 40
+    assert world.counts["shift"] > OPERATIONS / 400
 
 
 MACHINES = {

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from core.settings import DialectName
 from tests.support.devices.gang_world import GangWorld
 from tests.support.devices.texts import WORDS
+from tests.support.devices.twin_shifts import ShiftingWorld
 from tests.support.devices.twin_world import World
 
 # After so many operations another cluster begins, so that one that is stuck does not spend the rest.
@@ -54,7 +55,8 @@ def run(operations: int, seed: int) -> tuple[int, int]:
     passed = failed = 0
     placed = dict.fromkeys(WORDS.dialects, 0)
     for life, begun in enumerate(range(0, operations, _LIFE)):
-        world = World(f"{seed}/{life}")
+        # Of two lives, one is on machines that change.
+        world = ShiftingWorld(f"{seed}/{life}") if life % 2 else World(f"{seed}/{life}")
         for _ in range(min(_LIFE, operations - begun)):
             world.step()
         wrong = [*world.faults, *world.contradictions, *world.drifts]

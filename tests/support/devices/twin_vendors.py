@@ -68,9 +68,10 @@ class Plain:
             return {self.register: text}, {self.count: self.slots * len(cards)}
         return {}, {self.cores: self.total * len(cards), self.memory: self.mib // self.unit * len(cards)}
 
-    def ids(self, node: str) -> tuple[str, ...]:
-        """The cards of *node*."""
-        return tuple(f"{node}-{self.form if self.form not in ('text', 'json') else self.word}-{at}" for at in range(3))
+    def ids(self, node: str, many: int = 3) -> tuple[str, ...]:
+        """So *many* cards of *node*."""
+        word = self.form if self.form not in ("text", "json") else self.word
+        return tuple(f"{node}-{word}-{at}" for at in range(many))
 
 
 PLAIN: Final = {
