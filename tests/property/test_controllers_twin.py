@@ -27,6 +27,11 @@ BROKEN = {
         ["a crowd of HAMi's"],
         {"lost", "swapped"},
     ),
+    "a proxy's page is taken for the API server's answer": (
+        "kube.exchange.Response.check_kind = lambda self, verb, path: None",
+        ["a proxy answers"],
+        {"forgotten"},
+    ),
     "nobody is told": (
         "controller.reporting.status.StatusWriter._saying_of = lambda self, entry: None",
         ["0"],
@@ -81,8 +86,9 @@ def twin(*arguments, breaks=""):
     """The exit status and what is told. What is broken of core is heeded by one that is interpreted."""
     program = (
         "from tests.support.twin import clock; clock.install()\n"
-        "import core.hami_lock, core.kueue, core.model, kube.calls, kube.reflector, controller.deciding.gang\n"
-        "import controller.grouping.budgets, controller.kueue.checks, controller.reporting.status\n"
+        "import core.hami_lock, core.kueue, core.model, kube.calls, kube.exchange, kube.reflector\n"
+        "import controller.deciding.gang, controller.grouping.budgets\n"
+        "import controller.kueue.checks, controller.reporting.status\n"
         f"{breaks}\n"
         "from tests.support.twin.run import main\n"
         f"raise SystemExit(main({list(arguments)!r}))\n"
@@ -104,8 +110,8 @@ def lives(names):
 
 
 def test_whole_controllers_break_no_promise_in_any_schedule_or_in_a_storm():
-    names = [*SCHEDULES, "0"]
-    status, told = twin("--operations", "30000", *lives(names))
+    names = [*SCHEDULES, "0", "gale 0"]
+    status, told = twin("--operations", "36000", *lives(names))
     assert status == 0, told
     assert f"operations in {len(names)} lives" in told
 

@@ -246,6 +246,21 @@ def answer_lost(world: World) -> None:
     world.settle()
 
 
+def proxy_answers(world: World) -> None:
+    """For a while a proxy answers every request of the leader, a Binding too, with a page of its own."""
+    world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    leader = world.leader
+    assert leader is not None
+    for _ in range(8):
+        leader.line.pages = 1.0
+        world.add_pod(Kind.VGPU, [(1, 1000, 0)])
+        world.run(2.0)
+        leader.line.pages = 0.0
+        world.run(6.0)
+    world.settle()
+
+
 SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "a late Binding of a killed leader": partial(late_binding, gently=False),
     "a late Binding of a leader that ended": partial(late_binding, gently=True),
@@ -262,6 +277,7 @@ SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "a plugin ends": plugin_ends,
     "a group lacks a member": too_few,
     "an answer to Kueue is lost": answer_lost,
+    "a proxy answers": proxy_answers,
     "a crowd of HAMi's": partial(crowd, kind=Kind.HAMI),
     "a crowd of HAMi's for Ascend": partial(crowd, kind=Kind.ASCEND),
 }

@@ -9,8 +9,11 @@ from itertools import permutations, product
 from typing import Any, NamedTuple
 
 from tests.support.twin.api import Json
+from tests.support.twin.clock import CLOCK
 from tests.support.twin.machines import ASCEND, ENDED, Kind, Machine, Share, shares_of
 
+# Names a type of card that a pod does not accept; here all have one.
+NO_USE = "nvidia.com/nouse-gputype"
 GROUP = "scheduling.k8s.io/group-name"
 
 # MiB of a template to its AI cores and AI CPUs, of 8 and 7 (ascend 1.1).
@@ -61,7 +64,7 @@ class Judge:
         for name in sorted(world.dirty):
             machine = world.machines[name]
             for card, (used, holders) in self.in_use(machine).items():
-                there = total(machine, card)
+                there = self._allowed(machine, card, used)
                 if any(a > b for a, b in zip(used, there, strict=True)):
                     world.find("oversold", f"{name}: {card} has {there}, in use {used} by {', '.join(holders)}")
             for text in machine.swapped:
@@ -74,6 +77,21 @@ class Judge:
         for key in world.api.gated:
             world.find("gated", f"{key} has scheduling gates, and somebody tried to bind it")
         world.api.gated.clear()
+
+    def excuse(self, machine: Machine) -> None:
+        """Its cards are about to change: whoever was placed by what they were may come, and stay."""
+        for card in machine.cards:
+            machine.excused[card] = total(machine, card).most(machine.excused.get(card, Use()))
+
+    @staticmethod
+    def _allowed(machine: Machine, card: str, used: Use) -> Use:
+        """What may be in use of *card*: what it has, and what was there when it became less."""
+        excused = machine.excused.get(card)
+        if excused is None:
+            return total(machine, card)
+        if CLOCK.now_s >= machine.changed_until_s:
+            excused = machine.excused[card] = Use(*map(min, excused, used))
+        return total(machine, card).most(excused)
 
     def in_use(self, machine: Machine, *, but: Collection[str] = ()) -> dict[str, tuple[Use, list[str]]]:
         """Of every card what is in use, and by whom: pods that are bound and not at their end, and all processes.
@@ -166,12 +184,14 @@ class Judge:
         node = self._world.api.objects["nodes"].get(machine.name)
         if node is None or not machine.is_ready or not int(node["status"]["allocatable"].get(machine.kind.resource, 0)):
             return None
+        if NO_USE in pod["metadata"].get("annotations", {}) and machine.kind is not Kind.ASCEND:
+            return None
         wanted = [one for one in asks(pod, machine.kind) if one is not None]
         if not wanted or node["spec"].get("unschedulable") or node["spec"].get("taints"):
             return None
         if cards is None:
             in_use = self.in_use(machine)
-            cards = {card: in_use.get(card, (Use(), []))[0] for card in machine.cards}
+            cards = {card: in_use.get(card, (Use(), []))[0] for card in machine.cards if card not in machine.ill}
         if sum(used.slots for used in cards.values()) + sum(count for count, _ in wanted) > len(cards) * machine.slots:
             return None
         ways = [list(permutations(sorted(cards), count)) for count, _ in wanted]

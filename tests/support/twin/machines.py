@@ -6,7 +6,7 @@ bucket is empty. Kubelet admits one pod at a time and keeps its own account; it 
 """
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -23,6 +23,8 @@ SLOTS = 10
 ENDED = ("Succeeded", "Failed")
 # A node that is not heard of for so long is not Ready any more (node-monitor-grace-period before Kubernetes 1.32).
 SILENT_S = 40.0
+# The longest that a Binding is on its way, and some: what was decided by may be that old.
+LATE_S = 90.0
 _STATUS_S = 10.0
 # Requests of a plugin: so many at once, and so many a second (hami 3.4).
 _BURST, _PER_S = 10.0, 5.0
@@ -95,8 +97,10 @@ class Proc:
 class Machine:
     """One node.
 
-    cards: id to MiB. procs: by uid, as kubelet's process table has them. refused: (key, text) of pods on this node that
-    the plugin, being well, did not find. swapped: of pods that were served for another.
+    cards: id to MiB. ill: cards that the plugin calls unhealthy, and since when. excused: of cards that became smaller,
+    what may be in use still, as `judge.Use`. changed_until_s: until when others may count on what was. procs: by uid,
+    as kubelet's process table has them. refused: (key, text) of pods on this node that the plugin, being well, did not
+    find. swapped: of pods that were served for another.
     """
 
     def __init__(
@@ -112,6 +116,9 @@ class Machine:
         self.name = name
         self.kind = kind
         self.cards = dict(cards)
+        self.ill: dict[str, float] = {}
+        self.excused: dict[str, Any] = {}
+        self.changed_until_s = 0.0
         self.procs: dict[str, Proc] = {}
         self.plugin_up = True
         self.kubelet_up = True
@@ -131,23 +138,30 @@ class Machine:
         self._admitted = ""
         self._seen_s = 0.0
         self._silent_from_s = 0.0
+        self._is_starting = False
 
     # ------------------------------------------------------------------ the node's object
 
     def register(self) -> None:
         """Make the node."""
+        self._create(self._register(), is_up=True)
+        self._world.spawn(self._beat())
+
+    def _create(self, annotations: Mapping[str, str], *, is_up: bool) -> None:
         labels = {"kubernetes.io/hostname": self.name, "gpu": "on"}
         node = {
-            "metadata": {"name": self.name, "labels": labels, "annotations": self._register()},
+            "metadata": {"name": self.name, "labels": labels, "annotations": dict(annotations)},
             "spec": {},
-            "status": {"conditions": [self._ready("True")], **self._room(registered=True)},
+            "status": {"conditions": [self._ready("True")], **self._room(registered=is_up)},
         }
         self._api.create("nodes", node)
-        self._world.spawn(self._beat())
 
     def _register(self) -> dict[str, str]:
         if self.kind is Kind.VGPU:
-            text = "".join(f"{card},{SLOTS},{mib},NVIDIA-Tesla T4,true,hami-core:" for card, mib in self.cards.items())
+            text = "".join(
+                f"{card},{SLOTS},{mib},NVIDIA-Tesla T4,{str(card not in self.ill).lower()},hami-core:"
+                for card, mib in self.cards.items()
+            )
             return {vgpu.REGISTER: text}
         if self.kind is Kind.HAMI:
             found = [
@@ -159,7 +173,7 @@ class Machine:
                     "devcore": 100,
                     "type": "NVIDIA-Tesla T4",
                     "mode": "hami-core",
-                    "health": True,
+                    "health": card not in self.ill,
                 }
                 for at, (card, mib) in enumerate(self.cards.items())
             ]
@@ -172,7 +186,7 @@ class Machine:
                 "devmem": mib,
                 "devcore": 8,
                 "type": ASCEND,
-                "health": True,
+                "health": card not in self.ill,
                 "devicepairscore": {},
             }
             for at, (card, mib) in enumerate(self.cards.items())
@@ -185,10 +199,13 @@ class Machine:
         return 7 if self.kind is Kind.ASCEND else SLOTS
 
     def _room(self, *, registered: bool) -> Json:
-        count = len(self.cards)
+        count = len(self.cards.keys() - self.ill)
         found = {self.kind.resource: count * self.slots}
         if self.kind is Kind.VGPU:
-            found |= {"volcano.sh/vgpu-memory": sum(self.cards.values()), "volcano.sh/vgpu-cores": 100 * count}
+            found |= {
+                "volcano.sh/vgpu-memory": sum(self.cards.values()),
+                "volcano.sh/vgpu-cores": 100 * len(self.cards),
+            }
         texts = {key: str(value if registered else 0) for key, value in found.items()}
         room = {"cpu": "64", "memory": "256Gi", "pods": "110", **texts}
         return {"capacity": room, "allocatable": room}
@@ -201,7 +218,9 @@ class Machine:
         while True:
             yield _STATUS_S * (0.9 + 0.2 * self._world.draw.random())
             if self.is_heard:
-                self._write_node({"status": {"conditions": [self._ready("True")], **self._account()}})
+                notes = self._register() if self.plugin_up and not self._is_starting else {}
+                status = {"conditions": [self._ready("True")], **self._account()}
+                self._write_node({"metadata": {"annotations": notes}, "status": status})
 
     def _account(self) -> Json:
         return self._room(registered=self.plugin_up and self.kubelet_up)
@@ -278,13 +297,55 @@ class Machine:
     def _open(self) -> None:
         self._write_node({"spec": {"unschedulable": None, "taints": None}})
 
+    def reregister(self, cards: Mapping[str, int], ill: Collection[str] = ()) -> None:
+        """The plugin names other cards from now on, or other memory, or calls some unhealthy."""
+        self.changed_until_s = CLOCK.now_s + LATE_S
+        self._world.judge.excuse(self)
+        self.cards = dict(cards)
+        self.ill = {card: self.ill.get(card, CLOCK.now_s) for card in ill}
+        if self.plugin_up and self.is_heard:
+            self._write_node({"metadata": {"annotations": self._register()}, "status": self._account()})
+
+    def renew(self, seconds: float, plugin_s: float, cards: Mapping[str, int] | None = None) -> None:
+        """The node's object is deleted, and made anew when kubelet starts; *cards*: on another machine of that name."""
+        if self.name not in self._api.objects["nodes"]:
+            return
+        self.kubelet_up = self.plugin_up = False
+        self._is_starting = True
+        self._api.delete(Target("nodes", "", self.name, ""), {})
+        if cards is not None:
+            # Whoever turns off a machine ends its pods.
+            self.procs.clear()
+            for key, pod in list(self._api.objects["pods"].items()):
+                if pod["spec"].get("nodeName") == self.name:
+                    self._world.delete(key, force=True)
+            self.reregister(cards)
+        self._world.at(seconds, self._start)
+        self._world.at(seconds + plugin_s, self._start_plugin)
+
+    def _start(self) -> None:
+        self.kubelet_up = True
+        if self.name not in self._api.objects["nodes"]:
+            self._create({}, is_up=False)
+        self.relist()
+
+    def _start_plugin(self) -> None:
+        if self._is_starting and self.is_heard:
+            self._is_starting, self.plugin_up = False, True
+            self._write_node({"metadata": {"annotations": self._register()}, "status": self._account()})
+
     def heal(self) -> None:
         """Whatever is broken is mended at once."""
+        if self._is_starting:
+            self._start()
+            self._is_starting = False
         self._open()
         cut = not self.is_heard
         self.plugin_up = self.kubelet_up = True
         self.cut_until_s = min(self.cut_until_s, CLOCK.now_s)
         self._write_node({"status": {"conditions": [self._ready("True")], **self._account()}})
+        if self.ill or self.changed_until_s:
+            self.reregister(self.cards)
         if cut:
             self.relist()
 
@@ -434,8 +495,9 @@ class Machine:
                 f"no healthy devices present; cannot allocate unhealthy devices {self.kind.resource}", blames=False
             )
         used = sum(proc.devices for proc in self.procs.values())
-        if used + asked > len(self.cards) * self.slots:
-            raise AllocateError(f"Allocate failed: requested {asked}, available too few", blames=True)
+        if used + asked > len(self.cards.keys() - self.ill) * self.slots:
+            blames = CLOCK.now_s >= self.changed_until_s
+            raise AllocateError(f"Allocate failed: requested {asked}, available too few", blames=blames)
 
     def _run(self, proc: Proc) -> Steps:
         """Pull the image, run, and end some time."""

@@ -6,8 +6,8 @@ permits is the real one. A message that was sent goes its way whatever becomes o
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import aiohttp
 
@@ -18,6 +18,8 @@ from tests.support.twin.clock import CLOCK
 
 _HEADERS = {"Content-Type": "application/json"}
 _BOOKMARK_S = 50.0
+# The begin of an event, whose rest never comes.
+_TORN = b'{"type":"MODIFIED","object":{"kind":"Pod","metadata":{"name":"p1","resourceV'
 # What a connection does that broke; None: nothing, for ever.
 _BROKEN = (aiohttp.ServerDisconnectedError, ConnectionResetError, None)
 
@@ -27,7 +29,9 @@ class Line:
 
     loss: the chance that a message is lost. slow_s: up to how long one takes. cut_until_s: nothing passes before.
     held_until_s: watches tell nothing before. stick: asked of every write that leaves: seconds that it takes more.
-    throttle: the chance of a 429, or another answer of a server in trouble.
+    trouble: the chance of a 429, or another answer of a server in trouble. pages: the chance that a proxy answers with
+    a page of its own, before or after the server has executed the request. tears: watches come in pieces, and break
+    within a line. no_bookmarks: watches get none.
     """
 
     def __init__(self) -> None:
@@ -36,6 +40,9 @@ class Line:
         self.cut_until_s = 0.0
         self.held_until_s = 0.0
         self.trouble = 0.0
+        self.pages = 0.0
+        self.tears = False
+        self.no_bookmarks = False
         self.stick: Callable[[str, str], float] = lambda verb, path: 0.0
 
     def calm(self) -> None:
@@ -90,7 +97,14 @@ class Network:
                 self._counts["fault: answers of a server in trouble"] += 1
                 self._answer(future, *_trouble(self._draw))
                 return
+            page = self._page(verb)
+            if page is not None and not page.executes:
+                self._answer(future, page.status, _PAGE, page.headers)
+                return
             answer = self._api.request(verb, target_, body, content_type)
+            if page is not None:
+                self._answer(future, page.status, _PAGE, page.headers)
+                return
             self._answer(future, answer.status, answer.body)
 
         if stuck_s:
@@ -143,16 +157,33 @@ class Network:
 
         self._at(self._draw.random() * self._line.slow_s, fail)
 
+    def _page(self, verb: str) -> "_Page | None":
+        """The page with which a proxy answers a request; None: it lets it pass."""
+        if not self._line.pages or self._draw.random() >= self._line.pages:
+            return None
+        self._counts["fault: pages of a proxy"] += 1
+        page = self._draw.choice(_PAGES)
+        return page if verb != "GET" else page._replace(executes=False)
+
     # ------------------------------------------------------------------ watches
 
     def _open(self, target_: str, future: Any) -> None:
         path, _, query = target_.partition("?")
         told = dict(part.split("=", 1) for part in query.split("&"))
         what = target(path)
+        page = self._page("GET")
+        if page is not None and page.status != 200:
+            self._answer(future, page.status, _PAGE, page.headers)
+            return
         since = int(told["resourceVersion"])
         stream = Stream(
             self, what.resource, float(told["timeoutSeconds"]), only=told.get("fieldSelector", ""), since=since
         )
+        if page is not None:
+            stream.push(_PAGE)
+            stream.end()
+            self._at(self._draw.random() * self._line.slow_s, lambda: self._begin(future, stream))
+            return
         try:
             before = list(self._api.since(what.resource, since))
         except RefusedError as e:
@@ -182,6 +213,20 @@ class Network:
     def revision(self) -> int:
         return self._api.revision
 
+    def tears(self) -> bool:
+        return self._line.tears
+
+    def no_bookmarks(self) -> bool:
+        return self._line.no_bookmarks
+
+    def cut(self, size: int) -> int:
+        """Where a piece of *size* bytes is cut in two."""
+        return self._draw.randint(1, size - 1)
+
+    def torn_end(self) -> Any:
+        """How a watch ends within a line: as if the server had ended it, or not."""
+        return self._draw.choice((None, ConnectionResetError))
+
     def break_watches(self, share: float) -> None:
         """Some connections of watches break."""
         for stream in list(self.streams):
@@ -197,6 +242,36 @@ class Network:
         """The process is no more; what it sent goes its way."""
         self.alive = False
         self.streams.clear()
+
+
+class _Page(NamedTuple):
+    """A proxy's answer. executes: the server has executed the request before."""
+
+    status: int
+    executes: bool = False
+    headers: Mapping[str, str] = {"Content-Type": "text/html"}
+
+
+# A line break within, as pages have.
+_PAGE = b"<html><head><title>Sorry</title></head>\n<body>A proxy speaks, and no API server.</body></html>\n"
+_WAIT = {"Content-Type": "text/html", "Retry-After": "2"}
+_PAGES = (
+    _Page(200),
+    _Page(200, executes=True),
+    _Page(302),
+    _Page(403),
+    _Page(404),
+    _Page(404, executes=True),
+    _Page(409, executes=True),
+    _Page(410),
+    _Page(429, headers=_WAIT),
+    _Page(502),
+    _Page(502, executes=True),
+    _Page(503),
+    _Page(503, headers=_WAIT),
+    _Page(503, executes=True, headers=_WAIT),
+    _Page(504, executes=True),
+)
 
 
 def _trouble(draw: random.Random) -> tuple[int, bytes, Any]:
@@ -229,6 +304,13 @@ class Stream:
 
     def push(self, chunk: Any) -> None:
         """Send *chunk*: bytes, None for the end, or an exception's type."""
+        if self._network.tears() and isinstance(chunk, bytes):
+            at = self._network.cut(len(chunk))
+            self._push(chunk[:at])
+            chunk = chunk[at:]
+        self._push(chunk)
+
+    def _push(self, chunk: Any) -> None:
         at_s = max(self._last_s, CLOCK.now_s + self._network.lag_s())
         self._last_s = at_s
         self._network.at(at_s - CLOCK.now_s, lambda: self._arrive(chunk))
@@ -246,7 +328,7 @@ class Stream:
     def _bookmark(self) -> None:
         if not self._ended and self._network.alive:
             now = self._network.revision()
-            if now > self._since:
+            if now > self._since and not self._network.no_bookmarks():
                 self.push(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % now)
             self._network.at(_BOOKMARK_S, self._bookmark)
 
@@ -256,6 +338,10 @@ class Stream:
 
     def fail(self) -> None:
         """The connection breaks."""
+        if self._network.tears() and not self._ended:
+            self._push(_TORN)
+            self._close(self._network.torn_end())
+            return
         self._close(ConnectionResetError)
 
     def _close(self, last: Any) -> None:

@@ -6,6 +6,7 @@ from tests.support.twin import clock
 clock.install()
 
 import argparse
+import gc
 import os
 import sys
 import tempfile
@@ -18,10 +19,13 @@ import structlog
 
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.directed import SCHEDULES
+from tests.support.twin.gales import Gale
 from tests.support.twin.storms import SETTINGS, Storm
 from tests.support.twin.world import World
 
 _LIFE: Final = 4000
+# What the names of lives begin with that are gales.
+_GALE: Final = "gale "
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         "--life",
         action="append",
         default=[],
-        help="only this life of the seed: a number, or a schedule's name; may be repeated",
+        help="only this life of the seed: a number, 'gale' and a number, or a schedule's name; may be repeated",
     )
     found.add_argument("--without", default="", help="words of faults that are not to happen, separated by commas")
     found.add_argument("--trace", action="store_true", help="tell every change of a pod or a lease, and every log line")
@@ -80,7 +84,7 @@ def _run(chosen: argparse.Namespace, settings: Path) -> int:
     counts: Counter[str] = Counter()
     found = lives = done = 0
     virtual_s = 0.0
-    names = list(SCHEDULES) + [str(number) for number in range(chosen.operations)]
+    names = list(SCHEDULES) + [f"{kind}{number}" for number in range(chosen.operations) for kind in ("", _GALE)]
     for name in chosen.life or names:
         if done >= chosen.operations:
             break
@@ -92,14 +96,19 @@ def _run(chosen: argparse.Namespace, settings: Path) -> int:
         if name in SCHEDULES:
             SCHEDULES[name](world)
         else:
-            Storm(world, tuple(filter(None, chosen.without.split(",")))).blow(min(_LIFE, chosen.operations - done))
+            storm = Gale if name.startswith(_GALE) else Storm
+            storm(world, tuple(filter(None, chosen.without.split(",")))).blow(min(_LIFE, chosen.operations - done))
         lives, done, virtual_s = lives + 1, done + world.operations, virtual_s + CLOCK.now_s - begun_s
         counts += world.counts
         for kind, text in world.finds:
             sys.stdout.write(f"{kind}: seed {chosen.seed}, life {name!r}: {text}\n")
             counts[f"found: {kind}"] += 1
         found += len(world.finds)
-        if world.finds and name not in SCHEDULES and not chosen.keep_going:
+        is_found = bool(world.finds)
+        # What this life left behind is finalized now, and not in the middle of another one.
+        del world
+        gc.collect()
+        if is_found and name not in SCHEDULES and not chosen.keep_going:
             break
     for kind, count in sorted(counts.items()):
         sys.stdout.write(f"{count:>9,} {kind}\n")

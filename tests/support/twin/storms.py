@@ -1,5 +1,6 @@
 """Users, and whatever befalls a cluster, at random; then calm, in which everybody must come to his right."""
 
+from collections.abc import Callable
 from typing import Final
 
 from tests.support.twin.clock import CLOCK
@@ -16,6 +17,8 @@ _CLOSED: Final = ({"unschedulable": True}, {"taints": [{"key": "broken", "effect
 _EDITS: Final = ("", "policy: spread\n", "policy: index\nturn_wait_max_s: 1\n", "bind_in_flight_max: 2\n")
 # Used in some runs.
 _PREEMPTION: Final = "preemption: true\npreemption_delay_s: 2\npreemption_wait_s: 30\n"
+# How often it happens, and what.
+Fault = tuple[int, Callable[[], None]]
 
 
 class Storm:
@@ -65,7 +68,15 @@ class Storm:
             world.run(_STORM_S, lambda: bool(world.finds))
             self._blows = False
             if not world.finds:
+                self._calm()
                 world.settle()
+
+    def _calm(self) -> None:
+        """Prepare for calm."""
+
+    def _more(self) -> list[Fault]:
+        """Return more faults, with how often they happen."""
+        return []
 
     # ------------------------------------------------------------------ users
 
@@ -153,7 +164,7 @@ class Storm:
 
     def _faults(self) -> Steps:
         draw = self._draw
-        faults = [
+        faults: list[Fault] = [
             (4, self._kill),
             (2, self._terminate),
             (3, self._pause),
@@ -170,6 +181,7 @@ class Storm:
             (1, self._edit),
             (1, self._restore),
             (1, self._compact),
+            *self._more(),
         ]
         faults = [one for one in faults if not any(word in one[1].__name__ for word in self._without)]
         while self._blows:
