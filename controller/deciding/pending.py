@@ -181,8 +181,19 @@ class Pending:
         if self.is_ours(pod) and asks_the_same(entry.pod, pod):
             self._cluster.queue.take(entry, pod)
         else:
-            self._cluster.queue.changed(entry)
+            if self._asks_otherwise(entry, pod):
+                self._cluster.queue.changed(entry)
             self.reconsider(entry, pod)
+
+    def _asks_otherwise(self, entry: Entry, pod: Pod) -> bool:
+        """Return whether a changed pod has begun to wait for something else; anyone may add notes that nobody reads."""
+        noted = entry.pod._replace(annotations=pod.annotations)
+        return (
+            not asks_the_same(noted, pod)
+            or group_of(noted) != group_of(entry.pod)
+            or entry.shape is None
+            or shape_of(noted, self._cluster.ledger) != entry.shape
+        )
 
     def _heed_nomination(self, pod: Pod) -> None:
         """Count another scheduler's pod on its nominated node, where that scheduler frees capacity for it."""
@@ -224,7 +235,7 @@ class Pending:
         if not self.is_ours(pod):
             self.drop(entry, pod)
             return
-        if not asks_the_same(entry.pod, pod):
+        if not asks_the_same(entry.pod, pod) and self._asks_otherwise(entry, pod):
             self._cluster.queue.changed(entry)
             rest_s, wait = 0.0, None
         self._cluster.queue.take(entry, pod)

@@ -379,6 +379,22 @@ def test_no_member_leaves_while_its_group_stays(least):
     assert [len(names) for names in asks(found).values()] == [least]
 
 
+@pytest.mark.parametrize(("key", "counts"), [("note", False), ("cardshare.io/avoid-cards", True)])
+def test_a_pod_has_waited_since_it_last_asked_otherwise_however_often_it_is_annotated(key, counts):
+    found = world()
+    full(found, "low")
+    high = pod("high", memory=MIB, priority=10)
+    found.adds(high)
+    found.plan()
+    leave: dict[str, list[str]] = {}
+    for at in range(20):
+        found.adds(high._replace(annotations={key: str(at + 1)}, resource_version=f"2{at:02}"))
+        found.plan()
+        found.passes(2.0)
+        leave |= asks(found)
+    assert leave == ({} if counts else {"high": ["low"]})
+
+
 def test_nobody_leaves_before_disruption_budgets_are_known():
     found = world()
     found.scheduler.cluster.occupants.forget_budgets()
