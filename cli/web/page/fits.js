@@ -76,14 +76,16 @@ export class FitForm extends HTMLElement {
       return;
     }
     const { ways, namespace, notes } = this.found;
-    const rows = ways.flatMap((way) => way.types.map((one) => row(way.protocol, one.type, one.pods, one.nodes)));
-    const said = !ways.length ? [element("p", {}, say("noWay"))] : ways.map((way) => element("p", {}, `${way.protocol}: ${say(way.is_all ? "fit" : "fitMore", way.pods, namespace)}`));
+    // Several ways of one protocol differ by the resource that they ask for.
+    const nameOf = (/** @type {(typeof ways)[number]} */ way) => ways.filter((one) => one.protocol === way.protocol).length > 1 ? `${way.protocol} (${Object.keys(way.limits)[0]})` : way.protocol;
+    const rows = ways.flatMap((way) => way.types.map((one) => row(nameOf(way), one.type, one.pods, one.nodes)));
+    const said = !ways.length ? [element("p", {}, say("noWay"))] : ways.map((way) => element("p", {}, `${nameOf(way)}: ${say(way.is_all ? "fit" : "fitMore", way.pods, namespace)}`));
     const largest = ways.filter((way) => way.largest_memory_mib || way.largest_cards).map((way) => element("p", {}, [
-      `${way.protocol}:`,
+      `${nameOf(way)}:`,
       way.largest_memory_mib ? say("largestMemory", way.largest_memory_mib) : "",
       way.largest_cards ? say("largestCards", way.largest_cards) : "",
     ].filter(Boolean).join(" ")));
-    const stops = ways.filter((way) => way.stops).map((way) => element("p", {}, say("stops", [way.code, way.stops].filter(Boolean).join(" "))));
+    const stops = ways.filter((way) => way.stops).map((way) => element("p", {}, `${nameOf(way)}: ${say("stops", [way.code, way.stops].filter(Boolean).join(" "))}`));
     const heads = [say("protocol"), say("type"), say("pods"), say("nodes")];
     this.answer.replaceChildren(...said, rows.length ? table(say("wouldFit"), heads, rows) : "", ...largest, ...stops, ...notes.map((note) => element("p", { className: "quiet" }, note)));
   }
