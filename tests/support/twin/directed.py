@@ -252,12 +252,16 @@ def proxy_answers(world: World) -> None:
     _begin(world)
     leader = world.leader
     assert leader is not None
+    keys = []
     for _ in range(8):
         leader.line.pages = 1.0
-        world.add_pod(Kind.VGPU, [(1, 1000, 0)])
-        world.run(2.0)
+        keys.append(world.add_pod(Kind.VGPU, [(1, 1000, 0)]))
+        world.run(0.5)
         leader.line.pages = 0.0
-        world.run(6.0)
+        world.run(20.0)
+    for key in keys:
+        if not world.node_of(key):
+            world.find("forgotten", f"{key} waits, although the API server answers the leader again")
     world.settle()
 
 
