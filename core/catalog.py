@@ -150,7 +150,7 @@ class Catalog:
             budgeted = frozenset(name for one in names.values() for name in one.budgeted)
             in_bytes = {name: mib for one in names.values() for name, mib in one.quantities.items()}
             units = {name: mib for one in names.values() for name, mib in one.units.items()} | in_bytes
-            known = resources | usual | lost.keys()
+            known = resources | usual | frozenset(lost)
             self._words[:] = [
                 Words(
                     tables,
