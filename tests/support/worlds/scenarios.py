@@ -33,6 +33,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_cards_page::test_the_schema_is_that_of_the_fields": _NO_SERVER,
     "test_certs_command": _NO_SERVER,
     "test_certs_in_cluster::test_a_kubeconfig_that_is_not_there_is_one_clear_line_and_exits_2": _NEVER_ASKS,
+    "test_cli::test_a_closed_stream_is_no_traceback": _NEVER_ASKS,
     "test_cli::test_a_disk_that_is_full_is_told_in_one_line": _NEVER_ASKS,
     "test_cli::test_a_reader_that_has_seen_enough_is_no_error": _NEVER_ASKS,
     "test_cli::test_an_interrupt_ends_the_wait_for_a_server_quietly": _NEVER_ASKS,
