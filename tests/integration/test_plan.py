@@ -51,15 +51,18 @@ async def cordon(world, name, closed):
 
 async def crowded(world):
     """On each node one small pod, of which that on t4-a may move; and a pod that needs all cards of a node."""
-    await world.controller()
+    # Before the controller starts: later, it could hear of the pod first.
     await cordon(world, "t4-b", closed=True)
+    await world.controller()
     await world.add(owned("serve-1", share(1000), app="serve"))
     await world.phase("serve-1")
     await cordon(world, "t4-b", closed=False)
-    await cordon(world, "t4-a", closed=True)
-    await world.add(pod("alone", share(1000)))
+    alone = pod("alone", share(1000))
+    field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["t4-b"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [field]}}
+    alone["spec"]["affinity"] = {"nodeAffinity": required}
+    await world.add(alone)
     await world.phase("alone")
-    await cordon(world, "t4-a", closed=False)
     await world.add(pod("train", {GPU: "2", "volcano.sh/vgpu-memory": "15000"}))
     await world.waits("train", "CS501")
 
