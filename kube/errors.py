@@ -177,6 +177,8 @@ _FORBIDDEN: Final = re.compile(
 # apiserver/pkg/util/notfoundhandler.
 _NO_SUCH_PATH: Final = b"404 page not found"
 _status_decoder: Final = msgspec.json.Decoder(_Status)
+# Authenticating proxies answer the first two for the API server, which itself answers 429 in plain text.
+_OF_PROXIES_TOO: Final = frozenset({401, 403, 429})
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     401: ApiUnauthorizedError,
@@ -201,9 +203,8 @@ def from_answer(verb: str, path: str, status: int, headers: Mapping[str, str], b
     told = _read_status(body)
     retry_after_s = _retry_after_s(headers, told)
     message = (told.message or "") if told else _quoted(headers, body)
-    # A proxy without a server to ask answers 404 too, which says nothing about objects. Its 503 may replace the answer
-    # of a server that has written.
-    is_a_proxys = status in (404, 503) and not _is_of_server(path, told, body)
+    # A proxy's page says nothing about objects, and may replace the answer of a server that has written.
+    is_a_proxys = status not in _OF_PROXIES_TOO and not _is_of_server(path, told, body)
     kind = ApiUnknownError if is_a_proxys else _class_of(status, retry_after_s)
     return kind(
         verb=verb,

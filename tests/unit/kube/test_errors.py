@@ -51,6 +51,18 @@ def test_a_status_tells_what_became_of_a_write(status, kind):
     assert (error.status, error.reason, error.message) == (status, "Because", "told")
 
 
+@pytest.mark.parametrize("status", [302, 307, 400, 404, 405, 409, 410, 413, 422, 500, 503])
+def test_a_proxys_page_never_says_that_nothing_was_written(status):
+    assert type(answer(status, b"<html>Sorry</html>", Retry_After="1")) is ApiUnknownError
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(401, ApiUnauthorizedError), (403, ApiForbiddenError), (429, ApiThrottledError)]
+)
+def test_a_proxy_refuses_callers_as_the_api_server_does(status, kind):
+    assert type(answer(status, b"<html>Sorry</html>")) is kind
+
+
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 
