@@ -308,7 +308,7 @@ def _scheduler(parts: Mapping[Source, Decoded]) -> _Part[SchedulerConf] | None:
 def _lost(
     parts: Mapping[Source, Decoded], sections: Collection[DeviceSection], found: Container[DeviceSection]
 ) -> frozenset[str]:
-    """Return the dialects with a section of their own in force of which nothing is *found* that can be used."""
+    """Return the dialects whose own section is in force but was not *found* usable."""
     written = _in_force(parts, sections, sections)
     return frozenset([one.alone for one in written if one.alone and one not in found])
 

@@ -5,12 +5,12 @@ imported only then because it costs 0.25 s and 40 MiB. `kube.transport` decides 
 """
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import re
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from os.path import exists
@@ -214,29 +214,17 @@ def _in_thread(run: Coroutine[object, object, Credentials]) -> asyncio.Future[Cr
 
     It is not a thread of an executor, because a process waits for those at its end, and a plugin may hang.
     """
-    loop = asyncio.get_running_loop()
-    found = loop.create_future()
-
-    def end(result: Credentials | None, error: BaseException | None) -> None:
-        if found.cancelled():
-            return
-        if error is not None:
-            found.set_exception(error)
-        else:
-            found.set_result(result)
+    found = Future[Credentials]()
+    found.set_running_or_notify_cancel()
 
     def work() -> None:
-        result, error = None, None
         try:
-            result = asyncio.run(run)
+            found.set_result(asyncio.run(run))
         except BaseException as e:  # noqa: BLE001 (whoever reads gets it)
-            error = e
-        # The loop is closed if this process ends in the meantime.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(end, result, error)
+            found.set_exception(e)
 
     threading.Thread(target=work, name=READER, daemon=True).start()
-    return found
+    return asyncio.wrap_future(found)
 
 
 def choose_source(

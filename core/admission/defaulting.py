@@ -61,7 +61,7 @@ def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Wa
 
 def _is_repeated(pod: ReviewedPod, key: str, rules: Rulebook) -> bool:
     """Return whether annotation *key* repeats what a container requests; HAMi's scheduler does not write it again."""
-    resource = rules.told.get(key)
+    resource = rules.repeats.get(key)
     return resource is not None and any(one.amount(resource) == pod.annotations[key] for one in pod.containers)
 
 

@@ -34,7 +34,7 @@ class Rulebook:
     budgeted: resources that ``limits.`` of a ResourceQuota limits. counts: by resource for an amount of a card, the
     resource that counts cards. fills: by such a resource, the default count if it is not 1; 0 for none. paired:
     resources whose cards are allocated only in pairs. memories: by the resource that counts cards, the one for the
-    memory of each, in MiB. totals, told: as in `core.port.names.Names`. units, quantities: as in `core.catalog.Words`.
+    memory of each, in MiB. totals, repeats: as in `core.port.names.Names`. units, quantities: as in `core.catalog.Words`.
     resources: all of these, of all dialects; resources_by_dialect: the same, of each.
     preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
     labels: by dialect, the labels that are read only from its pods; runtime_classes: those that dialects set.
@@ -54,7 +54,7 @@ class Rulebook:
     resources: frozenset[str]
     resources_by_dialect: Mapping[DialectName, frozenset[str]]
     protected: frozenset[str]
-    told: Mapping[str, str]
+    repeats: Mapping[str, str]
     preferences: frozenset[str]
     labels: Mapping[DialectName, frozenset[str]]
     runtime_classes: frozenset[str]
@@ -201,7 +201,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         protected=catalog.assignment_keys(tables).union(
             names.PRIVATE_KEYS, *(one.machine_keys for one in catalog.specs)
         ),
-        told={key: resource for one in named.values() for key, resource in one.told.items()},
+        repeats={key: resource for one in named.values() for key, resource in one.repeats.items()},
         preferences=frozenset().union(*(one.preferences for one in named.values())),
         labels={one.name: one.labels for one in catalog.specs if one.labels},
         runtime_classes=frozenset().union(*(one.runtime_classes for one in named.values())),

@@ -5,7 +5,7 @@ a gang only together. On each node all of them are removed, and then restored on
 the most important first. The chosen node is the one with the fewest broken disruption budgets; then with the lowest
 highest victim, the smallest sum of priorities, the fewest victims, and the latest start of its highest victims; then by
 name. Source: Kubernetes documentation, "Pod Priority and Preemption"; where that is silent, kube-scheduler
-(pkg/scheduler/framework/preemption). Of pods that are taken back, the `priority` of their queues counts before their
+(pkg/scheduler/framework/preemption). For pods that are taken back, the `priority` of their queue counts before their
 own: queues of a higher one are "considered later during reclamation" (Volcano, Queue).
 
 The members of a gang are placed one by one. In the end, each victim is restored if they still fit without it on the
@@ -38,7 +38,7 @@ LOOKED_AT_MAX: Final = 2000
 # Priorities are 32 bits wide: so shifted, more victims of a negative one cost more, not less.
 _SHIFT: Final = 1 << 31
 _NOBODY: Final = -(1 << 63)
-# Of pods that may leave for their priority: they leave before all that only their queue has too much for.
+# The rank of pods that may leave for their own priority: they leave before those that only their queue returns.
 _BY_PRIORITY: Final = (0,)
 
 

@@ -9,8 +9,8 @@ class Names:
     """The names of one protocol under one configuration; what is left empty, it does not have.
 
     resources: by which containers request its cards. uncounted: those that are never compared with a node's
-    allocatable. assignment_keys: pod annotations that only schedulers and device plugins write. told: by those of them
-    that HAMi's webhook writes before a pod has a scheduler, the resource that they repeat. preferences:
+    allocatable. assignment_keys: pod annotations that only schedulers and device plugins write. repeats: by those that
+    HAMi's webhook writes when a pod is created, the resource whose amount they repeat. preferences:
     annotations by which users select cards, which may change until the pod is bound.
     counts: by each resource for a part of a card, the resource that counts cards. fills: by the latter, the default
     count if it is not 1; 0 for none. paired: resources that count cards which are allocated only in pairs: 1 means 2.
@@ -28,7 +28,7 @@ class Names:
     resources: frozenset[str] = frozenset()
     uncounted: frozenset[str] = frozenset()
     assignment_keys: frozenset[str] = frozenset()
-    told: Mapping[str, str] = field(default_factory=dict)
+    repeats: Mapping[str, str] = field(default_factory=dict)
     preferences: frozenset[str] = frozenset()
     counts: Mapping[str, str] = field(default_factory=dict)
     fills: Mapping[str, int] = field(default_factory=dict)

@@ -94,7 +94,9 @@ class HamiVendor(SharedCards):
             units=found.units if self.vendor.limits.memory_mib is None else {},
             quantities=found.units if self.vendor.limits.memory_mib is not None else {},
             assignment_keys=self._keys,
-            told={self.vendor.handoff.number_key: self.named(tables).cards} if self.vendor.handoff.number_key else {},
+            repeats={self.vendor.handoff.number_key: self.named(tables).cards}
+            if self.vendor.handoff.number_key
+            else {},
             # Kubelet gives them to pods without annotations, whether or not a configuration names them.
             beginnings=(self.named(tables).cards,) if self.vendor.handoff.kubelet_chooses else (),
             preferences=self._preferences if self.is_installed(tables) else frozenset(),
