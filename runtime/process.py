@@ -22,6 +22,8 @@ _OTHER_FILES: Final = 256
 _LEAST_CONNECTIONS: Final = 8
 # The first keys of a line.
 _FIRST: Final = ("timestamp", "level", "msg")
+# How uvloop's error ends if a closed connection is written to.
+_CLOSED: Final = "; the handler is closed"
 _WORD: Final = re.compile(r"[A-Za-z0-9_./:@%+-]+", re.ASCII)
 _FIGURES: Final = frozenset({bool, int, float})
 
@@ -129,4 +131,21 @@ def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
         import uvloop  # noqa: PLC0415 (an extra that may be absent)
     except ImportError:
         return None
-    return uvloop.new_event_loop
+
+    def made() -> asyncio.AbstractEventLoop:
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        loop.set_exception_handler(_unless_of_a_lost_connection)
+        return loop
+
+    return made
+
+
+def _unless_of_a_lost_connection(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log the error in *context*, unless it only says that a connection was lost.
+
+    uvloop's TLS writes what is left, such as the end of a handshake, to a connection that has just been closed. It
+    then closes its own side and reports a RuntimeError, where an OSError would be passed over.
+    """
+    error = context.get("exception")
+    if not ("protocol" in context and isinstance(error, RuntimeError) and str(error).endswith(_CLOSED)):
+        loop.default_exception_handler(context)

@@ -1,8 +1,10 @@
 """What log lines look like."""
 
+import asyncio
 import json
 import logging
 import re
+import socket
 
 import pytest
 import structlog
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.flags import LogFormat
-from runtime.process import configure_log, logfmt, plain_values
+from runtime.process import configure_log, fast_loop, logfmt, plain_values
 from tests.support.worlds.world import pod
 
 
@@ -81,3 +83,31 @@ def test_whatever_a_value_is_logfmt_keeps_it_in_its_place(text):
     assert {key: value.encode("utf-16", "surrogatepass") for key, value in found.items()} == {
         key: value.encode("utf-16", "surrogatepass") for key, value in expected.items()
     }
+
+
+async def _written_to_after_it_closed():
+    """The error of the loop when a closed connection is written to, with the context that its TLS reports."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        transport, protocol = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+        transport.abort()
+        await asyncio.sleep(0.01)
+        with pytest.raises(RuntimeError) as found:
+            transport.write(b"the end of a handshake")
+    return {"message": "Fatal error", "exception": found.value, "transport": transport, "protocol": protocol}
+
+
+@pytest.mark.parametrize(("kept", "lines"), [({"protocol", "exception"}, 0), ({"exception"}, 1), ({"protocol"}, 1)])
+def test_a_connection_that_closed_under_tls_is_no_error(kept, lines, caplog):
+    """Only with the error, and from a connection; what a task or a callback of ours raises is logged."""
+
+    async def reported():
+        context = await _written_to_after_it_closed()
+        other = {"exception": RuntimeError("of ours")}
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": "Fatal error"} | {key: value for key, value in (other | context).items() if key in kept}
+        )
+
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        runner.run(reported())
+    assert len(caplog.records) == lines
