@@ -232,14 +232,16 @@ class Inbox:
         self.put(message)
 
     async def put_and_wait(self, message: Message) -> None:
-        """Add *message* and wait until the scheduler has completed it."""
+        """Add *message* and wait until the scheduler has completed it, or has given it up because of an error."""
         done = asyncio.Event()
 
         def steps() -> Iterator[None]:
-            rest = message()
-            if rest is not None:
-                yield from rest
-            done.set()
+            try:
+                rest = message()
+                if rest is not None:
+                    yield from rest
+            finally:
+                done.set()
 
         await self.put_in_time(steps)
         await done.wait()

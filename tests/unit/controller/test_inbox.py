@@ -78,6 +78,23 @@ async def test_whoever_waits_goes_on_when_the_last_step_was_made():
     assert made == ["begun", "ended"]
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+async def test_whoever_waits_goes_on_although_the_call_failed(steps):
+    inbox = Inbox(now_s)
+
+    def failing() -> Iterator[None]:
+        yield from [None] * steps
+        raise RuntimeError("an undefined event")
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        tasks.create_task(inbox.put_and_wait(failing))
+        await asyncio.sleep(0.1)
+        with pytest.raises(RuntimeError):
+            inbox.work(now_s() + 1.0)
+    assert not inbox.work(now_s() + 1.0)
+    assert not inbox.is_halfway
+
+
 async def test_a_full_inbox_makes_the_watches_wait_but_not_the_answers_of_calls():
     inbox, made = Inbox(now_s), list[int]()
     for i in range(4096):
