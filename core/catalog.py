@@ -153,18 +153,18 @@ class Catalog:
             known = resources | usual | frozenset(lost)
             self._words[:] = [
                 Words(
-                    tables,
-                    names,
-                    sellers,
-                    resources,
-                    known,
-                    lost,
-                    uncounted,
-                    budgeted,
-                    units,
-                    in_bytes,
-                    concerned,
-                    begun,
+                    tables=tables,
+                    names=names,
+                    sellers=sellers,
+                    resources=resources,
+                    known=known,
+                    lost=lost,
+                    uncounted=uncounted,
+                    budgeted=budgeted,
+                    units=units,
+                    quantities=in_bytes,
+                    concerned=concerned,
+                    begun=begun,
                 )
             ]
         return self._words[0]
