@@ -579,6 +579,7 @@ class Scheduler:
         cluster.search.keep_up()
         self.vanished.look(now_s)
         cluster.handoff.look(now_s)
+        self.locks.look(now_s)
         self.claims.look(now_s)
         self.reservations.nominations.forget(lambda uid: cluster.queue.get(uid) is not None)
         # Before its first decision no pod is refused or in a line, so none of these can wake one.

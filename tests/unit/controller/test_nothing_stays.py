@@ -25,6 +25,17 @@ BOUNDED = {
     ".log._names": "nodes that other pods or images made another thing of, 16,384 of them",
 }
 
+HAMI = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
+# On a pod that HAMi's device plugin serves; once it has, it may still be removing the lock of the node.
+CARD = "n0-0,NVIDIA,1000,0:;"
+ASSIGNED = {
+    "hami.io/vgpu-node": "n0",
+    "hami.io/vgpu-devices-allocated": CARD,
+    "hami.io/vgpu-devices-to-allocate": CARD,
+    "hami.io/bind-phase": "allocating",
+}
+SERVED = ASSIGNED | {"hami.io/vgpu-devices-to-allocate": "", "hami.io/bind-phase": "success"}
+
 
 def grown(before, after):
     """What holds more than before, beyond what comes and goes with chance."""
@@ -62,17 +73,20 @@ class Standby:
         cluster.groups.queue_changed(queue)
         cluster.groups.changed(GroupSpec(key=key, uid=f"g-{number}", queue=queue.name, status=begun))
         claims.put(claim)
-        names = [f"{kind}-{number}" for kind in ("member", "loose", "rejected", "removed")]
-        member, loose, rejected, removed = (
-            pod(name, namespace=where, owner=f"ReplicaSet/r-{number}", scheduler_name="volcano", created_s=1)
-            for name in names
+        more = {"scheduler_name": "volcano", "created_s": 1}
+        names = [f"{kind}-{number}" for kind in ("member", "loose", "rejected", "removed", "served")]
+        member, *others = (
+            pod(name, namespace=where, owner=f"ReplicaSet/r-{number}", limits=limits, **more)
+            for name, limits in zip(names, (None, None, None, None, HAMI), strict=True)
         )
-        world.adds(member._replace(annotations={"scheduling.k8s.io/group-name": "g"}), loose, rejected, removed)
+        world.adds(member._replace(annotations={"scheduling.k8s.io/group-name": "g"}), *others)
         world.shows(world.seen(names[0]), nominated_node=f"n{number}")
         for name in (names[0], *names[2:]):
             world.shows(world.seen(name), node_name=f"n{number}")
         world.shows(world.seen(names[0]), phase=Phase.RUNNING, started=True)
         world.shows(world.seen(names[2]), phase=Phase.FAILED, status_reason="UnexpectedAdmissionError")
+        world.shows(world.seen(names[4]), annotations=ASSIGNED)
+        world.shows(world.seen(names[4]), annotations=SERVED)
         for name in names:
             world.gone(name)
         claims.drop(claim)
