@@ -447,14 +447,14 @@ class Groups:
         self._count(members, before, pod)
         members.pods[pod.uid] = pod
         self._note_queue(key, pod)
-        self._say(members, pod.uid, parse_int64(pod.annotations.get(MIN_MEMBER, "")))
+        implies_otherwise = self._say(key, pod.uid, parse_int64(pod.annotations.get(MIN_MEMBER, "")))
         was_odd = bool(members.odd)
         if what := unsupported_in(pod):
             members.odd[pod.uid] = pod.name, what
         else:
             members.odd.pop(pod.uid, None)
-        if was_odd is not bool(members.odd) or was_met is not self._is_met(key) or (has_place and known != key):
-            # A placed pod that names its group late (groups 3) counts for the waiting members.
+        is_counted_late = has_place and known != key  # a placed pod that names its group late (groups 3)
+        if was_odd is not bool(members.odd) or was_met is not self._is_met(key) or is_counted_late or implies_otherwise:
             self._changed(key)
         if before is not None and _parts(state_of(before), state_of(pod)):
             self._parted(key)
@@ -468,9 +468,9 @@ class Groups:
         members = self._members[key]
         was_met = self._is_met(key)
         self._count(members, members.pods.pop(uid), None)
-        self._say(members, uid, None)
+        implies_otherwise = self._say(key, uid, None)
         was_odd = members.odd.pop(uid, None) is not None
-        if (was_odd and not members.odd) or was_met is not self._is_met(key):
+        if (was_odd and not members.odd) or was_met is not self._is_met(key) or implies_otherwise:
             self._changed(key)
         if not members.pods:
             del self._members[key]
@@ -495,13 +495,21 @@ class Groups:
             self._last_queues[key] = queue
             self.version += 1
 
-    def _say(self, members: _Members, uid: PodUid, count: int | None) -> None:
-        """Record that a member states *count* members in total; None: nothing readable."""
-        before = members.said.pop(uid, None)
-        if count is not None and count >= 0:
-            members.said[uid] = count
-        if members.said.get(uid) != before:
-            members.implied = None
+    def _say(self, key: GroupKey, uid: PodUid, count: int | None) -> bool:
+        """Record that a member states *count* members in total (None: nothing readable).
+
+        Return whether that changes a group that only its members define, so that the others must be read again.
+        """
+        members = self._members[key]
+        stated = count if count is not None and count >= 0 else None
+        if members.said.get(uid) == stated:
+            return False
+        before = max(members.said.values(), default=None)
+        members.said.pop(uid, None)
+        if stated is not None:
+            members.said[uid] = stated
+        members.implied = None
+        return self.served[key.kind] is False and max(members.said.values(), default=None) != before
 
     def _count(self, members: _Members, before: Pod | None, now: Pod | None) -> None:
         for pod, times in ((before, -1), (now, 1)):

@@ -83,6 +83,29 @@ def test_a_kind_that_is_not_installed_is_named_where_nobody_says_how_many():
     assert "scheduling.volcano.sh/group-min-member" in world.wait("p").text
 
 
+def test_members_are_placed_once_one_of_them_says_how_many_they_are():
+    """Also those that came before it, such as the workers of a launcher that alone has the annotation."""
+    world = ours()
+    world.has_no_kind()
+    world.adds(member("p"), member("q"))
+    assert world.binds() == []
+    world.adds(member("r", annotations={**IN_G, "scheduling.volcano.sh/group-min-member": "3"}))
+    assert sum(world.ledger.node_of(one.uid) is not None for one in world.pods.values()) == 0
+    world.plan()
+    assert sum(world.ledger.node_of(one.uid) is not None for one in world.pods.values()) == 3
+
+
+def test_members_are_told_once_none_of_them_says_any_more_how_many_they_are():
+    world = ours()
+    world.has_no_kind()
+    world.adds(member("p"), member("q", annotations={**IN_G, "scheduling.volcano.sh/group-min-member": "3"}))
+    assert world.binds() == []
+    assert world.wait("p").cause is Cause.WAITING_FOR_GROUP
+    world.gone("q")
+    assert world.binds() == []
+    assert world.wait("p").cause is Cause.GROUP_NOT_FOUND
+
+
 def test_a_kind_that_is_installed_later_is_seen():
     world = ours()
     world.has_no_kind()
