@@ -34,6 +34,11 @@ DEFAULT_QUEUE: Final = "default"
 ROOT_QUEUE: Final = "root"
 # A group with more subgroups is rejected.
 SUBGROUPS_MAX: Final = 10_000
+# All of a group is read at every decision about one of its pods, and everyone who may create groups decides how long
+# that takes. A group with more tasks or entries of subGroupPolicy is rejected, or whose entries have more words: keys,
+# and the values of their selectors.
+PARTS_MAX: Final = 1000
+WORDS_MAX: Final = 10_000
 
 
 class GroupKind(StrEnum):

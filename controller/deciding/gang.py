@@ -39,6 +39,7 @@ class Gang:
     the number of members that cannot be decided now: gated, backing off, invalid. foreign: the number of members of
     another scheduler without a node. leaving: the number that end and no longer count. asks: the joint ask, by which
     they wait while it is refused. subgroups: the number of subgroups. resting: the members of *absent* that back off.
+    is_divided: whether the subgroups of all members are known.
     """
 
     key: GroupKey
@@ -51,11 +52,12 @@ class Gang:
     asks: Together
     subgroups: int = 0
     resting: tuple[gangs.Member, ...] = ()
+    is_divided: bool = True
 
     @property
     def is_complete(self) -> bool:
         """Whether the minimum would be met if all waiting members were placed."""
-        return self.subgroups <= SUBGROUPS_MAX and self.unit.is_complete
+        return self.is_divided and self.subgroups <= SUBGROUPS_MAX and self.unit.is_complete
 
     def may_start_with(self, rooms: int) -> bool:
         """Return whether the minimum can be met if *rooms* more members are placed, and those that back off return."""
@@ -68,6 +70,9 @@ class Gang:
         if self.subgroups > SUBGROUPS_MAX:
             text = f"name fewer matchLabelKeys: {self.key} has {self.subgroups} subgroups, at most {SUBGROUPS_MAX}"
             return Wait(Cause.WAITING_FOR_GROUP, f"{text} are placed")
+        if not self.is_divided:
+            text = f"give each entry of the subGroupPolicy of {self.key} a label value of its own in matchLabels"
+            return Wait(Cause.WAITING_FOR_GROUP, f"{text}: too many entries would be compared with each of its pods")
         tally = self.unit.tally(Counter(one.parts for one in self.unit.members))
         wanted = Tally(self.unit.minimum, {}).needed()
         text = f"waits until {wanted} members of {self.what} can be placed together; {_ready(tally.members)}"
@@ -220,7 +225,8 @@ class Gangs:
         subgroup_of = {entry.pod.uid: path[-1] for entry, path in waiting if path and path[-1] in homes}
         minimum, what = minimum_of(spec, division), str(key)
         tally = Tally(minimum, held)
-        if tally.is_met:
+        is_divided = division.left >= 0
+        if tally.is_met and is_divided:
             path, policy = division.of(one.pod) if one is not None else ((), None)
             if policy is not None and tally.whole(path)[1]:
                 minimum, what = Minimum(name="subgroup", members=policy.size), f"{path[-1]} of {key}"
@@ -259,6 +265,7 @@ class Gangs:
             asks=unit.together(self._budgets.limits(key)),
             subgroups=sum(map(len, division.subgroups.values())),
             resting=tuple(resting),
+            is_divided=is_divided,
         )
 
     def _counts(self, pod: Pod, entry: Entry | None) -> bool:

@@ -14,7 +14,9 @@ import msgspec
 from core.errors import InvalidRequestError
 from core.groups import (
     DEFAULT_QUEUE,
+    PARTS_MAX,
     SUBGROUPS_MAX,
+    WORDS_MAX,
     GroupCondition,
     GroupKey,
     GroupKind,
@@ -171,8 +173,19 @@ def _problems(spec: _Spec) -> Iterator[str]:
     policies = spec.sub_group_policy or ()
     if len({one.name for one in policies}) < len(policies):
         yield "spec.subGroupPolicy with one name twice"
-    if max(len(policies), sum(one.min_sub_groups or 0 for one in policies)) > SUBGROUPS_MAX:
+    if sum(one.min_sub_groups or 0 for one in policies) > SUBGROUPS_MAX:
         yield f"more than {SUBGROUPS_MAX} subgroups in spec.subGroupPolicy"
+    if len(policies) > PARTS_MAX:
+        yield f"more than {PARTS_MAX} entries in spec.subGroupPolicy"
+    if sum(map(_words, policies)) > WORDS_MAX:
+        yield f"more than {WORDS_MAX} matchLabelKeys and values of labelSelectors in spec.subGroupPolicy"
+    if len(spec.min_task_member or ()) > PARTS_MAX:
+        yield f"more than {PARTS_MAX} tasks in spec.minTaskMember"
+
+
+def _words(found: _SubGroups) -> int:
+    selector = selector_of(found.label_selector) or ()
+    return len(found.match_label_keys or ()) + sum(1 + len(one.values) for one in selector)
 
 
 def _sub_groups(at: int, found: _SubGroups) -> SubGroups:

@@ -354,6 +354,20 @@ def test_a_group_of_too_many_subgroups_is_told_and_not_placed(monkeypatch):
     assert "3 subgroups" in made.wait("g0").text
 
 
+def test_a_group_whose_pods_are_compared_with_too_many_policies_is_told_and_not_placed():
+    exists = (Requirement(key="a", operator="Exists"),)
+    policies = tuple(SubGroups(name=f"s{at}", selector=exists, size=2) for at in range(1000))
+    made = world(2, groups=[spec(1, sub_groups=policies)])
+    made.adds(*members(30))
+    assert bound(made) == []
+    assert made.wait("g0").text == (
+        "give each entry of the subGroupPolicy of PodGroup default/g a label value of its own in matchLabels: "
+        "too many entries would be compared with each of its pods"
+    )
+    made.scheduler.cluster.groups.changed(spec(1, sub_groups=policies[:2], resource_version="2"))
+    assert len(bound(made)) == 2
+
+
 def racks(*cards):
     """Nodes, by rack and number, with so many cards."""
     return [

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from core.groups import GroupKey, GroupKind, GroupSpec, SubGroups
 from core.model import Pod, PodUid, Requirement
-from core.placing.minimums import Division, minimum_of
+from core.placing.minimums import Division, Tally, minimum_of
 
 KEY = GroupKey(GroupKind.VOLCANO, "ml", "g")
 
@@ -74,3 +74,26 @@ def test_a_member_is_compared_with_the_policies_of_its_labels_and_the_tree_has_w
     assert division.of(pod(labels)) == (("subgroup s400",), entries[400])
     assert labels.reads <= 2
     assert len(minimum_of(spec, division).parts) == 251
+
+
+def test_of_policies_with_a_label_in_common_each_is_found_by_its_own():
+    entries = tuple(
+        SubGroups(
+            name=f"s{at}",
+            selector=tuple(
+                Requirement(key=key, operator="In", values=(of,)) for key, of in (("app", "x"), ("n", str(at)))
+            ),
+        )
+        for at in range(500)
+    )
+    division, labels = Division(GroupSpec(key=KEY, sub_groups=entries)), Counting(app="x", n="400")
+    assert division.of(pod(labels))[1] is entries[400]
+    assert labels.reads <= 2
+
+
+def test_a_group_whose_tasks_and_policies_all_lack_members_names_three():
+    entries = tuple(SubGroups(name=f"s{at}", least=1) for at in range(5))
+    spec = GroupSpec(key=KEY, min_member=9, min_task_member={f"t{at}": 1 for at in range(9)}, sub_groups=entries)
+    tally = Tally(minimum_of(spec, Division(spec)), {})
+    tasks = ["0 of 1 of task t0", "0 of 1 of task t1", "0 of 1 of task t2", "6 more"]
+    assert tally.short() == [*tasks, "0 of 1 subgroups of s0", "0 of 1 subgroups of s1", "3 more"]

@@ -116,6 +116,31 @@ def test_minimums_of_tasks_hold_only_where_the_group_wants_all_of_them():
             {"subGroupPolicy": [{"name": "w", "minSubGroups": 10_001}]},
             ("more than 10000 subgroups in spec.subGroupPolicy",),
         ),
+        (
+            {"subGroupPolicy": [{"name": f"w{at}"} for at in range(1001)]},
+            ("more than 1000 entries in spec.subGroupPolicy",),
+        ),
+        (
+            {"subGroupPolicy": [{"name": "w", "matchLabelKeys": ["part"] * 10_001}]},
+            ("more than 10000 matchLabelKeys and values of labelSelectors in spec.subGroupPolicy",),
+        ),
+        (
+            {
+                "subGroupPolicy": [
+                    {
+                        "name": "w",
+                        "labelSelector": {
+                            "matchExpressions": [{"key": "a", "operator": "In", "values": [*map(str, range(10_000))]}]
+                        },
+                    }
+                ]
+            },
+            ("more than 10000 matchLabelKeys and values of labelSelectors in spec.subGroupPolicy",),
+        ),
+        (
+            {"minTaskMember": {f"t{at}": 1 for at in range(1001)}},
+            ("more than 1000 tasks in spec.minTaskMember",),
+        ),
     ],
 )
 def test_what_is_not_honoured_is_named(spec, problems):
