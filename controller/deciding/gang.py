@@ -23,6 +23,7 @@ from core.placing.domains import Near
 from core.placing.gang import Together
 from core.placing.minimums import TASKS, Division, Minimum, Path, Tally, minimum_of
 from core.placing.shape import Shape
+from core.units import counted
 from core.waiting import Cause, Wait
 
 # Stages in which nothing is sent or reserved for a pod, and it may be decided.
@@ -75,7 +76,7 @@ class Gang:
             return Wait(Cause.WAITING_FOR_GROUP, f"{text}: too many entries would be compared with each of its pods")
         tally = self.unit.tally(Counter(one.parts for one in self.unit.members))
         wanted = Tally(self.unit.minimum, {}).needed()
-        text = f"waits until {wanted} members of {self.what} can be placed together; {_ready(tally.members)}"
+        text = f"waits until {counted(wanted, 'members')} of {self.what} can be placed together; {_ready(tally.members)}"
         short = tally.short()
         text += f" ({', '.join(short)})" if short else ""
         if self.absent:
@@ -192,7 +193,7 @@ class Gangs:
             if policy.network_topology is not None and (near := self._groups.near(policy)) is not None
         }
         has_domains = topology is not None or bool(within)
-        if not (spec.is_gang or has_domains):
+        if not (spec.is_gang or any(spec.task_minimums.values()) or has_domains):
             return None
         held = Counter[Path]()
         home = set[NodeName]()

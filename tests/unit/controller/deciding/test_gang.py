@@ -103,6 +103,18 @@ def test_nothing_is_decided_until_enough_members_exist():
     assert sum(made.ledger.node_of(one.uid) is not None for one in made.pods.values()) == 4
 
 
+def test_no_worker_starts_without_the_master_of_an_elastic_group():
+    """As in Volcano: the minimums of tasks apply if their sum is at most minMember, even if that is 1."""
+    made = world(2, groups=[spec(1, min_task_member={"master": 1, "worker": 0})])
+    made.adds(member("w0", task="worker"), member("w1", task="worker"))
+    assert made.binds() == []
+    assert made.wait("w0").text == (
+        "waits until 1 member of PodGroup default/g can be placed together; 2 are ready (0 of 1 of task master)"
+    )
+    made.adds(member("m", task="master"))
+    assert "m" in bound(made)
+
+
 def test_what_a_group_lacks_is_said_with_what_to_do():
     made = world(4, groups=[spec(3)])
     made.adds(*members(2))
