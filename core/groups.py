@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from core.errors import quoted
+from core.errors import escaped, quoted
 from core.model import Pod, Requirement
 from core.units import BYTES_PER_MIB, TRUE
 
@@ -30,6 +30,8 @@ QUEUE_GATE: Final = "scheduling.volcano.sh/queue-allocation-gate"
 _PREEMPTABLE: Final = "volcano.sh/preemptable"
 COSCHEDULING_MEMBER_OF: Final = "scheduling.x-k8s.io/pod-group"
 
+# The longest name of an object.
+_NAME_MAX: Final = 253
 DEFAULT_QUEUE: Final = "default"
 ROOT_QUEUE: Final = "root"
 # A group with more subgroups is rejected.
@@ -57,9 +59,13 @@ class GroupKey(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """Return the form for messages, which shows the kind only if it is not Volcano's."""
+        """Return the form for messages, which shows the kind only if it is not Volcano's.
+
+        The name may come from a pod's annotation, which can be any text.
+        """
         which = "PodGroup" if self.kind is GroupKind.VOLCANO else f"PodGroup ({self.kind.value})"
-        return f"{which} {self.namespace}/{self.name}"
+        name = self.name if len(self.name) <= _NAME_MAX else f"{self.name[: _NAME_MAX - 1]}…"
+        return f"{which} {self.namespace}/{escaped(name)}"
 
 
 class GroupPhase(StrEnum):

@@ -76,7 +76,9 @@ class Gang:
             return Wait(Cause.WAITING_FOR_GROUP, f"{text}: too many entries would be compared with each of its pods")
         tally = self.unit.tally(Counter(one.parts for one in self.unit.members))
         wanted = Tally(self.unit.minimum, {}).needed()
-        text = f"waits until {counted(wanted, 'members')} of {self.what} can be placed together; {_ready(tally.members)}"
+        text = (
+            f"waits until {counted(wanted, 'members')} of {self.what} can be placed together; {_ready(tally.members)}"
+        )
         short = tally.short()
         text += f" ({', '.join(short)})" if short else ""
         if self.absent:

@@ -25,6 +25,8 @@ READY: Final = "tasks in gang are ready to be scheduled"
 NOT_SUPPORTED: Final = "NotSupported"
 NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
 NOT_ENOUGH_PODS: Final = "NotEnoughTasks"
+# As in conditions of pods; the API server rejects messages of more than 32 KiB in Kubernetes' own groups.
+_MESSAGE_MAX: Final = 1024
 
 
 class MemberState(StrEnum):
@@ -133,7 +135,9 @@ def _conditions(spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict) -> 
     """Return cardshare's conditions of the group, by type; empty before there is news."""
     if verdict.why:
         return {
-            UNSCHEDULABLE: GroupCondition(type=UNSCHEDULABLE, status=True, reason=verdict.reason, message=verdict.why),
+            UNSCHEDULABLE: GroupCondition(
+                type=UNSCHEDULABLE, status=True, reason=verdict.reason, message=_message(verdict)
+            ),
             SCHEDULED: GroupCondition(type=SCHEDULED, status=False, reason=verdict.reason),
         }
     if verdict.admitted and tally.placed and tally.placed >= spec.min_member:
@@ -145,6 +149,11 @@ def _conditions(spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict) -> 
         # Its pods are being created or placed, so the earlier obstacle is gone.
         return {UNSCHEDULABLE: GroupCondition(type=UNSCHEDULABLE, status=False, reason="Admitted")}
     return {}
+
+
+def _message(verdict: GroupVerdict) -> str:
+    why = verdict.why
+    return why if len(why) <= _MESSAGE_MAX else f"{why[: _MESSAGE_MAX - 1]}…"
 
 
 def _dated(condition: GroupCondition, known: GroupCondition | None) -> GroupCondition:
@@ -164,7 +173,7 @@ def native_condition(spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict
     elif verdict.why:
         # A new node cannot help a group with unsupported requests.
         reason = NATIVE_ERROR if verdict.reason == NOT_SUPPORTED else UNSCHEDULABLE
-        found = GroupCondition(type=name, status=False, reason=reason, message=verdict.why)
+        found = GroupCondition(type=name, status=False, reason=reason, message=_message(verdict))
     else:
         return None
     dated = _dated(found, known)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from core.errors import escaped
 from core.groups import GroupSpec, SubGroups, task_of
 from core.model import Pod
 from core.nodefit import required_labels, satisfies
@@ -86,7 +87,7 @@ class Division:
                 break
             values = [pod.labels.get(key, "") for key in policy.keys]
             if all(values) and all(satisfies(pod.labels, one) for one in policy.selector or ()):
-                name = "/".join((f"subgroup {policy.name}", *values))
+                name = "/".join((f"subgroup {escaped(policy.name)}", *values))
                 self.subgroups.setdefault(at, set()).add(name)
                 return (*path, name), policy
         return path, None
@@ -101,7 +102,7 @@ def minimum_of(spec: GroupSpec, division: Division) -> Minimum:
     """What group *spec* needs at least, of all, of each task, and of the subgroups of *division*."""
     parts = [
         Minimum(
-            name=f"subgroups of {policy.name}",
+            name=f"subgroups of {escaped(policy.name)}",
             parts=tuple(
                 Minimum(name=one, members=policy.size, whole=True) for one in sorted(division.subgroups.get(at, ()))
             ),
@@ -117,7 +118,7 @@ def minimum_of(spec: GroupSpec, division: Division) -> Minimum:
 
 
 def _of_task(task: str) -> str:
-    return f"task {task}"
+    return f"task {escaped(task)}"
 
 
 class Tally:

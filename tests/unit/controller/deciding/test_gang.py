@@ -149,6 +149,22 @@ def test_pods_that_name_no_task_are_told_where_the_group_wants_some_of_each():
     assert "Name the task of each pod in annotation volcano.sh/task-spec" in text
 
 
+def test_names_that_only_pods_write_are_shown_without_control_characters():
+    """They may name any task, and any group whose kind is not installed."""
+    made = world(1, groups=[spec(2)])
+    made.adds(*members(2, task="t\x1b[31m\n"))
+    assert made.binds() == []
+    assert r"of 2 of task t\x1b[31m\n. " in made.wait("g0").text
+    made = World(node("n"))
+    made.has_no_kind()
+    made.adds(member("p", group="g\x1b]0;x\x07" + 300 * "y", annotations={MIN: "2"}))
+    assert made.binds() == []
+    text = made.wait("p").text
+    assert text.startswith(r"waits until 2 members of PodGroup default/g\x1b]0;x\x07yyy")
+    assert text.endswith("set annotation scheduling.volcano.sh/group-min-member to 1")
+    assert len(text) < 500
+
+
 def test_pods_without_the_labels_of_subgroups_are_told_so_and_nothing_of_tasks():
     made = world(4, groups=[spec(4, sub_groups=(SubGroups(name="w", keys=("part",), size=2, least=2),))])
     made.adds(*[member(f"g{at}", labels={"part": "0"} if at < 2 else {}) for at in range(4)])

@@ -100,6 +100,17 @@ def test_of_the_two_conditions_one_is_true():
     assert said(again) == {"Unschedulable": True, "Scheduled": False}
 
 
+def test_a_message_is_no_longer_than_that_of_a_pod():
+    """The API server rejects long ones, and names of tasks may have any length."""
+    long = GroupVerdict(admitted=False, why="x" * 40_000)
+    waits = status_of(spec(), tally(), long)
+    assert waits.conditions[0].message == "x" * 1023 + "…"
+    assert not is_news(replace(spec(), status=waits), status_of(replace(spec(), status=waits), tally(), long))
+    native = native_condition(replace(spec(), key=GroupKey(GroupKind.NATIVE, "ml", "g")), tally(), long, "")
+    assert native is not None
+    assert native.message == "x" * 1023 + "…"
+
+
 def test_an_admitted_group_without_pods_says_nothing_or_that_what_kept_it_is_over():
     assert status_of(spec(), tally(), ADMITTED).conditions == ()
     waits = status_of(spec(), tally(), FULL)
