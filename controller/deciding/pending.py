@@ -175,7 +175,9 @@ class Pending:
                 self.read(self._cluster.queue.seen(pod, told))
             else:
                 self._pass_by(pod)
-                if known is None and pod.uid in self._strangers and (key := group_of(pod)) is not None:
+                key = group_of(pod)
+                said = known is not None and (known.gated, group_of(known)) == (pod.gated, key)
+                if key is not None and not said and pod.uid in self._strangers:
                     self.group_parted(key)
             return
         if self.is_ours(pod) and asks_the_same(entry.pod, pod):

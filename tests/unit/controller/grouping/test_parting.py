@@ -58,6 +58,23 @@ def test_that_a_member_came_which_may_not_be_placed_is_said_by_those_that_wait(m
     assert "Create" not in world.wait("a").text
 
 
+def test_that_a_gate_of_another_schedulers_member_is_lifted_is_said_by_those_that_wait():
+    gated = pod("c", annotations=THREE, scheduler_name="other", gated=True)
+    world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE), gated)
+    assert "1 more is not ready" in world.wait("a").text
+    world.shows(world.seen("c"), gated=False)
+    world.passes(1.0)
+    assert "1 more names another scheduler: write cardshare" in world.wait("a").text
+
+
+def test_that_another_schedulers_pod_names_its_group_late_is_said_by_those_that_wait():
+    world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE), pod("c", scheduler_name="other"))
+    assert "Create 1 more" in world.wait("a").text
+    world.shows(world.seen("c"), annotations=THREE)
+    world.passes(1.0)
+    assert "1 more names another scheduler: write cardshare" in world.wait("a").text
+
+
 def test_that_a_member_is_missing_is_told_instead_of_room():
     world = world_of(*[pod(name, annotations=THREE) for name in "abc"], memory=100)
     assert "0 of the 3 members" in world.wait("a").text
