@@ -40,6 +40,7 @@ class Bind:
     version: str
     node: NodeName
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
     where: str
 
 

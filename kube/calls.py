@@ -36,6 +36,8 @@ OWNERS: Final[Mapping[str, tuple[str, str]]] = {
 BIND_SERVER_TIMEOUT: Final = "5s"
 BIND_DEADLINE_S: Final = 6.0
 
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
 Body: TypeAlias = bytes | Mapping[str, Any]
 _T = TypeVar("_T")
 
@@ -147,8 +149,9 @@ class Calls:
         resource_version: str,
         node: str,
         annotations: Mapping[str, str],
+        labels: Mapping[str, str] = _NO_LABELS,
     ) -> None:
-        """Bind a pod to *node* and add *annotations*, in one write that is valid only for this version of this pod.
+        """Bind a pod to *node* with *annotations* and *labels*, in one write that is valid only for this version of it.
 
         It never waits out a pause of the client, because the decision and its lease would then be old.
 
@@ -159,6 +162,7 @@ class Calls:
             resource_version: the version that the decision used; "" disables this check.
             node: must exist, because the API server does not check it [facts 2.1].
             annotations: added to the pod's own; the API server checks neither keys nor sizes.
+            labels: the same; API servers before Kubernetes 1.35 ignore them.
 
         Raises:
             ApiConflictError: the pod is bound, gated, being deleted, another, or changed: see its `kind`.
@@ -169,6 +173,8 @@ class Calls:
         if resource_version:
             metadata["resourceVersion"] = resource_version
         metadata["annotations"] = dict(annotations)
+        if labels:
+            metadata["labels"] = dict(labels)
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",

@@ -166,6 +166,7 @@ class Actor:
                 resource_version=action.version,
                 node=action.node,
                 annotations=action.annotations,
+                labels=action.labels,
             )
         except ApiError as e:
             self._not_bound(action, e)

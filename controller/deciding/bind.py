@@ -118,6 +118,7 @@ class Binder:
                 version=entry.version,
                 node=placement.node,
                 annotations={**self._assigned(placement, in_line=True), **cluster.ledger.told_of(placement)},
+                labels=self._labels(placement),
                 where=where,
             )
         )
@@ -133,6 +134,12 @@ class Binder:
         return cluster.ledger.catalog.dialects[placement.dialect].annotations(
             placement.assignment, stamp, cluster.ledger.tables
         )
+
+    def _labels(self, placement: Placement) -> Mapping[str, str]:
+        """Return the labels of a Binding."""
+        if placement.dialect is None:
+            return {}
+        return self._cluster.ledger.catalog.dialects[placement.dialect].labels(placement.node)
 
     def _too_long(self, pod: Pod, placement: Placement) -> Wait | None:
         """Return that *pod*'s annotations are too long, or None; the API server does not check that in a Binding."""

@@ -7,7 +7,7 @@ All else has an answer already (`Usual`).
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from core.model import AnyPod, Node, Pod, ReviewedPod
+from core.model import AnyPod, Node, NodeName, Pod, ReviewedPod
 from core.port.cards import Bound, CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.names import Names
@@ -110,6 +110,10 @@ class Usual(Accounting[CardT, RequestT, AssignmentT], Protocol[CardT, RequestT, 
 
     def annotations(self, assignment: AssignmentT, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         """Return the annotations of the Binding."""
+        return {}
+
+    def labels(self, node: NodeName) -> Mapping[str, str]:
+        """Return the labels of a Binding to *node*; API servers before Kubernetes 1.35 ignore them."""
         return {}
 
     def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:

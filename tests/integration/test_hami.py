@@ -99,8 +99,8 @@ async def test_instances_are_reserved_side_by_side_and_the_largest_is_a_whole_ca
             {"name": "more", "image": "i", "resources": {"limits": {GPU: "1", MEMORY: "4000"}}}
         )
         await world.add(two)
-        # HAMi's scheduler writes a label that long names of nodes break (HN-15).
-        assert "labels" not in (await world.phase("two"))["metadata"]
+        # The plugin's monitor shows only containers of pods with this label.
+        assert (await world.phase("two"))["metadata"]["labels"] == {"hami.io/vgpu-node": "cut"}
         await world.add(pod("whole", {GPU: "1"}, annotations={"nvidia.com/vgpu-mode": "mig"}))
         await world.phase("whole")
         # Two of 2g.10gb and one of 1g.5gb, which stands at the end, leave no place for half a card.

@@ -31,6 +31,7 @@ class Hami(ByNodeLock, SharedCards):
     request = staticmethod(requests.request)
     held = staticmethod(usage.held)
     annotations = staticmethod(usage.annotations)
+    labels = staticmethod(usage.labels)
     in_flight = staticmethod(usage.in_flight)
     completed = staticmethod(requests.completed)
     warnings = staticmethod(requests.warnings)

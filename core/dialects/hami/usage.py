@@ -4,11 +4,12 @@ Source: protocol reference, hami 1.5, 1.9, 2.5, 3.2, 4.7, 5.1, 5.2 and 8.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from core import hami_lock
 from core.dialects.hami import keys
 from core.dialects.hami.table import HamiTable
-from core.model import Pod
+from core.model import NodeName, Pod
 from core.port.cards import Held
 from core.port.handoff import InFlight, Stamp
 from core.sharing import wire
@@ -19,6 +20,9 @@ from core.tables import Tables
 from core.wire import hami_reservations as reservations
 from core.wire.entries import Written
 from core.wire.hami_reservations import Instance
+
+# The longest value of a label; a longer one would make every later write to the pod fail (HN-15).
+_LABEL_CHARS: Final = 63
 
 
 def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
@@ -51,6 +55,11 @@ def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping
     found = wire.bound((keys.TO_ALLOCATE, keys.ALLOCATED), wire.wire_text(assignment, keys.NVIDIA), stamp)
     made = _instances(assignment)
     return {**found, keys.RESERVATIONS: reservations.encode(made)} if made else found
+
+
+def labels(node: NodeName) -> Mapping[str, str]:
+    """Return the label by which the plugin's monitor finds the pods of *node*; none if the name is too long for one."""
+    return {hami_lock.NODE: node} if len(node) <= _LABEL_CHARS else {}
 
 
 def _instances(assignment: Assignment) -> list[Instance]:

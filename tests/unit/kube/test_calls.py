@@ -48,6 +48,13 @@ async def test_a_binding_carries_node_annotations_uid_and_version_in_one_write()
     assert more == {"params": {"timeout": "5s"}, "deadline_s": 6.0, "wait_out_pause": False}
 
 
+async def test_a_binding_carries_labels_where_there_are_some():
+    server = Recorder()
+    labels = {"hami.io/vgpu-node": "n1"}
+    await Calls(server).bind("ns", "a", uid="u", resource_version="", node="n1", annotations={}, labels=labels)
+    assert server.only[2]["metadata"]["labels"] == labels
+
+
 @pytest.mark.parametrize("body", [b"<html>log in</html>", b"", b"[]", b'"ok"', b'{"status":"ok"}'])
 @pytest.mark.parametrize("verb", ["bind", "evict", "create", "replace", "delete", "apply"])
 async def test_a_write_that_a_proxy_answers_with_its_own_page_is_unknown(verb, body):

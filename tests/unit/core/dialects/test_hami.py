@@ -393,6 +393,12 @@ SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
 CHIP = {"huawei.com/Ascend910B3": "1"}
 
 
+@pytest.mark.parametrize(("chars", "has_label"), [(1, True), (63, True), (64, False)])
+def test_the_plugins_monitor_finds_the_pods_of_its_node_by_a_label(chars, has_label):
+    node = NodeName("n" * chars)
+    assert PORT.labels(node) == ({"hami.io/vgpu-node": node} if has_label else {})
+
+
 @pytest.mark.parametrize("limits", [SHARE, CHIP], ids=["share", "chip"])
 @pytest.mark.parametrize("scheduler", ["", "default-scheduler", "hami-scheduler", "cardshare"])
 def test_a_pod_to_be_ignored_gets_the_scheduler_that_alone_can_place_it(limits, scheduler):
