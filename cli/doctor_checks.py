@@ -410,7 +410,10 @@ def _registrations(facts: Facts) -> Iterator[Finding]:
     for name, entries in (facts.mutating or {}).items():
         for entry in entries:
             if name != facts.name and entry.name.endswith(_HAMI) and entry.pods_created and _meets_ours(entry, facts):
-                text = f"{entry.name} names HAMi's scheduler on pods that ask for GPUs"
+                text = (
+                    f"{entry.name} names HAMi's scheduler on pods that ask for GPUs: up to HAMi v2.6 on all, later on "
+                    "those that name none yet"
+                )
                 remedy = "remove it, or narrow its namespaceSelector to namespaces whose pods cardshare does not place"
                 yield _finding("CS628", f"mutatingwebhookconfiguration {name}", text, remedy)
 

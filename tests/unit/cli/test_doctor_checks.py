@@ -204,7 +204,7 @@ def test_unknown_plugins_of_twice_as_many_nodes_cost_twice_as_much(monkeypatch):
             facts(mutating={"cardshare": (ENTRY,), "hami-webhook": (replace(ENTRY, name="vgpu.hami.io"),)}),
             "CS628",
             "mutatingwebhookconfiguration hami-webhook",
-            "names HAMi's scheduler",
+            "names HAMi's scheduler on pods that ask for GPUs: up to HAMi v2.6 on all",
         ),
         (
             facts(settings=OF_VOLCANO, leases={**LEASES, "volcano-system/volcano": OTHERS}),
