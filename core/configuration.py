@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from core.catalog import Catalog
+from core.catalog import Catalog, Words
 from core.errors import ConfigError
 from core.settings import DialectName, Settings
 from core.tables import Section, Tables
@@ -216,6 +216,7 @@ def merge(
         sections=tuple([one for one in (*devices.values(), *spoken.sections) if one != type(one)()]),
         lost=_lost(parts, catalog.vocabulary.sections, devices),
     )
+    tables = replace(tables, foreign=_foreign(parts, catalog.words(tables)))
     # Whether a kind of nodes is readable depends on all texts, so it is not an error of the text that describes it.
     notes += _notes(own, catalog.problems_of_kinds(tables, settings))
     return Configuration(settings=settings, tables=tables, sections=sections, notes=tuple(notes))
@@ -311,6 +312,12 @@ def _lost(
     """Return the dialects whose own section is in force but was not *found* usable."""
     written = _in_force(parts, sections, sections)
     return frozenset([one.alone for one in written if one.alone and one not in found])
+
+
+def _foreign(parts: Mapping[Source, Decoded], words: Words) -> frozenset[str]:
+    """Return the resources by which HAMi alone assigns cards: those of other versions, and of vendors that are new."""
+    named = [name for one in _device_texts(parts, Source.CHIPS_MAP) for name in one.part.resources]
+    return frozenset(named) - words.known - words.uncounted
 
 
 def _in_force(

@@ -27,11 +27,13 @@ class Tables:
     """Device configuration: what dialects need besides pod and node. A new version re-judges everything.
 
     sections: at most one of each class; a missing one has its defaults. lost: dialects whose own section is unusable.
+    foreign: resources that HAMi's configuration names, and no dialect does.
     """
 
     version: int = 0
     sections: tuple[Section, ...] = ()
     lost: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
 
     def of(self, kind: type[_S]) -> _S:
         """Return the section of class *kind*."""

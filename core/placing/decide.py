@@ -45,6 +45,12 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Wait:
     by_constraints = ledger.constraints.asked_by(pod, ledger.settings.node_weights)
     if isinstance(by_constraints, Wait):
         return by_constraints
+    if foreign := [name for name, _ in everything if name in ledger.tables.foreign]:
+        text = (
+            f"asks for {', '.join(foreign)}, whose cards HAMi's scheduler assigns and cardshare cannot; leave the pod "
+            "to HAMi's scheduler, or use resources that cardshare knows"
+        )
+        return Wait(Cause.NOT_SOLD, text)
     if asked is None:
         # Where no dialect serves them, a device plugin may give out cards by them all the same.
         strange = [name for name, _ in everything if name in ledger.words.known]

@@ -6,9 +6,9 @@ are saved.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from core.errors import ConfigError
 from core.tables import Section
@@ -17,6 +17,8 @@ from core.wire.checked import Checks, same_word
 from core.wire.vocabulary import DeviceSection, Vocabulary
 
 _SAVED_VERSION: Final = 1
+# How the keys begin under which HAMi's sections have names of resources.
+_RESOURCE: Final = "resource"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +26,14 @@ class DeviceConfig:
     """The sections in a device-config.yaml that dialects read.
 
     wrong: those that concern one dialect alone and cannot be read, with the problems. texts: YAML of those that concern
-    one dialect alone and can. notes: unknown or ineffective parts; configurations that differ only in notes are equal.
+    one dialect alone and can. resources: all that HAMi's sections name. notes: unknown or ineffective parts;
+    configurations that differ only in notes are equal.
     """
 
     found: tuple[tuple[DeviceSection, Section], ...] = ()
     wrong: tuple[tuple[DeviceSection, tuple[str, ...]], ...] = ()
     texts: Mapping[DeviceSection, str] = field(default_factory=dict, compare=False)
+    resources: frozenset[str] = frozenset()
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -75,7 +79,17 @@ def decode_device_config(text: str, words: Vocabulary, *, is_hamis: bool = False
         else:
             wrong.append((one, own.problems))
     checks.raise_all()
-    return DeviceConfig(found=tuple(read), wrong=tuple(wrong), texts=texts, notes=checks.notes)
+    resources = frozenset(_resources(found) if is_hamis else ())
+    return DeviceConfig(found=tuple(read), wrong=tuple(wrong), texts=texts, resources=resources, notes=checks.notes)
+
+
+def _resources(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every resource that a section of HAMi's names, whether or not a dialect reads that section."""
+    for section in found.values():
+        for one in section if isinstance(section, list) else [section]:
+            for key, name in one.items() if isinstance(one, dict) else ():
+                if str(key).startswith(_RESOURCE) and isinstance(name, str) and "/" in name:
+                    yield name
 
 
 def encode_saved_sections(texts: Mapping[str, str]) -> str:

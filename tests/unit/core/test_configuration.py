@@ -424,6 +424,34 @@ def test_a_pod_waits_while_the_section_of_its_vendor_cannot_be_used(content, los
     assert not merge(parts, CATALOG, before=before).tables.lost
 
 
+@pytest.mark.parametrize(
+    ("content", "resource"),
+    [
+        # HAMi up to v2.6, HAMi v2.7 to v2.9, and a vendor that HAMi may add.
+        ("iluvatar: {resourceCountName: iluvatar.ai/vgpu, resourceMemoryName: iluvatar.ai/m}", "iluvatar.ai/vgpu"),
+        ("enflame: {resourceNameGCU: enflame.com/gcu, resourceNameVGCU: enflame.com/vgcu}", "enflame.com/vgcu"),
+        ("later: [{resourceCountName: later.com/card}]", "later.com/card"),
+    ],
+)
+def test_a_pod_waits_if_hamis_scheduler_alone_assigns_what_it_asks_for(content, resource):
+    def found(content):
+        ledger = Ledger(CATALOG, merged(chips_map=content).tables, Settings())
+        limits = {resource: "1"}
+        pod = Pod(PodUid("p"), "n", "p", containers=(Container("c", limits=limits, requests=limits),))
+        return shape_of(pod, ledger)
+
+    waits = found(content)
+    assert isinstance(waits, Wait)
+    assert waits.cause is Cause.NOT_SOLD
+    assert f"asks for {resource}, whose cards HAMi's scheduler assigns" in waits.text
+    assert not isinstance(found("amd: {resourceCountName: amd.com/gpu}"), Wait)
+
+
+def test_what_every_dialect_knows_is_not_hamis_alone():
+    content = "nvidia: {resourceCountName: nvidia.com/gpu, resourcePriorityName: nvidia.com/priority}\n"
+    assert not merged(chips_map=content + "hygon: {resourceCountName: hygon.com/other}").tables.foreign
+
+
 def test_what_does_not_know_what_was_read_before_does_not_say_that_a_section_is_ignored():
     part = decode(
         text(Source.CHIPS_MAP, "amd: {resourceCountName: cpu}\nhygon: {resourceCountName: nvidia.com/gpu}"), CATALOG
