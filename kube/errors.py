@@ -163,6 +163,7 @@ class _Status(msgspec.Struct, frozen=True):
     """Source: Kubernetes API reference, meta/v1 Status."""
 
     kind: str | None = ""
+    status: object = ""
     message: str | None = ""
     reason: str | None = ""
     code: int | None = 0
@@ -176,6 +177,7 @@ _FORBIDDEN: Final = re.compile(
 # The API server's answer for the path of a kind that is not installed. Source: kube-apiserver v1.36,
 # apiserver/pkg/util/notfoundhandler.
 _NO_SUCH_PATH: Final = b"404 page not found"
+_FAILURE: Final = "Failure"
 _status_decoder: Final = msgspec.json.Decoder(_Status)
 # Authenticating proxies answer the first two for the API server, which itself answers 429 in plain text.
 _OF_PROXIES_TOO: Final = frozenset({401, 403, 429})
@@ -222,6 +224,20 @@ def from_page(verb: str, path: str, status: int, headers: Mapping[str, str], bod
     A write may not have happened, and a read shows nothing.
     """
     return ApiUnknownError(verb=verb, path=path, status=status, message=_quoted(headers, body))
+
+
+def from_failure(verb: str, path: str, body: bytes) -> ApiError | None:
+    """Return the error for a Status of an answer of 200 to 299; None if it reports no failure.
+
+    So the API server refuses to evict a pod with several disruption budgets: it answers 201, and its Status says 500.
+    Source: kube-apiserver v1.37, pkg/registry/core/pod/storage/eviction.go; the handler of a POST sends 201 with it.
+    """
+    told = _read_status(body)
+    if told is None or told.status != _FAILURE:
+        return None
+    kind = _BY_STATUS.get(told.code or 0, ApiRefusedError)
+    reason = printable(told.reason or "", 64)
+    return kind(verb=verb, path=path, status=told.code or 0, reason=reason, message=told.message or "no message")
 
 
 def from_event(verb: str, path: str, code: int, reason: str, message: str) -> ApiError:

@@ -21,6 +21,7 @@ from kube.errors import (
     ApiUnreachableError,
     ApiUnreadableError,
     from_answer,
+    from_failure,
     from_page,
 )
 
@@ -41,6 +42,7 @@ class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
+_STATUS: Final = "Status"
 _kind_decoder: Final = msgspec.json.Decoder(_Kind)
 
 
@@ -61,10 +63,11 @@ class Response:
     body: bytes
 
     def check_kind(self, verb: str, path: str) -> None:
-        """Check that this is an object with a kind, as all of the API server's are; a proxy's page is none.
+        """Check that this is an object with a kind, as all of the API server's are, and no Status of a failure.
 
         Raises:
-            ApiUnknownError: someone else answered, so a write may not have happened, and a read shows nothing.
+            ApiUnknownError: it is a proxy's page, so a write may not have happened, and a read shows nothing.
+            ApiRefusedError: the API server refused.
         """
         try:
             kind = _kind_decoder.decode(self.body).kind
@@ -72,6 +75,9 @@ class Response:
             kind = ""
         if not kind:
             raise from_page(verb, path, self.status, self.headers, self.body)
+        failure = from_failure(verb, path, self.body) if kind == _STATUS else None
+        if failure is not None:
+            raise failure
 
 
 @dataclass(slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from kube.errors import (
     ApiError,
     ApiForbiddenError,
     ApiNotFoundError,
+    ApiRefusedError,
     ApiThrottledError,
     ApiUnknownError,
     ConflictKind,
@@ -36,8 +37,8 @@ _AGAIN_S: Final = 1.0
 # The minimum time before a pod whose eviction an admission policy refused is chosen again, so that all other pods have
 # their turn, one each second. Nothing shows when a policy changes.
 POLICY_REST_S: Final = 600.0
-# The statuses with which admission policies and webhooks refuse.
-_BY_POLICY: Final = frozenset({400, 403, 422})
+# The statuses with which admission policies and webhooks refuse, and the API server for a pod with several budgets.
+_FOR_LONG: Final = frozenset({400, 403, 422, 500})
 # So many calls are in flight for one pod or group, if as many are free.
 _AT_ONCE: Final = 8
 # The maximum number of remembered namespaces where an eviction was refused.
@@ -141,7 +142,7 @@ class Evicting:
         rest_s = error.retry_after_s or 0.0
         if isinstance(error, ApiForbiddenError) and error.is_missing_right:
             trouble = f"no pod is evicted for others: {error}"
-        elif error.status in _BY_POLICY:
+        elif isinstance(error, ApiRefusedError) and error.status in _FOR_LONG:
             rest_s = max(rest_s, POLICY_REST_S)
         self._inbox.put(
             partial(self._preempting.refused, action, victim.uid, rest_s, by_budget=by_budget, trouble=trouble)

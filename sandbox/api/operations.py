@@ -23,6 +23,7 @@ _LEAST_TOKEN_S: Final = 600
 
 _SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _PDB = "poddisruptionbudgets.policy"
+_SEVERAL: Final = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
 
 async def bind(registry: Registry, target: Target, binding: Json, call: WriteCall) -> Json:
@@ -66,22 +67,27 @@ def _bound(stored: Stored, binding: Mapping[str, Any], node: str, now: str) -> J
 
 
 async def evict(registry: Registry, target: Target, body: Mapping[str, Any], call: WriteCall) -> Json:
-    """Delete a pod unless a disruption budget forbids it.
+    """Delete a pod unless a disruption budget forbids it, or several budgets cover it.
 
     Raises:
         StatusError: 429, a budget allows no disruption now; 404.
     """
-    pod = registry.fetch(target).obj
-    for stored in registry.store.select(_PDB, Selection(namespace=target.namespace)):
-        selects = label_matcher(stored.obj.get("spec", {}).get("selector"))
-        allowed = (stored.obj.get("status") or {}).get("disruptionsAllowed", 0)
-        if selects(pod["metadata"].get("labels") or {}) and allowed < 1:
-            raise StatusError(
-                429,
-                "TooManyRequests",
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                {"Retry-After": "10"},
-            )
+    labels = registry.fetch(target).obj["metadata"].get("labels") or {}
+    budgets = [
+        stored.obj
+        for stored in registry.store.select(_PDB, Selection(namespace=target.namespace))
+        if label_matcher(stored.obj.get("spec", {}).get("selector"))(labels)
+    ]
+    if len(budgets) > 1:
+        # Source: pkg/registry/core/pod/storage/eviction.go: no error, but a Status, which is sent with 201.
+        return StatusError(500, "", _SEVERAL).status()
+    if any((one.get("status") or {}).get("disruptionsAllowed", 0) < 1 for one in budgets):
+        raise StatusError(
+            429,
+            "TooManyRequests",
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            {"Retry-After": "10"},
+        )
     await registry.delete(target, read_delete_options(body.get("deleteOptions") or {}, {}), call)
     return _SUCCESS
 

@@ -69,6 +69,12 @@ async def test_a_budget_without_disruptions_forbids_eviction():
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
         assert (await refused(client.create(f"{PODS}/p/eviction", eviction))).status == 429
         await client.patch(f"{budgets}/b/status", {"status": {"disruptionsAllowed": 1}})
+        await client.create(budgets, {"metadata": {"name": "c"}, "spec": selector})
+        await client.patch(f"{budgets}/c/status", {"status": {"disruptionsAllowed": 1}})
+        answer = await client.create(f"{PODS}/p/eviction", eviction)
+        assert (answer["status"], answer["code"]) == ("Failure", 500)
+        assert len(await client.list(PODS)) == 1
+        await client.delete(f"{budgets}/c")
         await client.create(f"{PODS}/p/eviction", eviction)
         assert await client.list(PODS) == ()
 

@@ -5,7 +5,7 @@ import pytest
 
 from core.errors import InvalidRequestError
 from kube.calls import Access, Calls, Condition, Identity, pod_path
-from kube.errors import ApiUnknownError, ApiUnreadableError
+from kube.errors import ApiRefusedError, ApiUnknownError, ApiUnreadableError
 from kube.exchange import Response
 
 STORED = b'{"kind":"Pod","metadata":{"name":"a","resourceVersion":"8"}}'
@@ -70,6 +70,18 @@ async def test_a_write_that_a_proxy_answers_with_its_own_page_is_unknown(verb, b
     with pytest.raises(ApiUnknownError, match="look for a proxy" if body else "without a body") as found:
         await writes[verb]()
     assert found.value.status == 200
+
+
+async def test_an_eviction_is_refused_although_the_answer_is_201_if_its_status_says_so():
+    # What the API server answers for a pod that two disruption budgets cover.
+    several = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    told = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": several, "code": 500}
+    for dry_run in (True, False):
+        with pytest.raises(ApiRefusedError, match="more than one PodDisruptionBudget") as found:
+            await Calls(Recorder(json.dumps(told).encode())).evict("ns", "a", uid="u", dry_run=dry_run)
+        assert found.value.status == 500
+    granted = {**told, "status": "Success", "message": "", "code": 201}
+    await Calls(Recorder(json.dumps(granted).encode())).evict("ns", "a", uid="u")
 
 
 @pytest.mark.parametrize("body", [b"<html>log in</html>", b"", b"{}", b'{"error":"log in"}'])

@@ -10,7 +10,7 @@ from controller.deciding.preempt import Preempting
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.model import NodeName, PodUid
-from kube.errors import ApiError, ApiForbiddenError, ApiThrottledError, ApiUnknownError
+from kube.errors import ApiError, ApiForbiddenError, ApiRefusedError, ApiThrottledError, ApiUnknownError
 from tests.support.servers.fake_calls import FakeCalls, conflict, not_found
 
 pytestmark = pytest.mark.looptime
@@ -157,6 +157,16 @@ async def test_of_the_others_no_more_are_asked_once_one_may_not_and_what_became_
     assert sorted(rig.heard.victims) == [name for name in asked if name != "low-10"]
     assert {note.about.name for note in rig.notes.noted} == set(rig.heard.victims)
     assert told == [("refused", "uid-high", "uid-low-10", POLICY_REST_S, "")]
+
+
+async def test_a_pod_that_two_budgets_cover_stays_for_long_and_nobody_else_leaves():
+    rig = Rig()
+    rig.calls.fails("try", error(ApiRefusedError, 500, "This pod has more than one PodDisruptionBudget"))
+    rig.calls.fails_for = "d/b"
+    sent, told = await rig.preempt(*"abc", guarded="b")
+    assert sent == [("try", "a"), ("try", "b")]
+    assert told == [("refused", "uid-high", "uid-b", POLICY_REST_S, "")]
+    assert rig.metrics.evictions.labels("failed")._value.get() == 1
 
 
 async def test_where_the_api_server_refused_one_that_no_budget_covers_all_are_tried_from_then_on():
