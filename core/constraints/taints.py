@@ -11,6 +11,7 @@ from core.constraints.constraint import FULL, Constraint, Obstacle, ReadScope
 from core.model import Pod, Taint, Toleration
 from core.nodefit import HARD_EFFECTS, REMOVAL_TAINTS, NodeFacts
 from core.settings import NodeWeights
+from core.units import parse_int64
 
 NOT_READY: Final = "not ready"
 CORDONED: Final = "unschedulable (cordoned)"
@@ -33,9 +34,29 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
     return any(
         (not t.effect or t.effect == taint.effect)
         and (not t.key or t.key == taint.key)
-        and (t.operator == "Exists" or (bool(t.key) and t.value == taint.value))
+        and (t.operator == "Exists" or (bool(t.key) and _accepts(t, taint.value)))
         for t in tolerations
     )
+
+
+def _accepts(toleration: Toleration, value: str) -> bool:
+    """Return whether *toleration*, which names the key, accepts that value of the taint.
+
+    Source: kubernetes/api v0.37.2, core/v1/toleration.go.
+    """
+    operator = toleration.operator
+    if operator == "Equal":
+        return toleration.value == value
+    limit, have = _number(toleration.value), _number(value)
+    if limit is None or have is None:
+        return False
+    return (operator == "Gt" and have > limit) or (operator == "Lt" and have < limit)
+
+
+def _number(text: str) -> int | None:
+    """Return *text* as a number; None if it is none, or written otherwise, such as ``+5`` or ``05``."""
+    found = parse_int64(text)
+    return found if found is not None and str(found) == text else None
 
 
 def _signature(pod: Pod) -> Hashable:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from core import nodefit
-from core.constraints import ports
+from core.constraints import ports, taints
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Requirement, Taint, Toleration
 from tests.support.judging.asking import CONSTRAINTS, asking
 
@@ -188,6 +188,21 @@ def test_static_rules_admit_or_say_why_not(constraints, node, answer):
     told = [one.key for one in CONSTRAINTS.bars(asked, there)]
     assert told == ([] if answer is None else [answer])
     assert CONSTRAINTS.admits(asked, there) is not bool(told)
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "there", "met"),
+    [
+        ("Gt", "900", "950", True), ("Gt", "950", "950", False), ("Gt", "950", "900", False),
+        ("Lt", "5", "4", True), ("Lt", "5", "5", False), ("Lt", "-5", "-6", True), ("Lt", "5", "", False),
+        ("Gt", "5", "07", False), ("Gt", "+5", "6", False), ("Gt", "5", "high", False), ("Lt", "5", str(2**63), False),
+        ("Near", "5", "5", False), ("Equal", "5", "5", True),
+    ],
+)  # fmt: skip
+def test_tolerations_compare_values_as_in_kubernetes(operator, value, there, met):
+    toleration = Toleration(key="sla", operator=operator, value=value)
+    assert taints.tolerates((toleration,), Taint(key="sla", value=there, effect="NoExecute")) is met
+    assert not taints.tolerates((toleration,), Taint(key="other", value=there, effect="NoExecute"))
 
 
 @pytest.mark.parametrize(
