@@ -85,17 +85,23 @@ class StorageClass(NamedTuple):
 
 
 class NodeDrivers(NamedTuple):
-    """One CSINode: how many volumes each driver can attach to the node; drivers without a limit are omitted."""
+    """One CSINode: its drivers, and how many volumes each can attach to the node; those without a limit have none."""
 
     node: NodeName
     limits: Mapping[str, int]
+    drivers: frozenset[str] = frozenset()
 
 
 class Driver(NamedTuple):
-    """One CSIDriver; tells_capacity: CSIStorageCapacity objects define where it can create volumes."""
+    """One CSIDriver.
+
+    tells_capacity: CSIStorageCapacity objects define where it can create volumes. must_run: pods with its volumes only
+    go to nodes where it runs.
+    """
 
     name: str
     tells_capacity: bool
+    must_run: bool = False
 
 
 class Capacity(NamedTuple):

@@ -270,12 +270,13 @@ class Claims:
             StorageKind.NODES: Store(
                 volumes.set_limits,
                 lambda one: volumes.set_limits(NodeDrivers(one.node, {})),
-                lambda: [NodeDrivers(node, limits) for node, limits in storage.limits.items()],
+                lambda: [
+                    NodeDrivers(node, storage.limits.get(node, {}), drivers)
+                    for node, drivers in storage.running.items()
+                ],
                 lambda one: one.node,
             ),
-            StorageKind.DRIVERS: Store(
-                storage.set_driver, lambda one: storage.remove_driver(one.name), storage.drivers.values, _NAME
-            ),
+            StorageKind.DRIVERS: Store(volumes.set_driver, volumes.remove_driver, storage.drivers.values, _NAME),
             StorageKind.ATTACHMENTS: Store(
                 volumes.set_attachment, volumes.remove_attachment, storage.attachments.values, _NAME
             ),

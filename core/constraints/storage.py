@@ -23,6 +23,7 @@ class Storage:
         self.volumes: Final[dict[str, Volume]] = {}
         self.classes: Final[dict[str, StorageClass]] = {}
         self.limits: Final[dict[NodeName, Mapping[str, int]]] = {}
+        self.running: Final[dict[NodeName, frozenset[str]]] = {}
         self.drivers: Final[dict[str, Driver]] = {}
         self.capacities: Final[dict[str, dict[str, Capacity]]] = {}
         # Attachments by name, by node and by volume.
@@ -123,17 +124,25 @@ class Storage:
         self.classes.pop(name, None)
         self.changed[StorageKind.CLASSES, name] = None
 
-    def set_driver(self, driver: Driver) -> None:
-        """Record an added or changed driver."""
-        before = self.drivers.get(driver.name)
+    def set_driver(self, driver: Driver) -> bool:
+        """Record an added or changed driver; return whether it changed where its volumes can be used."""
+        before, must_run = self.drivers.get(driver.name), self.must_run(driver.name)
         self.drivers[driver.name] = driver
         if before != driver:
             self._driver_changed(driver.name)
+        return must_run is not driver.must_run
 
-    def remove_driver(self, name: str) -> None:
-        """Remove a driver."""
+    def remove_driver(self, name: str) -> bool:
+        """Remove a driver; return whether that changed where its volumes can be used."""
+        must_run = self.must_run(name)
         if self.drivers.pop(name, None) is not None:
             self._driver_changed(name)
+        return must_run
+
+    def must_run(self, name: str) -> bool:
+        """Return whether pods with volumes of a driver only go to nodes where it runs."""
+        driver = self.drivers.get(name)
+        return driver is not None and driver.must_run
 
     def _driver_changed(self, name: str) -> None:
         for one in self.classes.values():
@@ -156,10 +165,14 @@ class Storage:
             self.capacities.pop(capacity.storage_class, None)
 
     def set_limits(self, found: NodeDrivers) -> bool:
-        """Record how many volumes a node can attach; return whether that changed."""
-        before = self.limits.get(found.node, {})
+        """Record the drivers of a node, and how many volumes it can attach; return whether that changed."""
+        before, ran = self.limits.get(found.node, {}), self.running.get(found.node, frozenset())
+        if found.drivers:
+            self.running[found.node] = found.drivers
+        else:
+            self.running.pop(found.node, None)
         if before == found.limits:
-            return False
+            return ran != found.drivers
         for limits, by in ((before, -1), (found.limits, 1)):
             for driver in limits:
                 add(self.limited, driver, by)

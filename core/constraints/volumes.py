@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from core import names
-from core.claims import Attachment, Claim, NodeDrivers, StorageClass, StorageKind, Volume
+from core.claims import Attachment, Claim, Driver, NodeDrivers, StorageClass, StorageKind, Volume
 from core.constraints.constraint import Constraint, Obstacle, ReadScope, Seats, View, add
 from core.constraints.storage import Storage
 from core.errors import quoted
@@ -202,9 +202,23 @@ class Volumes(Seats[VolumeSeat]):
             self.touch_claim(volume.claim)
 
     def set_limits(self, found: NodeDrivers) -> None:
-        """Record how many volumes a node can attach."""
+        """Record the drivers of a node, and how many volumes it can attach."""
         if self.storage.set_limits(found):
             self._touched(found.node)
+
+    def set_driver(self, driver: Driver) -> None:
+        """Record an added or changed driver."""
+        if self.storage.set_driver(driver):
+            self._all_touched()
+
+    def remove_driver(self, driver: Driver) -> None:
+        """Record that a driver was removed."""
+        if self.storage.remove_driver(driver.name):
+            self._all_touched()
+
+    def _all_touched(self) -> None:
+        for node in self._nodes:
+            self._touched(node)
 
     def set_attachment(self, found: Attachment) -> None:
         """Record that a volume is attached to a node."""
@@ -360,7 +374,7 @@ class Volumes(Seats[VolumeSeat]):
         shared: dict[str, list[str]] = {}
         for key in claims_of(pod):
             driver, handle = self.storage.attached_by(key)
-            if driver not in self.storage.limited:
+            if driver not in self.storage.limited and not self.storage.must_run(driver):
                 continue
             unused.setdefault(driver, 0)
             if self._in_use(key, pod) or self.storage.is_shared(driver, handle):
@@ -446,8 +460,10 @@ class Volumes(Seats[VolumeSeat]):
         for disk in uses.disks:
             if self._is_held(disk, node):
                 yield Obstacle(f"disk of volume {quoted(disk.volume)} in use", "has no pod that uses the same disk")
-        limits = self.storage.limits.get(node)
-        for driver, unused, shared in uses.attach if limits else ():
+        limits, running = self.storage.limits.get(node), self.storage.running.get(node, ())
+        for driver, unused, shared in uses.attach:
+            if driver not in running and self.storage.must_run(driver):
+                yield Obstacle(f"no CSI driver {driver}", f"has CSI driver {driver} installed")
             if limits is None or driver not in limits:
                 continue
             used = self._attached(node, driver)

@@ -5,6 +5,7 @@ CSINode, CSIStorageCapacity and VolumeAttachment.
 """
 
 import sys
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -261,6 +262,7 @@ class _CsiNodeObject(msgspec.Struct, frozen=True, gc=False):
 def _csi_node(found: _CsiNodeObject) -> NodeDrivers:
     return NodeDrivers(
         node=NodeName(sys.intern(found.metadata.name)),
+        drivers=_shared_names(frozenset([sys.intern(one.name) for one in found.spec.drivers or ()])),
         limits={
             sys.intern(one.name): one.allocatable.count
             for one in found.spec.drivers or ()
@@ -269,12 +271,20 @@ def _csi_node(found: _CsiNodeObject) -> NodeDrivers:
     )
 
 
+def _same(names: frozenset[str]) -> frozenset[str]:
+    return names
+
+
+# One value for all nodes with the same drivers.
+_shared_names: Final = lru_cache(maxsize=1 << 8)(_same)
+
 decode_csi_node: Final = reading.reader("CSINode", _CsiNodeObject, _csi_node)
 csi_node_from_object: Final = reading.converter("CSINode", _CsiNodeObject, _csi_node)
 
 
 class _DriverSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     storage_capacity: bool | None = False
+    prevent_pod_scheduling_if_missing: bool | None = False
 
 
 class _DriverObject(msgspec.Struct, frozen=True, gc=False):
@@ -283,7 +293,10 @@ class _DriverObject(msgspec.Struct, frozen=True, gc=False):
 
 
 def _driver(found: _DriverObject) -> Driver:
-    return Driver(sys.intern(found.metadata.name), bool(found.spec.storage_capacity))
+    spec = found.spec
+    return Driver(
+        sys.intern(found.metadata.name), bool(spec.storage_capacity), bool(spec.prevent_pod_scheduling_if_missing)
+    )
 
 
 decode_driver: Final = reading.reader("CSIDriver", _DriverObject, _driver)

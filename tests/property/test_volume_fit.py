@@ -81,6 +81,7 @@ class World(Twice):
             if self.chance.random() < 0.7
             else {"name": driver, "nodeID": name}
             for driver in DRIVERS
+            if self.chance.random() < 0.9
         ]
         manifest = {"metadata": {"name": name}, "spec": {"drivers": drivers}}
         self.book.csi_nodes[name] = manifest
@@ -175,9 +176,14 @@ class World(Twice):
 
     def set_capacity(self, name):
         chance = self.chance
-        driver = {"metadata": {"name": "one.csi"}, "spec": {"storageCapacity": chance.random() < 0.5}}
-        self.book.drivers["one.csi"] = driver
-        self.storage.set_driver(driver_from_object(driver))
+        for one in DRIVERS:
+            spec = {"storageCapacity": one == "one.csi" and chance.random() < 0.5}
+            driver = {
+                "metadata": {"name": one},
+                "spec": {**spec, "preventPodSchedulingIfMissing": chance.random() < 0.4},
+            }
+            self.book.drivers[one] = driver
+            self.volumes.set_driver(driver_from_object(driver))
         manifest: dict[str, Any] = {
             "metadata": {"name": name, "namespace": "a"},
             "storageClassName": chance.choice(("later-1", "later-2")),

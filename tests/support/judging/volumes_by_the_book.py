@@ -180,6 +180,10 @@ class StorageCluster(Cluster):
 
     def _can_attach(self, pod: Object, node: Object) -> bool:
         drivers = self.csi_nodes.get(node["metadata"]["name"], {"spec": {"drivers": []}})["spec"]["drivers"]
+        for name, driver in self.drivers.items():
+            must_run = driver["spec"].get("preventPodSchedulingIfMissing", False)
+            if must_run and self._handles(pod, name) and name not in [one["name"] for one in drivers]:
+                return False
         for driver in drivers:
             most = driver.get("allocatable", {}).get("count")
             there = set().union(

@@ -72,7 +72,8 @@ def shows(world, kind, one):
 
 def world_of(*names, **objects):
     world = World(*[node(name, labels={ZONE: name[0]}) for name in names])
-    storage(world, classes=[class_from_object({"metadata": {"name": "now"}, "provisioner": "p"})], **objects)
+    classes = [class_from_object({"metadata": {"name": "now"}, "provisioner": "p"}), *objects.pop("classes", ())]
+    storage(world, classes=classes, **objects)
     return world
 
 
@@ -218,6 +219,58 @@ def test_a_limit_that_rises_lets_a_pod_in():
     shows(world, StorageKind.NODES, limit("a1", 1))
     world.passes(0.1)
     assert "p" in world.placed()
+
+
+def csi_driver(*, must_run):
+    spec = {"preventPodSchedulingIfMissing": must_run}
+    return driver_from_object({"metadata": {"name": DRIVER}, "spec": spec})
+
+
+def running(name, *drivers):
+    spec = {"drivers": [{"name": driver, "nodeID": name} for driver in drivers]}
+    return csi_node_from_object({"metadata": {"name": name}, "spec": spec})
+
+
+def test_a_volume_of_a_driver_that_must_run_is_used_where_it_does():
+    world = world_of(
+        "a1",
+        "b1",
+        volumes=[volume("v", driver=DRIVER)],
+        claims=[claim("data", "v")],
+        drivers=[csi_driver(must_run=True)],
+        nodes=[running("a1", "other.csi")],
+    )
+    world.adds(mounting("p", "data"))
+    world.passes(0.1)
+    assert not world.placed()
+    assert f"2 no CSI driver {DRIVER}" in refused(world, "p").text
+    assert f"has CSI driver {DRIVER} installed" in refused(world, "p").text
+    shows(world, StorageKind.NODES, running("b1", "other.csi", DRIVER))
+    world.passes(0.1)
+    assert world.placed() == {"p": "b1"}
+    storage = world.ledger.volumes.storage
+    world.scheduler.claims.stores[StorageKind.NODES].drop(running("b1"))
+    assert storage.running == {"a1": {"other.csi"}}
+
+
+def test_a_driver_that_need_not_run_any_more_lets_its_pods_in():
+    later = {"metadata": {"name": "later"}, "provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer"}
+    for gone in (False, True):
+        world = world_of(
+            "a1",
+            claims=[claim("data", storage_class="later")],
+            classes=[class_from_object(later)],
+            drivers=[csi_driver(must_run=True)],
+        )
+        world.adds(mounting("p", "data"))
+        world.passes(0.1)
+        assert f"1 no CSI driver {DRIVER}" in refused(world, "p").text
+        if gone:
+            world.scheduler.claims.stores[StorageKind.DRIVERS].drop(csi_driver(must_run=True))
+        else:
+            shows(world, StorageKind.DRIVERS, csi_driver(must_run=False))
+        world.passes(0.1)
+        assert world.entry("p").placement.node == "a1"
 
 
 def test_a_volume_that_is_attached_still_counts_until_it_is_detached():
