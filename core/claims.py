@@ -30,7 +30,8 @@ class Claim(NamedTuple):
     storage_class: name of its class, "" for none. volume: the PersistentVolume that it names. bound: the binding to it
     is complete. lost: its volume is gone. once: one pod at a time (ReadWriteOncePod). request_bytes: the requested
     size. modes, block, selector: access modes, and requirements on volumes. pod_uid: the pod that it was created for.
-    selected_node: the node where it will be provisioned.
+    selected_node: the node where it will be provisioned. attributes_class: name of its VolumeAttributesClass, "" for
+    none.
     """
 
     key: str
@@ -48,6 +49,7 @@ class Claim(NamedTuple):
     selector: tuple[Requirement, ...] | None = None
     pod_uid: str = ""
     selected_node: NodeName = NodeName("")
+    attributes_class: str = ""
 
 
 class Volume(NamedTuple):
@@ -55,7 +57,7 @@ class Volume(NamedTuple):
 
     affinity: nodes that can reach it, None: all. zones: by node label, the allowed values. driver, handle: attachment,
     "" if it counts against no limit. claim: the claim that it is reserved for, namespace/name, "" for any; claim_uid:
-    its uid, if complete. available: no claim has it.
+    its uid, if complete. available: no claim has it. attributes_class: as for `Claim`.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Volume(NamedTuple):
     claim_uid: str = ""
     available: bool = False
     deleting: bool = False
+    attributes_class: str = ""
 
 
 class StorageClass(NamedTuple):

@@ -515,13 +515,17 @@ def _makes(found: StorageClass) -> bool:
 
 def _could_hold(volume: Volume, claim: Claim) -> bool:
     """Return whether *claim* could be bound to *volume*. Source: Kubernetes' volume controller, FindMatchingVolume."""
+    if (
+        volume.deleting
+        or volume.block != claim.block
+        or volume.capacity_bytes < claim.request_bytes
+        or volume.attributes_class != claim.attributes_class
+    ):
+        return False
     if volume.claim:
         return volume.claim == claim.key and volume.claim_uid in ("", claim.uid)
     return (
         volume.available
-        and not volume.deleting
-        and volume.block == claim.block
-        and volume.capacity_bytes >= claim.request_bytes
         and claim.modes <= volume.modes
         and all(satisfies(volume.labels, one) for one in claim.selector or ())
     )

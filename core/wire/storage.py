@@ -51,6 +51,7 @@ class _ClaimSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resources: _Requests | None = None
     selector: Selector | None = None
     storage_class_name: str | None = ""
+    volume_attributes_class_name: str | None = ""
     volume_mode: str | None = None
     volume_name: str | None = ""
 
@@ -85,6 +86,7 @@ def _claim(found: _ClaimObject) -> Claim:
         selector=selector_of(spec.selector),
         pod_uid=owners[0] if owners else "",
         selected_node=NodeName(sys.intern(meta.annotation(names.SELECTED_NODE))),
+        attributes_class=sys.intern(spec.volume_attributes_class_name or ""),
     )
 
 
@@ -136,6 +138,7 @@ class _VolumeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     claim_ref: _ClaimRef | None = None
     node_affinity: _VolumeAffinity | None = None
     storage_class_name: str | None = ""
+    volume_attributes_class_name: str | None = ""
     volume_mode: str | None = None
     csi: _Csi | None = None
     gce_persistent_disk: _GceDisk | None = None
@@ -173,6 +176,7 @@ def _volume(found: _VolumeObject) -> Volume:
         claim_uid=ref.uid if ref else "",
         available=found.status is not None and found.status.phase == "Available",
         deleting=meta.deletion_timestamp is not None,
+        attributes_class=sys.intern(spec.volume_attributes_class_name or ""),
     )
 
 

@@ -150,6 +150,8 @@ class World(Twice):
             "accessModes": ["ReadWriteOnce"],
         }
         spec["capacity"] = {"storage": f"{chance.randint(1, 3)}Gi"}
+        if chance.random() < 0.1:
+            spec["volumeAttributesClassName"] = "fast"
         if chance.random() < 0.7:
             near = {"key": "kubernetes.io/hostname", "operator": "In", "values": [chance.choice(("n0", "n1"))]}
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [near]}]}}
@@ -167,6 +169,8 @@ class World(Twice):
         spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"]}
         spec["storageClassName"] = chance.choice(("later-0", "later-0", "later-1", "later-2"))
         spec["resources"] = {"requests": {"storage": f"{chance.randint(1, 3)}Gi"}}
+        if chance.random() < 0.1:
+            spec["volumeAttributesClassName"] = "fast"
         if chance.random() < 0.2:
             spec["selector"] = {"matchLabels": {"tier": "a"}}
         manifest = {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}

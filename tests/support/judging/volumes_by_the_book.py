@@ -103,6 +103,7 @@ class StorageCluster(Cluster):
             and name not in taken
             and one["spec"]["storageClassName"] == spec["storageClassName"]
             and set(spec["accessModes"]) <= set(one["spec"]["accessModes"])
+            and spec.get("volumeAttributesClassName") == one["spec"].get("volumeAttributesClassName")
             and _gib(one["spec"]["capacity"]["storage"]) >= _gib(spec["resources"]["requests"]["storage"])
             and all(
                 one["metadata"].get("labels", {}).get(key) == value

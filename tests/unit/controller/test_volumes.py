@@ -505,6 +505,21 @@ def test_a_volume_that_is_there_is_given_to_the_claim_the_smallest_that_does():
     assert world.placed() == {"p": "b1"}
 
 
+def test_a_volume_of_another_attributes_class_is_not_given_nor_one_that_is_reserved_but_too_small():
+    none = later(provisioner="kubernetes.io/no-provisioner")
+    fast = local("fast", "a")._replace(attributes_class="fast")
+    small = local("small", "a", "512Mi")._replace(claim="default/data")
+    world = later_world("a1", storage_class=none, volumes=[fast, small])
+    world.adds(mounting("p", "data"))
+    world.plan()
+    assert not world.actions(GiveVolume)
+    assert "no volume of storage class 'later' is free" in waits(world, "p").text
+    asking = waiting_claim(version="8")._replace(attributes_class="fast")
+    shows(world, StorageKind.CLAIMS, asking)
+    world.passes(0.1)
+    assert [one.volume.name for one in world.actions(GiveVolume)] == ["fast"]
+
+
 def test_two_pods_are_not_promised_the_same_volume():
     none = later(provisioner="kubernetes.io/no-provisioner")
     world = later_world(
