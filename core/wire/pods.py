@@ -166,6 +166,7 @@ _RESIZE_PENDING: Final = "PodResizePending"
 _INFEASIBLE: Final = "Infeasible"
 _NEVER: Final = "Never"
 _RESTART_ALL: Final = "RestartAllContainers"
+_RESTARTS_WHOLE: Final = "RestartAllContainersOnContainerExits"
 _NO_CONTAINER: Final = _ContainerStatus()
 
 
@@ -250,7 +251,9 @@ def _pod(meta: ObjectMeta, asked: _Asked, status: _Status) -> Pod:
         deleting=meta.deletion_timestamp is not None,
         gated=asked.gated,
         started=_started(status),
-        init_done=_init_done(status.init_container_statuses, asked.init_containers),
+        # A pod that may restart as a whole runs its init containers again, on the same cards.
+        init_done=_RESTARTS_WHOLE not in asked.features
+        and _init_done(status.init_container_statuses, asked.init_containers),
         priority=asked.priority,
         scheduling_group=asked.group,
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
@@ -471,7 +474,7 @@ def _features(spec: _Spec) -> Iterator[str]:
     """Yield features that its node must declare. Source: Kubernetes, component-helpers/nodedeclaredfeatures (v1.37)."""
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     if any(rule.action == _RESTART_ALL for one in containers for rule in one.restart_policy_rules or ()):
-        yield "RestartAllContainersOnContainerExits"
+        yield _RESTARTS_WHOLE
     if spec.host_network and spec.host_users is False:
         yield "UserNamespacesHostNetworkSupport"
     if any(mount.bind_mount_options for one in containers for mount in one.volume_mounts or ()):

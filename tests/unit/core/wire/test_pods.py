@@ -361,6 +361,29 @@ def test_a_pod_has_started_once_any_container_ran(statuses, started):
     assert pod(status=statuses).started is started
 
 
+def ended(name, exit_code=0):
+    return {"name": name, "state": {"terminated": {"exitCode": exit_code}}}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "rules", "done"),
+    [
+        ([ended("i")], [], True),
+        ([ended("i", 1)], [], False),
+        ([], [], False),
+        ([ended("i")], [{"action": "Restart"}], True),
+        ([ended("i")], [{"action": "RestartAllContainers"}], False),
+    ],
+    ids=["ended", "failed", "not begun", "another container restarts", "all run again"],
+)
+def test_init_containers_are_done_once_they_ended_and_none_runs_again(statuses, rules, done):
+    spec = {
+        "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
+        "containers": [{"name": "c", "restartPolicyRules": rules}],
+    }
+    assert pod(spec, status={"initContainerStatuses": statuses}).init_done is done
+
+
 def test_deleting_and_gated_pods_say_so():
     found = pod({"schedulingGates": [{"name": "g"}]}, deletionTimestamp="2026-01-01T00:00:00Z")
     assert (found.deleting, found.gated) == (True, True)
