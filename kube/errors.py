@@ -71,6 +71,11 @@ class ApiError(Exception):
         self.retry_after_s = retry_after_s
         super().__init__(verb, path, status, reason, self.message)
 
+    @property
+    def is_of_budget(self) -> bool:
+        """Whether a PodDisruptionBudget forbids an eviction; if not, a 429 means that the server asks for time."""
+        return self.path.endswith("/eviction") and _BUDGET in self.message
+
     def __str__(self) -> str:
         answered = " ".join(filter(None, (str(self.status or ""), self.reason)))
         head = f"{self.verb} {self.path}: " + (f"{answered}: " if answered else "")
@@ -177,6 +182,7 @@ _FORBIDDEN: Final = re.compile(
 # The API server's answer for the path of a kind that is not installed. Source: kube-apiserver v1.36,
 # apiserver/pkg/util/notfoundhandler.
 _NO_SUCH_PATH: Final = b"404 page not found"
+_BUDGET: Final = "disruption budget"
 _FAILURE: Final = "Failure"
 _status_decoder: Final = msgspec.json.Decoder(_Status)
 # Authenticating proxies answer the first two for the API server, which itself answers 429 in plain text.

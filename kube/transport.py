@@ -27,8 +27,6 @@ CREDENTIALS_AGE_S: Final = 60.0
 _READ_BUFFER_BYTES: Final = 2**18
 # The statuses by which a server asks for time, in `Retry-After`.
 _BUSY: Final = (429, 503)
-# The API server's message for an eviction that a PodDisruptionBudget forbids now, with 429 and `Retry-After`.
-_BUDGET: Final = "disruption budget"
 
 _T = TypeVar("_T")
 
@@ -405,7 +403,7 @@ class Transport:
     def _note(self, error: ApiError, purpose: Purpose) -> None:
         if error.status not in _BUSY:
             return  # 0: this process held the call back
-        if error.path.endswith("/eviction") and _BUDGET in error.message:
-            return  # the pod's disruption budget asks for time, not the API server
+        if error.is_of_budget:
+            return
         if error.retry_after_s and purpose is not Purpose.LEASE:
             self._slow_until_s = max(self._slow_until_s, self._clock() + error.retry_after_s)

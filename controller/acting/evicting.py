@@ -135,7 +135,7 @@ class Evicting:
             self._refused_in[victim.namespace] = None
             if len(self._refused_in) > _REFUSED_IN_MAX:
                 del self._refused_in[next(iter(self._refused_in))]
-        by_budget = isinstance(error, ApiThrottledError)
+        by_budget = isinstance(error, ApiThrottledError) and error.is_of_budget
         self._metrics.evictions.labels("refused" if by_budget else "failed").inc()
         _log.warning("a pod is not evicted", pod=victim.key, error=str(error))
         trouble = ""

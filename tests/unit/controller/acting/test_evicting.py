@@ -37,6 +37,7 @@ class Heard(Preempting):
 
     def __init__(self):
         self.told = []
+        self.by_budget = []
         self.victims = []
         self.needed = lambda: True
 
@@ -54,6 +55,7 @@ class Heard(Preempting):
 
     def refused(self, action, victim, rest_s=0.0, *, by_budget=False, trouble=""):
         self.told.append(("refused", action.nomination, victim, rest_s, trouble))
+        self.by_budget.append(by_budget)
 
 
 class Rig:
@@ -84,7 +86,7 @@ def target(name):
 
 
 def error(kind: type[ApiError], status: int, message: str = "because", **more) -> ApiError:
-    return kind(verb="POST", path="/", status=status, message=message, **more)
+    return kind(verb="POST", path="/api/v1/pods/p/eviction", status=status, message=message, **more)
 
 
 # The words of an eviction; those of a Binding are others.
@@ -117,6 +119,24 @@ async def test_of_several_none_leaves_where_one_may_not():
     assert told == [("refused", "uid-high", "uid-b", 10.0, "")]
     assert rig.notes.noted == []
     assert rig.metrics.evictions.labels("refused")._value.get() == 1
+    assert rig.heard.by_budget == [True]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (429, "Too many requests, please try again later."),
+        (503, "apiserver is shutting down"),
+        (0, "held back: the API server asked to be left alone for 3.0 s more"),
+    ],
+)
+async def test_an_api_server_that_asks_for_time_is_no_disruption_budget(status, message):
+    rig = Rig()
+    rig.calls.fails("evict", error(ApiThrottledError, status, message, retry_after_s=3.0))
+    _, told = await rig.preempt("low")
+    assert told == [("refused", "uid-high", "uid-low", 3.0, "")]
+    assert rig.heard.by_budget == [False]
+    assert rig.metrics.evictions.labels("failed")._value.get() == 1
 
 
 async def test_for_one_that_a_budget_covers_nothing_is_written_before_it_may_leave():
