@@ -73,10 +73,10 @@ class Standby:
         cluster.groups.queue_changed(queue)
         cluster.groups.changed(GroupSpec(key=key, uid=f"g-{number}", queue=queue.name, status=begun))
         claims.put(claim)
-        more = {"scheduler_name": "volcano", "created_s": 1}
+        owner = f"ReplicaSet/r-{number}"
         names = [f"{kind}-{number}" for kind in ("member", "loose", "rejected", "removed", "served")]
         member, *others = (
-            pod(name, namespace=where, owner=f"ReplicaSet/r-{number}", limits=limits, **more)
+            pod(name, namespace=where, owner=owner, limits=limits, scheduler_name="volcano", created_s=1)
             for name, limits in zip(names, (None, None, None, None, HAMI), strict=True)
         )
         world.adds(member._replace(annotations={"scheduling.k8s.io/group-name": "g"}), *others)
