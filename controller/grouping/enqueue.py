@@ -13,6 +13,8 @@ from core.wire.groups import JobSpec
 _PAUSE_S: Final = 0.5
 # Interval between checks after a change of a group or queue.
 _SOON_S: Final = 0.05
+# Checks take no more than a fifth of the time, however many groups wait; everyone may create groups.
+_REST_PER_WORK: Final = 4.0
 _NEVER: Final = float("inf")
 # A queue that is applied together with its Jobs may be seen after them.
 _PATIENCE_S: Final = 2.0
@@ -30,6 +32,7 @@ class Enqueue:
         self._ledger: Final = ledger
         self._clock: Final = clock
         self._looked_s = -_NEVER
+        self._rest_s = 0.0
         self._cursor = -1
         self._version = -1
         self._sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
@@ -41,16 +44,18 @@ class Enqueue:
         if not groups.wanting or groups.queues_served is None:
             return _NEVER
         if groups.version != self._version:
-            return self._looked_s + _SOON_S
-        return self._looked_s + _PAUSE_S if self._ledger.cursor != self._cursor else _NEVER
+            return self._looked_s + max(_SOON_S, self._rest_s)
+        return self._looked_s + max(_PAUSE_S, self._rest_s) if self._ledger.cursor != self._cursor else _NEVER
 
     def look(self, now_s: float) -> None:
         """Admit the groups that fit."""
+        began_s = self._clock()
         if now_s >= self._looked_s + _PAUSE_S or self._cursor < 0:
             self._cursor = self._ledger.cursor
             self._sums, self._sold = self._add_up(), None
         self._looked_s, self._version = now_s, self._groups.version
         self._groups.admit(*self._sums, self._cards)
+        self._rest_s = (1.0 + _REST_PER_WORK) * (self._clock() - began_s)
 
     def _add_up(self) -> tuple[dict[str, int], dict[str, int]]:
         total: dict[str, int] = {}

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.grouping.enqueue import Enqueue
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.model import Phase, PodUid
 from core.settings import GroupSettings
@@ -207,6 +208,16 @@ def test_a_group_is_admitted_by_what_cards_have_if_nodes_advertise_no_such_resou
     world.passes(1.0)
     admitted, why, _ = status(world)
     assert (admitted, words in why) == (not words, True)
+
+
+def test_checking_many_groups_takes_a_fifth_of_the_time():
+    world = ours()
+    world.groups_are(group(queue="q", min_resources={"cpu": 2000}), queues=[QueueSpec(name="q", capability={"cpu": 1})])
+    groups, ticks = world.scheduler.cluster.groups, iter((100.0, 100.2))
+    enqueue = Enqueue(groups, world.ledger, lambda: next(ticks))
+    enqueue.look(100.0)
+    groups.queue_changed(QueueSpec(name="q", capability={"cpu": 2}))
+    assert enqueue.next_s() == pytest.approx(101.0)
 
 
 @pytest.mark.parametrize("phase", ["Inqueue", "Running", "Unknown", "Completed"])
