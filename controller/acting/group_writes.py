@@ -46,6 +46,8 @@ _PAUSE_S: Final = 0.2
 _MISSING_S: Final = 1.0
 # Minimum interval between writes that change only the wording.
 _WORDS_S: Final = 10.0
+# If many groups wait, their figures change with every pod that ends. Those of all of them are written at this rate.
+_WORDS_PER_S: Final = 50.0
 _AGAIN_S: Final = 1.0
 _QUEUES_S: Final = 1.0
 _LOOK_S: Final = 0.1
@@ -77,8 +79,9 @@ class GroupWrites:
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._wall: Final = wall
-        # The earliest next write of each group.
+        # When each group is looked at again, and the earliest next write of those written lately.
         self._due: Final[dict[GroupKey, float]] = {}
+        self._paused: Final[dict[GroupKey, float]] = {}
         self._queues_s = 0.0
         self._failing: Final[set[str]] = set()
 
@@ -103,11 +106,17 @@ class GroupWrites:
     # ------------------------------------------------------------------ groups
 
     async def _write_groups(self) -> None:
-        now_s = self._clock()
-        for key in self._groups.unreported:
+        now_s, groups = self._clock(), self._groups
+        for key in [key for key, until_s in self._paused.items() if until_s <= now_s]:
+            del self._paused[key]
+        for key in groups.unreported:
+            self._due[key] = self._paused.get(key, 0.0)
+        for key in groups.reworded:
             self._due.setdefault(key, 0.0)
-        self._groups.unreported.clear()
         due = [key for key, due_s in self._due.items() if due_s <= now_s]
+        due.sort(key=lambda key: key not in groups.unreported)
+        groups.unreported.clear()
+        groups.reworded.clear()
         for at in range(0, len(due), _AT_ONCE):
             async with asyncio.TaskGroup() as tasks:
                 for key in due[at : at + _AT_ONCE]:
@@ -134,7 +143,7 @@ class GroupWrites:
             return
         path = _path(api, spec.key)
         patch = group_status.rendered(spec, status, time_text(self._wall()), spec.uid)
-        self._due[spec.key] = self._clock() + _PAUSE_S
+        self._pause(spec.key, _PAUSE_S)
         try:
             answer = await self._calls.patch(path, patch)
             found = group_in(spec.key.kind, answer)
@@ -143,16 +152,21 @@ class GroupWrites:
             return
         except (ApiError, InvalidRequestError) as e:
             self._failed("write podgroup", f"{spec.key}", e, is_race=isinstance(e, ApiConflictError))
-            self._due[spec.key] = self._clock() + (_PAUSE_S if isinstance(e, ApiConflictError) else _AGAIN_S)
+            self._pause(spec.key, _PAUSE_S if isinstance(e, ApiConflictError) else _AGAIN_S)
             return
         self._failing.discard("write podgroup")
         self._inbox.put(partial(self._groups.answered, found))
         self._announce(spec, status)
 
+    def _pause(self, key: GroupKey, pause_s: float) -> None:
+        """Write group *key* no earlier than after *pause_s*, and look at it again then."""
+        self._due[key] = self._paused[key] = self._clock() + pause_s
+
     def _is_fresh(self, spec: GroupSpec) -> bool:
         """Return whether its conditions are too recent for a change of wording alone."""
         newest = max((one.changed_at for one in spec.status.conditions), default="")
-        return bool(newest) and newest > time_text(self._wall() - _WORDS_S)
+        rest_s = max(_WORDS_S, len(self._groups.wanting) / _WORDS_PER_S)
+        return bool(newest) and newest > time_text(self._wall() - rest_s)
 
     def _announce(self, spec: GroupSpec, status: GroupStatus) -> None:
         about = Subject(

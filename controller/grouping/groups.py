@@ -112,6 +112,7 @@ class Groups:
         governs: whether PodGroups of Volcano are admitted and written here: only while cardshare has its scheduler
             name.
         unreported: groups whose status may have changed.
+        reworded: groups that still wait for admission, with other figures.
         queues_unreported: whether the holdings of queues may have changed.
         key_of: the group of every pod that names one.
         wanting: groups that wait for admission.
@@ -139,6 +140,7 @@ class Groups:
         self.settings = settings
         self.key_of: Final[dict[PodUid, GroupKey]] = {}
         self.unreported: Final[dict[GroupKey, None]] = {}
+        self.reworded: Final[dict[GroupKey, None]] = {}
         self.queues_unreported = False
         self.wanting: Final[dict[GroupKey, None]] = {}
         self.version = 0
@@ -362,6 +364,7 @@ class Groups:
             self._judged.pop(key, None)
             self.wanting.pop(key, None)
             self.unreported.pop(key, None)
+            self.reworded.pop(key, None)
             self.queues_unreported = True
             self.version += 1
             self._changed(key)
@@ -558,8 +561,9 @@ class Groups:
                 room.count(spec.queue, admitting.compared(spec.min_resources or {}), held)
                 self._changed(spec.key)
             if why != judged.waits or not why:
+                told = self.reworded if why and judged.waits else self.unreported
+                told[spec.key] = None
                 judged.waits = why
-                self.unreported[spec.key] = None
                 self._changed(spec.key)
         return found
 

@@ -216,6 +216,34 @@ async def test_the_same_in_other_words_waits_a_while():
         assert "of 1020m left" in rig.patches()[-1]["status"]["conditions"][0]["message"]
 
 
+async def test_the_more_groups_wait_the_longer_other_words_do(monkeypatch):
+    monkeypatch.setattr("controller.acting.group_writes._WORDS_PER_S", 1 / 30)
+    async with running(group(queue="q", min_resources={"cpu": 2000})) as rig:
+        q = QueueSpec(name="q", capability={"cpu": 1000})
+        rig.world.scheduler.cluster.groups.queue_changed(q)
+        await rig.passes(1.0)
+        before = len(rig.patches())
+        rig.world.scheduler.cluster.groups.queue_changed(replace(q, capability={"cpu": 1001}))
+        await rig.passes(25.0)
+        assert len(rig.patches()) == before
+        await rig.passes(20.0)
+        assert len(rig.patches()) == before + 1
+
+
+async def test_a_group_that_is_admitted_after_its_figures_changed_is_written_at_once():
+    """Its job controller creates no pods before."""
+    async with running(group(queue="q", min_resources={"cpu": 2000})) as rig:
+        q = QueueSpec(name="q", capability={"cpu": 1000})
+        rig.world.scheduler.cluster.groups.queue_changed(q)
+        await rig.passes(1.0)
+        rig.world.scheduler.cluster.groups.queue_changed(replace(q, capability={"cpu": 1500}))
+        await rig.passes(1.0)
+        assert rig.patches()[-1]["status"]["phase"] == "Pending"
+        rig.world.scheduler.cluster.groups.queue_changed(replace(q, capability={"cpu": 2000}))
+        await rig.passes(1.0)
+        assert rig.patches()[-1]["status"]["phase"] == "Inqueue"
+
+
 async def test_a_group_of_which_members_stay_missing_says_so_and_one_whose_pods_come_in_time_does_not():
     async with running(group(min_member=2, phase="Inqueue")) as rig:
         rig.world.now_s = asyncio.get_running_loop().time()
