@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -168,14 +168,15 @@ async def _watch(transport: Transport, options: Get) -> int:
     """Print all cards, then every change, until interrupted."""
     holdings = await cluster.empty_holdings(transport)
     first = True
-    async for names in watching.changes(transport, holdings.ledger, options.selector, _note_if_any):
-        changed = [name for name in names if not options.nodes or name in options.nodes]
-        if first:
-            found = cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
-            print(_shown(found, options), flush=True)
-        elif changed:
-            print(_shown(cards_of(holdings.ledger, changed, (), options.namespace), options, more=True), flush=True)
-        first = False
+    async with aclosing(watching.changes(transport, holdings.ledger, options.selector, _note_if_any)) as following:
+        async for names in following:
+            changed = [name for name in names if not options.nodes or name in options.nodes]
+            if first:
+                found = cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
+                print(_shown(found, options), flush=True)
+            elif changed:
+                print(_shown(cards_of(holdings.ledger, changed, (), options.namespace), options, more=True), flush=True)
+            first = False
     return _OK
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from cli.cluster import BOUND, NODES, PODS, Keeping, following, selecting
@@ -36,8 +36,10 @@ async def changes(
     *,
     complain_of_claims: Callable[[str], None] | None = None,
     told: Telling = _tell_nobody,
-) -> AsyncIterator[list[NodeName]]:
+) -> AsyncGenerator[list[NodeName], None]:
     """Keep *ledger* up to date; yield the names of changed nodes, first of all nodes.
+
+    A caller that stops early closes it, so that its tasks end.
 
     Args:
         transport: connection to the API server.
@@ -87,6 +89,8 @@ async def changes(
                 is_first = False
                 await changed.wait()
                 await asyncio.sleep(_GATHER_S)
+        except GeneratorExit:
+            return  # a task group would report it as a failure
         finally:
             for one in running:
                 one.cancel()

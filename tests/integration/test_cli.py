@@ -94,6 +94,18 @@ async def test_watch_prints_a_node_again_when_its_cards_change(rig, capsys):
             await asyncio.wait([watching])
 
 
+async def test_a_reader_that_closes_the_pipe_ends_a_watch_quietly(rig):
+    async with cluster(rig) as (_, kubeconfig):
+        reader, writer = os.pipe()
+        os.close(reader)
+        words = (sys.executable, "-m", "cli", "get", "--watch", "--kubeconfig", kubeconfig)
+        process = await asyncio.create_subprocess_exec(*words, stdout=writer, stderr=subprocess.PIPE)
+        os.close(writer)
+        async with asyncio.timeout(60):
+            _, told = await process.communicate()
+    assert (process.returncode, told.decode()) == (141, "")
+
+
 async def refuse(world: Rig, pod: str, message: str) -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     await world.client.patch(f"/api/v1/namespaces/default/pods/{pod}/status", {"status": {"conditions": [condition]}})
