@@ -9,6 +9,8 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -287,6 +289,27 @@ sys.exit(cards.main(["get"]))
     assert (ended.returncode, ended.stderr.decode()) == (141, "")
 
 
+def test_an_interrupt_while_modules_load_is_no_traceback():
+    script = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "cli.__main__":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from cli.start import main
+sys.exit(main())
+"""
+    words = [sys.executable, "-c", script, "version"]
+    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=90)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_the_installed_command_starts_so():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["scripts"]["kubectl-cards"] == "cli.start:main"
+
+
 async def test_a_pod_that_does_not_exist_is_an_error(rig, capsys):
     async with cluster(rig) as (_, kubeconfig):
         assert await cards(kubeconfig, "explain", "nobody", "-n", "kube-system") == 1
@@ -355,7 +378,7 @@ async def test_get_as_json_has_the_fields_of_its_page(rig, capsys):
 @pytest.mark.parametrize(
     "command",
     [
-        ["cli", "get"],
+        ["cli.start", "get"],
         ["certs", "ensure", "--ca-secret", "c", "--secret", "s", "--namespace", "n", "--dns", "a.b"],
     ],
     ids=["cards", "certs"],

@@ -65,7 +65,7 @@ def unpacked():
 if made_for() != MADE_FOR:
     sys.exit("kubectl cards: this file is for %s; here is %s" % (MADE_FOR, made_for()))
 sys.path.insert(0, os.path.join(unpacked(), "site"))
-from cli.__main__ import main  # noqa: E402
+from cli.start import main  # noqa: E402
 
 sys.exit(main())
 '''
