@@ -69,7 +69,7 @@ async def take(reads: Reads) -> Json:
     """Return the part of the cluster that the user may see; a refused list or ConfigMap is recorded with its status.
 
     Raises:
-        ApiError: the server does not answer.
+        ApiError: the server does not answer, or pods may not be listed; no command could answer without them.
     """
     collections: Json = {path: await _collection(reads, path) for path in _LISTS}
     collections[CONFIG_MAPS] = await _config_maps(reads)
@@ -87,6 +87,8 @@ async def _collection(reads: Reads, path: str) -> Json:
     try:
         return {"items": [*await list_objects(reads, path, _read)]}
     except ApiError as e:
+        if path == PODS:
+            raise
         return {"status": answered(e).status, "items": []}
 
 

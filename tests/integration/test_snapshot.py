@@ -14,6 +14,7 @@ from cli.options import parse
 from cli.snapshot import SnapshotReads, UnusableSnapshotError, packed
 from sandbox.demo.stage import NODES as STAGE
 from tests.support.worlds.cards_cluster import ASSIGNED, NODES, add_pod, cards, cluster, give
+from tests.support.worlds.controller_rig import Rig
 from tests.support.worlds.volcano import create, install
 
 VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
@@ -101,10 +102,21 @@ async def test_redacted_nodes_of_every_device_plugin_sell_what_they_sold(rig, ca
         assert _only_figures(json.loads(other)) == _only_figures(json.loads(shown))
 
 
+async def give_everywhere(world: Rig, account: str, rules: list[dict[str, Any]]) -> None:
+    """Let a service account of namespace default do what *rules* say in all namespaces."""
+    await give(world, account, rules)
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    await world.client.create(f"{rbac}/clusterroles", {"metadata": {"name": account}, "rules": rules})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": account}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": "default"}
+    body = {"metadata": {"name": account}, "roleRef": role, "subjects": [subject]}
+    await world.client.create(f"{rbac}/clusterrolebindings", body)
+
+
 async def test_what_may_not_be_listed_is_noted_and_refused_again(rig, capsys, tmp_path):
     file = str(tmp_path / "cluster.json.gz")
     async with cluster(rig) as (world, _):
-        await give(world, "tenant", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}])
+        await give_everywhere(world, "tenant", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}])
         assert await cards(await world.write_kubeconfig("tenant"), "snapshot", "-o", file) == 0
     assert "you may not list /api/v1/nodes" in capsys.readouterr().err
     status, _, complaint = await said("/nowhere", capsys, "get", "--snapshot", file)
@@ -116,13 +128,7 @@ async def test_a_config_map_that_may_not_be_read_is_noted_as_it_was(rig, capsys,
     file, hidden = str(tmp_path / "plain"), str(tmp_path / "hidden")
     async with cluster(rig) as (world, _):
         rules = [{"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["get", "list"]}]
-        binding = {"kind": "ServiceAccount", "name": "viewer", "namespace": "default"}
-        rbac = "/apis/rbac.authorization.k8s.io/v1"
-        await give(world, "viewer", rules)
-        await world.client.create(f"{rbac}/clusterroles", {"metadata": {"name": "viewer"}, "rules": rules})
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "viewer"}
-        body = {"metadata": {"name": "viewer"}, "roleRef": role, "subjects": [binding]}
-        await world.client.create(f"{rbac}/clusterrolebindings", body)
+        await give_everywhere(world, "viewer", rules)
         kubeconfig = await world.write_kubeconfig("viewer")
         assert await cards(kubeconfig, "snapshot", "-o", file) == 0
         assert await cards(kubeconfig, "snapshot", "-o", hidden, "--redact") == 0

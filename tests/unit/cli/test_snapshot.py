@@ -5,9 +5,11 @@ from typing import Any, cast
 import pytest
 
 from cli.__main__ import _snapshot
+from cli.cluster import PODS
 from cli.options import Snapshot
 from cli.snapshot import VERSION, SnapshotReads, UnusableSnapshotError, packed
 from kube.errors import ApiError, from_answer
+from kube.exchange import Response
 from kube.transport import Transport
 
 GOOD = {"version": VERSION, "taken": "2026-01-01T00:00:00Z", "namespace": "a", "collections": {"/api/v1/nodes": {}}}
@@ -44,7 +46,7 @@ async def test_an_item_without_metadata_has_no_name():
 
 
 class Answering:
-    """An API server that answers every list of *path* with *status*, and has nothing else."""
+    """An API server that answers every list of *path* with *status*, and has nothing else but an empty list of pods."""
 
     namespace = "default"
 
@@ -53,6 +55,8 @@ class Answering:
         self.path = path
 
     async def request(self, verb: str, path: str, **_: Any) -> Any:
+        if path == PODS and not path.startswith(self.path):
+            return Response(status=200, headers={}, body=b'{"metadata":{"resourceVersion":"1"},"items":[]}')
         raise from_answer(verb, path, self.status if path.startswith(self.path) else 404, {}, b'{"kind":"Status"}')
 
 
@@ -60,6 +64,14 @@ async def test_a_server_that_does_not_know_the_caller_gives_no_snapshot(tmp_path
     file = tmp_path / "cluster.json.gz"
     with pytest.raises(ApiError, match="401"):
         await _snapshot(cast(Transport, Answering(401, "/")), Snapshot(file=str(file)))
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("status", [403, 503])
+async def test_without_pods_there_is_no_snapshot(status, tmp_path):
+    file = tmp_path / "cluster.json.gz"
+    with pytest.raises(ApiError, match=f"GET {PODS}: {status}"):
+        await _snapshot(cast(Transport, Answering(status, PODS)), Snapshot(file=str(file)))
     assert not file.exists()
 
 
