@@ -5,9 +5,11 @@ imported only then because it costs 0.25 s and 40 MiB. `kube.transport` decides 
 """
 
 import asyncio
+import base64
 import hashlib
 import logging
 import re
+import ssl
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import Future
@@ -445,6 +447,19 @@ def _check_cluster(name: str, cluster: object) -> None:
         raise _UnusableError(f"cluster {quoted(name)} has no server; write its URL")
     if not _is_url(server):
         raise _UnusableError(f"cluster {quoted(name)}: server: found {quoted(server)}; write a URL: https://HOST:PORT")
+    data = cluster.get("certificate-authority-data") if isinstance(cluster, dict) else None
+    if data and not _is_authority(data):
+        said = "certificate-authority-data is no certificate; write a PEM certificate in base64"
+        raise _UnusableError(f"cluster {quoted(name)}: {said}")
+
+
+def _is_authority(data: object) -> bool:
+    try:
+        text = base64.b64decode("".join(str(data).split()), validate=True)
+        ssl.create_default_context(cadata=text.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        return False
+    return True
 
 
 def _is_url(text: str) -> bool:

@@ -116,7 +116,8 @@ def _make_context(tls: Tls) -> ssl.SSLContext:
         if tls.cert_file:
             context.load_cert_chain(tls.cert_file, tls.key_file or None)
     except (ssl.SSLError, OSError, ValueError) as e:
-        what = f"client certificate {tls.cert_file}, or the certificate authority" if tls.cert_file else "ca.crt"
+        authority = "the certificate authority"
+        what = f"client certificate {tls.cert_file}, or {authority}" if tls.cert_file else authority
         raise CredentialsError(f"{what}: cannot be used ({e}); check that it is PEM") from e
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Strict checks, the default since Python 3.13, reject authorities that clusters have used for years.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import yaml
 
 from kube.credentials import KUBECONFIG_DEADLINE_S, READER, InClusterSource, KubeconfigSource, choose_source, mistake_in
@@ -68,11 +69,12 @@ async def test_no_secret_shows_in_a_printed_value(tmp_path):
 
 
 async def test_a_kubeconfig_gives_server_token_and_authority(tmp_path):
-    ca = base64.b64encode(b"PEM").decode()
+    pem = trustme.CA().cert_pem.bytes().decode()
+    ca = base64.b64encode(pem.encode()).decode()
     path = kubeconfig(tmp_path / "config", cluster={"certificate-authority-data": ca, "tls-server-name": "kubernetes"})
     found = await KubeconfigSource(path).read()
     assert (found.server, found.authorization) == ("https://api:6443", "Bearer secret")
-    assert (found.tls.ca_pem, found.tls.server_name, found.namespace) == ("PEM", "kubernetes", "cards")
+    assert (found.tls.ca_pem, found.tls.server_name, found.namespace) == (pem, "kubernetes", "cards")
     assert found.tls.verify
 
 
@@ -242,6 +244,7 @@ def test_without_any_the_remedy_is_told(tmp_path, environ, words):
 
 NONE = "it has no {}: write one, and its name here"
 OTHER = {"name": "other"}
+NO_AUTHORITY = "certificate-authority-data is no certificate; write a PEM certificate in base64"
 SAYS_NOTHING = (
     "has no mapping under user; write a token, a certificate or a plugin there, or {} if the server asks for nobody"
 )
@@ -276,6 +279,8 @@ def context(**names: str) -> dict[str, Any]:
             {"cluster": {"server": "https://a:b"}},
             "cluster 'c': server: found 'https://a:b'; write a URL: https://HOST:PORT",
         ),
+        ({"cluster": {"server": "https://a", "certificate-authority-data": "QUJD"}}, f"cluster 'c': {NO_AUTHORITY}"),
+        ({"cluster": {"server": "https://a", "certificate-authority-data": "@"}}, f"cluster 'c': {NO_AUTHORITY}"),
         ({"users": [{"name": "u"}]}, f"user 'u' {SAYS_NOTHING}"),
         ({"users": [{"name": "u", "user": "token"}]}, f"user 'u' {SAYS_NOTHING}"),
     ],
