@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,9 @@ from controller.simulating.cluster import SimulatedCluster
 from controller.watches import Watches
 from core.configuration import Text
 from core.errors import InvariantError
+from core.ledger import Ledger
 from core.model import NodeName, PodUid
+from core.port.spec import ConfigMapPlace
 from core.settings import Settings
 from core.tables import Tables
 from core.wire.changes import Change
@@ -142,11 +144,39 @@ async def read(
     states = {name: one.state for name, one in watches.reflectors.items() if one.state}
     for name, state in states.items():
         if _is_fatal(name, state):
-            raise UnreadableClusterError(state)
+            raise UnreadableClusterError(_why_fatal(state))
     for one in promised:
         cluster.promise(one.uid, one.node, one.annotations)
     cluster.begin()
-    return cluster, tuple(states.values())
+    needed = {place.title: place for place in _places_needed(cluster.scheduler.cluster.ledger)}
+    others = {place.title for place in places(cluster.scheduler.cluster.ledger.catalog)} - needed.keys()
+    return cluster, tuple(_note(needed.get(name), state) for name, state in states.items() if name not in others)
+
+
+def _places_needed(ledger: Ledger) -> Iterator[ConfigMapPlace]:
+    """Yield the places of documents about nodes whose device plugin needs them."""
+    offered = {resource for node in ledger.nodes() for resource in node.capacity}
+    for spec in ledger.catalog.specs:
+        if spec.documents is not None and not offered.isdisjoint(ledger.resources_of(spec.name)):
+            yield from spec.documents.places
+
+
+def _note(place: ConfigMapPlace | None, state: str) -> str:
+    kind, said = _parts(state)
+    what = kind if place is None else f"ConfigMaps of namespace {place.namespace} with label {place.selector}"
+    return f"{what} are not read and do not count: {said}"
+
+
+def _why_fatal(state: str) -> str:
+    kind, said = _parts(state)
+    remedy = "; give this account the right to list them, or use other credentials"
+    return f"{kind} cannot be listed: {said}{remedy if state.startswith('forbidden') else ''}"
+
+
+def _parts(state: str) -> tuple[str, str]:
+    """Return the kind that could not be listed, and the reason; *state* is that of a `Reflector`."""
+    doing, _, said = state.partition(": ")[2].partition(": ")
+    return doing.rpartition(" ")[2], said
 
 
 async def _follow(watches: Watches, source: _Once) -> None:

@@ -25,6 +25,19 @@ NODE = {
     },
 }
 
+CHIPS = {
+    "metadata": {
+        "name": "n2",
+        "resourceVersion": "6",
+        "labels": {"accelerator": "huawei-Ascend310P"},
+        "annotations": {"baseDeviceInfos": '{"Ascend310P-0": {}}', "huawei.com/Ascend310P": "Ascend310P-0"},
+    },
+    "status": {
+        "allocatable": {"huawei.com/npu-core": "8", "cpu": "8", "pods": "110"},
+        "capacity": {"huawei.com/npu-core": "8", "cpu": "8", "pods": "110"},
+    },
+}
+
 
 def pod(name, memory):
     limits = {NUMBER: "1", MEMORY: memory}
@@ -74,15 +87,30 @@ async def test_what_may_not_be_listed_is_noted():
     found, notes = await read_in(Lists(nodes=[NODE], pods=[pod("a", "6000")], namespaces=403, resourcequotas=403))
     found.settle()
     assert [one.node_name for one in found.pods.values()] == ["n1"]
-    assert any(one.startswith("forbidden: list namespaces") for one in notes)
+    assert "namespaces are not read and do not count: so it is" in notes
+
+
+@pytest.mark.parametrize("has_chips", [False, True])
+async def test_documents_about_nodes_are_missed_only_where_a_node_has_such_cards(has_chips):
+    lists = Lists(nodes=[CHIPS] if has_chips else [NODE], pods=[], namespaces=[], resourcequotas=[])
+    for namespace in ("kube-system", "mindx-dl"):
+        lists.found[f"/api/v1/namespaces/{namespace}/configmaps"] = 403
+    _, notes = await read_in(lists)
+    missed = [one for one in notes if one.startswith("ConfigMaps of namespace")]
+    assert len(missed) == (3 if has_chips else 0)
 
 
 @pytest.mark.parametrize(
     "lists", [Lists(nodes=403, pods=[], resourcequotas=[]), Lists(nodes=[], pods=[], resourcequotas=500)]
 )
 async def test_a_cluster_that_cannot_be_read_is_an_error(lists):
-    with pytest.raises(UnreadableClusterError, match="so it is"):
+    with pytest.raises(UnreadableClusterError, match="cannot be listed: so it is"):
         await read_in(lists)
+
+
+async def test_a_missing_right_without_which_nothing_is_told_is_named_with_a_remedy():
+    with pytest.raises(UnreadableClusterError, match=r"^pods cannot be listed: so it is; give this account the right"):
+        await read_in(Lists(nodes=[], pods=403, namespaces=[], resourcequotas=[]))
 
 
 async def test_disruption_budgets_are_read_if_pods_may_be_evicted():
@@ -99,5 +127,5 @@ async def test_disruption_budgets_are_read_if_pods_may_be_evicted():
 
 
 async def test_a_file_without_quotas_is_no_cluster_and_ends():
-    with pytest.raises(UnreadableClusterError, match="not found: list resourcequotas"):
+    with pytest.raises(UnreadableClusterError, match="resourcequotas cannot be listed: "):
         await read_in(Lists(nodes=[NODE], pods=[], namespaces=[]))
