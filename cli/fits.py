@@ -11,7 +11,7 @@ from typing import Final
 from cli.cluster import Reads, fetch_holdings, list_objects
 from cli.options import Fits as Options
 from cli.text import NONE, aligned, noted
-from core.admission.manifests import pods_of
+from core.admission.manifests import is_judged, judge, pods_of
 from core.admission.rulebook import rulebook
 from core.errors import ConfigError, InvalidRequestError, escaped
 from core.ledger import Ledger
@@ -25,6 +25,8 @@ from kube.calls import namespace_path
 from kube.errors import ApiForbiddenError
 
 _STDIN: Final = "-"
+# How many warnings about the manifest are shown if it requests no cards.
+_SHOWN: Final = 3
 
 
 class UnusableFileError(Exception):
@@ -106,16 +108,19 @@ def _asked_in(text: str, ledger: Ledger, namespace: str) -> list[Pod]:
     """Return the pods of *text* that request cards, at least one."""
     book = rulebook(ledger.settings, ledger.tables, ledger.catalog)
     found: list[Pod] = []
+    told: list[str] = []
     for one in read_manifests(text):
         if isinstance(one, Unreadable):
             raise UnusableFileError(one.problem, one.line)
+        told += (finding.text for finding in judge(one, "", book, namespace) if is_judged(one))
         try:
             found += pods_of(one, book, namespace)
         except (InvalidRequestError, ConfigError) as e:
             raise UnusableFileError(str(e), one.line) from e
     found = [one for one in found if ledger.catalog.request_of(one, ledger.tables, ledger.settings) is not None]
     if not found:
-        raise UnusableFileError("no pod in it asks for cards")
+        # A warning may name the resource that a misspelt one should be.
+        raise UnusableFileError("; ".join(("no pod in it asks for cards", *told[:_SHOWN])))
     return found
 
 

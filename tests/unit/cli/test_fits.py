@@ -1,8 +1,14 @@
 """The table of ``kubectl cards fits``."""
 
-from cli.fits import fits_table
+import pytest
+
+from cli.fits import UnusableFileError, fits_manifest, fits_table
+from core.catalog import standard_catalog
+from core.ledger import Ledger
 from core.port.cards import CardWish
-from core.view.fits import Fit, Fits, FitType
+from core.settings import Settings
+from core.tables import Tables
+from core.view.fits import Fit, Fits, FitType, Place
 
 A, B = "huawei.com/Ascend910A", "huawei.com/Ascend910B2"
 
@@ -21,3 +27,17 @@ def test_ways_of_one_protocol_are_told_apart_by_the_resource_to_ask_for():
     ]
     assert f"ascend_hami ({A}): the next pod does not fit: CS501 too little" in table
     assert "vgpu: 0 pods fit" in table
+
+
+@pytest.mark.parametrize(
+    ("resource", "told"),
+    [
+        ("nvidia.com/gpus", "no pod in it asks for cards; Pod a: warning: CS115 .* did you mean nvidia.com/gpu?"),
+        ("cpu", "no pod in it asks for cards$"),
+    ],
+)
+def test_a_manifest_without_cards_is_told_what_a_misspelt_resource_should_be(resource, told):
+    limits = f'{{"resources": {{"limits": {{"{resource}": 1}}}}, "name": "c", "image": "i"}}'
+    text = f'{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "a"}}, "spec": {{"containers": [{limits}]}}}}'
+    with pytest.raises(UnusableFileError, match=told):
+        fits_manifest(Place(Ledger(standard_catalog(), Tables(), Settings()), "default", (), ()), text)
