@@ -297,7 +297,9 @@ async def _keep(stage: Stage, page: str) -> None:
         ProcessFailedError: webhook or controller ended, so the cluster no longer matches the output.
     """
     print(f"\nThe cluster stays up. Its cards in a browser:\n\n  {page}\n")
-    print(f"In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}\n  kubectl get pods\n")
+    print(f"In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}")
+    # kubectl finds the plugin there.
+    print(f"  export PATH={Path(sys.executable).parent}:$PATH\n  kubectl get pods\n  kubectl cards get\n")
     print("It runs only pods: Deployments and Jobs get none, and kubectl logs and exec do not work.")
     product = stage.product
     print("A dry run shows where a pod would go: kubectl apply --dry-run=server -f docs/examples/memory-only.yaml")

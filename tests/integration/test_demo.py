@@ -206,6 +206,9 @@ async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path
         if shutil.which("kubectl"):
             asked = await _run(kubectl, "kubectl", "apply", "--dry-run=server", "-f", other)
             assert re.search("Warning: would be placed now on t4-", asked), asked
+        added = re.search(r"export PATH=(\S+):\$PATH", told)
+        assert added is not None
+        assert (Path(added[1]) / "kubectl-cards").is_file(), "kubectl finds no plugin"
         exports = dict(re.findall(r"(CARDSHARE_\w+)=(\S+)", told))
         for command in ("explain POD", "why POD", "simulate --drain t4-a"):
             assert f"kubectl cards {command}\n" in told
