@@ -139,6 +139,7 @@ class Machine:
         self._seen_s = 0.0
         self._silent_from_s = 0.0
         self._is_starting = False
+        self._watch = 0
 
     # ------------------------------------------------------------------ the node's object
 
@@ -355,7 +356,17 @@ class Machine:
         """A change of a pod of this node is on its way to kubelet."""
         at_s = max(self._seen_s, CLOCK.now_s + 0.002 + 0.2 * self._world.draw.random() ** 3)
         self._seen_s = at_s
-        self._world.at(at_s - CLOCK.now_s, lambda: self._see(event.kind == "DELETED", pod))
+        watch = self._watch
+
+        def arrive() -> None:
+            if watch == self._watch:
+                self._see(event.kind == "DELETED", pod)
+
+        self._world.at(at_s - CLOCK.now_s, arrive)
+
+    def end_watch(self) -> None:
+        """The API server is another one: what it told is lost on the way."""
+        self._watch += 1
 
     def relist(self) -> None:
         """Kubelet compares what it runs with a full list."""

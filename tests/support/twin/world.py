@@ -392,6 +392,7 @@ class World:
         self.admissions.resync()
         self._tidy()
         for machine in self.machines.values():
+            machine.end_watch()
             machine.relist()
         self.dirty |= self.machines.keys()
 
