@@ -116,6 +116,11 @@ def test_whole_controllers_break_no_promise_in_any_schedule_or_in_a_storm():
     assert f"operations in {len(names)} lives" in told
 
 
+def test_whole_controllers_break_no_promise_in_a_cluster_with_more_than_cards():
+    status, told = twin("--operations", "900", "--life", "drivers 0")
+    assert status == 0, told
+
+
 def test_a_seed_tells_the_same_twice():
     told = [
         twin("--operations", "700", "--life", "2", "--without", "force,restore")[1].splitlines()[:-1] for _ in range(2)

@@ -5,7 +5,7 @@ written. Source: facts 2.1 and 2.2, measured on kube-apiserver v1.36; Kubernetes
 """
 
 import json
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -76,6 +76,7 @@ class Api:
 
     objects: by resource, then by key. revision: of the last write. listeners: called with every change, after it was
     made, as (resource, event, object). gated: pods that somebody tried to bind in spite of their scheduling gates.
+    writes: how often controllers asked for each, whatever came of it.
     """
 
     def __init__(self, now_text: Callable[[], str]) -> None:
@@ -83,8 +84,12 @@ class Api:
         self.revision = 100
         self.listeners: list[Callable[[str, Event, Json], None]] = []
         self.gated: list[str] = []
+        self.writes: Counter[str] = Counter()
         # Called with what a controller changed of a Workload: before, and after.
         self.on_workload: Callable[[Json, Json], None] = lambda before, after: None
+        # Called with a pod before it is evicted, and raises what refuses it; and when it was, with its key.
+        self.may_evict: Callable[[Json], None] = lambda pod: None
+        self.on_evicted: Callable[[str, Json], None] = lambda key, pod: None
         self._texts: dict[str, dict[str, bytes]] = defaultdict(dict)
         self._history: dict[str, deque[Event]] = defaultdict(lambda: deque(maxlen=_HISTORY))
         self._compacted = self.revision
@@ -97,6 +102,8 @@ class Api:
         """Execute one request; *path* with its query."""
         plain, _, query = path.partition("?")
         what = target(plain)
+        if verb != "GET" and what.resource not in ("events", "leases"):
+            self.writes[f"{verb} {plain}"] += 1
         try:
             if verb == "GET":
                 return self.get(what) if what.name else self._list(what, dict(parse_qsl(query)))
@@ -139,9 +146,13 @@ class Api:
             return self._bind(what, given)
         if what.sub == "eviction":
             options = given.get("deleteOptions", {})
+            pod = self._there(what._replace(sub=""))
+            self._may_delete(pod, options)
+            self.may_evict(pod)
             if is_dry:
-                self._may_delete(self._there(what), options)
                 return Answer(201, b'{"kind":"Status","status":"Success"}')
+            if not pod["metadata"].get("deletionTimestamp"):
+                self.on_evicted(what.key, pod)
             return self.delete(what._replace(sub=""), options)
         if what.resource == "events":
             # They are told to people; nobody here reads them.

@@ -186,16 +186,31 @@ class Judge:
             return None
         if NO_USE in pod["metadata"].get("annotations", {}) and machine.kind is not Kind.ASCEND:
             return None
+        if not all(side.allows(pod, machine) for side in self._world.sides):
+            return None
         wanted = [one for one in asks(pod, machine.kind) if one is not None]
         if not wanted or node["spec"].get("unschedulable") or node["spec"].get("taints"):
             return None
         if cards is None:
-            in_use = self.in_use(machine)
-            cards = {card: in_use.get(card, (Use(), []))[0] for card in machine.cards if card not in machine.ill}
+            cards = self._cards(machine)
         if sum(used.slots for used in cards.values()) + sum(count for count, _ in wanted) > len(cards) * machine.slots:
             return None
         ways = [list(permutations(sorted(cards), count)) for count, _ in wanted]
         return next((now for way in product(*ways) if (now := self.holds(machine, cards, wanted, way))), None)
+
+    def _cards(self, machine: Machine, *, but: Collection[str] = ()) -> dict[str, Use]:
+        """What is in use of each card that takes pods."""
+        in_use, shunned = self.in_use(machine, but=but), machine.ill.keys() | self._shunned(machine)
+        return {card: in_use.get(card, (Use(), []))[0] for card in machine.cards if card not in shunned}
+
+    def _shunned(self, machine: Machine) -> set[str]:
+        return {card for side in self._world.sides for card in side.shuns(machine)}
+
+    def fits_without(self, pod: Json, machine: Machine, uids: Collection[str]) -> bool:
+        """Whether *pod* would fit on *machine* without the pods *uids* there."""
+        if not self._world.limits.allows([pod]):
+            return False
+        return self._room(pod, machine, self._cards(machine, but=uids)) is not None
 
     @staticmethod
     def holds(

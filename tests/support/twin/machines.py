@@ -491,6 +491,7 @@ class Machine:
             self._world.spawn(self._tell(key, uid, failed))
             return
         if uid in self._latest:
+            self.procs.setdefault(uid, proc)
             self._world.spawn(self._run(proc))
         else:
             self.procs.pop(uid, None)

@@ -11,7 +11,8 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +21,17 @@ import structlog
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.directed import SCHEDULES
 from tests.support.twin.gales import Gale
+from tests.support.twin.squalls import SIDES, Squall
 from tests.support.twin.storms import SETTINGS, Storm
 from tests.support.twin.world import World
 
 _LIFE: Final = 4000
-# What the names of lives begin with that are gales.
-_GALE: Final = "gale "
+# What the names of lives begin with, by what happens in them.
+_STORMS: Final[dict[str, Callable[..., Storm]]] = {
+    "": Storm,
+    "gale ": Gale,
+    **{f"{name} ": partial(Squall, name) for name in SIDES},
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +57,8 @@ def parser() -> argparse.ArgumentParser:
         "--life",
         action="append",
         default=[],
-        help="only this life of the seed: a number, 'gale' and a number, or a schedule's name; may be repeated",
+        help="only this life of the seed: a number, one of the words gale, " + ", ".join(SIDES) + " and a number, or a "
+        "schedule's name; may be repeated",
     )
     found.add_argument("--without", default="", help="words of faults that are not to happen, separated by commas")
     found.add_argument("--trace", action="store_true", help="tell every change of a pod or a lease, and every log line")
@@ -84,7 +91,7 @@ def _run(chosen: argparse.Namespace, settings: Path) -> int:
     counts: Counter[str] = Counter()
     found = lives = done = 0
     virtual_s = 0.0
-    names = list(SCHEDULES) + [f"{kind}{number}" for number in range(chosen.operations) for kind in ("", _GALE)]
+    names = list(SCHEDULES) + [f"{kind}{number}" for number in range(chosen.operations) for kind in _STORMS]
     for name in chosen.life or names:
         if done >= chosen.operations:
             break
@@ -96,7 +103,7 @@ def _run(chosen: argparse.Namespace, settings: Path) -> int:
         if name in SCHEDULES:
             SCHEDULES[name](world)
         else:
-            storm = Gale if name.startswith(_GALE) else Storm
+            storm = _STORMS[name.rstrip("0123456789")]
             storm(world, tuple(filter(None, chosen.without.split(",")))).blow(min(_LIFE, chosen.operations - done))
         lives, done, virtual_s = lives + 1, done + world.operations, virtual_s + CLOCK.now_s - begun_s
         counts += world.counts

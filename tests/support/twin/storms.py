@@ -24,6 +24,8 @@ Fault = tuple[int, Callable[[], None]]
 class Storm:
     """One cluster's users and faults."""
 
+    HAS_KUEUE = True
+
     def __init__(self, world: World, without: tuple[str, ...] = ()) -> None:
         """*without*: words of faults that do not happen."""
         self._world = world
@@ -46,12 +48,13 @@ class Storm:
             mib for one in world.machines.values() if one.kind is Kind.VGPU for mib in one.cards.values()
         )
         self._is_limited = bool(self._memory_mib) and draw.random() < 0.4
-        if draw.random() < 0.5:
+        if draw.random() < 0.5 and self.HAS_KUEUE:
             # Promises are judged by the times that are written: half of these clusters have one clock.
             world.skews = draw.choice((world.skews, (0.0,)))
             many = sum(len(one.cards) for one in world.machines.values())
             world.kueue = Kueue(world, quota=draw.randint(many, 4 * many))
         self._limit()
+        self._take_sides()
         for seat in world.seats:
             seat.start()
 
@@ -70,6 +73,9 @@ class Storm:
             if not world.finds:
                 self._calm()
                 world.settle()
+
+    def _take_sides(self) -> None:
+        """Let the world have more than cards."""
 
     def _calm(self) -> None:
         """Prepare for calm."""

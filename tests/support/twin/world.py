@@ -18,6 +18,7 @@ from typing import Any
 
 from controller.config import Config, parse
 from controller.run import Controller
+from core.errors import ConfigError
 from kube.lease import LeaseLostError
 from tests.support.twin import clock
 from tests.support.twin.api import Api, Event, Json, Target
@@ -28,10 +29,13 @@ from tests.support.twin.limits import KEY, Admissions, Limits
 from tests.support.twin.loops import new_loop
 from tests.support.twin.machines import ENDED, Kind, Machine
 from tests.support.twin.network import Line, Network
+from tests.support.twin.sides import Side
 
 _ENVIRON = {"KUBERNETES_SERVICE_HOST": "twin.invalid"}
 # Kubelet gives a process so long to end after SIGTERM (deploy/base/controller.yaml).
 _GRACE_S = 30.0
+# Kubelet starts a process that ended at once again after this.
+_AGAIN_S = 5.0
 # Backs off and closed nodes open again within this.
 _SETTLE_TURNS = 70
 TOLD_S = 1.5
@@ -93,7 +97,13 @@ class Seat:
         self.network = Network(world.api, loop, self.line, world.draw, world.at, world.counts)
         more = ("--kueue",) if world.kueue is not None else ()
         config = parse(("--settings", str(world.settings), "--identity", f"c{self.number}", *more), _ENVIRON)
-        self.controller = _Simulated(config, self.network)
+        try:
+            self.controller = _Simulated(config, self.network)
+        except ConfigError:
+            world.counts["ends: settings that cannot be read"] += 1
+            self.loop = None
+            world.at(_AGAIN_S, lambda: None if self.alive else self.start())
+            return
         self._stop = asyncio.Event()
         self._main = loop.create_task(self.controller._until(self._stop), name="main")
         self.kill_after = None
@@ -185,6 +195,8 @@ class World:
         # From which the clock of a process is drawn: by how much it is ahead.
         self.skews: tuple[float, ...] = (0.0, 0.0, -30.0, 45.0)
         self.kueue: Kueue | None = None
+        # What else pods ask for and nodes have; each says what it must not come to.
+        self.sides: list[Side] = []
         self.limits = Limits(self)
         self.admissions = Admissions(self, self.judge, self.limits)
         self.api.on_workload = self.admissions.meddled
@@ -324,6 +336,8 @@ class World:
     def create_pod(self, name: str, spec: Json, **meta: Any) -> Json:
         """Create a pod as it is written; the object."""
         body = {"metadata": {"labels": {}, "annotations": {}, **meta, "name": name}, "spec": spec}
+        for side in self.sides:
+            side.dress(body)
         return self.api.create("pods", {**body, "status": {"phase": "Pending"}}, "default")
 
     def limit_memory(self, mib: int | None) -> None:
@@ -417,6 +431,7 @@ class World:
         missing: list[str] = []
         for _ in range(_SETTLE_TURNS):
             missing = self.judge.forgotten() + (self.admissions.forgotten() if self.kueue is not None else [])
+            missing += [text for side in self.sides for text in side.forgotten()]
             if not missing or self.finds:
                 break
             self.run(10.0)

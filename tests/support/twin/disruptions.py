@@ -1,0 +1,126 @@
+"""PodDisruptionBudgets, and pods that leave for others of a higher priority."""
+
+from typing import Any, Final
+
+from tests.support.twin.api import Event, Json, RefusedError, Target
+from tests.support.twin.clock import CLOCK
+from tests.support.twin.judge import GROUP
+from tests.support.twin.machines import ENDED, LATE_S, Machine, Steps
+from tests.support.twin.sides import Side
+
+BUDGETS: Final = "poddisruptionbudgets"
+_TEAMS: Final = ("red", "blue")
+
+
+class Disruptions(Side):
+    """Budgets, who keeps them, and preemption."""
+
+    settings = "preemption: true\npreemption_delay_s: 2\npreemption_wait_s: 30\n"
+
+    def __init__(self, world: Any) -> None:
+        super().__init__(world)
+        # (priority, until when a pod of it waited).
+        self._waited: dict[int, float] = {}
+        world.api.may_evict = self._may_evict
+        world.api.on_evicted = self._evicted
+        for team in _TEAMS:
+            self._set(team)
+        world.spawn(self._run())
+
+    def _set(self, team: str) -> None:
+        """Somebody says how many of a team must be there."""
+        least = self._draw.choice((0, 0, 1, 3, 100))
+        spec = {"minAvailable": least, "selector": {"matchLabels": {"team": team}}}
+        if f"default/{team}" in self.objects(BUDGETS):
+            self._world.api.write(BUDGETS, f"default/{team}", {"spec": spec})
+        else:
+            body = {"metadata": {"name": team}, "spec": spec, "status": {"disruptionsAllowed": 0}}
+            self._world.api.create(BUDGETS, body, "default")
+
+    # ------------------------------------------------------------------ users
+
+    def dress(self, pod: Json) -> None:
+        if self._draw.random() < 0.6:
+            labels = {**pod["metadata"]["labels"], "team": self._draw.choice(_TEAMS)}
+            pod["metadata"]["labels"] = labels
+        if self._draw.random() < 0.3:
+            pod["spec"] = {**pod["spec"], "priority": self._draw.choice((50, 1000))}
+
+    def act(self) -> None:
+        team = self._draw.choice(_TEAMS)
+        if self._draw.random() < 0.3 and f"default/{team}" in self.objects(BUDGETS):
+            self._world.api.delete(Target(BUDGETS, "default", team, ""), {})
+        else:
+            self._set(team)
+
+    # ------------------------------------------------------------------ who keeps them
+
+    def _allowed(self, budget: Json) -> int:
+        team = budget["spec"]["selector"]["matchLabels"]["team"]
+        there = [
+            pod
+            for pod in self.objects("pods").values()
+            if pod["metadata"]["labels"].get("team") == team
+            and pod["spec"].get("nodeName")
+            and pod["status"].get("phase") == "Running"
+            and not pod["metadata"].get("deletionTimestamp")
+        ]
+        return max(len(there) - int(budget["spec"]["minAvailable"]), 0)
+
+    def _run(self) -> Steps:
+        while True:
+            yield 0.2 + self._draw.expovariate(1.0)
+            for key, budget in list(self.objects(BUDGETS).items()):
+                self._world.api.write(BUDGETS, key, {"status": {"disruptionsAllowed": self._allowed(budget)}})
+
+    def _may_evict(self, pod: Json) -> None:
+        """The API server refuses what a budget does not allow."""
+        for budget in self.objects(BUDGETS).values():
+            if budget["spec"]["selector"]["matchLabels"]["team"] != pod["metadata"]["labels"].get("team"):
+                continue
+            if pod["status"].get("phase") == "Running" and not self._allowed(budget):
+                self._world.counts["disruptions: refused by a budget"] += 1
+                raise RefusedError(
+                    429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
+                )
+
+    def _evicted(self, key: str, pod: Json) -> None:
+        self._world.counts["disruptions: evicted"] += 1
+        self._note()
+        mine = int(pod["spec"].get("priority", 0))
+        if not any(priority > mine and at_s > CLOCK.now_s - LATE_S for priority, at_s in self._waited.items()):
+            self._world.find("unjust", f"{key} of priority {mine} was evicted, and nobody of a higher one waits")
+
+    def _note(self) -> None:
+        for pod in self.objects("pods").values():
+            if not pod["spec"].get("nodeName") and pod["status"].get("phase") not in ENDED:
+                self._waited[int(pod["spec"].get("priority", 0))] = CLOCK.now_s
+
+    def changed(self, resource: str, event: Event, obj: Json) -> None:
+        if resource == "pods" and not obj["spec"].get("nodeName"):
+            self._waited[int(obj["spec"].get("priority", 0))] = CLOCK.now_s
+
+    # ------------------------------------------------------------------ what must be
+
+    def forgotten(self) -> list[str]:
+        """Pods that would have a place if others left, who may."""
+        found = []
+        for key, pod in sorted(self.objects("pods").items()):
+            waits = not (pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"))
+            if not waits or GROUP in pod["metadata"]["annotations"] or pod["spec"].get("schedulingGates"):
+                continue
+            for name, machine in sorted(self._world.machines.items()):
+                if self._world.judge.fits_without(pod, machine, self._victims(pod, machine)):
+                    found.append(f"{key} waits, and would fit on {name} if pods of lower priority left")
+                    break
+        return found
+
+    def _victims(self, pod: Json, machine: Machine) -> set[str]:
+        """The pods of a node that may be evicted for another: none of a team, so that no budget matters."""
+        return {
+            one["metadata"]["uid"]
+            for _, one in self.pods_on(machine.name)
+            if one["spec"].get("priority", 0) < pod["spec"].get("priority", 0)
+            and "team" not in one["metadata"]["labels"]
+            and GROUP not in one["metadata"]["annotations"]
+        }

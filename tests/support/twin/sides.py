@@ -1,0 +1,96 @@
+"""What pods ask for besides cards, and what else is in a cluster: each side is played, and judged, on its own."""
+
+from collections.abc import Collection
+from typing import Any
+
+from tests.support.twin.api import Event, Json
+from tests.support.twin.clock import CLOCK
+from tests.support.twin.machines import ENDED, LATE_S, Machine
+
+
+class Side:
+    """One side of a world; *settings*: what it adds to the controllers'."""
+
+    settings = ""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._draw = world.draw
+        self._on_nodes: set[str] = set()
+        self.is_calm = False
+        world.api.listeners.append(self._heed)
+
+    # ------------------------------------------------------------------ what there is
+
+    def dress(self, pod: Json) -> None:
+        """Let a pod that is about to be created ask for more."""
+
+    def act(self) -> None:
+        """Somebody does something."""
+
+    def calm(self) -> None:
+        """No more faults; whatever is broken is repaired."""
+        self.is_calm = True
+
+    # ------------------------------------------------------------------ what must be
+
+    def allows(self, pod: Json, machine: Machine) -> bool:
+        """Whether a waiting pod may go there now."""
+        del pod, machine
+        return True
+
+    def shuns(self, machine: Machine) -> set[str]:
+        """The cards of a node that take nothing new."""
+        del machine
+        return set()
+
+    def forgotten(self) -> list[str]:
+        """What else is not as it must be once all has come to rest."""
+        return []
+
+    def changed(self, resource: str, event: Event, obj: Json) -> None:
+        """See one change."""
+
+    def placed(self, key: str, pod: Json, machine: Machine) -> None:
+        """Judge where a pod was just placed."""
+
+    def _heed(self, resource: str, event: Event, obj: Json) -> None:
+        self.changed(resource, event, obj)
+        uid = obj["metadata"]["uid"]
+        if resource != "pods" or event.kind == "DELETED" or not obj["spec"].get("nodeName") or uid in self._on_nodes:
+            return
+        self._on_nodes.add(uid)
+        if obj["spec"]["schedulerName"] == "cardshare":
+            self.placed(event.key, obj, self._world.machines[obj["spec"]["nodeName"]])
+
+    # ------------------------------------------------------------------ help
+
+    def pods_on(self, name: str) -> list[tuple[str, Json]]:
+        """The pods of a node that have not ended."""
+        return [
+            (key, pod)
+            for key, pod in self._world.api.objects["pods"].items()
+            if pod["spec"].get("nodeName") == name and pod["status"].get("phase") not in ENDED
+        ]
+
+    def objects(self, resource: str) -> dict[str, Json]:
+        """All objects of *resource*, by key."""
+        found: dict[str, Json] = self._world.api.objects[resource]
+        return found
+
+
+class Lately:
+    """What was so in the last 90 s: a Binding may have been decided by it."""
+
+    def __init__(self) -> None:
+        self._ended_s: dict[Any, float] = {}
+        self._now: set[Any] = set()
+
+    def set(self, now: Collection[Any]) -> None:
+        """Exactly this is so from now on."""
+        for one in self._now.difference(now):
+            self._ended_s[one] = CLOCK.now_s
+        self._now = set(now)
+
+    def __contains__(self, one: Any) -> bool:
+        return one in self._now or self._ended_s.get(one, -LATE_S) > CLOCK.now_s - LATE_S

@@ -1,0 +1,70 @@
+"""Gales in clusters with more than cards: volumes, and others' pods, labels and claims; see `sides`."""
+
+from typing import Final
+
+from tests.support.twin.disruptions import Disruptions
+from tests.support.twin.drivers import Drivers
+from tests.support.twin.gales import Gale
+from tests.support.twin.labels import Labels
+from tests.support.twin.neighbours import Neighbours
+from tests.support.twin.settings import Texts
+from tests.support.twin.sides import Side
+from tests.support.twin.storms import SETTINGS
+from tests.support.twin.volumes import Volumes
+from tests.support.twin.world import World
+
+SIDES: Final[dict[str, type[Side]]] = {
+    "volumes": Volumes,
+    "neighbours": Neighbours,
+    "labels": Labels,
+    "drivers": Drivers,
+    "disruptions": Disruptions,
+    "settings": Texts,
+}
+# In calm nothing is written again and again: so often at most in so many seconds.
+_CALM_S: Final = 300.0
+_WRITES_MAX: Final = 12
+
+
+class Squall(Gale):
+    """A gale in a cluster with the side *name*, and perhaps another one."""
+
+    HAS_KUEUE = False
+
+    def __init__(self, name: str, world: World, without: tuple[str, ...] = ()) -> None:
+        self._name = name
+        super().__init__(world, without)
+
+    def _take_sides(self) -> None:
+        draw, world = self._draw, self._world
+        for name in dict.fromkeys((self._name, draw.choice((self._name, *SIDES)))):
+            world.sides.append(SIDES[name](world))
+        self._settings = SETTINGS + "".join(side.settings for side in world.sides)
+        world.set_up(self._settings)
+
+    def _act(self) -> None:
+        for side in self._world.sides:
+            side.is_calm = False
+        if self._draw.random() < 0.3:
+            self._draw.choice(self._world.sides).act()
+        else:
+            super()._act()
+
+    def blow(self, operations: int) -> None:
+        """Look also for what is written for ever."""
+        super().blow(operations)
+        if self._world.finds:
+            return
+        self._world.api.writes.clear()
+        self._world.run(_CALM_S)
+        for what, count in self._world.api.writes.items():
+            if count > _WRITES_MAX:
+                self._world.find(
+                    "restless", f"{what} was written {count} times in {_CALM_S:.0f} s in which all is calm"
+                )
+
+    def _calm(self) -> None:
+        super()._calm()
+        self._world.set_up(self._settings)
+        for side in self._world.sides:
+            side.calm()
