@@ -85,13 +85,24 @@ def test_whatever_a_value_is_logfmt_keeps_it_in_its_place(text):
     }
 
 
+class _Peer(asyncio.Protocol):
+    """Tells when its connection is lost."""
+
+    def __init__(self):
+        self.is_lost = asyncio.Event()
+
+    def connection_lost(self, exc):
+        del exc
+        self.is_lost.set()
+
+
 async def _written_to_after_it_closed():
     """The error of the loop when a closed connection is written to, with the context that its TLS reports."""
     ours, theirs = socket.socketpair()
     with theirs:
-        transport, protocol = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+        transport, protocol = await asyncio.get_running_loop().create_connection(_Peer, sock=ours)
         transport.abort()
-        await asyncio.sleep(0.01)
+        await protocol.is_lost.wait()
         with pytest.raises(RuntimeError) as found:
             transport.write(b"the end of a handshake")
     return {"message": "Fatal error", "exception": found.value, "transport": transport, "protocol": protocol}
