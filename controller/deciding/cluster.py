@@ -9,7 +9,7 @@ from controller.deciding.gang import Gangs
 from controller.deciding.lifecycle import Attempts, Capped, Entry, Fencing, Told
 from controller.deciding.queue import Requeue, SchedulingQueue
 from controller.deciding.score import NodeSearch
-from controller.grouping.budgets import Budgets, spender_of
+from controller.grouping.budgets import Budgets, Spender, spender_of
 from controller.grouping.groups import Groups
 from controller.handing_over.collision import NO_COLLISION, CollisionKey
 from controller.handing_over.handoff import HandOff
@@ -478,7 +478,12 @@ class ClusterState:
         limits = self.budgets.limits(spender_of(entry.pod))
         return Capped(limits, entry.shape) if limits and entry.shape is not None else None
 
-    def over(self, pod: Pod, placement: Placement) -> tuple[Over, ...]:
-        """Return the resources of which the queue or namespace of *pod* has too little left for *placement*."""
-        left = self.budgets.budget(spender_of(pod))
+    def over(
+        self, pod: Pod, placement: Placement, beside: Iterable[tuple[Spender, Mapping[str, int]]] = ()
+    ) -> tuple[Over, ...]:
+        """Return the resources of which the queue or namespace of *pod* has too little left for *placement*.
+
+        beside: what is promised to others.
+        """
+        left = self.budgets.budget(spender_of(pod), beside=beside)
         return () if left is None else left.lacks(taken(self.ledger, pod, placement.dialect, placement.assignment))

@@ -91,7 +91,7 @@ class Retrying:
             if wait is None:
                 continue
             for entry in self._cluster.queue.refused_pods(ask):
-                self._cluster.hold_up(entry, wait)
+                self._cluster.hold_up(entry, _still(entry, wait))
 
     def retry_due_s(self) -> float:
         """Return when `retry` is next due, monotonic."""
@@ -290,6 +290,8 @@ class Cycle:
         """
         if self._reservations.reserved() and not self._reservations.barred_to(entry):
             return False  # nodes that are kept for others may be open to it
+        if found is None and self._reservations.nominations.of(entry) is not None:
+            return False  # nodes and a part of its queue are kept for it
         if found is not None:
             if (
                 not found.is_complete
@@ -318,7 +320,8 @@ class Cycle:
             self._cluster.requeue.refused(shape, found.silent)
             return
         cap = self._cluster.cap(entry)
-        over = self._cluster.over(entry.pod, found) if cap is not None else ()
+        promised = self._reservations.promised_before(entry) if cap is not None else ()
+        over = self._cluster.over(entry.pod, found, promised) if cap is not None else ()
         if over and cap is not None:
             self._cluster.gangs.capped(cap, entry.pod, over)
             self._refuse_over(entry, cap)
@@ -339,7 +342,8 @@ class Cycle:
     def _refuse_over(self, entry: Entry, cap: Capped) -> None:
         """Let a pod wait because its queue or namespace has too little left."""
         refusal = self._cluster.gangs.refusal(cap)
-        self._cluster.queue.refuse(entry, cap, self._cluster.clock(), refusal.wait if refusal is not None else None)
+        wait = refusal.wait if refusal is not None else None
+        self._cluster.queue.refuse(entry, cap, self._cluster.clock(), _still(entry, wait))
         self._cluster.unreported[entry.pod.uid] = None
 
     # ------------------------------------------------------------------ gangs
@@ -388,6 +392,7 @@ class Cycle:
         cluster = self._cluster
         silent: dict[CollisionKey, set[NodeName]] = {}
         barred = self._reservations.barred_to(found.waiting[0])
+        promised = self._reservations.promised_before(found.waiting[0])
         keys = {one.pod.uid: cluster.collision_key(one.shape) for one in found.unit.members}
         while True:
             with cluster.ledger.trial() as trial:
@@ -396,7 +401,7 @@ class Cycle:
                     self._cluster.search.candidates,
                     found.unit,
                     lambda shape: barred | silent.get(cluster.collision_key(shape), frozenset()),
-                    cluster.budgets.budget(found.key),
+                    cluster.budgets.budget(found.key, beside=promised),
                 )
                 placements = () if isinstance(answer, gang.Refused) else answer
                 wrong = [one for one in placements if isinf(cluster.handoff.wait_s(one.node, keys[one.pod], now_s))]

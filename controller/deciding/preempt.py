@@ -19,17 +19,17 @@ from typing import Final, NamedTuple
 from controller.actions import Preempt, Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Order, Stage
-from controller.deciding.reclaim import awaited, reclaim_for
-from controller.deciding.reserve import End, Nomination, Reservations
+from controller.deciding.reclaim import reclaim_for
+from controller.deciding.reserve import End, Nomination, Reservations, awaited
 from controller.grouping.budgets import Spender, spender_of
-from core.constraints.quota import Account, taken
+from core.constraints.quota import QUOTA, Account, Budget, taken
 from core.groups import GroupKey, group_of, is_leaving
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.decide import placed_on
 from core.placing.gang import Together, Unit
 from core.placing.preemption import LOOKED_AT_MAX, SYSTEM_CRITICAL, Crowd, Eviction, FoundOnNodes, victims_for
-from core.placing.queues import Reclaim
+from core.placing.queues import Allowance, Reclaim
 from core.placing.shape import Shape
 from core.units import counted, listed
 from core.waiting import Cause, Wait
@@ -300,8 +300,16 @@ class Preempting:
     def may_help(self, ask: Ask) -> bool:
         """Return whether evictions may help *ask*: it is not refused by a quota, or by silent plugins alone."""
         refusal = self._cluster.gangs.refusal(ask)
-        is_capped = isinstance(ask, Capped) or (refusal is not None and bool(refusal.over))
-        return not is_capped and ask not in self._cluster.requeue.silent
+        if refusal is None or not refusal.over:
+            return not isinstance(ask, Capped) and ask not in self._cluster.requeue.silent
+        # Pods of its queue may leave a part of what the queue may hold.
+        is_of_queue = isinstance(refusal.spender, GroupKey) and all(one.account.kind != QUOTA for one in refusal.over)
+        return is_of_queue and self._is_by_priority
+
+    @property
+    def _is_by_priority(self) -> bool:
+        """Whether pods of a lower priority are evicted; if neither setting is on, questions are answered as if so."""
+        return self._cluster.settings.preemption or not self._cluster.settings.reclaim
 
     def _may_be_next(self, ask: Ask, entry: Entry, now_s: float, groups: Set[GroupKey]) -> bool:
         """Return whether others may be evicted for *entry*; *groups*: groups with a preemption in progress."""
@@ -330,7 +338,9 @@ class Preempting:
     def _asks(self, entry: Entry) -> Ask | None:
         """Return what is decided with *entry* now; its group may have lost its minimum since it was refused."""
         gang = self._cluster.gangs.gang(entry)
-        return gang.asks if gang is not None else entry.shape
+        if gang is not None:
+            return gang.asks
+        return self._cluster.cap(entry) if isinstance(entry.parked, Capped) else entry.shape
 
     def _joins(self, ledger: Ledger, ask: Ask, entry: Entry, now_s: float) -> bool:
         """Nominate for *entry* capacity that preemptions for earlier pods leave over; return whether there is any."""
@@ -338,7 +348,7 @@ class Preempting:
         placement = self._leftovers.place(ledger, ask, entry, self._cluster.handoff.closed_nodes(now_s).keys())
         ended_s = self._cluster.clock()
         self._rests_until_s = max(self._rests_until_s, ended_s + _REST_PER_FOUND * (ended_s - started_s))
-        if placement is None or self._is_over(entry, [placement], ()):
+        if placement is None or self._is_over(entry, [placement], self._leaving_all(self._cluster.occupants.crowd())):
             return False
         self._nominate(entry, Eviction((), (placement,)), frozenset(), now_s)
         return True
@@ -361,9 +371,9 @@ class Preempting:
             out |= self._cluster.ledger.states.keys() - only
         crowd, settings = self._cluster.occupants.crowd(), self._cluster.settings
         reclaim = reclaim_for(self._cluster, unit, entry.line, crowd, self._nominations) if settings.reclaim else None
-        # If neither setting is on, this only answers a question, as if `preemption` were on.
-        by_priority = settings.preemption or not settings.reclaim
-        priority = self._lowest(unit, entry) if by_priority else _NO_PRIORITY
+        priority = self._lowest(unit, entry) if self._is_by_priority else _NO_PRIORITY
+        is_limited = bool(self._cluster.budgets.limits(spender_of(entry.pod)))
+        leaving = self._leaving_all(crowd) if is_limited else frozenset[PodUid]()
         steps = victims_for(
             ledger or self._cluster.ledger.fork(),
             self._cluster.search.policy,
@@ -372,6 +382,7 @@ class Preempting:
             priority=priority,
             own=group_of(entry.pod),
             reclaim=reclaim,
+            allowance=self._allowance(entry, crowd, priority, leaving),
             passed_over=out,
             skipped=self._skipped,
             known=self._known if only is None else None,
@@ -379,7 +390,7 @@ class Preempting:
         takes_back = frozenset(
             uid for uid in (reclaim.paths if reclaim is not None else ()) if crowd.occupants[uid].priority >= priority
         )
-        return Question(self._within_limits(entry, steps, reclaim, takes_back), crowd, takes_back)
+        return Question(self._within_limits(entry, steps, reclaim, takes_back, leaving), crowd, takes_back)
 
     def _lowest(self, unit: Unit, entry: Entry) -> int:
         """Return the lowest priority among the members of *unit*, which include *entry*."""
@@ -392,6 +403,7 @@ class Preempting:
         steps: Generator[None, None, Eviction | None],
         reclaim: Reclaim | None,
         takes_back: Set[PodUid],
+        leaving: frozenset[PodUid],
     ) -> Generator[None, None, Eviction | None]:
         """Run *steps*; return None instead of victims if *entry*, or its gang, would then hold more than it may.
 
@@ -407,7 +419,40 @@ class Preempting:
                 asked.update(amounts)
             if not reclaim.is_due(asked):
                 return None
-        return None if self._is_over(entry, found.placements, found.victims) else found
+        return None if self._is_over(entry, found.placements, leaving.union(found.victims)) else found
+
+    def _leaving_all(self, crowd: Crowd) -> frozenset[PodUid]:
+        """Return the pods that are ending anyway."""
+        return frozenset(uid for uid, who in crowd.occupants.items() if who.leaving)
+
+    def _allowance(self, entry: Entry, crowd: Crowd, priority: int, leaving: frozenset[PodUid]) -> Allowance | None:
+        """Return what the queue of *entry* may still hold once *leaving* have left; None if nothing limits it."""
+        key = group_of(entry.pod)
+        if key is None or all(one.kind == QUOTA for one in self._cluster.budgets.limits(key)):
+            return None
+        mates = [(uid, who) for uid in self._of_queue(key) if (who := crowd.occupants.get(uid)) is not None]
+        gone = leaving.union(*(one.victims for one in self._nominations))
+
+        def left(placements: Iterable[Placement], victims: Iterable[PodUid]) -> Mapping[str, int]:
+            budget, asked = self._budget(entry, leaving.union(victims)), Counter[str]()
+            for amounts in self._taken(placements):
+                asked.update(amounts)
+            found: dict[str, int] = {}
+            for (account, one), (rest, _) in budget.left.items() if budget is not None else ():
+                if account.kind != QUOTA and asked[one]:
+                    found[one] = min(found.get(one, rest - asked[one]), rest - asked[one])
+            return found
+
+        return Allowance(
+            mates=frozenset(uid for uid, who in mates if who.priority < priority and not who.stays and uid not in gone),
+            amounts=self._cluster.budgets.held_by,
+            left=left,
+        )
+
+    def _of_queue(self, key: GroupKey) -> Iterator[PodUid]:
+        """Yield the members of all groups in the queue of group *key*."""
+        groups, line = self._cluster.groups, self._cluster.groups.queue_of(key)
+        return (uid for one in groups.named() if groups.queue_of(one) == line for uid in groups.members(one))
 
     def _taken(self, placements: Iterable[Placement]) -> list[dict[str, int]]:
         """Return what each of *placements* takes of its queue and namespace."""
@@ -417,16 +462,23 @@ class Preempting:
 
     def _is_over(self, entry: Entry, placements: Iterable[Placement], victims: Iterable[PodUid]) -> bool:
         """Return whether *placements* of *entry*, or its gang, exceed its limits once *victims* have left."""
+        left = self._budget(entry, victims)
+        return left is not None and any(left.spend(amounts) for amounts in self._taken(placements))
+
+    def _budget(self, entry: Entry, victims: Iterable[PodUid]) -> Budget | None:
+        """Return what *entry*, or its gang, may take once *victims* have left; None if nothing limits it.
+
+        The victims of earlier preemptions count as gone, and the pods before *entry* for whom these are as placed.
+        """
         cluster, spender = self._cluster, spender_of(entry.pod)
         if not cluster.budgets.limits(spender):
-            return False
+            return None
         leaving, beside = set(victims), list[tuple[Spender, Mapping[str, int]]]()
         for other in self._nominations:
             leaving.update(other.victims)
             if other.is_barred_to(entry):
                 beside += [(spender_of(one.pod), amounts) for one, amounts in awaited(cluster, other)]
-        left = cluster.budgets.budget(spender, without=leaving, beside=beside)
-        return left is not None and any(left.spend(amounts) for amounts in self._taken(placements))
+        return cluster.budgets.budget(spender, without=leaving, beside=beside)
 
     def _go_on(self, search: _Search) -> None:
         started_s = self._cluster.clock()
@@ -486,13 +538,17 @@ class Preempting:
         )
         by_priority = takes_back.isdisjoint(found.victims)
         key, ledger = group_of(entry.pod) if isinstance(entry.parked, Together) else None, self._cluster.ledger
+        nodes = frozenset(placement.node for placement in found.placements)
+        cleared = frozenset(node for _, node in victims)
+        if not victims:
+            cleared = nodes & frozenset[NodeName]().union(*(one.cleared for one in self._nominations))
         members = self._cluster.groups.members(key) if key is not None else ()
         spec = self._cluster.groups.spec(key) if key is not None else None
         nomination = Nomination(
             uid=entry.pod.uid,
             key=key,
             order=entry.order if by_priority else _BEFORE_ALL,
-            nodes=frozenset(placement.node for placement in found.placements),
+            nodes=nodes,
             victims=found.victims,
             nominated=tuple(pod for pod, _ in nominated),
             until_s=now_s + self._cluster.settings.preemption_wait_s,
@@ -501,6 +557,9 @@ class Preempting:
             breaks_budgets=found.violations > 0,
             placed=tuple(uid for uid in members if ledger.node_of(uid) is not None),
             minimums=spec.minimums if spec is not None else (),
+            cleared=cleared,
+            spender=spender_of(entry.pod),
+            takes=dict(zip((pod.uid for pod, _ in nominated), self._taken(found.placements), strict=True)),
         )
         self._nominations.put(nomination)
         self._cluster.occupants.choose(nomination.victims)
@@ -529,11 +588,18 @@ class Preempting:
         whose = "it" if nomination.key is None else "its group"
         wait = Wait(
             Cause.WAITING_FOR_EVICTED,
-            f"{text} from {_on(nomination.nodes)}; their capacity is reserved for {whose}, {wait_s:g} s at most",
+            f"{text}{self._whence(nomination)}; their capacity is reserved for {whose}, {wait_s:g} s at most",
         )
         for entry in self._waiting(nomination):
             if entry.stage is Stage.REFUSED and entry.wait != wait:
                 self._cluster.hold_up(entry, wait)
+
+    def _whence(self, nomination: Nomination) -> str:
+        """Return the nodes of the victims, in words; "" if they are unknown."""
+        where = nomination.cleared
+        if not where and not (nomination.takes or self._cluster.budgets.limits(nomination.spender)):
+            where = nomination.nodes  # an earlier leader chose the victims, for these alone
+        return f" from {_on(where)}" if where else ""
 
     # ------------------------------------------------------------------ outcomes
 
@@ -572,7 +638,7 @@ class Preempting:
             self._denied.pop(entry.pod.uid, None)
         first = self._cluster.queue.get(sent.uid)
         if many and first is not None:
-            message = f"{_are_evicted(many, sent.whose)} from {_on(sent.nodes)}"
+            message = f"{_are_evicted(many, sent.whose)}{self._whence(sent)}"
             self._cluster.announce(first.pod, "Preempting", message, warning=False)
         self._tell(sent)
 
@@ -670,6 +736,8 @@ class Preempting:
         """Return whether *nodes* may take a pod that is refused for *ask* now."""
         if isinstance(ask, Together):
             return self._cluster.gangs.may_fit(ask, nodes)
+        if isinstance(ask, Capped):
+            return self._cluster.gangs.may_afford(ask) and self._may_fit(ask.shape, nodes)
         return isinstance(ask, Shape) and any(self._cluster.search.takes(ask, name) for name in nodes)
 
     def _over(self, nomination: Nomination, entries: Sequence[Entry], met: dict[GroupKey, bool]) -> End | None:
@@ -711,9 +779,14 @@ class Preempting:
         )
 
     def _leaving(self, nomination: Nomination) -> list[PodUid]:
-        """Return the pods that are leaving the nodes of a nomination."""
-        ledger, occupants = self._cluster.ledger, self._cluster.occupants
-        return [uid for name in nomination.nodes for uid in ledger.holders(name) if occupants.is_leaving(uid)]
+        """Return the pods that are leaving the nodes of a nomination, and its victims that are leaving others."""
+        ledger, occupants, spender = self._cluster.ledger, self._cluster.occupants, nomination.spender
+        there = dict.fromkeys(uid for name in nomination.nodes for uid in ledger.holders(name))
+        there.update(dict.fromkeys(nomination.victims))
+        if not nomination.takes and isinstance(spender, GroupKey):
+            # An earlier leader evicted the victims: if they are elsewhere, they are of its queue.
+            there.update(dict.fromkeys(self._of_queue(spender)))
+        return [uid for uid in there if occupants.is_leaving(uid)]
 
     def _end(self, nomination: Nomination, how: End) -> None:
         self._nominations.drop(nomination)
@@ -724,13 +797,18 @@ class Preempting:
         self._cluster.metrics.preemptions.labels(how.value).inc()
         self._cluster.requeue.hear(nomination.nodes)
         until_s = nomination.until_s if how is End.PLACED else self._cluster.clock()
+        if how is not End.PLACED:
+            # What was kept of its queue for it is free for others.
+            budgets = self._cluster.budgets
+            budgets.freed.update((one.freed_with, None) for one in budgets.limits(nomination.spender))
         for entry in self._waiting(nomination):
             self._cluster.queue.keep_room(entry, until_s)
             if how is End.PLACED:
                 continue
             self._cluster.actions.append(Unnominate(pod=target_of(entry.pod)))
             if entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_EVICTED:
-                self._cluster.hold_up(entry, None)
+                refusal = self._cluster.gangs.refusal(entry.parked) if entry.parked is not None else None
+                self._cluster.hold_up(entry, refusal.wait if refusal is not None and refusal.over else None)
 
 
 def _order(entry: Entry) -> Order:

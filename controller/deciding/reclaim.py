@@ -5,12 +5,11 @@ and pods that wait for evictions counted as placed.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import Entry
-from controller.deciding.reserve import Nomination
+from controller.deciding.reserve import Nomination, awaited
 from core.constraints.quota import taken
 from core.model import PodUid
 from core.placing.gang import Unit
@@ -86,14 +85,6 @@ def _below(tree: QueueTree, own: tuple[str, ...], other: tuple[str, ...], shared
     if shared < shared_least or shared in (len(own), len(other)):
         return ()
     return other[shared:] if all(tree.queues[name].reclaimable for name in other[shared:]) else ()
-
-
-def awaited(cluster: ClusterState, nomination: Nomination) -> Iterator[tuple[Entry, Mapping[str, int]]]:
-    """Yield the pods that are not placed yet of those for whom others leave, and what each takes of its queue."""
-    for target in nomination.nominated:
-        entry = cluster.queue.get(target.uid)
-        if entry is not None and entry.placement is None:
-            yield entry, taken(cluster.ledger, entry.pod, None, None)
 
 
 def _changes(

@@ -7,8 +7,8 @@ do not idle long, and then other pods come first. A restart forgets which nodes 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 from controller.actions import Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Order
+from controller.grouping.budgets import Spender, spender_of
 from core.constraints.quota import taken
 from core.groups import GroupKey, group_of
 from core.history.pods import What
@@ -57,18 +58,31 @@ class Nomination(ReservedNodes):
     quiet_s: since when no pod there is leaving, both monotonic. asking: not all victims were asked to leave yet. whose:
     what kind of pods the victims are, in words. placed: the members of the group that already had a place.
     minimums: how many members the group needed. breaks_budgets: the victims' disruption budgets do not allow all of
-    the evictions, as far as the watch shows them.
+    the evictions, as far as the watch shows them. spender: whose queue and namespace are charged. cleared: the
+    nodes of the victims. takes: what each pod takes of its queue and namespace, as far as known.
     """
 
     victims: tuple[PodUid, ...]
     nominated: tuple[Target, ...]
     until_s: float
     asking: bool
+    spender: Spender
     quiet_s: float = inf
     whose: str = "of a lower priority"
     placed: tuple[PodUid, ...] = ()
     minimums: tuple[object, ...] = ()
     breaks_budgets: bool = False
+    cleared: frozenset[NodeName] = frozenset()
+    takes: Mapping[PodUid, Mapping[str, int]] = field(default_factory=dict)
+
+
+def awaited(cluster: ClusterState, nomination: Nomination) -> Iterator[tuple[Entry, Mapping[str, int]]]:
+    """Yield the pods that are not placed yet of those for whom others leave, and what each takes of its queue."""
+    for target in nomination.nominated:
+        entry = cluster.queue.get(target.uid)
+        if entry is not None and entry.placement is None:
+            amounts = nomination.takes.get(target.uid)
+            yield entry, taken(cluster.ledger, entry.pod, None, None) if amounts is None else amounts
 
 
 class Nominations:
@@ -129,6 +143,7 @@ class Nominations:
                 nominated=(target_of(pod),),
                 until_s=until_s,
                 asking=False,
+                spender=spender_of(pod),
             )
         )
 
@@ -320,6 +335,15 @@ class Reservations:
     def barred_to_new(self, priority: int) -> frozenset[NodeName]:
         """Return the nodes that a new pod of *priority* may not use."""
         return _NOWHERE.union(*(one.nodes for one in self.reserved() if one.is_barred_to_new(priority)))
+
+    def promised_before(self, entry: Entry) -> list[tuple[Spender, Mapping[str, int]]]:
+        """Return what *entry* must leave of its queue and namespace to pods for whom others are being evicted."""
+        limits, found = self._cluster.budgets.limits, list[tuple[Spender, Mapping[str, int]]]()
+        own = frozenset(limits(spender_of(entry.pod))) if len(self.nominations) else frozenset()
+        for one in self.nominations if own else ():
+            if one.is_barred_to(entry) and not own.isdisjoint(limits(one.spender)):
+                found += [(spender_of(other.pod), amounts) for other, amounts in awaited(self._cluster, one)]
+        return found
 
     # ------------------------------------------------------------------ promises
 

@@ -83,7 +83,8 @@ async def would_leave(scheduler: Scheduler, entry: Entry) -> dict[str, Any]:
     keys = [one.key for one in holdings if one is not None and one.key.startswith(own)]
     others = len(found.victims) - len(keys)
     settings = scheduler.cluster.settings
-    nodes = sorted({one.node for one in found.placements})
+    ledger = scheduler.cluster.ledger
+    nodes = sorted({node for uid in found.victims if (node := ledger.node_of(uid)) is not None})
     told = {"pods": keys, "pods_of_others": others, "nodes": nodes, "breaks_budgets": found.violations}
     whose = LOWER if question.takes_back.isdisjoint(found.victims) else OF_QUEUES
     state, when = "off", "preemption is off"

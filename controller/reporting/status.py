@@ -124,15 +124,18 @@ class StatusWriter:
         if entry.wait is not None and (entry.wait.cause is Cause.WAITING_FOR_EVICTED or not waits_for_nodes):
             # The remainder of a quota changes with every pod that starts or ends.
             numbers = isinstance(entry.parked, Capped)
-            return Saying(entry.wait, WaitReasons(numberless(entry.wait.message) if numbers else entry.wait))
+            saying = Saying(entry.wait, WaitReasons(numberless(entry.wait.message) if numbers else entry.wait))
+            return self._with_denied(entry, saying)
         said = self._said.get(entry.parked) if entry.parked is not None else None
-        if said is None:
-            return None
-        denied, saying = self._scheduler.preempting.denied(entry), said.saying
+        return None if said is None else self._with_denied(entry, said.saying)
+
+    def _with_denied(self, entry: Entry, saying: Saying) -> Saying:
+        """Return *saying*, with the reason why no pod was evicted for *entry*, if any."""
+        denied = self._scheduler.preempting.denied(entry)
         if not denied:
             return saying
-        why = saying.why._replace(reasons=(saying.why.reasons, denied))
-        return Saying(_with(saying.wait, denied), why)
+        why, wait = saying.why._replace(reasons=(saying.why.reasons, denied)), saying.wait
+        return Saying(_with(wait if wait.text.endswith(".") else Wait(wait.cause, f"{wait.text}."), denied), why)
 
     async def wait(self, entry: Entry) -> Wait | None:
         """Return what the condition of a waiting pod would say now; None if nothing yet."""

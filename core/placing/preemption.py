@@ -8,13 +8,17 @@ name. Source: Kubernetes documentation, "Pod Priority and Preemption"; where tha
 (pkg/scheduler/framework/preemption). For pods that are taken back, the `priority` of their queue counts before their
 own: queues of a higher one are "considered later during reclamation" (Volcano, Queue).
 
+If the queue of the unit has too little left, pods of that queue are evicted on whatever node they are. If some must
+leave the chosen node too, these are pods of the queue if possible, because they free both (Volcano, action preempt).
+
 The members of a gang are placed one by one. In the end, each victim is restored if they still fit without it on the
-nodes that were chosen.
+nodes that were chosen, and if its queue suffices.
 """
 
 from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from core import nodefit
@@ -24,7 +28,7 @@ from core.node_state import NodeState
 from core.placing.decide import placed_on
 from core.placing.domains import domains
 from core.placing.gang import Member, Unit
-from core.placing.queues import Reclaim, Spent
+from core.placing.queues import Allowance, Reclaim, Spent
 from core.placing.shape import NodePolicy, Shape, has_room
 from core.wire.policies import DisruptionBudget
 
@@ -175,6 +179,7 @@ def victims_for(
     priority: int,
     own: Hashable = None,
     reclaim: Reclaim | None = None,
+    allowance: Allowance | None = None,
     passed_over: Set[NodeName] = frozenset(),
     skipped: int = 0,
     looked_at_max: int = LOOKED_AT_MAX,
@@ -195,6 +200,7 @@ def victims_for(
         priority: of *unit*; only pods of a lower one are evicted.
         own: the block of *unit* itself.
         reclaim: the pods that its queue may evict, whatever their priority; None: no pods.
+        allowance: what its queue may still hold; None: that is not checked.
         passed_over: nodes that are left out.
         skipped: how many nodes to begin behind.
         looked_at_max: no more nodes than these are looked at for a shape.
@@ -204,21 +210,29 @@ def victims_for(
     if not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
         return None
     for outside in _outsides(ledger, unit):
-        search = _Search(
+        search = partial(
+            _Search,
             ledger,
             policy,
             crowd,
             priority,
             own=own,
-            reclaim=reclaim,
             passed_over=passed_over | outside,
             skipped=skipped,
             looked_at_max=looked_at_max,
-            known=known,
         )
-        found = yield from _found(ledger, search, wanted)
-        if found is not None:
+        found = yield from _found(ledger, search(reclaim=reclaim, known=known), wanted)
+        if found is None:
+            continue
+        if allowance is None or allowance.suffices(found.placements, found.victims):
             return found
+        if not allowance.may_suffice(found.placements, found.victims):
+            continue
+        for only, taken_back in ((allowance.mates, None), (None, reclaim)):
+            within = search(reclaim=taken_back, allowance=allowance, only=only)
+            found = yield from _found(ledger, within, wanted)
+            if found is not None:
+                return found
     return None
 
 
@@ -238,13 +252,19 @@ def _found(ledger: Ledger, search: "_Search", wanted: Sequence[Member]) -> Gener
             if best is None:
                 return None
             search.take(member, best)
-        if len(wanted) > 1:
+        if not (yield from search.free_allowance()):
+            return None
+        if len(wanted) > 1 or search.is_within:
             yield from search.spare()
         return search.answer()
 
 
 class _Search:
-    """One search; the ledger contains what was decided for the members so far."""
+    """One search; the ledger contains what was decided for the members so far.
+
+    Attributes:
+        is_within: whether the members must be within the allowance of their queue.
+    """
 
     def __init__(
         self,
@@ -258,8 +278,16 @@ class _Search:
         passed_over: Set[NodeName],
         skipped: int,
         looked_at_max: int,
-        known: FoundOnNodes | None,
+        known: FoundOnNodes | None = None,
+        allowance: Allowance | None = None,
+        only: Set[PodUid] | None = None,
     ) -> None:
+        self.is_within: Final = allowance is not None
+        self._allowance: Final = allowance
+        # What is left of the allowance.
+        self._left: Mapping[str, int] = {}
+        # No other pods may leave; None: any.
+        self._only: Final = only
         self._ledger: Final = ledger
         self._policy: Final = policy
         self._crowd: Final = crowd
@@ -269,7 +297,7 @@ class _Search:
         # What each queue has lost already.
         self._taken_back: Final = Spent()
         self._looked_at_max: Final = looked_at_max
-        self._known: Final = known if reclaim is None else None
+        self._known: Final = known if reclaim is None and only is None else None
         names = [name for name in ledger.states if name not in passed_over]
         first = skipped % len(names) if names else 0
         self._names: Final = (*names[first:], *names[:first])
@@ -340,10 +368,79 @@ class _Search:
                 if pool.found.pop(name, None) is not None or name == found.placement.node:
                     pool.again[name] = None
 
+    def free_allowance(self) -> Generator[None, None, bool]:
+        """Evict more pods of the queue, the least important first, until it suffices; return False if it cannot.
+
+        Pods whose eviction breaks a disruption budget come last.
+        """
+        allowance = self._allowance
+        if allowance is None:
+            return True
+        self._left = self._allowance_left(self._victims)
+        short = Counter({one: -left for one, left in self._left.items() if left < 0})
+        put_off: list[_Block] = []
+        for block, is_put_off in self._last(self._mates(allowance), put_off):
+            if not short:
+                return True
+            freed = allowance.freed(block.pods)
+            if not any(freed[one] for one in short):
+                continue
+            if not is_put_off and self._violations((block,), self._spent.copy())[block]:
+                put_off.append(block)
+                continue
+            self._violations((block,), self._spent)
+            self._release(block)
+            self._victims.append(block)
+            short = Counter({one: lacking - freed[one] for one, lacking in short.items() if lacking > freed[one]})
+            if not short:
+                # Unused guarantees of other queues may leave less than was freed.
+                self._left = self._allowance_left(self._victims)
+                short = Counter({one: -left for one, left in self._left.items() if left < 0})
+            yield
+        return not short
+
+    @staticmethod
+    def _last(blocks: Iterable[_Block], put_off: Sequence[_Block]) -> Iterator[tuple[_Block, bool]]:
+        """Yield *blocks*, and then those that were *put_off* meanwhile, which are marked."""
+        for block in blocks:
+            yield block, False
+        for block in put_off:
+            yield block, True
+
+    def _mates(self, allowance: Allowance) -> Iterator[_Block]:
+        """Yield what else of the queue may be evicted, the least important first."""
+        seen = {uid for block in self._victims for uid in block.pods}
+        rows = []
+        for uid in allowance.mates - seen:
+            occupant, holding = self._crowd.occupants.get(uid), self._ledger.holding(uid)
+            if occupant is not None and holding is not None and self._may_leave(uid, occupant):
+                rows.append((-occupant.priority, occupant.start_s, holding.key, uid))
+        for _, _, _, uid in sorted(rows, reverse=True):
+            block = self._block(uid, self._crowd.occupants[uid]) if uid not in seen else None
+            if block is not None:
+                seen.update(block.pods)
+                yield block
+
+    def _allowance_left(self, victims: Iterable[_Block]) -> Mapping[str, int]:
+        """Return what is left of the allowance if *victims* leave and the members have their places."""
+        if self._allowance is None:
+            return {}
+        pods = [uid for block in victims for uid in block.pods]
+        return self._allowance.left([placement for _, placement in self._placed.values()], pods)
+
+    def _needs(self, block: _Block) -> bool:
+        """Return whether the allowance surely does not suffice without *block*."""
+        if self._allowance is None:
+            return False
+        freed = self._allowance.freed(block.pods)
+        return any(freed[one] > left for one, left in self._left.items())
+
     def spare(self) -> Iterator[None]:
-        """Restore each victim without which all members still fit on their nodes."""
+        """Restore each victim without which all members still fit on their nodes, and into the allowance."""
         victims = sorted(self._victims)
         for block in self._reprieved(victims, self._violations(victims, Counter())):
+            if self._needs(block):
+                continue
             members = [member for member, _ in self._placed.values()]
             nodes = sorted({placement.node for _, placement in self._placed.values()})
             with self._ledger.trial() as trial:
@@ -351,11 +448,16 @@ class _Search:
                     self._ledger.release(one.pod.uid)
                 self._restore(block)
                 placements = self._place_all(members, nodes)
-                if placements is not None:
+                if placements is not None and self._suffices_without(block, placements):
                     trial.keep()
                     self._victims.remove(block)
                     self._placed = {one.pod.uid: (one, at) for one, at in zip(members, placements, strict=True)}
+                    self._left = self._allowance_left(self._victims)
             yield
+
+    def _suffices_without(self, block: _Block, placements: Iterable[Placement]) -> bool:
+        pods = [uid for one in self._victims if one is not block for uid in one.pods]
+        return self._allowance is None or self._allowance.suffices(placements, pods)
 
     def _place_all(self, members: Sequence[Member], nodes: Sequence[NodeName]) -> list[Placement] | None:
         """Promise all of *members* places on *nodes*; None if one of them finds none."""
@@ -473,6 +575,8 @@ class _Search:
         return sorted(self._allowed(sorted(blocks), self._taken_back.copy()))
 
     def _may_leave(self, uid: PodUid, occupant: Occupant) -> bool:
+        if self._only is not None and uid not in self._only:
+            return False
         return occupant.priority < self._priority or (self._reclaim is not None and uid in self._reclaim.paths)
 
     def _allowed(self, blocks: Sequence[_Block], spent: Spent) -> list[_Block]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from core import names
 from core.groups import ROOT_QUEUE, GroupSpec, QueueSpec, Standing
+from core.ledger import Placement
 from core.model import Pod, PodUid
 from core.wire.policies import PriorityClass
 
@@ -244,6 +245,37 @@ def _level(parts: Sequence[_Part], total: Fraction) -> Fraction:
             return level + (total - given) / growth
         level, growth, given = bend, growth + change, given + rise
     return level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What a unit's queue may still hold, and the pods of that queue that leave a part of it to the unit.
+
+    mates: the queue's pods of a lower priority on nodes that may be evicted. amounts: what a pod holds. left: of each
+    resource that placements take, how much the limits of the queue and of those above it leave once pods have left;
+    below 0: so much too little.
+    """
+
+    mates: frozenset[PodUid]
+    amounts: Callable[[PodUid], Mapping[str, int]]
+    left: Callable[[Iterable[Placement], Iterable[PodUid]], Mapping[str, int]]
+
+    def freed(self, pods: Iterable[PodUid]) -> Counter[str]:
+        """Return the most that the queue gets back if *pods* leave, as far as they are its own."""
+        found = Counter[str]()
+        for uid in pods:
+            if uid in self.mates:
+                found.update(self.amounts(uid))
+        return found
+
+    def suffices(self, placements: Iterable[Placement], victims: Collection[PodUid]) -> bool:
+        """Return whether *placements* are within the limits once *victims* have left."""
+        return all(left >= 0 for left in self.left(placements, victims).values())
+
+    def may_suffice(self, placements: Iterable[Placement], victims: Collection[PodUid]) -> bool:
+        """Return whether the same may be so if more pods of the queue leave."""
+        freed = self.freed(self.mates.difference(victims))
+        return all(left + freed[one] >= 0 for one, left in self.left(placements, victims).items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

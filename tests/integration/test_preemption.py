@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from sandbox.players.provisioner import SELECTED_NODE
+from tests.support.worlds import volcano
 from tests.support.worlds.controller_rig import PODS, pod, share
 from tests.support.worlds.disks import CLAIMS, claim, mounting, storage
 
@@ -73,6 +74,41 @@ async def test_a_pod_of_a_lower_priority_makes_room(rig, tmp_path):
         assert about_high == "1 pod of a lower priority is being evicted from node t4-a"
         _, metrics = await world.http("/metrics", "text/plain")
         assert 'cardshare_evictions_total{outcome="evicted"} 1.0' in metrics
+
+
+async def test_a_job_whose_queue_is_full_has_pods_of_that_queue_leave_although_cards_are_free(rig, tmp_path):
+    """The Jobs are admitted, because `minResources` lacks what has only a limit; then their pods wait for the queue."""
+    nodes = [{**NODES[0], "name": f"t4-{at}"} for at in "abc"]
+    async with rig(nodes=nodes) as world:
+        await prepared(world)
+        await volcano.install(world.client)
+        settings = tmp_path / "settings.yaml"
+        settings.write_text(SETTINGS)
+        await world.controller(f"--settings={settings}", *volcano.NAMES)
+        made = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "team"}}
+        await volcano.create(world.client, {**made, "spec": {"capability": {"volcano.sh/vgpu-number": "1"}}})
+
+        async def running():
+            pods = (await world.client.get(PODS))["items"]
+            return {one["metadata"]["name"] for one in pods if one["status"].get("phase") == "Running"}
+
+        async with volcano.playing(world.client):
+            for name in ("low", "high"):
+                worker = volcano.task("worker", 1, limits=share(9000))
+                del worker["template"]["spec"]["containers"][0]["resources"]["requests"]
+                one = volcano.job(name, worker, minAvailable=1, queue="team", priorityClassName=f"preempt-{name}")
+                await volcano.create(world.client, one)
+
+                async def runs(pod=f"{name}-worker-0"):
+                    return pod in await running()
+
+                await world.until(runs)
+
+            async def told():
+                low, high = await reasons(world, "low-worker-0"), await reasons(world, "high-worker-0")
+                return low.get("Preempted") and high.get("Preempting")
+
+            assert (await world.until(told)).startswith("1 pod of a lower priority is being evicted from node t4-")
 
 
 async def test_a_disruption_budget_keeps_a_pod_where_it_is(rig, tmp_path):

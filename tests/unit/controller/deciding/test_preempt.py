@@ -899,7 +899,7 @@ def test_nobody_leaves_for_a_gang_whose_queue_others_have_filled_since():
     found.adds(*(pod(f"high-{at}", memory=MIB, priority=10, annotations={GROUP: "g"}) for at in range(2)))
     found.plan()
     found.passes(10.0)
-    found.adds(*(pod(f"other-{at}", memory=500, priority=1, annotations={GROUP: "others"}) for at in range(2)))
+    found.adds(*(pod(f"other-{at}", memory=500, priority=10, annotations={GROUP: "others"}) for at in range(2)))
     assert {"other-0", "other-1"} <= placed(found)
     waits(found)
     found.passes(100.0)
