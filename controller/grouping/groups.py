@@ -451,13 +451,13 @@ class Groups:
         members.pods[pod.uid] = pod
         self._note_queue(key, pod)
         implies_otherwise = self._say(key, pod.uid, parse_int64(pod.annotations.get(MIN_MEMBER, "")))
-        was_odd = bool(members.odd)
+        was_odd = self._odd(key)
         if what := unsupported_in(pod):
             members.odd[pod.uid] = pod.name, what
         else:
             members.odd.pop(pod.uid, None)
         is_counted_late = has_place and known != key  # a placed pod that names its group late (groups 3)
-        if was_odd is not bool(members.odd) or was_met is not self._is_met(key) or is_counted_late or implies_otherwise:
+        if was_odd != self._odd(key) or was_met is not self._is_met(key) or is_counted_late or implies_otherwise:
             self._changed(key)
         if before is not None and _parts(state_of(before), state_of(pod)):
             self._parted(key)
@@ -472,8 +472,9 @@ class Groups:
         was_met = self._is_met(key)
         self._count(members, members.pods.pop(uid), None)
         implies_otherwise = self._say(key, uid, None)
-        was_odd = members.odd.pop(uid, None) is not None
-        if (was_odd and not members.odd) or was_met is not self._is_met(key) or implies_otherwise:
+        was_odd = self._odd(key)
+        members.odd.pop(uid, None)
+        if was_odd != self._odd(key) or was_met is not self._is_met(key) or implies_otherwise:
             self._changed(key)
         if not members.pods:
             del self._members[key]

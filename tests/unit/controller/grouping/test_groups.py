@@ -496,6 +496,21 @@ def test_a_member_that_asks_what_is_not_honoured_keeps_its_group_back_by_that_na
     assert world.scheduler.cluster.groups.wait(KEY) is None
 
 
+@pytest.mark.parametrize("how", ["it asks no more", "it is gone"])
+def test_the_member_that_is_named_is_one_that_still_asks_what_is_not_honoured(how):
+    world = ours()
+    world.groups_are(group(phase="Inqueue"), queues=[DEFAULT])
+    odd = {**IN_G, "volcano.sh/numa-topology-policy": "restricted"}
+    world.adds(member("a", annotations=odd), member("b", annotations=odd), member("c"))
+    world.passes(1.0)
+    assert "pod a of" in world.wait("c").text
+    if how == "it is gone":
+        world.gone("a")
+    else:
+        world.shows(world.seen("a"), annotations=IN_G)
+    assert "pod b of" in world.wait("c").text
+
+
 def test_a_member_behind_the_gate_that_only_volcanos_scheduler_lifts_keeps_its_group_back_by_that_name():
     world = ours(node("n1"), node("n2"))
     world.groups_are(group(), queues=[DEFAULT])
