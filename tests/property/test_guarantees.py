@@ -34,6 +34,7 @@ def left(name, held, limits):
 @settings(max_examples=100, deadline=None)
 @example((0, 0, 0, 4), [("a", True)] * 6)
 @example((0, 3, 0, 0), [("b", True)] * 8)
+@example((0, 0, 0, 0), [*[("a", True)] * 9, ("a", False)])
 @given(st.tuples(least, least, least, least).filter(lambda one: max(one[0], one[1] + one[2]) + one[3] <= CARDS), steps)
 def test_nobody_takes_what_is_guaranteed_to_others_and_nobody_waits_for_less(amounts, drawn):
     limits = dict(zip(("top", "a", "b", "c"), amounts, strict=True))
@@ -57,6 +58,7 @@ def test_nobody_takes_what_is_guaranteed_to_others_and_nobody_waits_for_less(amo
             waiting[name].append(new)
         elif placed[name]:
             world.gone(placed[name].pop())
+        world.now_s += 0.1  # what becomes free is handled together with what becomes free soon after it
         bound = world.placed()
         for one in "abcx":
             placed[one] += [new for new in waiting[one] if new in bound]
