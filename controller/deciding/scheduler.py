@@ -71,11 +71,12 @@ class Nodes:
         flaps: cards that repeatedly become unhealthy.
     """
 
-    def __init__(self, cluster: ClusterState, locks: NodeLocks) -> None:
+    def __init__(self, cluster: ClusterState, locks: NodeLocks, vanished: Vanished) -> None:
         self.complaints: Final[dict[NodeName, tuple[Complaint, ...]]] = {}
         self.flaps: Final = Flaps()
         self._cluster: Final = cluster
         self._locks: Final = locks
+        self._vanished: Final = vanished
         catalog = cluster.ledger.catalog
         self._documents: Final = Documents(catalog)
         self._heartbeats: Final = Heartbeats(catalog, cluster.handoff.set_blind)
@@ -143,6 +144,8 @@ class Nodes:
             self._came_back(node.name, offers)
         with_cards = [which for which, cards in self._cluster.ledger.offered(node.name).items() if cards]
         self._cluster.handoff.plugins.needed(node.name, with_cards, self._cluster.clock())
+        if before is None:
+            self._vanished.returned(node.name, self._cluster.clock())
         if before is None or before.annotations != node.annotations:
             self._locks.tend(node.name)
             if before is not None:
@@ -224,6 +227,8 @@ class Nodes:
         self._cluster.search.kinds.leaves(name)
         if self._cluster.ledger.remove_node(name):
             self._cluster.requeue.tell_anew()
+        if name in self._cluster.handoff.unwatched:
+            self._vanished.absent(name, self._cluster.clock())
         self._cluster.handoff.node_gone(name)
         self._locks.gone(name)
         self._heartbeats.forget(name)
@@ -286,7 +291,7 @@ class Scheduler:
         self.prebind: Final = PreBind(cluster, self.reservations, self.pending, self.gate)
         self.claims: Final = Claims(cluster, self.pending, self.prebind)
         self.preempting: Final = Preempting(cluster, self.reservations)
-        self.nodes: Final = Nodes(cluster, self.locks)
+        self.nodes: Final = Nodes(cluster, self.locks, self.vanished)
         chores: tuple[Chore, ...] = (
             cluster.handoff,
             cluster.fencing,
@@ -457,6 +462,8 @@ class Scheduler:
             self.vanished.hold(uid, self.cluster.clock())
             self.cluster.requeue.tell_anew()
         elif uid not in self.vanished.until_s:
+            if pod is not None and node is not None and state is None and self._may_run(pod):
+                self.vanished.absent(node, self.cluster.clock())
             self.cluster.ledger.release(uid)
         if node is not None:
             self.locks.tend(node)

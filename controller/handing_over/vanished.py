@@ -2,8 +2,9 @@
 
 The API server deletes such a pod at once; its kubelet then stops the processes with the shortest grace period. So the
 cards stay held for `removed_pod_hold_s`. If the node is not ready, its kubelet hears of nothing, so that time begins
-once the node is ready again. It ends early if the node is deleted. A new leader does not know pods that vanished
-between two leaders, so it keeps all nodes with cards closed for the same time.
+once the node is ready again. If the node is deleted, nothing can be placed there; if it returns, it is closed for the
+same time. A new leader does not know pods that vanished between two leaders, so it keeps all nodes with cards closed
+for the same time.
 """
 
 from math import inf
@@ -14,6 +15,8 @@ from core.ledger import Ledger
 from core.model import NodeName, PodUid
 
 _LOOK_S: Final = 0.5
+# A deleted node that returns after this is taken for another machine, or for one whose processes have ended.
+_ABSENT_S: Final = 600.0
 
 
 class VanishedPod(NamedTuple):
@@ -37,6 +40,8 @@ class Vanished:
         self._ledger: Final = ledger
         self._handoff: Final = handoff
         self.until_s: Final[dict[PodUid, float]] = {}
+        # Deleted nodes where processes may still run, and until when they are remembered, the oldest first.
+        self._absent: Final[dict[NodeName, float]] = {}
         self._looked_s = -inf
 
     def held(self, now_s: float) -> list[VanishedPod]:
@@ -59,6 +64,18 @@ class Vanished:
             if state.offers:
                 self._handoff.unwatched[name] = until_s
 
+    def absent(self, node: NodeName, now_s: float) -> None:
+        """Close *node*, which is deleted, once it returns: processes of removed pods may still run there."""
+        for name in [name for name, until_s in self._absent.items() if until_s <= now_s]:
+            del self._absent[name]
+        self._absent.pop(node, None)
+        self._absent[node] = now_s + _ABSENT_S
+
+    def returned(self, node: NodeName, now_s: float) -> None:
+        """*node* was created, perhaps again."""
+        if self._absent.pop(node, -inf) > now_s:
+            self._handoff.unwatched[node] = now_s + self._ledger.settings.removed_pod_hold_s
+
     def end(self, uid: PodUid) -> None:
         """Release what *uid* still holds, if anything: it has ended, or its object exists again."""
         if self.until_s.pop(uid, None) is not None:
@@ -80,6 +97,8 @@ class Vanished:
         for uid, until_s in list(self.until_s.items()):
             name = self._ledger.node_of(uid)
             node = self._ledger.node(name) if name is not None else None
+            if name is not None and node is None:
+                self.absent(name, now_s)
             if node is None or (node.ready and until_s <= now_s):
                 self.end(uid)
             elif not node.ready:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.waiting import Cause
 from tests.support.worlds.telling import running
 from tests.support.worlds.world import World, node, pod
 
@@ -54,7 +55,49 @@ def test_it_keeps_them_over_a_list_and_no_longer_than_its_node_is_there(world):
     world.scheduler.nodes.gone("n1")
     world.passes(1.0)
     assert not world.scheduler.vanished.until_s
-    world.scheduler.nodes.changed(node("n1", memory=1000, version="4"))
+
+
+def returns(world, *, ready=True):
+    world.version += 1
+    world.scheduler.nodes.changed(node("n1", memory=1000, ready=ready, version=str(world.version)))
+    world.now_s += 0.1  # releases are handled together with those soon after them
+
+
+@pytest.mark.parametrize("is_gone_first", [True, False])
+def test_a_node_that_is_deleted_and_returns_is_closed_as_long(world, is_gone_first):
+    """Its kubelet may hear of the removal only then, and its processes run on meanwhile."""
+    if is_gone_first:
+        world.scheduler.nodes.gone("n1")
+    world.gone("p", by_force=True)
+    world.scheduler.nodes.gone("n1")
+    world.passes(60.0)
+    assert world.holders("n1") == set()
+    returns(world)
+    assert places(world) == []
+    assert world.wait("q").cause is Cause.NODE_RESTS
+    world.passes(3.0)
+    world.scheduler.nodes.gone("n1")
+    returns(world, ready=False)
+    world.passes(60.0)
+    returns(world)
+    world.passes(4.5)
+    assert places(world) == []
+    world.passes(0.6)
+    assert places(world) == ["q"]
+
+
+def test_a_node_that_was_away_for_long_is_another_one(world):
+    world.scheduler.nodes.gone("n1")
+    world.gone("p", by_force=True)
+    world.passes(601.0)
+    returns(world)
+    assert places(world) == ["q"]
+
+
+def test_a_pod_that_had_ended_closes_no_node_that_returns(world):
+    world.scheduler.nodes.gone("n1")
+    world.gone("p")
+    returns(world)
     assert places(world) == ["q"]
 
 
