@@ -133,7 +133,10 @@ class Judge:
             if not told(pod):
                 found.append(f"{key} waits, and nobody says why")
         for group, waiting in gangs.items():
-            needed = max(self._world.groups[group] - self._held(group), 1)
+            wanted = self._world.wanted(group)
+            if wanted is None:
+                continue
+            needed = max(wanted - self._held(group), 1)
             places = self.places([pod for _, pod in waiting[:needed]]) if len(waiting) >= needed else None
             if places is not None:
                 keys = [key for key, _ in waiting[:needed]]

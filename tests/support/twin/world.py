@@ -365,6 +365,11 @@ class World:
         self.api.create(GROUPS, {"metadata": {"name": name}, "spec": spec, "status": {}}, "default")
         return name
 
+    def wanted(self, group: str) -> int | None:
+        """How many members *group* wants at least; None if etcd was restored to before its creation."""
+        found = self.api.objects[GROUPS].get(f"default/{group}")
+        return found["spec"]["minMember"] if found is not None else None
+
     def ungate(self, key: str) -> None:
         """Somebody, as Kueue does, lets a pod go."""
         if self.pod(key) is not None:
