@@ -70,6 +70,7 @@ class PreBind:
     def begin(self, entry: Entry, placement: Placement) -> bool:
         """Start to bind the claims of a reserved pod on its node; return False if none needs that."""
         pod = entry.pod
+        self._end(pod.uid)  # it may have had a place on another node a moment ago
         needs = self._volumes.needs(pod)
         if isinstance(needs, Wait):
             # Another pod was promised what it needs since it was read.
@@ -115,6 +116,8 @@ class PreBind:
         if work is None or entry.stage is not Stage.PREPARING:
             return
         problem = next((text for key in work.claims if (text := self._problem(work, key))), "")
+        if work.node not in self._cluster.ledger.states:
+            problem = f"node {work.node} does not exist any more"
         if problem:
             self._give_up(entry, problem)
         elif all(self._is_bound(key) for key in work.claims):

@@ -1,5 +1,7 @@
 """Pods with volumes: where they go, what they are told, and what has them tried again."""
 
+import pytest
+
 from controller.actions import GiveVolume, SelectNode
 from core.claims import Attachment, StorageKind
 from core.explaining import explain
@@ -568,6 +570,34 @@ def test_a_volume_that_another_pod_waits_for_stays_promised_to_its_claim():
     world.gone("p")
     world.passes(0.6)
     assert [one.claim.key for one in world.actions(GiveVolume)] == ["default/d2"]
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_volume_is_free_again_once_its_claim_is_given_another_on_another_node(is_gone):
+    none = later(provisioner="kubernetes.io/no-provisioner")
+    volumes, claims = [local("v-a", "a"), local("v-b", "b")], [waiting_claim(), waiting_claim("d2")]
+    world = later_world("a1", "b1", storage_class=none, volumes=volumes, claims=claims)
+    world.adds(mounting("p", "data"))
+    world.plan()
+    world.passes(0.1)
+    (first,) = world.actions(GiveVolume)
+    name, labels = f"{first.volume.name[-1]}1", {ZONE: first.volume.name[-1]}
+    if is_gone:
+        world.scheduler.nodes.gone(name)
+        world.passes(0.6)
+        assert f"node {name} does not exist any more" in waits(world, "p").text
+        world.passes(2.0)
+    else:
+        world.scheduler.nodes.changed(node(name, labels=labels, version="98", unschedulable=True))
+        world.scheduler.reservations.take_back(world.entry("p"))
+        world.scheduler.pending.read(world.entry("p"))
+        world.plan()
+    (second,) = world.actions(GiveVolume)
+    assert second.volume != first.volume
+    world.scheduler.nodes.changed(node(name, labels=labels, version="99"))
+    world.adds(mounting("q", "d2"))
+    world.passes(1.0)
+    assert [(one.claim.key, one.volume) for one in world.actions(GiveVolume)] == [("default/d2", first.volume)]
 
 
 def claims_two(*names, volumes):
