@@ -4,7 +4,7 @@ Its own arithmetic, its own reading of annotations: nothing here comes from what
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import permutations, product
 from typing import Any, NamedTuple
 
@@ -170,26 +170,33 @@ class Judge:
         if not self._world.limits.allows(pods):
             return None
         now: dict[str, dict[str, Use]] = {}
+        beside: dict[str, list[Json]] = defaultdict(list)
         places = []
         for pod in pods:
             for name, machine in sorted(self._world.machines.items()):
-                cards = self._room(pod, machine, now.get(name))
+                cards = self._room(pod, machine, now.get(name), beside[name])
                 if cards is not None:
                     now[name] = cards
+                    beside[name].append(pod)
                     places.append(name)
                     break
             else:
                 return None
         return places
 
-    def _room(self, pod: Json, machine: Machine, cards: dict[str, Use] | None) -> dict[str, Use] | None:
-        """Return what *machine* has in use with *pod*, by default beside what it has now; None: it does not fit."""
+    def _room(
+        self, pod: Json, machine: Machine, cards: dict[str, Use] | None, beside: Sequence[Json] = ()
+    ) -> dict[str, Use] | None:
+        """Return what *machine* has in use with *pod*, by default beside what it has now; None: it does not fit.
+
+        beside: others that are to go there too.
+        """
         node = self._world.api.objects["nodes"].get(machine.name)
         if node is None or not machine.is_ready or not int(node["status"]["allocatable"].get(machine.kind.resource, 0)):
             return None
         if NO_USE in pod["metadata"].get("annotations", {}) and machine.kind is not Kind.ASCEND:
             return None
-        if not all(side.allows(pod, machine) for side in self._world.sides):
+        if not all(side.allows(pod, machine, beside) for side in self._world.sides):
             return None
         wanted = [one for one in asks(pod, machine.kind) if one is not None]
         if not wanted or node["spec"].get("unschedulable") or node["spec"].get("taints"):

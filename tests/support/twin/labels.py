@@ -1,5 +1,6 @@
 """Labels of nodes and pods that change, and pods that choose by them."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.support.twin.api import Event, Json
@@ -94,11 +95,12 @@ class Labels(Side):
     def _is_old(self, pod: Json, what: str) -> bool:
         return bool(self._since.get((pod["metadata"]["uid"], what), CLOCK.now_s) < CLOCK.now_s - LATE_S)
 
-    def allows(self, pod: Json, machine: Machine) -> bool:
+    def allows(self, pod: Json, machine: Machine, beside: Sequence[Json]) -> bool:
         node = self.objects("nodes").get(machine.name)
         if node is None or not _wants(pod, node["metadata"]["labels"].get("zone", "")):
             return False
-        return not any(_shuns(pod, one) or _shuns(one, pod) for _, one in self.pods_on(machine.name))
+        others = [*beside, *(one for _, one in self.pods_on(machine.name))]
+        return not any(_shuns(pod, one) or _shuns(one, pod) for one in others)
 
 
 def _app(pod: Json) -> str:

@@ -3,6 +3,7 @@
 Source: Kubernetes' documentation, "Resize CPU and Memory Resources assigned to Containers".
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.support.twin.api import Event, Json
@@ -145,8 +146,9 @@ class Neighbours(Side):
         since_s = CLOCK.now_s - LATE_S
         return min((amount for at, (_, amount) in enumerate(took) if _end_s(took, at) >= since_s), default=0)
 
-    def allows(self, pod: Json, machine: Machine) -> bool:
-        return not cpus(pod) or sum(cpus(one) for _, one in self.pods_on(machine.name)) + cpus(pod) <= _ROOM
+    def allows(self, pod: Json, machine: Machine, beside: Sequence[Json]) -> bool:
+        others = [*beside, *(one for _, one in self.pods_on(machine.name))]
+        return not cpus(pod) or sum(map(cpus, others)) + cpus(pod) <= _ROOM
 
 
 def _end_s(took: list[tuple[float, int]], at: int) -> float:

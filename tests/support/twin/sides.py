@@ -1,6 +1,6 @@
 """What pods ask for besides cards, and what else is in a cluster: each side is played, and judged, on its own."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tests.support.twin.api import Event, Json
@@ -34,9 +34,9 @@ class Side:
 
     # ------------------------------------------------------------------ what must be
 
-    def allows(self, pod: Json, machine: Machine) -> bool:
-        """Whether a waiting pod may go there now."""
-        del pod, machine
+    def allows(self, pod: Json, machine: Machine, beside: Sequence[Json]) -> bool:
+        """Whether a waiting pod may go there now, *beside* others that are to go there too."""
+        del pod, machine, beside
         return True
 
     def shuns(self, machine: Machine) -> set[str]:

@@ -4,6 +4,7 @@ Source: Kubernetes' documentation, "Persistent Volumes"; kubernetes-csi/external
 node if it gives up); kube-controller-manager's volume binder and pvc-protection.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.support.twin.api import Event, Json, Target
@@ -225,7 +226,8 @@ class Volumes(Side):
             if (claim, machine.name) not in self._reached:
                 self._world.find("unreachable", f"{key} is on {machine.name}, where its claim {claim} has no volume")
 
-    def allows(self, pod: Json, machine: Machine) -> bool:
+    def allows(self, pod: Json, machine: Machine, beside: Sequence[Json]) -> bool:
+        del beside  # members of groups have claims of their own, for which volumes are made
         keys = claims_of(pod)
         return all(self._provides(key, machine) for key in keys) and self._has_local(keys, machine)
 
