@@ -66,8 +66,8 @@ class Vanished:
 
     def absent(self, node: NodeName, now_s: float) -> None:
         """Close *node*, which is deleted, once it returns: processes of removed pods may still run there."""
-        for name in [name for name, until_s in self._absent.items() if until_s <= now_s]:
-            del self._absent[name]
+        while self._absent and next(iter(self._absent.values())) <= now_s:
+            del self._absent[next(iter(self._absent))]
         self._absent.pop(node, None)
         self._absent[node] = now_s + _ABSENT_S
 
