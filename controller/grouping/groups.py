@@ -51,6 +51,7 @@ from kube.objects import is_newer
 
 # States in which a member holds its request on its node.
 _HOLDING: Final = frozenset({MemberState.BOUND, MemberState.RUNNING, MemberState.LEAVING})
+_NO_POD: Final = PodUid("")
 _NOTHING: Final[Mapping[PodUid, Pod]] = {}
 _NO_UNITS: Final[Mapping[str, int]] = {}
 _SLICE: Final = 256
@@ -70,13 +71,14 @@ _ruled: Final = attrgetter(
 class _Members:
     """The pods of one group, their states, and what those on nodes hold.
 
-    odd: name and unsupported request of members that have one. said: the member count that each pod states in its
-    annotation.
+    odd: name and unsupported request of members that have one. named: the one of these that messages name. said: the
+    member count that each pod states in its annotation.
     implied: the group according to these annotations, built on demand.
     """
 
     pods: dict[PodUid, Pod] = field(default_factory=dict)
     odd: dict[PodUid, tuple[str, str]] = field(default_factory=dict)
+    named: PodUid = _NO_POD
     said: dict[PodUid, int] = field(default_factory=dict)
     implied: GroupSpec | None = None
     tally: MemberCounts = field(default_factory=MemberCounts)
@@ -243,7 +245,7 @@ class Groups:
         members = self._members.get(key)
         if members is None or not members.odd:
             return ""
-        name, what = min(members.odd.values())
+        name, what = members.odd[members.named]
         return f"pod {name} of {key} asks for {what}, which cardshare does not support; leave it out of the whole group"
 
     def _missing(self, key: GroupKey) -> Wait:
@@ -451,13 +453,10 @@ class Groups:
         members.pods[pod.uid] = pod
         self._note_queue(key, pod)
         implies_otherwise = self._say(key, pod.uid, parse_int64(pod.annotations.get(MIN_MEMBER, "")))
-        was_odd = self._odd(key)
-        if what := unsupported_in(pod):
-            members.odd[pod.uid] = pod.name, what
-        else:
-            members.odd.pop(pod.uid, None)
+        what = unsupported_in(pod)
+        is_told_otherwise = self._note_odd(members, pod.uid, (pod.name, what) if what else None)
         is_counted_late = has_place and known != key  # a placed pod that names its group late (groups 3)
-        if was_odd != self._odd(key) or was_met is not self._is_met(key) or is_counted_late or implies_otherwise:
+        if is_told_otherwise or was_met is not self._is_met(key) or is_counted_late or implies_otherwise:
             self._changed(key)
         if before is not None and _parts(state_of(before), state_of(pod)):
             self._parted(key)
@@ -472,9 +471,8 @@ class Groups:
         was_met = self._is_met(key)
         self._count(members, members.pods.pop(uid), None)
         implies_otherwise = self._say(key, uid, None)
-        was_odd = self._odd(key)
-        members.odd.pop(uid, None)
-        if was_odd != self._odd(key) or was_met is not self._is_met(key) or implies_otherwise:
+        is_told_otherwise = self._note_odd(members, uid, None)
+        if is_told_otherwise or was_met is not self._is_met(key) or implies_otherwise:
             self._changed(key)
         if not members.pods:
             del self._members[key]
@@ -498,6 +496,19 @@ class Groups:
         if queue:
             self._last_queues[key] = queue
             self.version += 1
+
+    @staticmethod
+    def _note_odd(members: _Members, uid: PodUid, odd: tuple[str, str] | None) -> bool:
+        """Record the name and unsupported request of a member (None: it has none); return whether messages change."""
+        before = members.odd.get(members.named)
+        if odd is not None:
+            members.odd[uid] = odd
+        else:
+            members.odd.pop(uid, None)
+        if members.odd and members.named not in members.odd:
+            # Pods are often deleted by name, and each other one that is named has all members read again.
+            members.named = max(members.odd, key=members.odd.__getitem__)
+        return members.odd.get(members.named) != before
 
     def _say(self, key: GroupKey, uid: PodUid, count: int | None) -> bool:
         """Record that a member states *count* members in total (None: nothing readable).

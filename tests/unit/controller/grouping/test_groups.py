@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from controller.grouping.enqueue import Enqueue
+from controller.grouping.groups import Groups
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.model import Phase, PodUid
 from core.settings import GroupSettings
@@ -509,6 +510,20 @@ def test_the_member_that_is_named_is_one_that_still_asks_what_is_not_honoured(ho
     else:
         world.shows(world.seen("a"), annotations=IN_G)
     assert "pod b of" in world.wait("c").text
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["by name", "the last first"])
+def test_members_are_seldom_read_again_while_all_of_them_ask_what_is_not_honoured_and_are_deleted(order):
+    told = list[GroupKey]()
+    groups = Groups(told.append, lambda _: None, GroupSettings())
+    odd = {**IN_G, "volcano.sh/numa-topology-policy": "restricted"}
+    pods = [member(f"p{at}", annotations=odd) for at in range(9)]
+    for one in pods:
+        groups.pod_changed(one)
+    assert len(told) == 1
+    for one in pods[::order]:
+        groups.pod_gone(one.uid)
+    assert len(told) <= 3
 
 
 def test_a_member_behind_the_gate_that_only_volcanos_scheduler_lifts_keeps_its_group_back_by_that_name():
