@@ -144,6 +144,7 @@ class Occupants:
         self._groups: Final = groups
         self._clock: Final = clock
         self._who: Final[dict[PodUid, Occupant]] = {}
+        self._leaving: Final[set[PodUid]] = set()
         # Pods that were evicted long ago and are still there; and pods that may not be evicted yet, each with the time
         # (monotonic) until which no preemption chooses it, and its namespace.
         self._stuck: Final[set[PodUid]] = set()
@@ -170,6 +171,8 @@ class Occupants:
             or not is_preemptable(pod.annotations, pod.labels)
             or (spec is not None and spec.stays),
         )
+        # After a restore of etcd, a pod may be as it was before its deletion.
+        (self._leaving.add if pod.deleting else self._leaving.discard)(pod.uid)
 
     def group_changed(self, key: GroupKey) -> None:
         """Update the members on nodes of a changed group."""
@@ -180,6 +183,7 @@ class Occupants:
     def drop(self, uid: PodUid) -> None:
         """Note that a pod is on no node."""
         self._who.pop(uid, None)
+        self._leaving.discard(uid)
         self._stuck.discard(uid)
         self._spared.pop(uid, None)
 
@@ -189,8 +193,11 @@ class Occupants:
 
     def is_leaving(self, uid: PodUid) -> bool:
         """Return whether a pod is expected to leave its node."""
-        found = self._who.get(uid)
-        return found is not None and found.leaving and uid not in self._stuck
+        return uid in self._leaving and uid not in self._stuck
+
+    def leaving(self) -> frozenset[PodUid]:
+        """Return the pods that are expected to leave their nodes."""
+        return frozenset(self._leaving - self._stuck)
 
     def is_victim(self, uid: PodUid) -> bool:
         """Return whether a preemption in progress evicts a pod."""

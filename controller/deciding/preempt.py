@@ -348,7 +348,7 @@ class Preempting:
         placement = self._leftovers.place(ledger, ask, entry, self._cluster.handoff.closed_nodes(now_s).keys())
         ended_s = self._cluster.clock()
         self._rests_until_s = max(self._rests_until_s, ended_s + _REST_PER_FOUND * (ended_s - started_s))
-        if placement is None or self._is_over(entry, [placement], self._leaving_all(self._cluster.occupants.crowd())):
+        if placement is None or self._is_over(entry, [placement], self._cluster.occupants.leaving()):
             return False
         self._nominate(entry, Eviction((), (placement,)), frozenset(), now_s)
         return True
@@ -372,8 +372,7 @@ class Preempting:
         crowd, settings = self._cluster.occupants.crowd(), self._cluster.settings
         reclaim = reclaim_for(self._cluster, unit, entry.line, crowd, self._nominations) if settings.reclaim else None
         priority = self._lowest(unit, entry) if self._is_by_priority else _NO_PRIORITY
-        is_limited = bool(self._cluster.budgets.limits(spender_of(entry.pod)))
-        leaving = self._leaving_all(crowd) if is_limited else frozenset[PodUid]()
+        leaving = self._cluster.occupants.leaving()
         steps = victims_for(
             ledger or self._cluster.ledger.fork(),
             self._cluster.search.policy,
@@ -420,10 +419,6 @@ class Preempting:
             if not reclaim.is_due(asked):
                 return None
         return None if self._is_over(entry, found.placements, leaving.union(found.victims)) else found
-
-    def _leaving_all(self, crowd: Crowd) -> frozenset[PodUid]:
-        """Return the pods that are ending anyway."""
-        return frozenset(uid for uid, who in crowd.occupants.items() if who.leaving)
 
     def _allowance(self, entry: Entry, crowd: Crowd, priority: int, leaving: frozenset[PodUid]) -> Allowance | None:
         """Return what the queue of *entry* may still hold once *leaving* have left; None if nothing limits it."""
@@ -785,7 +780,9 @@ class Preempting:
         there.update(dict.fromkeys(nomination.victims))
         if not nomination.takes and isinstance(spender, GroupKey):
             # An earlier leader evicted the victims: if they are elsewhere, they are of its queue.
-            there.update(dict.fromkeys(self._of_queue(spender)))
+            groups, line = self._cluster.groups, self._cluster.groups.queue_of(spender)
+            keys = ((uid, groups.key_of.get(uid)) for uid in occupants.leaving())
+            there.update((uid, None) for uid, key in keys if key is not None and groups.queue_of(key) == line)
         return [uid for uid in there if occupants.is_leaving(uid)]
 
     def _end(self, nomination: Nomination, how: End) -> None:

@@ -365,3 +365,16 @@ def test_another_process_goes_on_keeping_what_the_queue_may_hold():
         found.placed()
     assert found.placed().keys() == {"high"}
     assert found.asked() == {}
+
+
+def test_following_what_an_earlier_leader_began_reads_no_group_but_those_of_leaving_pods(monkeypatch):
+    found = Cluster(*nodes(2), named("n2", cards=2))
+    held = {"volcano.sh/vgpu-ids-new": "n0-0,NVIDIA,10000,0:"}
+    found.world.adds(pod("low", memory=MIB, node_name="n0", annotations={GROUP: "team", **held}))
+    found.world.shows(found.world.seen("low"), deleting=True, phase=Phase.RUNNING, started=True)
+    found.world.adds(pod("high", memory=MIB, number=2, priority=10, nominated_node="n2", annotations={GROUP: "team"}))
+    found.world.plan()
+    (nomination,) = found.world.scheduler.reservations.nominations
+    groups = found.world.scheduler.cluster.groups
+    monkeypatch.setattr(groups, "named", lambda: pytest.fail("all groups are read"))
+    assert found.world.scheduler.preempting._leaving(nomination) == ["uid-low"]
