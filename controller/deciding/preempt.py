@@ -20,8 +20,8 @@ from controller.actions import Preempt, Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Order, Stage
 from controller.deciding.reclaim import reclaim_for
-from controller.deciding.reserve import End, Nomination, Reservations, awaited
-from controller.grouping.budgets import Spender, spender_of
+from controller.deciding.reserve import End, Nomination, Reservations
+from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Account, Budget, taken
 from core.groups import GroupKey, group_of, is_leaving
 from core.ledger import Ledger, Placement
@@ -468,12 +468,8 @@ class Preempting:
         cluster, spender = self._cluster, spender_of(entry.pod)
         if not cluster.budgets.limits(spender):
             return None
-        leaving, beside = set(victims), list[tuple[Spender, Mapping[str, int]]]()
-        for other in self._nominations:
-            leaving.update(other.victims)
-            if other.is_barred_to(entry):
-                beside += [(spender_of(one.pod), amounts) for one, amounts in awaited(cluster, other)]
-        return cluster.budgets.budget(spender, without=leaving, beside=beside)
+        leaving = set(victims).union(*(one.victims for one in self._nominations))
+        return cluster.budgets.budget(spender, without=leaving, beside=self._reservations.promised_before(entry))
 
     def _go_on(self, search: _Search) -> None:
         started_s = self._cluster.clock()

@@ -17,7 +17,7 @@ from controller.actions import Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Order
 from controller.grouping.budgets import Spender, spender_of
-from core.constraints.quota import taken
+from core.constraints.quota import Account, taken
 from core.groups import GroupKey, group_of
 from core.history.pods import What
 from core.ledger import Placement
@@ -338,12 +338,16 @@ class Reservations:
 
     def promised_before(self, entry: Entry) -> list[tuple[Spender, Mapping[str, int]]]:
         """Return what *entry* must leave of its queue and namespace to pods for whom others are being evicted."""
-        limits, found = self._cluster.budgets.limits, list[tuple[Spender, Mapping[str, int]]]()
-        own = frozenset(limits(spender_of(entry.pod))) if len(self.nominations) else frozenset()
+        found = list[tuple[Spender, Mapping[str, int]]]()
+        own = self._limiting(spender_of(entry.pod)) if len(self.nominations) else frozenset[Account]()
         for one in self.nominations if own else ():
-            if one.is_barred_to(entry) and not own.isdisjoint(limits(one.spender)):
+            if one.is_barred_to(entry) and not own.isdisjoint(self._limiting(one.spender)):
                 found += [(spender_of(other.pod), amounts) for other, amounts in awaited(self._cluster, one)]
         return found
+
+    def _limiting(self, spender: Spender) -> frozenset[Account]:
+        """Return what limits *spender*; what is guaranteed to no queue is the same for all of them."""
+        return frozenset(one.freed_with for one in self._cluster.budgets.limits(spender))
 
     # ------------------------------------------------------------------ promises
 

@@ -378,3 +378,24 @@ def test_following_what_an_earlier_leader_began_reads_no_group_but_those_of_leav
     groups = found.world.scheduler.cluster.groups
     monkeypatch.setattr(groups, "named", lambda: pytest.fail("all groups are read"))
     assert found.world.scheduler.preempting._leaving(nomination) == ["uid-low"]
+
+
+def test_what_is_guaranteed_to_no_queue_is_kept_from_pods_of_other_queues_that_come_later():
+    found = Cluster(*nodes(3), queues=(("team", "", None), ("beside", "", None)))
+    cluster = found.world.scheduler.cluster
+    total = cluster.budgets.totals.amounts()[NUMBER]
+    cluster.groups.queue_changed(QueueSpec(name="kept", guarantee={NUMBER: total - 2}))
+    found.adds("low", priority=1)
+    found.adds("mid", priority=2)
+    found.adds("high", priority=10)
+    found.waits()
+    assert found.asked() == {"high": ["low"]}
+    found.accepts()
+    found.leaves("low")
+    found.adds("theirs", group="beside", priority=1)
+    found.world.gone("low")
+    for _ in range(2):
+        found.placed()
+    assert found.placed().keys() == {"mid", "high"}
+    found.waits()
+    assert found.asked() == {}
