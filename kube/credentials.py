@@ -456,10 +456,15 @@ def _check_cluster(name: str, cluster: object) -> None:
 def _is_authority(data: object) -> bool:
     try:
         text = base64.b64decode("".join(str(data).split()), validate=True)
-        ssl.create_default_context(cadata=text.decode("ascii"))
+        ssl.create_default_context(cadata=ascii_of(text.decode()))
     except (ssl.SSLError, ValueError):
         return False
     return True
+
+
+def ascii_of(pem: str) -> str:
+    """Return *pem* for Python's ssl, which rejects other characters even in comments between certificates."""
+    return pem.encode("ascii", "replace").decode()
 
 
 def _is_url(text: str) -> bool:

@@ -19,7 +19,7 @@ from weakref import WeakSet
 import aiohttp
 from yarl import URL
 
-from kube.credentials import Credentials, CredentialSource, Tls
+from kube.credentials import Credentials, CredentialSource, Tls, ascii_of
 from kube.errors import ApiError, ApiForbiddenError, ApiThrottledError, ApiUnreachableError, CredentialsError
 from kube.exchange import MAX_BODY_BYTES, MAX_LINE_BYTES, Exchange, Lines, Purpose, Response, cause_of
 
@@ -112,7 +112,7 @@ class Logins:
 
 def _make_context(tls: Tls) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cadata=tls.ca_pem or None)
+        context = ssl.create_default_context(cadata=ascii_of(tls.ca_pem) or None)
         if tls.cert_file:
             context.load_cert_chain(tls.cert_file, tls.key_file or None)
     except (ssl.SSLError, OSError, ValueError) as e:

@@ -15,8 +15,17 @@ import pytest
 import trustme
 import yaml
 
-from kube.credentials import KUBECONFIG_DEADLINE_S, READER, InClusterSource, KubeconfigSource, choose_source, mistake_in
+from kube.credentials import (
+    KUBECONFIG_DEADLINE_S,
+    READER,
+    InClusterSource,
+    KubeconfigSource,
+    Tls,
+    choose_source,
+    mistake_in,
+)
 from kube.errors import CredentialsError
+from kube.transport import _make_context
 
 
 def account(directory: Path, **files: str) -> Path:
@@ -76,6 +85,14 @@ async def test_a_kubeconfig_gives_server_token_and_authority(tmp_path):
     assert (found.server, found.authorization) == ("https://api:6443", "Bearer secret")
     assert (found.tls.ca_pem, found.tls.server_name, found.namespace) == (pem, "kubernetes", "cards")
     assert found.tls.verify
+
+
+def test_comments_beside_certificates_may_have_any_characters(tmp_path):
+    pem = f"# Főtanúsítvány\n{trustme.CA().cert_pem.bytes().decode()}"
+    ca = base64.b64encode(pem.encode()).decode()
+    path = kubeconfig(tmp_path / "config", cluster={"server": "https://api", "certificate-authority-data": ca})
+    assert mistake_in(kubeconfig=path, environ={}) == ""
+    assert _make_context(Tls(ca_pem=pem)).cert_store_stats()["x509"] == 1
 
 
 async def test_a_missing_authority_is_named_without_a_context_that_nobody_named(tmp_path):
