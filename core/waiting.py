@@ -174,8 +174,10 @@ class Cause(Enum):
     NOT_SOLD = Row(
         "CS542",
         "NotSold",
-        "the pod names a resource for shares of cards that this configuration does not offer",
-        "write the names that `device-config.yaml` gives, or correct that file; the text names the resource",
+        "the pod names a resource for shares of cards that this configuration does not offer, or one that only HAMi's "
+        "scheduler assigns",
+        "write the names that `device-config.yaml` gives, or correct that file. Leave pods for HAMi's own resources to "
+        "its scheduler. The text names the resource",
     )
     TOO_LONG = Row(
         "CS543",
