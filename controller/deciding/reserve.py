@@ -7,6 +7,7 @@ do not idle long, and then other pods come first. A restart forgets which nodes 
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -337,13 +338,21 @@ class Reservations:
         return _NOWHERE.union(*(one.nodes for one in self.reserved() if one.is_barred_to_new(priority)))
 
     def promised_before(self, entry: Entry) -> list[tuple[Spender, Mapping[str, int]]]:
-        """Return what *entry* must leave of its queue and namespace to pods for whom others are being evicted."""
-        found = list[tuple[Spender, Mapping[str, int]]]()
+        """Return what *entry* must leave of its queue and namespace to pods for whom others are being evicted.
+
+        One sum for each group or namespace, because every decision counts with these.
+        """
+        found: dict[Spender, Counter[str]] = {}
         own = self._limiting(spender_of(entry.pod)) if len(self.nominations) else frozenset[Account]()
+        is_shared: dict[Spender, bool] = {}
         for one in self.nominations if own else ():
-            if one.is_barred_to(entry) and not own.isdisjoint(self._limiting(one.spender)):
-                found += [(spender_of(other.pod), amounts) for other, amounts in awaited(self._cluster, one)]
-        return found
+            if not one.is_barred_to(entry):
+                continue
+            if one.spender not in is_shared:
+                is_shared[one.spender] = not own.isdisjoint(self._limiting(one.spender))
+            for other, amounts in awaited(self._cluster, one) if is_shared[one.spender] else ():
+                found.setdefault(spender_of(other.pod), Counter()).update(amounts)
+        return list(found.items())
 
     def _limiting(self, spender: Spender) -> frozenset[Account]:
         """Return what limits *spender*; what is guaranteed to no queue is the same for all of them."""
