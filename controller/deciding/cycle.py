@@ -297,6 +297,7 @@ class Cycle:
                 not found.is_complete
                 or self._cluster.queue.is_tried(entry, found.asks)
                 or not self._cluster.queue.refuses(found.asks)
+                or self._reservations.is_before_promised(entry)
             ):
                 return False
             self._refuse_gang(found)
@@ -305,10 +306,12 @@ class Cycle:
             self._refuse(entry, shape)
             return True
         cap = self._cluster.cap(entry)
-        if cap is not None and self._cluster.queue.refuses(cap) and not self._cluster.queue.is_tried(entry, cap):
-            self._refuse_over(entry, cap)
-            return True
-        return False
+        if cap is None or not self._cluster.queue.refuses(cap) or self._cluster.queue.is_tried(entry, cap):
+            return False
+        if self._reservations.is_before_promised(entry):
+            return False  # the others may be refused for what is promised
+        self._refuse_over(entry, cap)
+        return True
 
     def _decide_pod(self, entry: Entry, shape: Shape, now_s: float) -> None:
         keys = self._cluster.collision_key(shape)

@@ -28,7 +28,15 @@ from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.decide import placed_on
 from core.placing.gang import Together, Unit
-from core.placing.preemption import LOOKED_AT_MAX, SYSTEM_CRITICAL, Crowd, Eviction, FoundOnNodes, victims_for
+from core.placing.preemption import (
+    LOOKED_AT_MAX,
+    SYSTEM_CRITICAL,
+    Crowd,
+    Eviction,
+    FoundOnNodes,
+    Occupant,
+    victims_for,
+)
 from core.placing.queues import Allowance, Reclaim
 from core.placing.shape import Shape
 from core.units import counted, listed
@@ -355,24 +363,25 @@ class Preempting:
 
     # ------------------------------------------------------------------ searching
 
-    def question(
-        self, entry: Entry, *, only: frozenset[NodeName] | None = None, ledger: Ledger | None = None
-    ) -> Question:
+    def question(self, entry: Entry, *, again: Eviction | None = None, ledger: Ledger | None = None) -> Question:
         """Return a search for the victims that *entry*, or its gang, needs now.
 
         Args:
             entry: the waiting pod.
-            only: the nodes to search; None: all.
+            again: an answer to check again: only on its nodes and, of the queue elsewhere, with its victims; None: any.
             ledger: a fresh fork of the cluster's ledger, which must not change until the search ends.
         """
         unit = self._cluster.gangs.unit(entry)
         out = self._reservations.barred_to(entry) | self._cluster.handoff.closed_nodes(self._cluster.clock()).keys()
-        if only is not None:
-            out |= self._cluster.ledger.states.keys() - only
+        if again is not None:
+            out |= self._cluster.ledger.states.keys() - {one.node for one in again.placements}
         crowd, settings = self._cluster.occupants.crowd(), self._cluster.settings
         reclaim = reclaim_for(self._cluster, unit, entry.line, crowd, self._nominations) if settings.reclaim else None
         priority = self._lowest(unit, entry) if self._is_by_priority else _NO_PRIORITY
         leaving = self._cluster.occupants.leaving()
+        among = crowd.occupants
+        if again is not None:
+            among = {uid: who for uid in again.victims if (who := among.get(uid)) is not None}
         steps = victims_for(
             ledger or self._cluster.ledger.fork(),
             self._cluster.search.policy,
@@ -381,10 +390,10 @@ class Preempting:
             priority=priority,
             own=group_of(entry.pod),
             reclaim=reclaim,
-            allowance=self._allowance(entry, crowd, priority, leaving),
+            allowance=self._allowance(entry, among, priority, leaving),
             passed_over=out,
             skipped=self._skipped,
-            known=self._known if only is None else None,
+            known=self._known if again is None else None,
         )
         takes_back = frozenset(
             uid for uid in (reclaim.paths if reclaim is not None else ()) if crowd.occupants[uid].priority >= priority
@@ -420,12 +429,16 @@ class Preempting:
                 return None
         return None if self._is_over(entry, found.placements, leaving.union(found.victims)) else found
 
-    def _allowance(self, entry: Entry, crowd: Crowd, priority: int, leaving: frozenset[PodUid]) -> Allowance | None:
-        """Return what the queue of *entry* may still hold once *leaving* have left; None if nothing limits it."""
+    def _allowance(
+        self, entry: Entry, among: Mapping[PodUid, Occupant], priority: int, leaving: frozenset[PodUid]
+    ) -> Allowance | None:
+        """Return what the queue of *entry* may still hold once *leaving* have left; None if nothing limits it.
+
+        Of the queue, only pods of *among* are evicted.
+        """
         key = group_of(entry.pod)
         if key is None or all(one.kind == QUOTA for one in self._cluster.budgets.limits(key)):
             return None
-        mates = [(uid, who) for uid in self._of_queue(key) if (who := crowd.occupants.get(uid)) is not None]
         gone = leaving.union(*(one.victims for one in self._nominations))
 
         def left(placements: Iterable[Placement], victims: Iterable[PodUid]) -> Mapping[str, int]:
@@ -439,10 +452,21 @@ class Preempting:
             return found
 
         return Allowance(
-            mates=frozenset(uid for uid, who in mates if who.priority < priority and not who.stays and uid not in gone),
+            mates=self._mates(key, among, priority) - gone,
             amounts=self._cluster.budgets.held_by,
             left=left,
         )
+
+    def _mates(self, key: GroupKey, among: Mapping[PodUid, Occupant], priority: int) -> frozenset[PodUid]:
+        """Return those of the pods *among* in the queue of group *key* that may be evicted for *priority*."""
+        groups, line = self._cluster.groups, self._cluster.groups.queue_of(key)
+        found = [(uid, who.block) for uid, who in among.items() if who.priority < priority and not who.stays]
+        mates = {
+            block
+            for block in {block for _, block in found}
+            if isinstance(block, GroupKey) and groups.queue_of(block) == line
+        }
+        return frozenset(uid for uid, block in found if block in mates)
 
     def _of_queue(self, key: GroupKey) -> Iterator[PodUid]:
         """Yield the members of all groups in the queue of group *key*."""
@@ -509,7 +533,7 @@ class Preempting:
         again: Eviction | None = answer
         if search.slices > 1 and answer.victims:
             # Between the slices others may have come and gone.
-            question = self.question(entry, only=frozenset(placement.node for placement in answer.placements))
+            question = self.question(entry, again=answer)
             again = ended(question.steps)
         if again is None or not again.victims or again.violations > answer.violations:
             self._rests[who] = now_s + _NO_NEED_S
@@ -551,12 +575,21 @@ class Preempting:
             cleared=cleared,
             spender=spender_of(entry.pod),
             takes=dict(zip((pod.uid for pod, _ in nominated), self._taken(found.placements), strict=True)),
+            awaits=self._awaits(entry, found),
         )
         self._nominations.put(nomination)
         self._cluster.occupants.choose(nomination.victims)
         self._cluster.actions.append(
             Preempt(nomination=nomination.uid, nominated=nominated, victims=victims, guarded=found.guarded)
         )
+
+    def _awaits(self, entry: Entry, found: Eviction) -> tuple[PodUid, ...]:
+        """Return the ending pods that must leave a part of the queue or namespace besides the victims; () if none."""
+        if not self._is_over(entry, found.placements, found.victims):
+            return ()
+        budgets, leaving = self._cluster.budgets, self._cluster.occupants.leaving()
+        shares = budgets.sharing(spender_of(entry.pod))
+        return tuple(uid for uid in sorted(leaving) if (one := budgets.spender_of(uid)) is not None and shares(one))
 
     def _target(self, uid: PodUid) -> tuple[Target, NodeName] | None:
         ledger = self._cluster.ledger
@@ -770,10 +803,10 @@ class Preempting:
         )
 
     def _leaving(self, nomination: Nomination) -> list[PodUid]:
-        """Return the pods that are leaving the nodes of a nomination, and its victims that are leaving others."""
+        """Return the ending pods on which a nomination relies: on its nodes and, if needed, of its queue elsewhere."""
         ledger, occupants, spender = self._cluster.ledger, self._cluster.occupants, nomination.spender
         there = dict.fromkeys(uid for name in nomination.nodes for uid in ledger.holders(name))
-        there.update(dict.fromkeys(nomination.victims))
+        there.update(dict.fromkeys((*nomination.victims, *nomination.awaits)))
         if not nomination.takes and isinstance(spender, GroupKey):
             # An earlier leader evicted the victims: if they are elsewhere, they are of its queue.
             groups, line = self._cluster.groups, self._cluster.groups.queue_of(spender)

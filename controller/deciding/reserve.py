@@ -18,7 +18,7 @@ from controller.actions import Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Order
 from controller.grouping.budgets import Spender, spender_of
-from core.constraints.quota import Account, taken
+from core.constraints.quota import taken
 from core.groups import GroupKey, group_of
 from core.history.pods import What
 from core.ledger import Placement
@@ -60,7 +60,8 @@ class Nomination(ReservedNodes):
     what kind of pods the victims are, in words. placed: the members of the group that already had a place.
     minimums: how many members the group needed. breaks_budgets: the victims' disruption budgets do not allow all of
     the evictions, as far as the watch shows them. spender: whose queue and namespace are charged. cleared: the
-    nodes of the victims. takes: what each pod takes of its queue and namespace, as far as known.
+    nodes of the victims. takes: what each pod takes of its queue and namespace, as far as known. awaits: pods that are
+    ending anyway and must leave a part of the queue or namespace as well, as far as known.
     """
 
     victims: tuple[PodUid, ...]
@@ -75,6 +76,7 @@ class Nomination(ReservedNodes):
     breaks_budgets: bool = False
     cleared: frozenset[NodeName] = frozenset()
     takes: Mapping[PodUid, Mapping[str, int]] = field(default_factory=dict)
+    awaits: tuple[PodUid, ...] = ()
 
 
 def awaited(cluster: ClusterState, nomination: Nomination) -> Iterator[tuple[Entry, Mapping[str, int]]]:
@@ -342,21 +344,21 @@ class Reservations:
 
         One sum for each group or namespace, because every decision counts with these.
         """
+        if not len(self.nominations):
+            return []
         found: dict[Spender, Counter[str]] = {}
-        own = self._limiting(spender_of(entry.pod)) if len(self.nominations) else frozenset[Account]()
-        is_shared: dict[Spender, bool] = {}
-        for one in self.nominations if own else ():
-            if not one.is_barred_to(entry):
-                continue
-            if one.spender not in is_shared:
-                is_shared[one.spender] = not own.isdisjoint(self._limiting(one.spender))
-            for other, amounts in awaited(self._cluster, one) if is_shared[one.spender] else ():
-                found.setdefault(spender_of(other.pod), Counter()).update(amounts)
+        shares = self._cluster.budgets.sharing(spender_of(entry.pod))
+        for one in self.nominations:
+            if one.is_barred_to(entry) and shares(one.spender):
+                for other, amounts in awaited(self._cluster, one):
+                    found.setdefault(spender_of(other.pod), Counter()).update(amounts)
         return list(found.items())
 
-    def _limiting(self, spender: Spender) -> frozenset[Account]:
-        """Return what limits *spender*; what is guaranteed to no queue is the same for all of them."""
-        return frozenset(one.freed_with for one in self._cluster.budgets.limits(spender))
+    def is_before_promised(self, entry: Entry) -> bool:
+        """Return whether *entry* may take of its queue or namespace what is promised to pods after it in the order."""
+        shares = self._cluster.budgets.sharing(spender_of(entry.pod))
+        others = (one for one in self.nominations if entry.order < one.order and not one.is_for(entry))
+        return any(shares(one.spender) for one in others)
 
     # ------------------------------------------------------------------ promises
 

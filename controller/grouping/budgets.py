@@ -267,6 +267,25 @@ class Budgets:
         quotas = self.quotas.of(namespace)
         return (*queues, *(Account(QUOTA, name, namespace) for name in quotas)) if quotas else queues
 
+    def sharing(self, spender: Spender) -> Callable[[Spender], bool]:
+        """Return a question for now: whether pods of another spender and of *spender* leave something to each other."""
+        own = frozenset(one.freed_with for one in self.limits(spender))
+        # Many of one queue and namespace are asked for.
+        known: dict[tuple[str, str], bool] = {}
+
+        def shares(other: Spender) -> bool:
+            alike = self._groups.queue_of(other) if isinstance(other, GroupKey) else "", _namespace(other)
+            if alike not in known:
+                known[alike] = not own.isdisjoint(one.freed_with for one in self.limits(other))
+            return known[alike]
+
+        return shares
+
+    def spender_of(self, uid: PodUid) -> Spender | None:
+        """Return whose holdings those of *uid* are; None if it holds nothing."""
+        known = self._held.get(uid)
+        return known[0] if known is not None else None
+
     def budget(
         self,
         spender: Spender,

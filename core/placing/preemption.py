@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import merge
 from typing import Final, NamedTuple
 
 from core import nodefit
@@ -44,6 +45,10 @@ _SHIFT: Final = 1 << 31
 _NOBODY: Final = -(1 << 63)
 # The rank of pods that may leave for their own priority: they leave before those that only their queue returns.
 _BY_PRIORITY: Final = (0,)
+# Pods of a queue are sorted so many at once, because nothing else is decided meanwhile.
+_RANKED_AT_ONCE: Final = 500
+# A pod of a queue by its importance: negated priority, start, key, uid.
+_Row = tuple[int, int, str, PodUid]
 
 
 class Occupant(NamedTuple):
@@ -379,7 +384,8 @@ class _Search:
         self._left = self._allowance_left(self._victims)
         short = Counter({one: -left for one, left in self._left.items() if left < 0})
         put_off: list[_Block] = []
-        for block, is_put_off in self._last(self._mates(allowance), put_off):
+        mates = self._mates((yield from self._ranked(allowance))) if short else ()
+        for block, is_put_off in self._last(mates, put_off):
             if not short:
                 return True
             freed = allowance.freed(block.pods)
@@ -407,15 +413,23 @@ class _Search:
         for block in put_off:
             yield block, True
 
-    def _mates(self, allowance: Allowance) -> Iterator[_Block]:
-        """Yield what else of the queue may be evicted, the least important first."""
+    def _ranked(self, allowance: Allowance) -> Generator[None, None, Iterable[_Row]]:
+        """Return the pods of the queue that may be evicted, the least important first."""
+        mates, parts = tuple(allowance.mates), list[list[_Row]]()
+        for at in range(0, len(mates), _RANKED_AT_ONCE):
+            rows = []
+            for uid in mates[at : at + _RANKED_AT_ONCE]:
+                occupant, holding = self._crowd.occupants.get(uid), self._ledger.holding(uid)
+                if occupant is not None and holding is not None and self._may_leave(uid, occupant):
+                    rows.append((-occupant.priority, occupant.start_s, holding.key, uid))
+            parts.append(sorted(rows, reverse=True))
+            yield
+        return merge(*parts, reverse=True)
+
+    def _mates(self, rows: Iterable[_Row]) -> Iterator[_Block]:
+        """Yield what may be evicted beside the victims so far, of the pods *rows* in their order."""
         seen = {uid for block in self._victims for uid in block.pods}
-        rows = []
-        for uid in allowance.mates - seen:
-            occupant, holding = self._crowd.occupants.get(uid), self._ledger.holding(uid)
-            if occupant is not None and holding is not None and self._may_leave(uid, occupant):
-                rows.append((-occupant.priority, occupant.start_s, holding.key, uid))
-        for _, _, _, uid in sorted(rows, reverse=True):
+        for _, _, _, uid in rows:
             block = self._block(uid, self._crowd.occupants[uid]) if uid not in seen else None
             if block is not None:
                 seen.update(block.pods)

@@ -274,8 +274,13 @@ class Allowance:
 
     def may_suffice(self, placements: Iterable[Placement], victims: Collection[PodUid]) -> bool:
         """Return whether the same may be so if more pods of the queue leave."""
-        freed = self.freed(self.mates.difference(victims))
-        return all(left + freed[one] >= 0 for one, left in self.left(placements, victims).items())
+        short = {one: left for one, left in self.left(placements, victims).items() if left < 0}
+        for uid in self.mates.difference(victims) if short else ():
+            amounts = self.amounts(uid)
+            short = {one: now for one, left in short.items() if (now := left + amounts.get(one, 0)) < 0}
+            if not short:
+                break
+        return not short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

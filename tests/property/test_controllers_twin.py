@@ -47,6 +47,11 @@ BROKEN = {
         ["0"],
         {"gated"},
     ),
+    "limits of queues are not enforced": (
+        "controller.grouping.budgets.Budgets.limits = lambda self, spender: ()",
+        ["queues 0", "queues 1", "queues 2"],
+        {"overspent"},
+    ),
     "quotas of namespaces are not enforced": (
         "controller.grouping.budgets.Quotas.of = lambda self, namespace: {}",
         ["6", "7"],

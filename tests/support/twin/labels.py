@@ -25,6 +25,7 @@ class Labels(Side):
         self._apps: dict[str, str] = {}
         for name in sorted(world.machines):
             self._label(name)
+        self._note_zones()  # nothing was written if no node got a label
 
     def _label(self, name: str) -> None:
         if name in self.objects("nodes"):
@@ -67,10 +68,13 @@ class Labels(Side):
 
     # ------------------------------------------------------------------ what must be
 
+    def _note_zones(self) -> None:
+        nodes = self.objects("nodes").items()
+        self._zones.set({(name, one["metadata"]["labels"].get("zone", "")) for name, one in nodes})
+
     def changed(self, resource: str, event: Event, obj: Json) -> None:
         if resource == "nodes":
-            nodes = self.objects("nodes").items()
-            self._zones.set({(name, one["metadata"]["labels"].get("zone", "")) for name, one in nodes})
+            self._note_zones()
         uid = obj["metadata"]["uid"]
         if resource == "pods" and event.kind == "DELETED":
             self._since = {one: at_s for one, at_s in self._since.items() if one[0] != uid}

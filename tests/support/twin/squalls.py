@@ -2,11 +2,13 @@
 
 from typing import Final
 
+from tests.support.twin.clock import CLOCK
 from tests.support.twin.disruptions import Disruptions
 from tests.support.twin.drivers import Drivers
 from tests.support.twin.gales import Gale
 from tests.support.twin.labels import Labels
 from tests.support.twin.neighbours import Neighbours
+from tests.support.twin.queues import Queues
 from tests.support.twin.settings import Texts
 from tests.support.twin.sides import Side
 from tests.support.twin.storms import SETTINGS
@@ -20,6 +22,7 @@ SIDES: Final[dict[str, type[Side]]] = {
     "drivers": Drivers,
     "disruptions": Disruptions,
     "settings": Texts,
+    "queues": Queues,
 }
 # In calm nothing is written again and again: so often at most in so many seconds.
 _CALM_S: Final = 300.0
@@ -37,9 +40,15 @@ class Squall(Gale):
 
     def _take_sides(self) -> None:
         draw, world = self._draw, self._world
-        for name in dict.fromkeys((self._name, draw.choice((self._name, *SIDES)))):
+        others = [name for name in SIDES if SIDES[name] is not Queues]
+        names = dict.fromkeys((self._name, draw.choice((self._name, *others))))
+        for name in sorted(names, key=lambda one: SIDES[one] is Queues):  # these also hear of what others judge
             world.sides.append(SIDES[name](world))
-        self._settings = SETTINGS + "".join(side.settings for side in world.sides)
+        self._settings = "".join(
+            dict.fromkeys(
+                f"{line}\n" for text in (SETTINGS, *(one.settings for one in world.sides)) for line in text.splitlines()
+            )
+        )
         world.set_up(self._settings)
 
     def _act(self) -> None:
@@ -55,8 +64,14 @@ class Squall(Gale):
         super().blow(operations)
         if self._world.finds:
             return
+        queues = [side for side in self._world.sides if isinstance(side, Queues)]
+        if queues:
+            self._world.run(_CALM_S)
+        since_s = CLOCK.now_s
         self._world.api.writes.clear()
         self._world.run(_CALM_S)
+        for side in queues:
+            side.endless(since_s)
         for what, count in self._world.api.writes.items():
             if count > _WRITES_MAX:
                 self._world.find(

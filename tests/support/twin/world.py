@@ -340,6 +340,12 @@ class World:
             side.dress(body)
         return self.api.create("pods", {**body, "status": {"phase": "Pending"}}, "default")
 
+    def add_like(self, spec: Json, labels: Json, group: str) -> None:
+        """Create another pod of *group* with the same *spec*, as whoever made one that was evicted does."""
+        self.members[group] += 1
+        body = {"metadata": {"labels": labels, "annotations": {GROUP: group}, "name": f"p{next(self._names)}"}}
+        self.api.create("pods", {**body, "spec": spec, "status": {"phase": "Pending"}}, "default")
+
     def limit_memory(self, mib: int | None) -> None:
         """Limit the memory of Volcano's cards that the namespace's pods hold; None: no more."""
         name = "default/team"
@@ -353,7 +359,7 @@ class World:
                 "resourcequotas", {"metadata": {"name": "team"}, "spec": {"hard": {KEY: str(mib)}}}, "default"
             )
 
-    def add_group(self, members: int) -> str:
+    def add_group(self, members: int, queue: str = "default") -> str:
         """Create a PodGroup of Volcano that wants so many *members* at least; its name."""
         name = f"g{next(self._names)}"
         self.groups[name] = members
@@ -361,7 +367,7 @@ class World:
         if "default" not in queues:
             state = {"spec": {"weight": 1}, "status": {"state": "Open"}}
             self.api.create("queues", {"metadata": {"name": "default"}, **state})
-        spec = {"minMember": members, "queue": "default"}
+        spec = {"minMember": members, "queue": queue}
         self.api.create(GROUPS, {"metadata": {"name": name}, "spec": spec, "status": {}}, "default")
         return name
 

@@ -38,7 +38,11 @@ class Cluster:
             for group in (name, f"{name}-gang")
         ]
         self.queues = [
-            QueueSpec(name=name, parent=parent, capability={NUMBER: cards} if cards is not None else {})
+            QueueSpec(
+                name=name,
+                parent=parent,
+                capability={NUMBER: cards} if cards is not None else {},
+            )
             for name, parent, cards in queues
         ]
         self.world.groups_are(*specs, queues=self.queues)
@@ -399,3 +403,45 @@ def test_what_is_guaranteed_to_no_queue_is_kept_from_pods_of_other_queues_that_c
     assert found.placed().keys() == {"mid", "high"}
     found.waits()
     assert found.asked() == {}
+
+
+def test_those_for_whom_pods_leave_wait_also_for_others_of_the_queue_that_are_ending_anyway():
+    found = Cluster(*nodes(2), named("n2", cards=2))
+    found.adds("ending", constraints=on("n0"), priority=1)
+    found.adds("low", constraints=on("n1"), priority=1)
+    found.leaves("ending")
+    found.adds("high", priority=10, cards=2, constraints=on("n2"))
+    found.waits()
+    assert found.asked() == {"high": ["low"]}
+    found.accepts()
+    found.leaves("low")
+    found.adds("again", priority=1)
+    found.world.gone("low")
+    for _ in range(20):
+        assert found.placed().keys() == {"ending"}
+    found.world.gone("ending")
+    for _ in range(3):
+        found.placed()
+    assert found.placed().keys() == {"high"}
+    assert found.asked() == {}
+
+
+def test_an_earlier_pod_takes_what_is_promised_to_a_later_one_although_others_leave_in_another_queue():
+    found = Cluster(*nodes(3), named("n3", cards=2), queues=(("team", "", 2), ("beside", "", 1)))
+    found.adds("low-0", constraints=on("n0"), priority=1)
+    found.adds("low-1", constraints=on("n1"), priority=1)
+    found.adds("theirs", constraints=on("n2"), group="beside", priority=1)
+    found.adds("theirs-high", constraints=on("n2"), group="beside", priority=20)
+    found.adds("high", priority=10, cards=2, constraints=on("n3"))
+    found.waits()
+    for _ in range(4):
+        found.world.passes(1.0)
+    assert found.asked() == {"theirs-high": ["theirs"], "high": ["low-0", "low-1"]}
+    found.accepts()
+    for name in ("low-0", "low-1"):
+        found.leaves(name)
+    found.adds("again", priority=1)
+    found.world.gone("low-0")
+    assert "again" not in found.placed()
+    found.adds("first", priority=11)
+    assert "first" in found.placed()
