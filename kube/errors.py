@@ -168,7 +168,6 @@ class _Status(msgspec.Struct, frozen=True):
     """Source: Kubernetes API reference, meta/v1 Status."""
 
     kind: str | None = ""
-    status: object = ""
     message: str | None = ""
     reason: str | None = ""
     code: int | None = 0
@@ -183,7 +182,6 @@ _FORBIDDEN: Final = re.compile(
 # apiserver/pkg/util/notfoundhandler.
 _NO_SUCH_PATH: Final = b"404 page not found"
 _BUDGET: Final = "disruption budget"
-_FAILURE: Final = "Failure"
 _status_decoder: Final = msgspec.json.Decoder(_Status)
 # Authenticating proxies answer the first two for the API server, which itself answers 429 in plain text.
 _OF_PROXIES_TOO: Final = frozenset({401, 403, 429})
@@ -232,15 +230,13 @@ def from_page(verb: str, path: str, status: int, headers: Mapping[str, str], bod
     return ApiUnknownError(verb=verb, path=path, status=status, message=_quoted(headers, body))
 
 
-def from_failure(verb: str, path: str, body: bytes) -> ApiError | None:
-    """Return the error for a Status of an answer of 200 to 299; None if it reports no failure.
+def from_failure(verb: str, path: str, body: bytes) -> ApiError:
+    """Return the error for an answer of 200 to 299 with a Status that reports a failure.
 
     So the API server refuses to evict a pod with several disruption budgets: it answers 201, and its Status says 500.
     Source: kube-apiserver v1.37, pkg/registry/core/pod/storage/eviction.go; the handler of a POST sends 201 with it.
     """
-    told = _read_status(body)
-    if told is None or told.status != _FAILURE:
-        return None
+    told = _read_status(body) or _Status()
     kind = _BY_STATUS.get(told.code or 0, ApiRefusedError)
     reason = printable(told.reason or "", 64)
     return kind(verb=verb, path=path, status=told.code or 0, reason=reason, message=told.message or "no message")

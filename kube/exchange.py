@@ -40,9 +40,10 @@ class _Kind(msgspec.Struct, frozen=True):
     """What every object of the API has. Source: Kubernetes API conventions, "Types (Kinds)"."""
 
     kind: str = ""
+    status: msgspec.Raw = msgspec.Raw()
 
 
-_STATUS: Final = "Status"
+_FAILURE: Final = b'"Failure"'
 _kind_decoder: Final = msgspec.json.Decoder(_Kind)
 
 
@@ -70,14 +71,13 @@ class Response:
             ApiRefusedError: the API server refused.
         """
         try:
-            kind = _kind_decoder.decode(self.body).kind
+            found = _kind_decoder.decode(self.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            kind = ""
-        if not kind:
+            found = _Kind()
+        if not found.kind:
             raise from_page(verb, path, self.status, self.headers, self.body)
-        failure = from_failure(verb, path, self.body) if kind == _STATUS else None
-        if failure is not None:
-            raise failure
+        if bytes(found.status) == _FAILURE:
+            raise from_failure(verb, path, self.body)
 
 
 @dataclass(slots=True, kw_only=True)

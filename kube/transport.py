@@ -116,7 +116,7 @@ def _make_context(tls: Tls) -> ssl.SSLContext:
         if tls.cert_file:
             context.load_cert_chain(tls.cert_file, tls.key_file or None)
     except (ssl.SSLError, OSError, ValueError) as e:
-        authority = "the certificate authority"
+        authority = "the certificate authority (in a pod: ca.crt)"
         what = f"client certificate {tls.cert_file}, or {authority}" if tls.cert_file else authority
         raise CredentialsError(f"{what}: cannot be used ({e}); check that it is PEM") from e
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from math import inf
 
+from core.model import NodeName
 from core.names import USE_GPU_TYPE
 from core.port.cards import Bound, CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
 from core.port.dialect import Dialect
@@ -41,6 +42,9 @@ class SharedCards(Dialect[Card, Request, Assignment]):
     holes = staticmethod(bounds.holes)
     take = staticmethod(account.take)
     give_back = staticmethod(account.give_back)
+
+    def labels(self, node: NodeName) -> Mapping[str, str]:
+        return {}
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         """Return the resources of each kind of card, as the configuration names them; () if it sells nothing."""

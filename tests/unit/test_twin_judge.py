@@ -21,6 +21,7 @@ class _World:
         self.dirty = set()
         self.found = []
         self.limits = Limits(self)
+        self.sides = ()
         self.machines = {"n1": Machine("n1", Kind.VGPU, {"GPU-1": 16000}, api, self)}
         self.machines["n1"].register()
 
