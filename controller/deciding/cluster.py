@@ -172,7 +172,10 @@ class Occupants:
             or (spec is not None and spec.stays),
         )
         # After a restore of etcd, a pod may be as it was before its deletion.
-        (self._leaving.add if pod.deleting else self._leaving.discard)(pod.uid)
+        if pod.deleting:
+            self._leaving.add(pod.uid)
+        else:
+            self._leaving.discard(pod.uid)
 
     def group_changed(self, key: GroupKey) -> None:
         """Update the members on nodes of a changed group."""

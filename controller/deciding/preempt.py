@@ -461,17 +461,9 @@ class Preempting:
         """Return those of the pods *among* in the queue of group *key* that may be evicted for *priority*."""
         groups, line = self._cluster.groups, self._cluster.groups.queue_of(key)
         found = [(uid, who.block) for uid, who in among.items() if who.priority < priority and not who.stays]
-        mates = {
-            block
-            for block in {block for _, block in found}
-            if isinstance(block, GroupKey) and groups.queue_of(block) == line
-        }
+        keys = {block for _, block in found if isinstance(block, GroupKey)}
+        mates = {key for key in keys if groups.queue_of(key) == line}
         return frozenset(uid for uid, block in found if block in mates)
-
-    def _of_queue(self, key: GroupKey) -> Iterator[PodUid]:
-        """Yield the members of all groups in the queue of group *key*."""
-        groups, line = self._cluster.groups, self._cluster.groups.queue_of(key)
-        return (uid for one in groups.named() if groups.queue_of(one) == line for uid in groups.members(one))
 
     def _taken(self, placements: Iterable[Placement]) -> list[dict[str, int]]:
         """Return what each of *placements* takes of its queue and namespace."""
