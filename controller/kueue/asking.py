@@ -49,6 +49,8 @@ PODS_MAX: Final = 10_000
 _TEXT_MAX: Final = 2048
 _NAMED: Final = 5
 _NOTHING: Final = Answer(CheckState.READY, "requests nothing that cardshare places")
+# Kueue adds a check that is new in a ClusterQueue to admitted Workloads too, and would evict them for Retry.
+_ADMITTED: Final = Answer(CheckState.READY, "is admitted already; its pods are not judged again")
 
 
 class KueueObjects:
@@ -236,6 +238,8 @@ class AdmissionRound:
     # ------------------------------------------------------------------ one Workload
 
     async def _answer(self, workload: Workload) -> Answer | None:
+        if workload.admitted_s:
+            return _ADMITTED
         wants = self._wants(workload)
         if isinstance(wants, Wait):
             return self._no(workload, wants)

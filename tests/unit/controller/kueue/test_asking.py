@@ -313,3 +313,12 @@ async def test_pods_have_the_priority_of_the_class_that_their_template_names():
     world.has("any", memory=6000)
     world.has("high", memory=6000, priorityClassName="high")
     assert await world.states() == {"any": "Retry", "high": "Ready"}
+
+
+async def test_a_workload_that_is_admitted_already_is_told_yes_because_kueue_would_evict_its_running_pods():
+    # Kueue adds a check that is new in a ClusterQueue to all of its Workloads, and evicts even admitted ones for Retry.
+    world = Asked(node("n1"))
+    world.adds(pod("p", memory=6000, owner="Job/runs"))
+    world.plan()
+    world.has("runs", memory=6000, more=[condition("Admitted")])
+    assert await world.states() == {"runs": "Ready"}
