@@ -1,7 +1,8 @@
 """Kueue's Workloads for an admission check: their pods, and how long their capacity is reserved. Pure.
 
 A Workload with quota waits for its admission checks, and starts once all of them are ready. Source: groups 8;
-kubernetes-sigs/kueue v0.17, apis/kueue/v1beta2 workload_types.go and admissioncheck_types.go.
+kubernetes-sigs/kueue v0.17, apis/kueue/v1beta2 workload_types.go and admissioncheck_types.go; v0.20.0-devel
+(ff69552e7), pkg/workloadslicing.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
@@ -17,6 +18,10 @@ from core.waiting import code_in
 CONTROLLER_NAME: Final = "cardshare.io/fits"
 # Kueue's annotation of pods with the name of their Workload.
 WORKLOAD: Final = "kueue.x-k8s.io/workload"
+# Kueue's annotations of an elastic Job: a Workload that takes the place of another, with more pods; and what all of its
+# Workloads and pods have in common.
+REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+SLICE: Final = "kueue.x-k8s.io/workload-slice-name"
 # Kueue's label of pods with the name of their pod set, and the name of an unnamed one.
 POD_SET: Final = "kueue.x-k8s.io/podset"
 MAIN: Final = "main"
@@ -77,8 +82,10 @@ Mark = tuple[str, str]
 def marks_of(pod: Pod) -> tuple[Mark, ...]:
     """Return the Workload that *pod* names, its owner, and the pod itself, because Kueue also queues single pods."""
     namespace = pod.namespace
-    named = pod.annotations.get(WORKLOAD)
-    marks = (namespace, pod.owner), (namespace, f"Pod/{pod.name}")
+    named, chain = pod.annotations.get(WORKLOAD), pod.annotations.get(SLICE)
+    marks: tuple[Mark, ...] = (namespace, pod.owner), (namespace, f"Pod/{pod.name}")
+    if chain is not None:
+        marks = ((namespace, f"Slice/{chain}"), *marks)
     return marks if named is None else ((namespace, f"Workload/{named}"), *marks)
 
 
@@ -86,7 +93,8 @@ class Workload(NamedTuple):
     """A Workload of Kueue.
 
     owners: kind/name of the owners of its pods. admitted_s: when it was admitted, Unix seconds; 0.0: not yet.
-    is_over: it finished, was evicted, or is not active.
+    is_over: it finished, was evicted, or is not active. chain: what all Workloads of an elastic Job have in common, ""
+    for other Jobs. grows: some of its pods run for the Workload that it replaces.
     """
 
     namespace: str
@@ -101,6 +109,8 @@ class Workload(NamedTuple):
     admitted_s: float = 0.0
     is_over: bool = False
     checks: tuple[Check, ...] = ()
+    chain: str = ""
+    grows: bool = False
 
     @property
     def key(self) -> str:
@@ -140,6 +150,10 @@ class Workload(NamedTuple):
         """Return a value that differs after each change of the state of one of the checks *names*."""
         return tuple((one.since_s, one.state, one.retries) for one in self._own(names))
 
+    def says(self, names: Collection[str], message: str) -> bool:
+        """Return whether its message is *message*."""
+        return all(one.message == message for one in self._own(names))
+
     def is_told(self, names: Collection[str]) -> bool:
         """Return whether it waits and its message gives the reason."""
         return all(one.state == CheckState.PENDING and code_in(one.message) for one in self._own(names))
@@ -148,6 +162,8 @@ class Workload(NamedTuple):
     def marks(self) -> Iterator[Mark]:
         """Yield its marks; a pod with one of these marks belongs to it."""
         yield self.namespace, f"Workload/{self.name}"
+        if self.chain:
+            yield self.namespace, f"Slice/{self.chain}"
         yield from ((self.namespace, owner) for owner in self.owners)
 
     def additions(self, pod_set: PodSet, flavors: Mapping[str, Additions]) -> Iterator[Additions]:

@@ -51,6 +51,7 @@ _NAMED: Final = 5
 _NOTHING: Final = Answer(CheckState.READY, "requests nothing that cardshare places")
 # Kueue adds a check that is new in a ClusterQueue to admitted Workloads too, and would evict them for Retry.
 _ADMITTED: Final = Answer(CheckState.READY, "is admitted already; its pods are not judged again")
+_PLACED: Final = Answer(CheckState.READY, "all of its pods have a place")
 
 
 class KueueObjects:
@@ -180,6 +181,8 @@ class AdmissionRound:
         self._work: Final = work
         self._trial: Final = TrialCluster(scheduler.cluster)
         self._ledger: Final = self._trial.ledger
+        # How many pods of each growing Workload have a place, by its key and pod set.
+        self._placed: Mapping[tuple[str, str], int] = {}
 
     async def answers(
         self, asking: Iterable[Workload], now_s: float
@@ -188,7 +191,12 @@ class AdmissionRound:
 
         now_s: Unix seconds.
         """
+        asking = list(asking)
         await self._count_promised(now_s)
+        growing = [one for one in asking if one.grows]
+        if growing:
+            stays = [(key, pod) for key, pod in await self._pods_of(growing) if not pod.deleting]
+            self._placed = Counter((key, pod.labels.get(POD_SET, MAIN)) for key, pod in stays)
         for workload in asking:
             yield workload, await self._answer(workload)
 
@@ -225,15 +233,22 @@ class AdmissionRound:
     async def _there(self, promised: Sequence[Workload]) -> Mapping[tuple[str, str], int]:
         """Return how many pods already have, or had, their capacity, by Workload and pod set."""
         arrived = self._known.arrived
-        keys = {mark: one.key for one in promised for mark in one.marks}
+        for key, pod in await self._pods_of(promised):
+            arrived.setdefault(key, {})[pod.uid] = pod.labels.get(POD_SET, MAIN)
+        return Counter((one.key, name) for one in promised for name in arrived.get(one.key, {}).values())
+
+    async def _pods_of(self, workloads: Sequence[Workload]) -> list[tuple[str, Pod]]:
+        """Return the pods with capacity of each of *workloads*, with its key."""
+        keys = {mark: one.key for one in workloads for mark in one.marks}
         reserved = [one.pod for one in self._scheduler.cluster.queue if one.placement is not None]
+        found: list[tuple[str, Pod]] = []
         for pod in (*reserved, *self._scheduler.cluster.carded.values()):
             key = next((keys[mark] for mark in marks_of(pod) if mark in keys), None)
             # A pod that was placed after the fork has no capacity in the fork yet.
             if key is not None and self._ledger.node_of(pod.uid) is not None:
-                arrived.setdefault(key, {})[pod.uid] = pod.labels.get(POD_SET, MAIN)
+                found.append((key, pod))
             await self._work.give_way()
-        return Counter((one.key, name) for one in promised for name in arrived.get(one.key, {}).values())
+        return found
 
     # ------------------------------------------------------------------ one Workload
 
@@ -245,7 +260,10 @@ class AdmissionRound:
             return self._no(workload, wants)
         if not wants:
             return _NOTHING
-        asked = list(wants.values())
+        left = {name: want.pods - self._placed.get((workload.key, name), 0) for name, want in wants.items()}
+        asked = [want._replace(pods=left[name]) for name, want in wants.items() if left[name] > 0]
+        if not asked:
+            return _PLACED
         barred = self._barred(asked)
         try:
             found = await self._work.result(
@@ -264,8 +282,12 @@ class AdmissionRound:
     def _no(self, workload: Workload, why: Wait) -> Answer | None:
         if self._waits_on(workload):
             return None
+        message = _cut(why.message)
+        if workload.grows:
+            # For Retry, Kueue would stop the pods that run, too.
+            return None if workload.says(self._known.checks, message) else Answer(CheckState.PENDING, message)
         state = CheckState.RETRY if self._known.may_refuse(workload) else CheckState.PENDING
-        return Answer(state, _cut(why.message))
+        return Answer(state, message)
 
     def _waits_on(self, workload: Workload) -> bool:
         """Return whether its reason is already reported and it must wait before the next refusal."""

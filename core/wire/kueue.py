@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from core.kueue import Additions, AdmissionCheck, Check, Flavor, PodSet, Workload
+from core.kueue import REPLACES, SLICE, Additions, AdmissionCheck, Check, Flavor, PodSet, Workload
 from core.model import Pod, ReviewedPod, Toleration
 from core.names import DEFAULT_SCHEDULER_NAME
 from core.wire import reading
@@ -84,6 +84,7 @@ _TRUE: Final = "True"
 
 def _workload(found: _WorkloadObject) -> Workload:
     meta, spec, status = found.metadata, found.spec, found.status or _NO_STATUS
+    notes = meta.annotations or {}
     since = {one.type: _unix_s(one.last_transition_time) for one in status.conditions or () if one.status == _TRUE}
     assigned = {one.name: one for one in (status.admission.pod_set_assignments if status.admission else None) or ()}
     return Workload(
@@ -99,6 +100,9 @@ def _workload(found: _WorkloadObject) -> Workload:
         admitted_s=since.get("Admitted", 0.0),
         is_over=spec.active is False or not since.keys().isdisjoint(("Finished", "Evicted")),
         checks=tuple(map(_check, status.admission_checks or ())),
+        chain=notes.get(SLICE, ""),
+        # Kueue stops the Job of an evicted Workload, and keeps the condition once there is quota again.
+        grows=REPLACES in notes and all(one.type != "Evicted" for one in status.conditions or ()),
     )
 
 

@@ -29,11 +29,25 @@ class Asked(World):
         self.known.put_check(AdmissionCheck("other", "example.com/other"))
         self.known.put_flavor(Flavor("any", Additions()))
 
-    def has(self, name, *, memory=1000, pods=1, state="Pending", flavor="any", limits=None, more=(), said=(), **spec):
-        """Show a Workload with quota for *pods* pods of *memory* MiB each."""
+    def has(
+        self,
+        name,
+        *,
+        memory=1000,
+        pods=1,
+        state="Pending",
+        flavor="any",
+        limits=None,
+        more=(),
+        said=(),
+        job="",
+        notes=(),
+        **spec,
+    ):
+        """Show a Workload of *job* with quota for *pods* pods of *memory* MiB each, and with annotations *notes*."""
         limits = {NUMBER: "1", MEMORY: str(memory)} if limits is None else limits
         made = workload(name, limits, pods=pods, **spec)
-        made["metadata"] |= {"ownerReferences": [{"kind": "Job", "name": name}]}
+        made["metadata"] |= {"ownerReferences": [{"kind": "Job", "name": job or name}], "annotations": dict(notes)}
         made["status"] = reserved(check(state) | dict(said), pods=pods, flavor=flavor, more=more)
         self.known.put_workload(decode_workload(json.dumps(made).encode()))
 
@@ -322,3 +336,54 @@ async def test_a_workload_that_is_admitted_already_is_told_yes_because_kueue_wou
     world.plan()
     world.has("runs", memory=6000, more=[condition("Admitted")])
     assert await world.states() == {"runs": "Ready"}
+
+
+# What Kueue v0.20.0-devel (ff69552e7) writes when an elastic Job grows: pkg/controller/jobframework/reconciler.go,
+# prepareWorkloadSlice; its pods carry the second annotation, too.
+SLICE = "kueue.x-k8s.io/workload-slice-name"
+GROWN = {
+    "kueue.x-k8s.io/elastic-job": "true",
+    SLICE: "job-train-1",
+    "kueue.x-k8s.io/workload-slice-replacement-for": "default/job-train-1",
+}
+
+
+@pytest.mark.parametrize("owner", ["Job/train", "RayCluster/train"])
+async def test_of_a_job_that_grows_only_the_new_pods_need_capacity(owner):
+    world = Asked(node("n1", cards=2))
+    world.adds(pod("p", memory=6000, owner=owner, annotations={SLICE: "job-train-1"}))
+    world.plan()
+    world.has("job-train-2", memory=6000, pods=2, job="train", notes=GROWN)
+    assert await world.states() == {"job-train-2": "Ready"}
+
+
+async def test_a_job_that_cannot_grow_waits_because_kueue_would_stop_all_of_its_pods():
+    world = Asked(node("n1"))
+    world.adds(pod("p", memory=6000, owner="Job/train"))
+    world.plan()
+    world.has("job-train-2", memory=6000, pods=2, job="train", notes=GROWN, said={"retryCount": 2})
+    world.now_s += 3600
+    (waits,) = (await world.answers()).values()
+    assert (waits.state, waits.message[:6]) == (CheckState.PENDING, "CS501 ")
+    world.has("job-train-2", memory=6000, pods=2, job="train", notes=GROWN, said={"message": waits.message})
+    world.now_s += 3600
+    assert await world.states() == {}  # it says so already
+    world.gone("p")
+    world.has("job-train-2", memory=6000, job="train", notes=GROWN, said={"message": waits.message})
+    assert await world.states() == {"job-train-2": "Ready"}
+
+
+async def test_a_job_that_grew_and_was_evicted_is_told_no_as_any_other():
+    world = Asked(node("n1"))
+    more = [condition("Evicted", "False")]
+    world.has("job-train-2", memory=6000, pods=2, job="train", notes=GROWN, more=more)
+    assert await world.states() == {"job-train-2": "Retry"}
+
+
+async def test_pods_that_are_being_deleted_keep_no_place_for_those_that_come_after_them():
+    world = Asked(node("n1"))
+    world.adds(pod("p", memory=6000, owner="Job/train"))
+    assert world.placed()
+    world.shows(world.seen("p"), deleting=True)
+    world.has("job-train-2", memory=6000, job="train", notes=GROWN)
+    assert await world.states() == {"job-train-2": "Pending"}
