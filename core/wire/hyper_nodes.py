@@ -75,8 +75,9 @@ def _members(found: tuple[_Member, ...]) -> Iterator[Members]:
             continue  # HyperNodes are members only by name
         elif selector.regex_match is not None:
             yield Members(pattern=_pattern(selector.regex_match.pattern, at))
-        elif selector.label_match is not None:
-            yield Members(labels=selector_of(selector.label_match))
+        elif labels := selector_of(selector.label_match):
+            # An empty selector selects no node here (Volcano, util/hypernode/member_selector.go).
+            yield Members(labels=labels)
 
 
 def _pattern(text: str, at: int) -> str:
