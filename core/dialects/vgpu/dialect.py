@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from core import names
-from core.dialects.vgpu import cards, keys, requests, scale, usage, warnings
-from core.dialects.vgpu.rules import VgpuRules
+from core.dialects.vgpu import cards, keys, requests, usage
 from core.dialects.vgpu.table import ARGUMENTS, SECTION, VgpuTable
 from core.port.cards import Series
 from core.port.spec import CardLists, DialectSpec, Heartbeat, Metrics, Modes, Scaling
@@ -22,7 +21,7 @@ class Vgpu(SharedCards):
     """`Dialect` of core.port for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 
     name: DialectName = DialectName("vgpu")
-    rules = VgpuRules()
+    rules = requests.VgpuRules()
     assignment_keys = keys.ASSIGNMENT_KEYS
     preferences = keys.PREFERENCES
 
@@ -33,8 +32,8 @@ class Vgpu(SharedCards):
     next_stamp = staticmethod(usage.next_stamp)
     confusable = staticmethod(usage.confusable)
     in_flight = staticmethod(usage.in_flight)
-    advice = staticmethod(warnings.slices)
-    warnings = staticmethod(warnings.of)
+    advice = staticmethod(requests.advice)
+    warnings = staticmethod(requests.warnings)
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         return (tables.of(VgpuTable).named,)
@@ -79,7 +78,7 @@ DIALECT: Final = DialectSpec(
     # Plugins up to v1.12.0 rewrite it every 30 s. Up to v1.11.0 they go by time alone; v1.12.0 does not.
     heartbeat=Heartbeat(keys.HANDSHAKE, usage.retirement),
     rotate=usage.rotate,
-    scaling=Scaling(scale.of_node, scale.rescaled, scale.told, scale.read),
+    scaling=Scaling(usage.scale_of, usage.rescaled, usage.scale_told, usage.scale_read),
     metrics=_METRICS,
     sections=(SECTION,),
     arguments=(ARGUMENTS,),
