@@ -1,12 +1,15 @@
 """The part of the port that is the same for all dialects of shared cards; `core.port.dialect` describes the methods."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
+from typing import Final
 
-from core.model import NodeName
+from core import hami_lock
+from core.model import Node, NodeName, Pod
 from core.names import USE_GPU_TYPE
 from core.port.cards import Bound, CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
 from core.port.dialect import Dialect
+from core.port.handoff import LockQuestion, LockStep, LockWait
 from core.port.names import Names
 from core.port.refusals import CardFault, Reason, Shortfall
 from core.settings import Policy
@@ -158,3 +161,38 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         for one in [one for one in self._counted(tables) if one.type in ("", card_type)]:
             found |= {one.memory: -(-memory_mib // one.mib_per_unit), one.cores: cores_pct, one.percentage: 0}
         return {name: amount for name, amount in found.items() if name}
+
+
+class NodeLock:
+    """HAMi's lock of a node: the plugin serves the pod in the lock, whatever its request and age.
+
+    guesses: returns whether the plugin releases the lock before it has served all of a pod.
+    """
+
+    def __init__(self, guesses: Callable[[Pod, Tables], bool] = lambda pod, tables: False) -> None:
+        self._guesses: Final = guesses
+
+    @property
+    def lock_key(self) -> str:
+        """See `core.port.handoff.NodeLock`."""
+        return hami_lock.LOCK
+
+    def lock_owner(self, node: Node) -> str:
+        """See `core.port.handoff.NodeLock`."""
+        return hami_lock.owner(node)
+
+    def lock(self, node: Node, asked: LockQuestion) -> LockStep | LockWait | None:
+        """See `core.port.handoff.NodeLock`."""
+        wanted = asked.wanted
+        beside = [*asked.pods, *asked.served]
+        if wanted is not None and self._guesses(wanted, asked.tables) and hami_lock.misleads(node, beside, wanted):
+            return hami_lock.MISLED
+        return hami_lock.step(node, asked)
+
+
+class ByNodeLock:
+    """What a dialect answers whose plugin finds its pod by that lock."""
+
+    def confusable(self, request: object) -> frozenset[Hashable]:
+        """Return any pod of the node, because the plugin serves the pod in the lock."""
+        return hami_lock.ANY_POD

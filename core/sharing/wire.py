@@ -4,7 +4,7 @@ Source: protocol reference, hami 1.9, 2.5, 5.1, 5.2 and 8, ascend 4.7; every seg
 peak, sidecars beside all others (HN-1, HN-2).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from core import hami_lock
@@ -19,6 +19,8 @@ from core.wire import entries
 from core.wire.entries import Unread, Written, encode_segments
 
 _SEPARATOR: Final = ";"
+# A plugin that is done writes 2^64-1; nothing that large is a time.
+_TIMES_END: Final = 2**62
 
 
 def wire_text(assignment: Assignment, card_type: str, whole: tuple[int, int] | None = None) -> str:
@@ -45,6 +47,17 @@ def bound(assigned: Sequence[str], text: str, stamp: Stamp) -> dict[str, str]:
         hami_lock.BIND_TIME: now,
         hami_lock.BIND_PHASE: hami_lock.ALLOCATING,
     }
+
+
+def later(times: Iterable[str], now: int) -> int:
+    """Return the first time after *now* and all *times*, as written; what cannot be read as a time does not count."""
+    latest = now
+    for text in times:
+        if text.isascii() and text.isdigit() and len(text) <= 19:
+            time = int(text)
+            if latest < time < _TIMES_END:
+                latest = time
+    return latest + 1
 
 
 def held(

@@ -32,7 +32,6 @@ INTERPRETED: Final[Mapping[str, str]] = {
     "core/port/*": "its protocols are bases of dialects, also in tests; nothing extends a class made by mypyc",
     "core/dialects/*/dialect.py": "the same: its base is such a protocol",
     "core/sharing/dialect.py": "the same",
-    "core/sharing/handoff.py": "the same",
     "core/view/history.py": "msgspec reads its classes from JSON, by types that mypyc does not keep",
     "core/view/plan.py": "the same, from a file",
     "core/wire/*": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",

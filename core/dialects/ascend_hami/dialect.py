@@ -14,8 +14,7 @@ from core.port.names import Names
 from core.port.spec import DialectSpec
 from core.settings import DialectName
 from core.sharing.card import Card
-from core.sharing.dialect import SharedCards
-from core.sharing.handoff import ByNodeLock, NodeLock
+from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
 from core.sharing.request import Request
 from core.sharing.resources import Resources
 from core.tables import Tables

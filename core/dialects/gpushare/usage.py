@@ -19,7 +19,7 @@ from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
 from core.sharing.account import Assignment, Entry, assigned
 from core.sharing.card import Card
-from core.sharing.handoff import later
+from core.sharing.wire import later
 from core.tables import Tables
 from core.units import parse_int64
 from core.wire.reading import check_length

@@ -11,8 +11,7 @@ from core.port.cards import Series
 from core.port.names import Names
 from core.port.spec import CardLists, DialectSpec, Metrics, Register
 from core.settings import DialectName
-from core.sharing.dialect import SharedCards
-from core.sharing.handoff import ByNodeLock, NodeLock
+from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
 from core.sharing.resources import Resources
 from core.tables import Tables
 from core.wire import hami_register as register

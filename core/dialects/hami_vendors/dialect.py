@@ -34,8 +34,7 @@ from core.port.spec import DialectSpec
 from core.sharing import order
 from core.sharing.account import Assignment
 from core.sharing.card import Card
-from core.sharing.dialect import SharedCards
-from core.sharing.handoff import ByNodeLock, NodeLock
+from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
 from core.sharing.request import Request
 from core.sharing.resources import Resources, odd_memory
 from core.tables import Tables

@@ -23,9 +23,9 @@ from core.port.handoff import InFlight, Progress, Stamp
 from core.sharing import account, wire
 from core.sharing.account import Assignment, Entry, assigned
 from core.sharing.card import MIG, Card
-from core.sharing.handoff import later
 from core.sharing.request import Request
 from core.sharing.slices import UNKNOWN, Slice, profile_at
+from core.sharing.wire import later
 from core.tables import Tables
 from core.units import MAX_INT32, parse_int64
 from core.wire.entries import Unread, Written, entries
