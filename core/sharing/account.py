@@ -1,17 +1,15 @@
 """What pods hold of shared cards: the written entries, what the cards lose to them, and how people see both."""
 
 from bisect import insort
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from core.model import Pod
 from core.port.cards import CardShare, Tally
 from core.port.refusals import Reason
 from core.sharing import slices as _slices
 from core.sharing.card import HAMI_CORE, MIG, Card, Kind, Measures, with_fault
 from core.sharing.slices import UNKNOWN, Slice
 from core.units import counted
-from core.wire.entries import Unread, Written
 
 _Item = TypeVar("_Item", str, Slice)
 # Makes a record, a NamedTuple, of all its figures in order; calling its class takes twice as long. It is used where a
@@ -192,57 +190,6 @@ def _slices_of(entries: Sequence[Entry], ending: Collection[int]) -> dict[str, l
             if one.slice not in taken:
                 taken.append(one.slice)
     return found
-
-
-# Completes an entry: its segment, its device there, what is written, the entry so far, and its card, if it is there.
-# False: the entry does not say what it takes.
-Finish = Callable[[int, int, Written, Entry, Card | None], tuple[Entry, bool]]
-
-
-class Listed(NamedTuple):
-    """The entries of an assignment; unread: (slot, uuid) of cards of which nobody knows what it takes.
-
-    closes: as in `Held`.
-    """
-
-    entries: list[Entry]
-    unread: list[tuple[int, str]]
-    closes: str
-
-
-def listed(
-    pod: Pod,
-    cards: Sequence[Card],
-    field: str,
-    segments: Sequence[Sequence[Written | Unread]],
-    places: Sequence[int],
-    *,
-    finish: Finish | None = None,
-) -> Listed:
-    """Return what *segments* of *field* list, each for the container in *places*; *finish* completes an entry."""
-    by_uuid = {card.fixed.uuid: slot for slot, card in reversed(tuple(enumerate(cards)))}
-    found: list[Entry] = []
-    unread: list[tuple[int, str]] = []
-    closes = ""
-    for at, segment in enumerate(segments):
-        for device, one in enumerate(segment):
-            uuid = one.name if one.name in by_uuid else one.name.partition("[")[0]
-            slot = by_uuid.get(uuid, -1)
-            if isinstance(one, Unread):
-                if slot < 0 and cards:
-                    told = f"'{one.text[:64]}', which cannot be read and names no card of the node; delete the pod"
-                    closes = closes or f"pod {pod.key}: {field} holds {told}"
-                unread.append((slot, uuid))
-                continue
-            memory = one.memory
-            entry = record(Entry, (slot, uuid, places[at], memory, one.cores, memory, None, "", (), ""))
-            if finish is not None:
-                entry, is_known = finish(at, device, one, entry, cards[slot] if slot >= 0 else None)
-                if not is_known:
-                    unread.append((slot, uuid))
-            # Shares of cards that are gone close nothing: whoever comes back is registered as it then is.
-            found.append(entry)
-    return record(Listed, (found, unread, closes))
 
 
 def take(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:

@@ -26,8 +26,8 @@ from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.sharing.card import Card
 from core.sharing.request import Request
+from core.sharing.wire import Unread, Written, encode_segments, segments_of
 from core.units import MAX_INT32
-from core.wire.entries import Unread, Written, decode_segments, encode_segments
 from core.wire.hami_register import Record as Registered
 from core.wire.hami_register import decode_whole_register
 from tests.conform.ascend_hami_properties import (
@@ -93,7 +93,7 @@ def check_node(record: Record) -> None:
 
 def check_pod_decode(record: Record) -> None:
     """``pod-decode``: the segments of an assignment; what cannot be read is no device."""
-    found = decode_segments(record.input["value"], "value")
+    found = segments_of(record.input["value"], "value")
     unreadable = [one for segment in found for one in segment if isinstance(one, Unread)]
     readable = [[one for one in segment if isinstance(one, Written)] for segment in found if segment]
     if "segments_error" in record.output:

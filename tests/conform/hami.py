@@ -26,12 +26,11 @@ from core.settings import Policy
 from core.sharing import order
 from core.sharing.card import HAMI_CORE, MIG, MODES, Card
 from core.sharing.request import Request
-from core.sharing.wire import decode_segments, wire_text
+from core.sharing.wire import Unread, Written, decode_segments, wire_text
 from core.tables import Tables
 from core.units import MAX_INT32
 from core.wire import hami_register as register
 from core.wire import hami_reservations
-from core.wire.entries import Unread, Written
 from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same, tables_of
 
 _DIALECT: Final = Hami()

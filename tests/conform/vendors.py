@@ -27,9 +27,8 @@ from core.sharing import order
 from core.sharing.card import Card
 from core.sharing.request import Request
 from core.sharing.resources import Resources
-from core.sharing.wire import decode_segments
+from core.sharing.wire import Unread, Written, decode_segments
 from core.units import MAX_INT32
-from core.wire.entries import Unread, Written
 from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same
 from tests.support.devices.vendors import TABLES
 

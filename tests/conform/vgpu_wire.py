@@ -21,8 +21,8 @@ from core.selection import type_words
 from core.sharing.card import HAMI_CORE, MIG, Card
 from core.sharing.request import Request
 from core.sharing.slices import profile_at
+from core.sharing.wire import Written, encode_segments
 from core.units import MAX_INT32, parse_amount
-from core.wire.entries import Written, encode_segments
 from core.wire.vgpu_register import Record as RegisterRecord
 from core.wire.vgpu_register import decode_register
 from sandbox.players import vgpu_protocol as plugin

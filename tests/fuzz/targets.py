@@ -31,11 +31,11 @@ from core.errors import ConfigError, InvalidRequestError
 from core.groups import GroupKind
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings
+from core.sharing.wire import segments_of
 from core.tables import Tables
 from core.units import parse_amount, parse_count, parse_milli
 from core.wire import hami_register, mindcluster, vgpu_register
 from core.wire.config_maps import ReviewedConfigMap, decode_config_map, decode_config_map_edit
-from core.wire.entries import decode_segments
 from core.wire.extender import decode_extender_args
 from core.wire.groups import DECODERS, decode_job, decode_queue, salvage_group, salvage_queue
 from core.wire.hyper_nodes import decode_hyper_node, salvage_hyper_node
@@ -283,7 +283,7 @@ TARGETS: Final[dict[str, Target]] = {
     "vgpu-devices": Target(read=_text(vgpu_usage.decode_pod_devices), seeds=(_ENTRY,)),
     "mig-slice": Target(read=_text(vgpu_usage.decode_slice_id), seeds=(b"GPU-1[group1-0]",)),
     "ascend-register": Target(read=_text(lambda text: hami_register.decode_whole_register(text, "f")), seeds=(_NPUS,)),
-    "ascend-devices": Target(read=_text(lambda text: decode_segments(text, "f")), seeds=(_ENTRY,)),
+    "ascend-devices": Target(read=_text(lambda text: segments_of(text, "f")), seeds=(_ENTRY,)),
     "gpu-index": Target(read=_text(gpushare_usage.decode_gpu_index), seeds=(b"0,1",)),
     "gpu-unhealthy": Target(read=_text(gpushare_cards.decode_unhealthy), seeds=(b"0,1",)),
     "npu-assigned": Target(read=_text(mind_usage.decode_assigned), seeds=(b"0-vir04_3c", b"0,1,2")),

@@ -18,8 +18,8 @@ from core.port.handoff import InFlight, Stamp
 from core.sharing import wire
 from core.sharing.account import Assignment, Entry
 from core.sharing.card import Card
+from core.sharing.wire import Written
 from core.tables import Tables
-from core.wire.entries import Written
 
 # No pod has more of one type: a node has 16 chips, and hardly a pod has eight containers that use all of them.
 _DEVICES_MAX: Final = 128

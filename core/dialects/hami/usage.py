@@ -16,9 +16,9 @@ from core.sharing import wire
 from core.sharing.account import Assignment, Entry
 from core.sharing.card import MIG, Card
 from core.sharing.slices import Slice
+from core.sharing.wire import Written
 from core.tables import Tables
 from core.wire import hami_reservations as reservations
-from core.wire.entries import Written
 from core.wire.hami_reservations import Instance
 
 # The longest value of a label; a longer one would make every later write to the pod fail (HN-15).

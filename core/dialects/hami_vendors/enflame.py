@@ -21,8 +21,8 @@ from core.sharing.card import Card, Measures
 from core.sharing.request import Ask, Request
 from core.sharing.resources import Resources
 from core.sharing.rules import Rules
+from core.sharing.wire import Written
 from core.units import MAX_INT32, is_text
-from core.wire.entries import Written
 from core.wire.hami_register import Record, parsed
 
 _WORD: Final = "Enflame"

@@ -16,7 +16,7 @@ from core.sharing.request import Ask, Place, Request
 from core.sharing.resources import Resources
 from core.sharing.rules import Rules
 from core.sharing.slices import UNKNOWN, Group, Profile, Slice
-from core.wire.entries import Written
+from core.sharing.wire import Written
 from core.wire.hami_register import Record
 
 # Of a device for which containers ask by cores (VN-29).

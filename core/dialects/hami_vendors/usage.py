@@ -17,8 +17,8 @@ from core.sharing import wire
 from core.sharing.account import Assignment, Entry, assigned
 from core.sharing.card import Card
 from core.sharing.resources import Resources
+from core.sharing.wire import Written
 from core.units import parse_count
-from core.wire.entries import Written
 
 # Instead of the cards of pods that have no assignment, where only their number counts.
 _BY_KUBELET: Final = "chosen by kubelet"

@@ -18,7 +18,7 @@ from core.sharing.card import Card, Kind, Measures
 from core.sharing.request import Ask, Place, Request
 from core.sharing.resources import Resources
 from core.sharing.rules import Rules
-from core.wire.entries import Written
+from core.sharing.wire import Written
 from core.wire.hami_register import Record
 
 _RULES: Final = Rules()

@@ -20,15 +20,14 @@ from core.model import Node, Pod
 from core.names import MAX_POD_ANNOTATION_BYTES, MEMORY_UNIT, SEGMENT_QUEUE, VGPU_REGISTER
 from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
-from core.sharing import account, wire
+from core.sharing import wire
 from core.sharing.account import Assignment, Entry, assigned
 from core.sharing.card import MIG, Card
 from core.sharing.request import Request
 from core.sharing.slices import UNKNOWN, Slice, profile_at
-from core.sharing.wire import later
+from core.sharing.wire import Unread, Written, entries, later
 from core.tables import Tables
 from core.units import MAX_INT32, parse_int64
-from core.wire.entries import Unread, Written, entries
 from core.wire.reading import check_length
 from core.wire.vgpu_register import decode_register
 
@@ -75,7 +74,7 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
         return Held(assignment=Assignment(0, (), ()), closes=f"pod {pod.key}: {error}")
     if not any(segments):
         return None
-    listed = account.listed(pod, cards, _FIELD, segments, range(len(segments)), finish=_finish)
+    listed = wire.listed(pod, cards, _FIELD, segments, range(len(segments)), finish=_finish)
     marks = marks_of(group_of(pod), matched_rules(pod, tables))
     found = assigned(len(segments), listed.entries, marks=marks, unread=listed.unread)
     charges = [

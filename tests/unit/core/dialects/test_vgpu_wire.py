@@ -8,7 +8,7 @@ from core.dialects.vgpu.usage import decode_pod_devices, decode_slice_id, device
 from core.errors import InvalidRequestError
 from core.sharing.account import Entry
 from core.sharing.slices import Slice, choose, profile_at
-from core.wire.entries import Unread, Written
+from core.sharing.wire import Unread, Written
 from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import A100, A100_LAYOUTS, record
 
