@@ -27,11 +27,6 @@ NODE_WORDS: Final[tuple[str, ...]] = (BINPACK, SPREAD)
 # A card as it is compared: lower comes first, and of equal ones the card that stands first.
 Rank = tuple[float, ...]
 Ranking = Callable[[int, Card], Rank]
-# How Volcano's scheduler compares cards: the fullest, or the one with the fewest shares.
-BY_USE: Final[Mapping[Policy, Ranking]] = {
-    Policy.BINPACK: lambda _, card: (-card.used_memory,),
-    Policy.SPREAD: lambda _, card: (card.used_slots,),
-}
 _BY_SETTINGS: Final = {Policy.BINPACK: (BINPACK,), Policy.SPREAD: (SPREAD,), Policy.INDEX: (SPREAD,)}
 _SCORING: Final = (BINPACK, SPREAD, NUMA)
 

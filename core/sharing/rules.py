@@ -1,6 +1,7 @@
 """What one dialect does differently from the others; each rule has the default that most dialects use."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from core.port.cards import Want
 from core.port.refusals import Reason, Shortfall
@@ -10,6 +11,12 @@ from core.sharing.account import Entry
 from core.sharing.card import Card, Kind, Measures
 from core.sharing.order import Rank, Ranking
 from core.sharing.request import Ask, Order, Request
+
+# How Volcano's scheduler compares cards: the fullest, or the one with the fewest shares.
+BY_USE: Final[Mapping[Policy, Ranking]] = {
+    Policy.BINPACK: lambda _, card: (-card.used_memory,),
+    Policy.SPREAD: lambda _, card: (card.used_slots,),
+}
 
 
 class Rules:

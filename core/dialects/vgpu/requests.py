@@ -19,7 +19,7 @@ from core.settings import Policy
 from core.sharing import account
 from core.sharing.account import Entry
 from core.sharing.card import HAMI_CORE, MIG, MODES, Card
-from core.sharing.order import BY_USE, Ranking
+from core.sharing.order import Ranking
 from core.sharing.request import (
     Ask,
     Figures,
@@ -32,7 +32,7 @@ from core.sharing.request import (
     selection_of,
     uncounted_shares,
 )
-from core.sharing.rules import Rules
+from core.sharing.rules import BY_USE, Rules
 from core.sharing.slices import choose
 from core.tables import Tables
 from core.units import parse_memory
