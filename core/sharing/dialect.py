@@ -18,8 +18,7 @@ from core.sharing import card as _card
 from core.sharing import request as _request
 from core.sharing.account import Assignment
 from core.sharing.card import Card
-from core.sharing.request import Request
-from core.sharing.resources import Resources, worded
+from core.sharing.request import Request, Resources, worded
 from core.sharing.rules import Rules
 from core.tables import Tables
 

@@ -11,8 +11,7 @@ from core.names import MAX_REGISTERED_CARDS
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName
-from core.sharing.card import Card, Fixed, Kind, shared, with_fault
-from core.sharing.offers import allocatable, misnamed, offered, registered
+from core.sharing.card import Card, Fixed, Kind, allocatable, misnamed, offered, registered, shared, with_fault
 from core.sharing.slices import Profile, Templates
 from core.tables import Tables
 from core.units import with_article

@@ -15,8 +15,7 @@ from core.port.spec import DialectSpec
 from core.settings import DialectName
 from core.sharing.card import Card
 from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
-from core.sharing.request import Request
-from core.sharing.resources import Resources
+from core.sharing.request import Request, Resources
 from core.tables import Tables
 
 # What people see of how a chip is shared.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from core.sharing.resources import Resources
+from core.sharing.request import Resources
 from core.sharing.slices import Profile
 from core.tables import Section
 from core.units import MAX_INT32

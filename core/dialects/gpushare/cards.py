@@ -17,8 +17,7 @@ from core.settings import DialectName, Policy
 from core.sharing.account import Entry
 from core.sharing.card import Card, Fixed, Kind, Measures, shared
 from core.sharing.order import Ranking
-from core.sharing.request import Order, Request
-from core.sharing.resources import Resources
+from core.sharing.request import Order, Request, Resources
 from core.sharing.rules import BY_USE, Rules
 from core.units import MAX_INT32, parse_amount, parse_count, parse_int64
 

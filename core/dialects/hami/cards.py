@@ -11,8 +11,20 @@ from core.model import Node
 from core.port.cards import Offer
 from core.port.refusals import CardFault, Complaint, Reason
 from core.selection import type_words
-from core.sharing.card import HAMI_CORE, MIG, MODES, Card, Fixed, Kind, kept_out, shared
-from core.sharing.offers import allocatable, misnamed, offered, registered
+from core.sharing.card import (
+    HAMI_CORE,
+    MIG,
+    MODES,
+    Card,
+    Fixed,
+    Kind,
+    allocatable,
+    kept_out,
+    misnamed,
+    offered,
+    registered,
+    shared,
+)
 from core.sharing.rules import Rules
 from core.sharing.slices import Group, Layout, Profile, Slice
 from core.tables import Tables

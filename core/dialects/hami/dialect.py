@@ -12,7 +12,7 @@ from core.port.names import Names
 from core.port.spec import CardLists, DialectSpec, Metrics, Register
 from core.settings import DialectName
 from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
-from core.sharing.resources import Resources
+from core.sharing.request import Resources
 from core.tables import Tables
 from core.wire import hami_register as register
 

@@ -22,11 +22,11 @@ from core.sharing.request import (
     check_words,
     containers_of,
     judged,
+    odd_memory,
     places_of,
     selection_of,
     uncounted_shares,
 )
-from core.sharing.resources import odd_memory
 from core.tables import Tables
 from core.units import FALSE, TRUE
 from core.warnings import AdmissionWarning, limit_of, no_effect, with_runtime_class

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from core.sharing.resources import Resources
+from core.sharing.request import Resources
 from core.tables import Section
 from core.units import MAX_INT32
 from core.wire import nvidia_section

@@ -9,7 +9,7 @@ from core.port.handoff import Stamp
 from core.port.spec import CardLists
 from core.settings import DialectName
 from core.sharing.account import Assignment
-from core.sharing.resources import Resources
+from core.sharing.request import Resources
 
 _UNIT_MIB: Final = 256
 _PROFILE: Final = "CAMBRICON_DSMLU_PROFILE"

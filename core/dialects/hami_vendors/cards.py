@@ -16,9 +16,8 @@ from core.names import MAX_REGISTERED_CARDS
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.selection import type_words
-from core.sharing.card import Card, Fixed, Kind, shared
-from core.sharing.offers import allocatable, misnamed, offered, registered
-from core.sharing.resources import Resources
+from core.sharing.card import Card, Fixed, Kind, allocatable, misnamed, offered, registered, shared
+from core.sharing.request import Resources
 from core.units import parse_amount
 from core.wire.hami_register import Record, decode_register, is_json
 

@@ -35,8 +35,7 @@ from core.sharing import order
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
-from core.sharing.request import Request
-from core.sharing.resources import Resources, odd_memory
+from core.sharing.request import Request, Resources, odd_memory
 from core.tables import Tables
 from core.warnings import AdmissionWarning, limit_of, no_effect
 from core.wire.vocabulary import DeviceSection

@@ -18,8 +18,7 @@ from core.port.spec import CardLists
 from core.settings import DialectName
 from core.sharing.account import Assignment, Entry
 from core.sharing.card import Card, Measures
-from core.sharing.request import Ask, Request
-from core.sharing.resources import Resources
+from core.sharing.request import Ask, Request, Resources
 from core.sharing.rules import Rules
 from core.sharing.wire import Written
 from core.units import MAX_INT32, is_text

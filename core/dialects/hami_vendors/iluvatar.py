@@ -7,7 +7,7 @@ from core.dialects.hami_vendors.vendor import Cards, HandOff, Limits, Register, 
 from core.model import Container
 from core.port.spec import CardLists
 from core.settings import DialectName
-from core.sharing.resources import Resources
+from core.sharing.request import Resources
 from core.watched import CONTAINER_NAME
 
 _CORES: Final = 100

@@ -10,7 +10,7 @@ from core.port.handoff import Stamp
 from core.port.spec import CardLists
 from core.settings import DialectName
 from core.sharing.account import Assignment
-from core.sharing.resources import Resources
+from core.sharing.request import Resources
 from core.sharing.rules import Rules
 
 # What a whole card has.

@@ -12,8 +12,7 @@ from core.port.spec import CardLists
 from core.settings import DialectName
 from core.sharing.account import Assignment, Entry
 from core.sharing.card import Card, Kind, Measures
-from core.sharing.request import Ask, Place, Request
-from core.sharing.resources import Resources
+from core.sharing.request import Ask, Place, Request, Resources
 from core.sharing.rules import Rules
 from core.sharing.slices import UNKNOWN, Group, Profile, Slice
 from core.sharing.wire import Written

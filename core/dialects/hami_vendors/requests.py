@@ -14,8 +14,16 @@ from core.port.cards import CardWish
 from core.port.refusals import Reason, Violation
 from core.selection import CardSelection
 from core.sharing.order import order_of
-from core.sharing.request import Ask, Place, Request, containers_of, places_of, selection_of, uncounted_shares
-from core.sharing.resources import Resources
+from core.sharing.request import (
+    Ask,
+    Place,
+    Request,
+    Resources,
+    containers_of,
+    places_of,
+    selection_of,
+    uncounted_shares,
+)
 from core.sharing.slices import Profile
 from core.units import MAX_INT32, parse_count, parse_memory
 

@@ -16,7 +16,7 @@ from core.port.handoff import InFlight, Progress, Stamp
 from core.sharing import wire
 from core.sharing.account import Assignment, Entry, assigned
 from core.sharing.card import Card
-from core.sharing.resources import Resources
+from core.sharing.request import Resources
 from core.sharing.wire import Written
 from core.units import parse_count
 

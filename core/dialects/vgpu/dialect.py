@@ -12,8 +12,7 @@ from core.settings import DialectName
 from core.sharing.account import Assignment
 from core.sharing.card import MODES
 from core.sharing.dialect import SharedCards
-from core.sharing.request import Request
-from core.sharing.resources import Resources
+from core.sharing.request import Request, Resources
 from core.tables import Tables
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from core.errors import quoted
-from core.sharing.resources import Resources
+from core.sharing.request import Resources
 from core.sharing.slices import Group, Layout, numbered
 from core.tables import Section
 from core.units import MAX_INT32

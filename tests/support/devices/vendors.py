@@ -10,7 +10,7 @@ from core.catalog import standard_catalog
 from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.hami_vendors.vendor import Capacity, Register, Vendor
 from core.model import Container, Node, NodeName, Pod
-from core.sharing.resources import Resources
+from core.sharing.request import Resources
 from core.tables import Tables
 
 PORTS: Final[tuple[Any, ...]] = tuple(one.port for one in standard_catalog().specs if hasattr(one.port, "vendor"))

@@ -7,8 +7,7 @@ import pytest
 from core.dialects.ascend_hami.table import AscendTable
 from core.model import Container, Pod, PodUid
 from core.selection import CardSelection
-from core.sharing.request import Ask, Request
-from core.sharing.resources import Resources
+from core.sharing.request import Ask, Request, Resources
 from core.sharing.slices import WHOLE, Profile
 from core.tables import Tables
 from tests.support.devices import ascend
