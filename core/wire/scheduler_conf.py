@@ -292,34 +292,41 @@ def _speaks_of_cards(arguments: Mapping[str, Any]) -> bool:
     return any(key.startswith(("deviceshare.", "predicate.")) for key in arguments)
 
 
-def _settings(reading: _Reading, arguments: Mapping[str, Any], base: Settings) -> Settings:
-    checks, switches = reading.checks, reading.words.switches
+def _switched(checks: Checks, arguments: Mapping[str, Any], name: str) -> bool | None:
+    """Return the state of the switch *name*; None if the text does not write it."""
+    written = [key for key in (f"deviceshare.{name}", f"predicate.{name}") if key in arguments]
+    return any(checks.switch(arguments[key], key) for key in written) if written else None
 
-    def switched(name: str) -> bool:
-        return any(
-            checks.switch(arguments[key], key)
-            for key in (f"deviceshare.{name}", f"predicate.{name}")
-            if key in arguments
-        )
+
+def _settings(reading: _Reading, arguments: Mapping[str, Any], base: Settings) -> Settings:
+    checks = reading.checks
+    switched = {dialect: _switched(checks, arguments, name) for name, dialect in reading.words.switches.items()}
+    is_any_on = any(switched.values())
+    # A text that enables nothing, such as MindCluster's with two switches that are false, disables only what it names.
+    off = {dialect for dialect, is_on in switched.items() if not is_on and (is_any_on or is_on is not None)}
+    is_of_cards = is_any_on or any(key.startswith("deviceshare.") for key in arguments)
 
     def named_by(name: str, read: Callable[[object, str, str], str], default: str) -> str:
         key = f"deviceshare.{name}"
         return read(arguments[key], key, default) if key in arguments else default
 
-    named = arguments.get("deviceshare.SchedulePolicy")
     weight = arguments.get("deviceshare.ScheduleWeight", 1)
     return replace(
         base,
-        policy=Policy.INDEX if named in (None, Policy.INDEX) else policy(checks, named, "deviceshare.SchedulePolicy"),
+        policy=_policy(checks, arguments) if is_of_cards else base.policy,
         # Upstream's default of 0 would disable the policy that the guides' examples set without a weight.
         schedule_weight=checks.whole(weight, "deviceshare.ScheduleWeight", 0, 1_000_000, 1),
         # Dialects without a switch upstream are enabled: whole cards, which kube-scheduler's own counting serves.
-        dialects=(frozenset(reading.words.dialects) - frozenset(switches.values()))
-        | frozenset(dialect for name, dialect in switches.items() if switched(name)),
-        node_lock=switched(_NODE_LOCK),
+        dialects=frozenset(reading.words.dialects) - off if off else None,
+        node_lock=bool(_switched(checks, arguments, _NODE_LOCK)),
         device_config_name=named_by("KnownGeometriesCMName", checks.config_map, base.device_config_name),
         device_config_namespace=named_by("KnownGeometriesCMNamespace", checks.namespace, base.device_config_namespace),
     )
+
+
+def _policy(checks: Checks, arguments: Mapping[str, Any]) -> Policy:
+    named = arguments.get("deviceshare.SchedulePolicy")
+    return Policy.INDEX if named in (None, Policy.INDEX) else policy(checks, named, "deviceshare.SchedulePolicy")
 
 
 def _node_weights(checks: Checks, arguments: Mapping[str, Any], base: NodeWeights) -> NodeWeights:

@@ -64,6 +64,28 @@ def test_the_older_switches_are_understood():
     assert found.settings.node_lock
 
 
+@pytest.mark.parametrize(
+    ("arguments", "plugin", "off", "policy"),
+    [
+        # Ascend/mind-cluster, build/volcano-v1.9.0.yaml: its own plugin is what enables MindCluster's slices.
+        (
+            {"predicate.GPUSharingEnable": "false", "predicate.GPUNumberEnable": "false"},
+            "predicates",
+            {"gpu_memory", "gpu_number"},
+            Policy.BINPACK,
+        ),
+        ({"deviceshare.SchedulePolicy": "spread"}, "deviceshare", set(), Policy.SPREAD),
+        ({"deviceshare.VGPUEnable": "false"}, "deviceshare", {"vgpu"}, Policy.INDEX),
+    ],
+    ids=["mindclusters", "a-policy-alone", "one-is-false"],
+)
+def test_a_configuration_that_enables_nothing_disables_only_what_it_names(arguments, plugin, off, policy):
+    found = decode_scheduler_conf(conf(arguments, plugin)).settings
+    switched = ("vgpu", "gpu_memory", "gpu_number", "ascend_hami", "mindcluster", "whole_gpu")
+    assert {name for name in switched if not found.has_on(name)} == off
+    assert found.policy is policy
+
+
 @pytest.mark.parametrize("weight", ["10", '"10"'])
 def test_a_weight_may_stand_in_quotes(weight):
     found = decode_scheduler_conf(conf({"deviceshare.ScheduleWeight": weight, "deviceshare.SchedulePolicy": "binpack"}))
