@@ -49,7 +49,7 @@ from cli.simulate import UnreadError, change_of, fetch_simulated, simulated_tabl
 from cli.waiting import fetch_queues, fetch_waiting, queues_table, waiting_table
 from cli.why import fetch_why, story
 from core.errors import InvalidRequestError, escaped
-from core.view.cards import Cards, cards_of, with_removed
+from core.view.cards import Cards, cards_of, switched_off, with_removed
 from core.view.explained import Explained, ExplainedPods, explained
 from kube.calls import Calls, namespace_path
 from kube.credentials import choose_source, mistake_in
@@ -154,7 +154,8 @@ def _kubectls(environ: Mapping[str, str]) -> str:
 
 async def _get(transport: Reads, options: Get) -> int:
     holdings = await cluster.fetch_holdings(transport, options.selector)
-    found = cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
+    notes = (*holdings.notes, *switched_off(holdings.ledger))
+    found = cards_of(holdings.ledger, options.nodes, notes, options.namespace)
     if options.controller is not None:
         try:
             found = with_removed(found, await controller.ask_held(options.controller), options.namespace)
@@ -172,7 +173,8 @@ async def _watch(transport: Transport, options: Get) -> int:
         async for names in following:
             changed = [name for name in names if not options.nodes or name in options.nodes]
             if first:
-                found = cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
+                notes = (*holdings.notes, *switched_off(holdings.ledger))
+                found = cards_of(holdings.ledger, options.nodes, notes, options.namespace)
                 print(_shown(found, options), flush=True)
             elif changed:
                 print(_shown(cards_of(holdings.ledger, changed, (), options.namespace), options, more=True), flush=True)

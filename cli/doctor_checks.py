@@ -20,6 +20,7 @@ from core.port.refusals import Violation
 from core.settings import DialectName, Settings, is_named, plugin_remedy
 from core.tables import Tables
 from core.units import counted
+from core.view.cards import switched_off
 
 VERSION: Final = 1
 _DAY_S: Final = 86_400
@@ -265,14 +266,15 @@ def _configuration(facts: Facts) -> Iterator[Finding]:
         if pod.refused:
             remedy = "correct the ConfigMap that is named; until then, the previous one stays in force"
             yield _finding("CS602", f"pod {pod.key}", pod.refused, remedy)
-    for note in facts.notes:
+    for note in (*facts.notes, *switched_off(facts.ledger)):
         yield _finding("CS603", "configuration", note, "see docs/volcano-scheduler-conf.md and docs/settings.md")
 
 
 def _cards(facts: Facts) -> Iterator[Finding]:
     states = facts.ledger.states
     if not any(cards for state in states.values() for cards in state.offers.values()):
-        remedy = "install a device plugin, or see the logs of those that run"
+        is_off = bool(switched_off(facts.ledger))
+        remedy = "enable what CS603 names" if is_off else "install a device plugin, or see the logs of those that run"
         yield _finding("CS611", "nodes", f"none of {len(states)} offers cards", remedy)
     for name, state in states.items():
         node = f"node {name}"

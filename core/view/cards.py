@@ -120,6 +120,25 @@ def cards_of(ledger: Ledger, node_names: Sequence[str] = (), notes: Sequence[str
     )
 
 
+def switched_off(ledger: Ledger) -> tuple[str, ...]:
+    """Return a note for each disabled dialect whose cards nodes have: what disables it, and on how many nodes."""
+    settings = ledger.settings
+    found: dict[DialectName, int] = {}
+    if settings.dialects is not None:
+        everything = replace(settings, dialects=None)
+        for node in ledger.nodes():
+            offers, _ = ledger.catalog.offers(node, ledger.tables, everything)
+            for name, cards in offers.items():
+                if cards and not settings.has_on(name):
+                    found[name] = found.get(name, 0) + 1
+    return tuple([_switched_off(name, settings.why_off(name), count) for name, count in sorted(found.items())])
+
+
+def _switched_off(name: DialectName, why: str, nodes: int) -> str:
+    where = "one node get" if nodes == 1 else f"{nodes} nodes get"
+    return f"{name} is switched off{f': {why}' if why else ''}; the cards of {where} no new pods by it"
+
+
 def with_removed(found: Cards, held: Sequence[Mapping[str, Any]], namespace: str = "") -> Cards:
     """Return *found* with what removed pods *held* (the controller's ``/v1/held``); only of *namespace* if given."""
     of_node = {node.name: [one for one in held if one["node"] == node.name] for node in found.nodes}

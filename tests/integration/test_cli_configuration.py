@@ -82,3 +82,21 @@ async def test_a_wrong_section_of_a_vendor_is_the_saved_one_for_get_too(rig, cap
         await save(world, {Source.SECTIONS: saved})
         await cards(kubeconfig, "get")
         assert "amd-0" in capsys.readouterr().out
+
+
+async def test_get_and_doctor_say_which_cards_are_switched_off(rig, capsys):
+    register = "GPU-0,10,15360,NVIDIA-Tesla T4,true,hami-core:"
+    capacity = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "15360", "volcano.sh/vgpu-cores": "100"}
+    t4 = {"name": "t4-a", "annotations": {"volcano.sh/node-vgpu-register": register}, "capacity": capacity}
+    async with rig(nodes=[t4]) as world:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        await world.ensure("/api/v1/namespaces", "cardshare-system")
+        await put(world, OWN, "cardshare-settings", {"cardshare.yaml": "dialects: [gpu_memory]"})
+        why = "'dialects' of cardshare.yaml in ConfigMap cardshare-system/cardshare-settings does not list it"
+        note = f"vgpu is switched off: {why}; the cards of one node get no new pods by it"
+        await cards(kubeconfig, "get")
+        assert f"note: {note}" in capsys.readouterr().out
+        await cards(kubeconfig, "doctor")
+        said = capsys.readouterr().out
+        assert f"CS603 note  configuration: {note}" in said
+        assert "none of 1 offers cards\n      enable what CS603 names" in said

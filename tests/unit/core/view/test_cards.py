@@ -7,9 +7,9 @@ import pytest
 from cli import text
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.settings import Settings
+from core.settings import DialectName, Settings
 from core.tables import Tables
-from core.view.cards import Cards, cards_of, with_removed
+from core.view.cards import Cards, cards_of, switched_off, with_removed
 from tests.support.worlds.world import node
 
 
@@ -46,3 +46,23 @@ def test_the_table_says_unknown():
     card = replace(found.nodes[0].cards[0], used=5000)
     over = replace(found, nodes=(replace(found.nodes[0], cards=(card,)),))
     assert "5000/4000 MiB OVER" in text.cards_table(over, all_nodes=True)
+
+
+def test_ways_of_sharing_that_are_switched_off_are_noted_if_nodes_have_their_cards():
+    def told(settings: Settings, *names: str) -> tuple[str, ...]:
+        ledger = Ledger(standard_catalog(), Tables(), settings)
+        for name in names:
+            ledger.set_node(node(name, memory=4000))
+        return switched_off(ledger)
+
+    off = Settings(
+        dialects=frozenset({DialectName("whole_gpu")}), switched_off=((DialectName("vgpu"), "'x' of y is not true"),)
+    )
+    assert told(off, "n1", "n2") == (
+        "vgpu is switched off: 'x' of y is not true; the cards of 2 nodes get no new pods by it",
+    )
+    assert told(replace(off, switched_off=()), "n1") == (
+        "vgpu is switched off; the cards of one node get no new pods by it",
+    )
+    assert told(off) == told(Settings(), "n1") == ()
+    assert told(replace(off, dialects=frozenset({DialectName("vgpu")})), "n1") == ()
