@@ -157,7 +157,8 @@ class Checks:
         """Read a number of seconds from *least* to *most*."""
         if isinstance(found, int | float) and not isinstance(found, bool) and least <= found <= most:
             return float(found)
-        self.wrong(place, found, f"write seconds from {least:g} to {most:g}")
+        plain = ", without quotes or unit" if isinstance(found, str) else ""
+        self.wrong(place, found, f"write seconds from {least:g} to {most:g}{plain}")
         return default
 
     def unknown(self, found: Mapping[str, Any], known: Iterable[str], place: str) -> None:

@@ -177,6 +177,14 @@ def test_words_are_told_as_people_write_them():
         pytest.param('schedule_weight: "1_0"', "found '1_0'; write a whole number", id="underscore"),
         pytest.param("schedule_weight: !!set {? 0x1}", "found 'a list'; write a whole number", id="set"),
         pytest.param("node_lock: 0x" + "f" * 60, "write true or false", id="switch"),
+        pytest.param(
+            'handoff_timeout_s: "300"',
+            "found '300'; write seconds from 1 to 86400, without quotes or unit",
+            id="quotes",
+        ),
+        pytest.param(
+            "handoff_timeout_s: 5m", "found '5m'; write seconds from 1 to 86400, without quotes or unit", id="unit"
+        ),
     ],
 )
 def test_a_number_that_nobody_can_mean_is_told_like_any_other_mistake(text, problem):
