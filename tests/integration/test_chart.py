@@ -452,6 +452,9 @@ def test_no_hook_outlives_an_installation_that_fails(renderer):
     [
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
+        ({"image": {"repository": "host/cardshare@sha256:" + 64 * "0"}}, "repository"),
+        ({"image": {"tag": "sha256:0"}}, "tag"),
+        ({"image": {"tag": "a tag"}}, "tag"),
         ({"nodeSelector": ["gpu"]}, "nodeSelector"),
         ({"tolerations": {"key": "gpu"}}, "tolerations"),
         ({"affinity": {"nodeAffinities": {}}}, "nodeAffinities"),
@@ -480,3 +483,15 @@ def test_no_hook_outlives_an_installation_that_fails(renderer):
 def test_values_that_cannot_be_right_are_refused_by_their_name(renderer, values, says):
     with pytest.raises(helm.RefusedError, match=says):
         renderer.render(values)
+
+
+def test_an_image_may_be_named_by_its_digest(renderer):
+    digest = "sha256:" + 32 * "0a"
+    for tag, end in ((digest, f"@{digest}"), (f"1.2@{digest}", f":1.2@{digest}"), ("1.2", ":1.2")):
+        objects = renderer.render({"image": {"repository": "host:5000/cardshare", "tag": tag}})
+        assert set(re.findall(r"'image': '([^']+)'", str(objects))) == {f"host:5000/cardshare{end}"}
+
+
+def test_it_is_not_installed_in_the_namespace_default_whose_pods_the_webhook_would_skip(renderer):
+    with pytest.raises(helm.RefusedError, match="such as -n cardshare-system --create-namespace"):
+        renderer.render(namespace="default")
