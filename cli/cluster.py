@@ -312,6 +312,7 @@ async def _fetch_configuration(calls: Calls, catalog: Catalog, own_map: str) -> 
         for one in found.parts.values()
         for problem in one.problems
     ]
+    notes += found.unused
     if unread:
         why = next(iter(unread.values()))
         notes.append(f"ConfigMaps {', '.join(unread)} are not used ({why}); resource names and units are the defaults")
@@ -321,11 +322,13 @@ async def _fetch_configuration(calls: Calls, catalog: Catalog, own_map: str) -> 
 class Parts(NamedTuple):
     """The decoded texts of the configuration by source; a refused one has its problems, and what was saved of it.
 
-    sections: the saved ones, which replace wrong ones; None if they are not known or not needed.
+    sections: the saved ones, which replace wrong ones; None if they are not known or not needed. unused: notes on good
+    texts that the controller does not use.
     """
 
     parts: Mapping[Source, Decoded]
     sections: ReadSections | None = None
+    unused: tuple[str, ...] = ()
 
     def merged(self, catalog: Catalog) -> Configuration:
         """Return the configuration in force."""
@@ -335,24 +338,31 @@ class Parts(NamedTuple):
 async def fetch_parts(
     texts: Callable[[str], Awaitable[Mapping[str, str]]], catalog: Catalog, own_map: str = OWN_MAP
 ) -> Parts:
-    """Fetch the texts of the configuration; third-party texts are trusted.
+    """Fetch the texts of the configuration that are in force.
 
-    Of a text that cardshare refuses, the version in force is the one that the controller saved.
+    Of a text that cardshare refuses, the version in force is the one that the controller saved. The configuration of
+    Volcano's scheduler is in force if the controller saved it, or if no controller has saved anything.
 
     Args:
         texts: fetches the content of a ConfigMap (NAMESPACE/NAME) by key; empty if it does not exist.
         catalog: the dialects.
         own_map: the ConfigMap of cardshare's own settings.
     """
+    contents: Mapping[str, str] | None = None
     saved: Mapping[Source, Decoded] | None = None
+
+    async def kept() -> Mapping[str, str]:
+        nonlocal contents
+        if contents is None:
+            contents = await texts(f"{own_map.removesuffix('-settings')}-last-good")
+        return contents
 
     async def decoded(source: Source, config_map: str, content: str) -> Decoded:
         nonlocal saved
         found = decode(Text(source=source, config_map=config_map, content=content), catalog)
         if not found.is_whole and saved is None:
-            contents = await texts(f"{own_map.removesuffix('-settings')}-last-good")
-            kept = [Text(source=one, content=contents[one]) for one in Source if one in contents]
-            saved = usable(kept, catalog)
+            before = await kept()
+            saved = usable([Text(source=one, content=before[one]) for one in Source if one in before], catalog)
         return found._replace(part=saved[source].part) if found.problems and saved and source in saved else found
 
     own = await texts(own_map)
@@ -360,12 +370,17 @@ async def fetch_parts(
         Source.OWN: await decoded(Source.OWN, OWN_MAP, own.get(SETTINGS_KEY, "")),
         Source.SCHEDULER_FILE: await decoded(Source.SCHEDULER_FILE, OWN_MAP, own.get(SCHEDULER_KEY, "")),
     }
-    found[Source.SCHEDULER_MAP] = await decoded(
+    of_volcano = await decoded(
         Source.SCHEDULER_MAP, SCHEDULER_MAP, (await texts(SCHEDULER_MAP)).get(Source.SCHEDULER_MAP.key, "")
     )
+    unused: tuple[str, ...] = ()
+    if of_volcano.part is not None and Source.OWN in await kept() and Source.SCHEDULER_MAP not in await kept():
+        unused = (f"ConfigMap {SCHEDULER_MAP} is not used: the controller reads only those of --trust-namespaces",)
+    else:
+        found[Source.SCHEDULER_MAP] = of_volcano
     for source, name in device_maps(merge(found, catalog).settings).items():
         found[source] = await decoded(source, name, (await texts(name)).get(source.key, "") if name else "")
-    return Parts(found, saved_sections(saved, catalog) if saved else None)
+    return Parts(found, saved_sections(saved, catalog) if saved else None, unused)
 
 
 class Keeping(Generic[_T]):

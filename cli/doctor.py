@@ -200,7 +200,6 @@ class _Reader:
         name, namespace = self._options.name, self._options.namespace
         nodes = await list_objects(self._transport, NODES, decode_node)
         pods = await list_objects(self._transport, PODS, _pod_twice)
-        # Volcano's scheduler configuration applies if cardshare has its scheduler name, because it is trusted then.
         own_map = f"{namespace}/{name}-settings"
         found = await fetch_parts(self._texts, self._catalog, own_map)
         parts, merged = found.parts, found.merged(self._catalog)
@@ -227,7 +226,7 @@ class _Reader:
             plugins=tuple(pod for pod in running if is_plugin(pod.account, self._catalog)),
             others=tuple(pod for pod in running if pod.is_plugin and not is_plugin(pod.account, self._catalog)),
             own=tuple(pod for pod in running if pod.component and pod.key.startswith(f"{namespace}/")),
-            notes=merged.notes,
+            notes=(*merged.notes, *found.unused),
             refused=tuple(f"{one.text.subject}: {problem}" for one in parts.values() for problem in one.problems),
             accounts=_accounts(policies or ()),
             mutating=await self._registrations("mutating"),

@@ -100,3 +100,35 @@ async def test_get_and_doctor_say_which_cards_are_switched_off(rig, capsys):
         said = capsys.readouterr().out
         assert f"CS603 note  configuration: {note}" in said
         assert "none of 1 offers cards\n      enable what CS603 names" in said
+
+
+async def test_volcanos_configuration_counts_unless_the_controller_does_not_read_it(rig, capsys, tmp_path):
+    register = "GPU-0,10,15360,NVIDIA-Tesla T4,true,hami-core:"
+    capacity = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "15360", "volcano.sh/vgpu-cores": "100"}
+    t4 = {"name": "t4-a", "annotations": {"volcano.sh/node-vgpu-register": register}, "capacity": capacity}
+    conf = "tiers: [{plugins: [{name: deviceshare, arguments: {deviceshare.GPUSharingEnable: true}}]}]"
+    unused = "volcano-system/volcano-scheduler-configmap is not used: the controller reads only those of --trust-name"
+    async with rig(nodes=[t4]) as world:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        await world.ensure("/api/v1/namespaces", "volcano-system")
+        maps = "/api/v1/namespaces/volcano-system/configmaps"
+        await put(world, maps, "volcano-scheduler-configmap", {"volcano-scheduler.conf": conf})
+        await cards(kubeconfig, "get")
+        assert "note: vgpu is switched off" in capsys.readouterr().out
+        # The overlay default trusts kube-system only.
+        await save(world, {Source.OWN: "policy: binpack"})
+        await cards(kubeconfig, "get")
+        said = capsys.readouterr().out
+        assert "GPU-0" in said
+        assert unused in said
+        await cards(kubeconfig, "doctor")
+        said = capsys.readouterr().out
+        assert f"CS603 note  configuration: ConfigMap {unused}" in said
+        assert "deviceshare.GPUSharingEnable" not in said
+        file = str(tmp_path / "cluster.json.gz")
+        assert await cards(kubeconfig, "snapshot", "-o", file) == 0
+        await cards("", "get", "--snapshot", file)
+        assert unused in capsys.readouterr().out
+        await save(world, {Source.SCHEDULER_MAP: conf})
+        await cards(kubeconfig, "get")
+        assert "note: vgpu is switched off" in capsys.readouterr().out
