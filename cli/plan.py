@@ -13,7 +13,7 @@ from cli.text import NONE, aligned
 from cli.waiting import UNBOUND, fetch_lines
 from core.claims import StorageKind
 from core.errors import escaped
-from core.groups import GroupKey, group_of
+from core.groups import GroupKey, GroupSpec, group_of
 from core.ledger import Ledger
 from core.model import Pod
 from core.moving.search import Limits
@@ -153,7 +153,7 @@ def wanted(found: Read, asked: PlanTarget) -> tuple[Unit, int, GroupKey | None]:
             raise NothingToPlanError(f"pod {where} does not wait: it is on node {pod.node_name or 'none'}")
         key = group_of(pod)
         spec = found.lines.group(pod)
-        if spec is not None and spec.is_gang:
+        if spec is not None and spec.is_gang and not _starts_alone(pod, spec, everybody, found.ledger):
             raise NothingToPlanError(f"pod {where} starts only with its group; write --for group {_key(key)}")
         unit = unit_of([pod], found.ledger)
         return _judged(unit, where), standing_of(pod, spec, found.lines.classes).priority, key
@@ -169,6 +169,14 @@ def wanted(found: Read, asked: PlanTarget) -> tuple[Unit, int, GroupKey | None]:
     unit = unit_of_group(spec, members, found.ledger)
     priorities = [standing_of(one, spec, found.lines.classes).priority for one in members if not one.node_name]
     return _judged(unit, where), min(priorities, default=0), spec.key
+
+
+def _starts_alone(pod: Pod, spec: GroupSpec, pods: Iterable[Pod], ledger: Ledger) -> bool:
+    """Return whether group *spec* has its minimum, and *pod* belongs to no subgroup that lacks its own."""
+    unit = unit_of_group(spec, [one for one in pods if group_of(one) == spec.key], ledger)
+    if isinstance(unit, Wait) or not unit.is_met:
+        return False
+    return not any(unit.tally().whole(one.parts)[1] for one in unit.members if one.pod.uid == pod.uid)
 
 
 def _judged(unit: Unit | Wait, where: str) -> Unit:

@@ -16,7 +16,7 @@ from controller.grouping.budgets import Budgets, Spender, spender_of
 from controller.grouping.groups import Groups
 from core.constraints.quota import Over, over_wait
 from core.explaining.shortage import shortage
-from core.groups import SUBGROUPS_MAX, TASK, GroupKey, GroupKind, group_of, is_leaving, task_of
+from core.groups import TASK, GroupKey, GroupKind, group_of, is_leaving, task_of
 from core.model import NodeName, Phase, Pod, PodUid
 from core.placing import gang as gangs
 from core.placing.domains import Near
@@ -39,8 +39,8 @@ class Gang:
     what: the group, or one of its subgroups, for messages. unit: its members. waiting: the members to decide. absent:
     the number of members that cannot be decided now: gated, backing off, invalid. foreign: the number of members of
     another scheduler without a node. leaving: the number that end and no longer count. asks: the joint ask, by which
-    they wait while it is refused. subgroups: the number of subgroups. resting: the members of *absent* that back off.
-    is_divided: whether the subgroups of all members are known.
+    they wait while it is refused. resting: the members of *absent* that back off. undivided: why
+    its subgroups cannot be placed, "" if they can.
     """
 
     key: GroupKey
@@ -51,14 +51,13 @@ class Gang:
     foreign: int
     leaving: int
     asks: Together
-    subgroups: int = 0
     resting: tuple[gangs.Member, ...] = ()
-    is_divided: bool = True
+    undivided: str = ""
 
     @property
     def is_complete(self) -> bool:
         """Whether the minimum would be met if all waiting members were placed."""
-        return self.is_divided and self.subgroups <= SUBGROUPS_MAX and self.unit.is_complete
+        return not self.undivided and self.unit.is_complete
 
     def may_start_with(self, rooms: int) -> bool:
         """Return whether the minimum can be met if *rooms* more members are placed, and those that back off return."""
@@ -68,12 +67,8 @@ class Gang:
 
     def incomplete_wait(self) -> Wait:
         """Return that the waiting members wait for more members."""
-        if self.subgroups > SUBGROUPS_MAX:
-            text = f"name fewer matchLabelKeys: {self.key} has {self.subgroups} subgroups, at most {SUBGROUPS_MAX}"
-            return Wait(Cause.WAITING_FOR_GROUP, f"{text} are placed")
-        if not self.is_divided:
-            text = f"give each entry of the subGroupPolicy of {self.key} a label value of its own in matchLabels"
-            return Wait(Cause.WAITING_FOR_GROUP, f"{text}: too many entries would be compared with each of its pods")
+        if self.undivided:
+            return Wait(Cause.WAITING_FOR_GROUP, self.undivided)
         tally = self.unit.tally(Counter(one.parts for one in self.unit.members))
         wanted = Tally(self.unit.minimum, {}).needed()
         text = (
@@ -228,8 +223,7 @@ class Gangs:
         subgroup_of = {entry.pod.uid: path[-1] for entry, path in waiting if path and path[-1] in homes}
         minimum, what = minimum_of(spec, division), str(key)
         tally = Tally(minimum, held)
-        is_divided = division.left >= 0
-        if tally.is_met and is_divided:
+        if tally.is_met and not division.problem:
             path, policy = division.of(one.pod) if one is not None else ((), None)
             if policy is not None and tally.whole(path)[1]:
                 minimum, what = Minimum(name="subgroup", members=policy.size), f"{path[-1]} of {key}"
@@ -266,9 +260,8 @@ class Gangs:
             foreign=foreign.total(),
             leaving=leaving.total(),
             asks=unit.together(self._budgets.limits(key)),
-            subgroups=sum(map(len, division.subgroups.values())),
             resting=tuple(resting),
-            is_divided=is_divided,
+            undivided=division.problem,
         )
 
     def _counts(self, pod: Pod, entry: Entry | None) -> bool:

@@ -17,7 +17,8 @@ from core.placing.decide import shape_of
 from core.placing.gang import Member, Unit
 from core.placing.minimums import Division, Minimum, Path, minimum_of
 from core.placing.shape import NodePolicy
-from core.waiting import Wait
+from core.units import counted
+from core.waiting import Cause, Wait
 
 
 def unit_of(pods: Sequence[Pod], ledger: Ledger) -> Unit | Wait:
@@ -27,7 +28,7 @@ def unit_of(pods: Sequence[Pod], ledger: Ledger) -> Unit | Wait:
 
 
 def unit_of_group(spec: GroupSpec, pods: Iterable[Pod], ledger: Ledger) -> Unit | Wait:
-    """Return the unit of the members of a group that are on no node; or why one of them cannot be judged.
+    """Return the unit of the members of a group that are on no node; or why they cannot start together.
 
     Args:
         spec: the group; without a network topology.
@@ -45,7 +46,12 @@ def unit_of_group(spec: GroupSpec, pods: Iterable[Pod], ledger: Ledger) -> Unit 
     members = _members(waiting, ledger)
     if isinstance(members, Wait):
         return members
-    return Unit(members=members, minimum=minimum_of(spec, division), held=held)
+    unit = Unit(members=members, minimum=minimum_of(spec, division), held=held)
+    if division.problem or not unit.is_complete:
+        short = ", ".join(unit.tally(Counter(one.parts for one in members)).short())
+        too_few = f"its {counted(sum(held.values()) + len(members), 'pods')} are too few for its minimum"
+        return Wait(Cause.WAITING_FOR_GROUP, division.problem or f"{too_few} ({short or spec.min_member})")
+    return unit
 
 
 def _members(pods: Iterable[tuple[Pod, Path]], ledger: Ledger) -> tuple[Member, ...] | Wait:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.errors import escaped
-from core.groups import GroupSpec, SubGroups, task_of
+from core.groups import SUBGROUPS_MAX, GroupSpec, SubGroups, task_of
 from core.model import Pod
 from core.nodefit import required_labels, satisfies
 
@@ -58,13 +58,13 @@ class Division:
 
     Attributes:
         subgroups: the names of the subgroups seen so far, by their policies.
-        left: how many more words of policies are compared with labels; below 0, members were left out.
     """
 
     def __init__(self, spec: GroupSpec) -> None:
         """Begin without members; policies are found by the label of their members that fewest others name."""
         self.subgroups: Final[dict[int, set[str]]] = {}
-        self.left = _COMPARED_MAX
+        self._key: Final = spec.key
+        self._left = _COMPARED_MAX
         self._policies: Final = spec.sub_groups
         self._words: Final = [_words(one) for one in spec.sub_groups]
         self._by_label: Final[dict[tuple[str, str] | None, list[int]]] = {}
@@ -82,8 +82,8 @@ class Division:
         found = (at for label in (None, *pod.labels.items()) for at in self._by_label.get(label, ()))
         for at in sorted(found):
             policy = self._policies[at]
-            self.left -= self._words[at]
-            if self.left < 0:
+            self._left -= self._words[at]
+            if self._left < 0:
                 break
             values = [pod.labels.get(key, "") for key in policy.keys]
             if all(values) and all(satisfies(pod.labels, one) for one in policy.selector or ()):
@@ -91,6 +91,18 @@ class Division:
                 self.subgroups.setdefault(at, set()).add(name)
                 return (*path, name), policy
         return path, None
+
+    @property
+    def problem(self) -> str:
+        """Return why members of the group cannot be placed, although they may be enough, and the remedy; "" if none."""
+        many = sum(map(len, self.subgroups.values()))
+        if many > SUBGROUPS_MAX:
+            text = f"name fewer matchLabelKeys: {self._key} has {many} subgroups, at most {SUBGROUPS_MAX}"
+            return f"{text} are placed"
+        if self._left < 0:
+            text = f"give each entry of the subGroupPolicy of {self._key} a label value of its own in matchLabels"
+            return f"{text}: too many entries would be compared with each of its pods"
+        return ""
 
 
 def _words(policy: SubGroups) -> int:

@@ -212,7 +212,10 @@ def _plan(ground: Ground, asked: str, crowd: MovablePods, answer: Search, unit: 
     if found is None:
         return replace(plan, gain=_no_gain(crowd, answer, ground.limits), why=_why(ground, unit))
     if not unit.members or not found.placements:
-        return replace(plan, gain="nothing to do: all of its pods are on nodes already", helps=True, is_fewest=True)
+        done = "all of its pods are" if not unit.members else "its minimum is"
+        more = "; for one pod more, write --for pod" if unit.members else ""
+        gain = f"nothing to do: {done} on nodes already{more}"
+        return replace(plan, gain=gain, helps=True, is_fewest=True)
     pods = {one.pod.uid: one.pod for one in unit.members}
     places = tuple(_place(ground.ledger, one, pods[one.pod] if is_there else None) for one in found.placements)
     nodes = list(dict.fromkeys(one.node for one in places))

@@ -153,3 +153,28 @@ async def test_nothing_is_planned_for_a_pod_that_room_does_not_let_in(spec, says
     waiting["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "x", "message": says}]
     with pytest.raises(NothingToPlanError, match=f"moves do not help pod team/train: {problem}"):
         await fetch_plan(standing(pod("s", 1000, "a", owner="serve"), waiting), asking("pod", "train"), "team")
+
+
+@pytest.mark.parametrize(("held", "problem"), [(2, ""), (1, "starts only with its group; write --for group team/ring")])
+async def test_a_pod_beyond_the_minimum_of_its_group_is_planned_alone(held, problem):
+    mates = [pod(f"m{at}", 100, "b") for at in range(2)]
+    for mate in mates[held:]:
+        del mate["spec"]["nodeName"]
+        mate["metadata"]["annotations"], mate["status"] = {}, {"phase": "Pending"}
+    waiting = pod("train", 10_000, number=2)
+    for member in (*mates, waiting):
+        member["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "ring"
+    ring = {"metadata": {"name": "ring", "namespace": "team", "uid": "g"}, "spec": {"minMember": 2}}
+    lists = {
+        "/api/v1/nodes": [node("a"), node("b")],
+        "/api/v1/pods": [pod("s", 1000, "a", owner="serve"), *mates, waiting],
+        "/api/v1/configmaps": [],
+        "/apis/scheduling.volcano.sh/v1beta1/podgroups": [ring],
+    }
+    taken = {"version": VERSION, "taken": "2026-01-01T00:00:00Z", "namespace": "team"}
+    reads = SnapshotReads(packed(taken | {"collections": {path: {"items": items} for path, items in lists.items()}}))
+    if problem:
+        with pytest.raises(NothingToPlanError, match=problem):
+            await fetch_plan(reads, asking("pod", "train"), "team")
+    else:
+        assert [one.pod for one in (await fetch_plan(reads, asking("pod", "train"), "team")).moves] == ["team/s"]

@@ -375,7 +375,7 @@ def test_members_that_no_policy_selects_are_of_no_subgroup():
 
 
 def test_a_group_of_too_many_subgroups_is_told_and_not_placed(monkeypatch):
-    monkeypatch.setattr("controller.deciding.gang.SUBGROUPS_MAX", 2)
+    monkeypatch.setattr("core.placing.minimums.SUBGROUPS_MAX", 2)
     made = world(8, groups=[spec(2, sub_groups=subgroups(1, 1))])
     made.adds(*partitioned(3, 1))
     assert bound(made) == []

@@ -1,5 +1,6 @@
 """A plan names its moves, keeps to who may move, and says why nothing helps."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import yaml
 
 from cli.apply import UnusablePlanError, id_of, plan_in
 from core.catalog import standard_catalog
-from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec
+from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec, SubGroups
 from core.ledger import Ledger
 from core.model import NO_VOLUMES, NodeName, Pod, PodUid, PodVolumes, Requirement
 from core.moving.search import Limits
@@ -22,6 +23,7 @@ from core.port.cards import CardWish
 from core.settings import Settings
 from core.tables import Tables
 from core.view.plan import Ground, plan_for_pods, plan_for_wish, still_helps
+from core.waiting import Wait
 from core.wire.policies import DisruptionBudget
 from tests.support.worlds.world import node, pod
 
@@ -135,6 +137,43 @@ def test_a_group_gets_in_as_a_whole_and_is_planned_for_its_minimum():
     assert plan.gain == "1 move makes room for 2 pods on 1 node: a"
     assert not plan.is_fewest
     assert {one.pod for one in plan.places} == {"default/x", "default/y"}
+
+
+ELSEWHERE = tuple(
+    SubGroups(name=f"s{at}", selector=(Requirement(key="a", operator="Exists"),), size=2) for at in range(1000)
+)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "spec", "why"),
+    [
+        pytest.param(2, {"min_member": 4}, r"its 2 pods are too few for its minimum \(4\)", id="members lack"),
+        pytest.param(
+            2,
+            {"min_member": 2, "min_task_member": {"w": 2}},
+            r"its 2 pods are too few for its minimum \(0 of 2 of task w\)",
+            id="a task lacks",
+        ),
+        pytest.param(
+            30, {"min_member": 2, "sub_groups": ELSEWHERE}, "too many entries would be compared", id="undivided"
+        ),
+    ],
+)
+def test_nobody_moves_for_a_group_that_could_not_start_on_an_empty_cluster(waiting, spec, why):
+    members = [pod(f"x{at}", memory=1_000, annotations={MEMBER_OF: "ring"}) for at in range(waiting)]
+    unit = unit_of_group(GroupSpec(key=RING, uid="u", **spec), members, ground().ledger)
+    assert isinstance(unit, Wait)
+    assert re.search(why, unit.text)
+
+
+def test_a_group_with_its_minimum_needs_no_moves_and_says_how_to_plan_for_one_more():
+    members = [pod(name, memory=10_000, annotations={MEMBER_OF: "ring"}) for name in "xy"]
+    where = ground(("a", members[0]))
+    unit = unit_of_group(GroupSpec(key=RING, uid="u", min_member=1), [*where.pods, members[1]], where.ledger)
+    assert isinstance(unit, Unit)
+    plan = plan_for_pods(where, "group default/ring", unit)
+    assert plan.gain == "nothing to do: its minimum is on nodes already; for one pod more, write --for pod"
+    assert not plan.moves
 
 
 def test_a_plan_helps_no_more_once_its_room_is_taken():
