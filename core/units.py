@@ -48,6 +48,17 @@ def parse_amount(text: str, field: str) -> int:
     return _scaled(text, field, 1, exact=False)
 
 
+def parse_limit(text: str, field: str, units: int = 1) -> int:
+    """Read *text* as a limit in units, or in thousandths (*units* 1000), rounded up; 2^63-1 if it is larger.
+
+    Kubernetes compares quantities of any size, and nothing in a cluster comes near that.
+
+    Raises:
+        InvalidRequestError: not a quantity, or negative; names *field*.
+    """
+    return _scaled(text, field, units, exact=False, capped=True)
+
+
 def parse_count(text: str, field: str, maximum: int = MAX_INT32) -> int:
     """Read *text* as a whole number without rounding, 0 to *maximum*; for extended resources.
 
@@ -98,7 +109,7 @@ def unit_already(text: str, mib_per_unit: int = 1) -> str:
     return f"the unit is {unit} already; write a whole number such as '{example}'"
 
 
-def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
+def _scaled(text: str, field: str, units: int, *, exact: bool, capped: bool = False) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 15:
         return int(text) * units
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_CHARS else None
@@ -116,6 +127,8 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
     )
     # Beyond 2^63 or below 10^-9 the exact value is irrelevant, so the power is not computed.
     if len(digits) + exponent > 40:
+        if capped:
+            return MAX_AMOUNT
         raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT // units}")
     numerator = (int(digits) << shift) * units
     if exponent >= 0:
@@ -128,6 +141,8 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
         raise InvalidRequestError(field, text, "write a whole number such as '1'")
     value += 1 if rest else 0
     if value > MAX_AMOUNT:
+        if capped:
+            return MAX_AMOUNT
         raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT // units}")
     return value
 

@@ -22,7 +22,7 @@ from core.wire.groups import DECODERS, decode_queue
 from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
 from core.wire.nodes import decode_node
 from core.wire.policies import ResourceQuota, decode_priority_class, decode_quota
-from core.wire.reading import quantities
+from core.wire.reading import limits
 from core.wire.templates import KINDS, decode_workload
 from core.wire.vgpu_register import with_mode, with_slots
 
@@ -459,9 +459,9 @@ def _amounts(pod: Pod) -> Mapping[str, int]:
 
 
 def _amount(key: str, written: str) -> int | None:
-    """Return the limit that is *written*; None if it is unreadable, as one beyond all figures is."""
+    """Return the limit that is *written*; None if it is unreadable."""
     try:
-        return quantities({key: written}, "spec.hard")[key]
+        return limits({key: written}, "spec.hard")[key]
     except InvalidRequestError:
         return None
 

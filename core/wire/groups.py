@@ -30,7 +30,7 @@ from core.groups import (
 )
 from core.wire import reading
 from core.wire.objects import Head, HeadMeta, ObjectMeta, Owner, Presence, Selector, selector_of
-from core.wire.reading import Quantity, quantities
+from core.wire.reading import Quantity, limits, quantities
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -403,9 +403,9 @@ def queue_of(found: QueueObject) -> QueueSpec:
         resource_version=meta.resource_version or "",
         weight=min(max(spec.weight or 1, 1), _MAX_WEIGHT),
         priority=spec.priority or 0,
-        capability=quantities(spec.capability, "spec.capability"),
-        guarantee=quantities(guarantee, "spec.guarantee.resource"),
-        deserved=quantities(spec.deserved, "spec.deserved"),
+        capability=limits(spec.capability, "spec.capability"),
+        guarantee=limits(guarantee, "spec.guarantee.resource"),
+        deserved=limits(spec.deserved, "spec.deserved"),
         reclaimable=spec.reclaimable is not False,
         parent=spec.parent or "",
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,

@@ -14,7 +14,7 @@ from core.model import Requirement
 from core.units import parse_int64
 from core.wire import reading
 from core.wire.objects import Head, ObjectMeta, PartialObjectMetadata, Presence, Selector, selector_of
-from core.wire.reading import Quantity, as_written, quantities
+from core.wire.reading import Quantity, as_written, limits
 
 
 class Namespace(NamedTuple):
@@ -125,7 +125,7 @@ def quota_of(found: QuotaObject) -> ResourceQuota:
 
 
 def _extended(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str, int]:
-    return quantities({key: amount for key, amount in (found or {}).items() if _is_extended(key)}, field)
+    return limits({key: amount for key, amount in (found or {}).items() if _is_extended(key)}, field)
 
 
 def _is_extended(key: str) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from core.errors import InvalidRequestError
 from core.names import CPU, MAX_POD_ANNOTATION_BYTES
-from core.units import is_in_bytes, parse_amount, parse_milli
+from core.units import is_in_bytes, parse_amount, parse_limit, parse_milli
 
 _T = TypeVar("_T")
 _V = TypeVar("_V")
@@ -126,6 +126,15 @@ def quantities(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str,
     return {name: _quantity(name, as_written(value), f"{field}.{name}") for name, value in (found or {}).items()}
 
 
+def limits(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str, int]:
+    """Return the same as `quantities`, of how much there may be: what is larger than 2^63-1 counts as that.
+
+    Raises:
+        InvalidRequestError: one of them is unreadable; names its place below *field*.
+    """
+    return {name: _limit(name, as_written(value), f"{field}.{name}") for name, value in (found or {}).items()}
+
+
 def in_bytes(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str, int]:
     """Return those of `quantities` that may be memory of cards in bytes: extended resources with a binary suffix."""
     named = {name: value for name, value in (found or {}).items() if "/" in name and is_in_bytes(as_written(value))}
@@ -133,8 +142,15 @@ def in_bytes(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str, i
 
 
 def _quantity(name: str, text: str, field: str) -> int:
-    is_cpu = name.removeprefix("requests.").removeprefix("limits.") == CPU
-    return parse_milli(text, field) if is_cpu else parse_amount(text, field)
+    return parse_milli(text, field) if _is_cpu(name) else parse_amount(text, field)
+
+
+def _limit(name: str, text: str, field: str) -> int:
+    return parse_limit(text, field, 1000 if _is_cpu(name) else 1)
+
+
+def _is_cpu(name: str) -> bool:
+    return name.removeprefix("requests.").removeprefix("limits.") == CPU
 
 
 def as_written(value: Quantity) -> str:

@@ -34,7 +34,7 @@ _VSPHERE: Final = "csi.vsphere.vmware.com"
 def _bytes(found: dict[str, Quantity], *, unreadable: int, absent: int = 0) -> int:
     """Return the amount of storage; an unreadable object must not block all others."""
     try:
-        return reading.quantities({_STORAGE: found[_STORAGE]}, "").get(_STORAGE, 0) if _STORAGE in found else absent
+        return reading.limits({_STORAGE: found[_STORAGE]}, "").get(_STORAGE, 0) if _STORAGE in found else absent
     except InvalidRequestError:
         return unreadable
 

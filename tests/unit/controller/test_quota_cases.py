@@ -270,6 +270,16 @@ def test_memory_of_a_quota_in_bytes_is_counted_in_the_units_of_containers(resour
     assert (left, shown.limits) == ((units, units), {resource: units})
 
 
+@pytest.mark.parametrize("written", ["10E", "16Ei", "1e30", "9223372036854775808"])
+def test_a_limit_that_is_larger_than_all_there_is_leaves_the_others_of_its_quota_in_force(written):
+    hard = {"limits.volcano.sh/vgpu-cores": written, "limits.cpu": written, f"limits.{MEMORY}": "999"}
+    text = json.dumps({"metadata": {"namespace": "default", "name": "q"}, "spec": {"hard": hard}})
+    made = world(node("n1"), quotas=[decode_quota(text.encode())])
+    made.adds(pod("p"))
+    made.plan()
+    assert "1000 volcano.sh/vgpu-memory requested, 999 of 999 left" in made.wait("p").text
+
+
 def test_a_quota_that_changes_from_units_to_bytes_lets_pods_go_on():
     made = world(node("n1"), quotas=[read(f"limits.{MEMORY}", "999Mi")])
     made.adds(pod("p"))

@@ -466,6 +466,18 @@ def test_a_class_is_heeded_where_it_makes_volumes_and_how_large_they_may_be():
     assert [one.node for one in world.actions(SelectNode)] == ["c1"]
 
 
+def test_a_driver_with_more_room_than_can_be_counted_has_room():
+    # CSI drivers of network file systems report the largest number; 8Ei is 2^63.
+    world = later_world(
+        "a1",
+        drivers=[driver_from_object({"metadata": {"name": "p"}, "spec": {"storageCapacity": True}})],
+        capacities=[capacity("in-a", "a", "8Ei")],
+    )
+    world.adds(mounting("p", "data"))
+    world.plan()
+    assert [one.node for one in world.actions(SelectNode)] == ["a1"]
+
+
 def capacity(name, zone, size):
     return capacity_from_object(
         {

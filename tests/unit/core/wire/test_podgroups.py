@@ -5,6 +5,7 @@ import pytest
 from core.errors import InvalidRequestError
 from core.groups import GroupKey, GroupKind, GroupPhase, NetworkTopology, SubGroups
 from core.model import Requirement
+from core.units import MAX_AMOUNT
 from core.wire.groups import (
     UNREADABLE,
     decode_native_group,
@@ -235,6 +236,12 @@ def test_the_amounts_of_a_queue_are_read_as_integers():
     assert (found.weight, found.capability) == (3, {"cpu": 1500, "volcano.sh/vgpu-memory": 64000})
     assert (found.guarantee, found.deserved) == ({"memory": 1024}, {"cpu": 2000})
     assert (found.reclaimable, found.parent, found.priority, found.problems) == (False, "root", 5, ())
+
+
+def test_a_queue_with_a_limit_larger_than_all_there_is_takes_pods():
+    found = queue(capability={"cpu": "10E", "volcano.sh/vgpu-number": "9223372036854775808", "memory": "1Ki"})
+    assert found.capability == {"cpu": MAX_AMOUNT, "volcano.sh/vgpu-number": MAX_AMOUNT, "memory": 1024}
+    assert not found.problems
 
 
 def test_a_queue_says_whether_it_takes_groups():
