@@ -9,7 +9,7 @@ it counts as often as there are cards, and a percentage as what it comes to on t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -156,27 +156,37 @@ def over_wait(over: tuple[Over, ...], *, together: bool = False) -> Wait:
 
     together: the amounts are those of several pods, which start together.
     """
-    first = over[0].account
-    of_account = [one for one in over if one.account == first]
+    # A queue above that is full too has pods of the first, so one account of each kind says what to do.
+    firsts: dict[str, Account] = {}
+    for one in over:
+        firsts.setdefault(one.account.kind, one.account)
+    first, *others = [
+        _too_little(account, [one for one in over if one.account == account], together=together)
+        for account in firsts.values()
+    ]
+    text = "".join((f"waits because {first}", *(f". {one[:1].upper()}{one[1:]}" for one in others)))
+    return Wait(Cause.WAITING_FOR_QUOTA if over[0].account.kind == QUOTA else Cause.WAITING_FOR_QUEUE, text)
+
+
+def _too_little(account: Account, over: Sequence[Over], *, together: bool) -> str:
+    """Return that *account* has too little left, how much, and the remedy."""
     by = " by the pods that start together" if together else ""
-    told = [
+    told = "; ".join(
         f"{shown(one.resource, one.asked + one.beside)} {one.resource} requested{by}, "
         f"{shown(one.resource, one.left + one.beside)} of {shown(one.resource, one.limit)} left"
-        for one in of_account
-    ]
-    if first.kind == GUARANTEED:
-        text = (
-            f"waits because the free capacity is guaranteed to other queues: {'; '.join(told)}; ask for less, wait "
-            "until pods end, or lower the spec.guarantee of a queue"
+        for one in over
+    )
+    if account.kind == GUARANTEED:
+        return (
+            f"the free capacity is guaranteed to other queues: {told}; ask for less, wait until pods end, or lower "
+            "the spec.guarantee of a queue"
         )
-    else:
-        whose = f" of namespace {first.namespace}" if first.namespace else ""
-        never = any(one.asked + one.beside > one.limit for one in of_account)
-        text = (
-            f"waits because {first.kind} {first.name}{whose} has too little capacity: {'; '.join(told)}; "
-            f"ask for less, or {'have its limit raised' if never else 'wait until its pods end'}"
-        )
-    return Wait(Cause.WAITING_FOR_QUOTA if first.kind == QUOTA else Cause.WAITING_FOR_QUEUE, text)
+    whose = f" of namespace {account.namespace}" if account.namespace else ""
+    never = any(one.asked + one.beside > one.limit for one in over)
+    return (
+        f"{account.kind} {account.name}{whose} has too little capacity: {told}; ask for less, or "
+        f"{'have its limit raised' if never else 'wait until its pods end'}"
+    )
 
 
 def shown(name: str, amount: int) -> str:

@@ -199,6 +199,21 @@ def test_a_gang_is_held_as_a_whole_by_its_namespace_beside_its_queue():
     assert held(made) == ["g0", "g1", "g2"]
 
 
+def test_a_pod_whose_queue_and_namespace_are_both_full_is_told_of_both():
+    key = GroupKey(GroupKind.VOLCANO, "default", "g")
+    made = world(node("n1", cards=4), quotas=[limits(MEMORY, 1500)])
+    queue = QueueSpec(name="all", capability={NUMBER: 1})
+    made.groups_are(GroupSpec(key=key, uid="u", resource_version="1", min_member=1, queue="all"), queues=[queue])
+    made.adds(*[pod(f"g{at}", annotations={GROUP: "g"}) for at in range(2)])
+    made.plan()
+    assert made.wait("g1").cause is Cause.WAITING_FOR_QUEUE
+    assert made.wait("g1").text == (
+        f"waits because queue all has too little capacity: 1 {NUMBER} requested, 0 of 1 left; ask for less, or wait "
+        f"until its pods end. ResourceQuota q of namespace default has too little capacity: 1000 {MEMORY} requested, "
+        "500 of 1500 left; ask for less, or wait until its pods end"
+    )
+
+
 def test_what_is_bound_is_counted_anew_under_another_configuration():
     made = world(hami_node("n1"), quotas=[limits(HAMI_MEMORY, 5)])
     by_hami = {"hami.io/vgpu-devices-allocated": "n1-0,NVIDIA,4000,0:;", "hami.io/vgpu-node": "n1"}
