@@ -24,12 +24,15 @@ from core.model import Container, ReviewedPod
 from core.port.dialect import AnyDialect
 from core.warnings import AdmissionWarning, no_effect
 
-# Third-party names that look like cardshare's: KubeVirt's and Kata's GPUs; MindCluster's cards of 310P.
+# Third-party names that look like cardshare's: KubeVirt's and Kata's GPUs; MindCluster's cards of 310P; whole cards of
+# the plugins of Cambricon and Moore Threads.
 _OTHERS: Final = frozenset(
     {
+        "cambricon.com/mlu",
         "huawei.com/Ascend310P-IPro",
         "huawei.com/Ascend310P-V",
         "huawei.com/Ascend310P-VPro",
+        "mthreads.com/gpu",
         "nvidia.com/pgpu",
         "nvidia.com/vgpu",
     }
@@ -45,6 +48,8 @@ _CHOOSING: Final = re.compile(
 )
 _SHARED_MEMORY: Final = "aliyun.com/gpu-mem"
 _OF_CHIPS: Final = "huawei.com/ascend310p-"
+# Shares of Enflame's cards up to HAMi v2.9 (hami-vendors 1).
+_SHARED_GCU: Final = "enflame.com/vgcu"
 _WHOLE_CHIP: Final = "huawei.com/Ascend910"
 # The number of unknown keys that are examined and reported for a pod.
 _LOOKED_AT: Final = 16
@@ -220,7 +225,7 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
             if instead:
                 yield AdmissionWarning("CS115", f"{where}: cardshare does not support this resource; {instead}")
                 continue
-            meant = spelling.meant(key, book.resources)
+            meant = spelling.meant(key, book.resources) if key != _SHARED_GCU else ""
             if meant:
                 told = "no device plugin is known to offer this resource"
                 yield AdmissionWarning("CS115", f"{where}: {told}; did you mean {meant}?")
@@ -248,6 +253,8 @@ def _instead(key: str, pod: ReviewedPod, book: Rulebook) -> str:
         return "leave it out, or ask for nvidia.com/gpu alone; a pod can use cards of one plugin only"
     if key.startswith(_INSTANCE) and book.asks_cards(pod):
         return "leave it out, or ask for it alone; shares get MIG instances through mode mig and memory"
+    if key == _SHARED_GCU:
+        return "write enflame.com/drs-gcu, and how many slices of a card the pod needs"
     if key.casefold().startswith(_OF_CHIPS):
         return "write huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
     return "write the chip's model such as huawei.com/Ascend910A" if key == _WHOLE_CHIP else ""

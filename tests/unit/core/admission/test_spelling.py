@@ -170,6 +170,22 @@ def test_keys_of_others_are_let_be(key):
     assert told(pod([key], limits=[key])) == []
 
 
+VENDORS = rulebook(Settings(), vendors.TABLES, standard_catalog())
+
+
+@pytest.mark.parametrize("key", ["cambricon.com/mlu", "mthreads.com/gpu"])
+def test_whole_cards_of_vendors_plugins_are_let_be_where_their_shares_are_read(key):
+    assert told(pod(limits=[key]), book=VENDORS) == []
+
+
+def test_shares_of_an_earlier_hami_are_told_with_those_of_today_and_not_with_whole_cards():
+    (text,) = told(pod(limits=["enflame.com/vgcu"]), book=VENDORS)
+    assert text.endswith(
+        "cardshare does not support this resource; write enflame.com/drs-gcu, and how many slices of a card the pod "
+        "needs"
+    )
+
+
 def test_all_that_cardshare_reads_is_known():
     assert told(pod(BOOK.preferences | BOOK.protected, limits=BOOK.resources)) == []
 
