@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -306,18 +306,19 @@ class Feed:
         following = watching.changes(
             self._transport, self._ledger, "", complain, complain_of_claims=self._note_claims, told=self._told
         )
-        async for names in following:
-            there = [name for name in names if name in self._ledger.states]
-            # Not taken from *names*: after very many changes it has only the existing nodes.
-            gone = [name for name in self._nodes if name not in self._ledger.states]
-            changed: dict[NodeName, Node | None] = dict.fromkeys(gone)
-            # Without names, `cards_of` returns all nodes.
-            if there:
-                changed.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
-            self._put_nodes(changed)
-            self._tell(nodes=[*there, *gone])
-            self._has_nodes.set()
-            self._pods_changed.set()  # pods that hold cards count in queues
+        async with aclosing(following):
+            async for names in following:
+                there = [name for name in names if name in self._ledger.states]
+                # Not taken from *names*: after very many changes it has only the existing nodes.
+                gone = [name for name in self._nodes if name not in self._ledger.states]
+                changed: dict[NodeName, Node | None] = dict.fromkeys(gone)
+                # Without names, `cards_of` returns all nodes.
+                if there:
+                    changed.update((NodeName(node.name), node) for node in cards_of(self._ledger, there).nodes)
+                self._put_nodes(changed)
+                self._tell(nodes=[*there, *gone])
+                self._has_nodes.set()
+                self._pods_changed.set()  # pods that hold cards count in queues
 
     def _put_nodes(self, changed: Mapping[NodeName, Node | None]) -> None:
         """Take in what nodes are now, None if they are gone."""

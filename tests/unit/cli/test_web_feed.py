@@ -1,0 +1,55 @@
+"""The page's feed leaves nothing running when it ends."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from cli.cluster import empty_holdings
+from cli.web.feed import Feed, Sees
+from kube.errors import ApiNotFoundError
+from kube.exchange import Response
+
+NODES = "/api/v1/nodes"
+
+
+class Server:
+    """Has one node; every watch is silent."""
+
+    def __init__(self) -> None:
+        self.watches = 0
+
+    async def request(self, verb, path, **_):
+        if "configmaps/" in path:
+            raise ApiNotFoundError(verb=verb, path=path, status=404, message="none")
+        items = [{"metadata": {"name": "a"}}] if path == NODES else []
+        page = {"metadata": {"resourceVersion": "10"}, "items": items}
+        return Response(status=200, headers={}, body=json.dumps(page).encode())
+
+    @asynccontextmanager
+    async def stream(self, path, params, **_):
+        self.watches += 1
+        try:
+            yield self._silence()
+        finally:
+            self.watches -= 1
+
+    async def _silence(self):
+        await asyncio.Event().wait()
+        yield b""
+
+
+async def test_a_failure_in_the_feed_ends_its_watches(monkeypatch):
+    def fails(*_):
+        raise LookupError("a bug")
+
+    server: Any = Server()
+    feed = Feed(server, await empty_holdings(server), Sees(nodes=True, namespace="", home=""))
+    monkeypatch.setattr("cli.web.feed.cards_of", fails)
+    with pytest.raises(ExceptionGroup) as failed:
+        await feed.run()
+    assert failed.value.subgroup(LookupError) is not None
+    assert server.watches == 0
+    assert asyncio.all_tasks() == {asyncio.current_task()}
