@@ -11,13 +11,13 @@ from typing import Final
 from cli.cluster import Reads, fetch_holdings, list_objects
 from cli.options import Fits as Options
 from cli.text import NONE, aligned, noted
-from core.admission.manifests import is_judged, judge, pods_of
+from core.admission.manifests import is_judged, judge, lacks_spec, pods_of
 from core.admission.rulebook import rulebook
-from core.errors import ConfigError, InvalidRequestError, escaped
+from core.errors import ConfigError, InvalidRequestError, escaped, quoted
 from core.ledger import Ledger
 from core.model import Pod
 from core.port.cards import CardWish
-from core.units import counted
+from core.units import counted, listed
 from core.view.fits import Fit, Fits, Place, fits_pod, fits_wish
 from core.wire.manifests import Unreadable, read_manifests
 from core.wire.policies import ResourceQuota, decode_quota
@@ -109,9 +109,15 @@ def _asked_in(text: str, ledger: Ledger, namespace: str) -> list[Pod]:
     book = rulebook(ledger.settings, ledger.tables, ledger.catalog)
     found: list[Pod] = []
     told: list[str] = []
+    others: dict[str, None] = {}
     for one in read_manifests(text):
         if isinstance(one, Unreadable):
             raise UnusableFileError(one.problem, one.line)
+        kind = str(one.value.get("kind") or "")
+        if lacks_spec(one):
+            raise UnusableFileError(f"write the spec of this {kind}; it has none", one.line)
+        if not is_judged(one):
+            others[quoted(kind, 63)[1:-1]] = None
         told += (finding.text for finding in judge(one, "", book, namespace) if is_judged(one))
         try:
             found += pods_of(one, book, namespace)
@@ -120,7 +126,8 @@ def _asked_in(text: str, ledger: Ledger, namespace: str) -> list[Pod]:
     found = [one for one in found if ledger.catalog.request_of(one, ledger.tables, ledger.settings) is not None]
     if not found:
         # A warning may name the resource that a misspelt one should be.
-        raise UnusableFileError("; ".join(("no pod in it asks for cards", *told[:_SHOWN])))
+        unread = f"kinds from which no pods are read: {listed([*others], _SHOWN)}" if others else ""
+        raise UnusableFileError("; ".join(("no pod in it asks for cards", *told[:_SHOWN], *filter(None, (unread,)))))
     return found
 
 

@@ -41,3 +41,22 @@ def test_a_manifest_without_cards_is_told_what_a_misspelt_resource_should_be(res
     text = f'{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "a"}}, "spec": {{"containers": [{limits}]}}}}'
     with pytest.raises(UnusableFileError, match=told):
         fits_manifest(Place(Ledger(standard_catalog(), Tables(), Settings()), "default", (), ()), text)
+
+
+def told_of(text: str) -> str:
+    with pytest.raises(UnusableFileError) as found:
+        fits_manifest(Place(Ledger(standard_catalog(), Tables(), Settings()), "default", (), ()), text)
+    return str(found.value)
+
+
+def test_a_manifest_of_other_kinds_is_told_that_no_pods_are_read_from_them():
+    text = "\n---\n".join(
+        f"{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}, spec: {{}}, data: {{a: b}}}}"
+        for api, kind in (("v1", "ConfigMap"), ("ray.io/v1", "RayCluster"), ("v1", "ConfigMap"))
+    )
+    assert told_of(text) == ("no pod in it asks for cards; kinds from which no pods are read: ConfigMap, RayCluster")
+
+
+def test_a_workload_without_a_spec_is_told_to_have_one():
+    text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n"
+    assert told_of(text) == "line 1: write the spec of this Job; it has none"
