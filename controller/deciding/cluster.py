@@ -19,7 +19,7 @@ from core.catalog import Catalog
 from core.constraints.quota import Over, taken
 from core.errors import InvalidRequestError
 from core.groups import DEFAULT_QUEUE, GroupKey, Standing, group_of, is_preemptable, line_of
-from core.history.pods import Life, PodEvent, PodRecord, What
+from core.history.pods import PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeName, Pod, PodUid
 from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
@@ -304,9 +304,8 @@ class Recording:
         self._ledger: Final = ledger
         self._wall: Final = wall
 
-    def begin(self, lives: Iterable[Life] = ()) -> None:
-        """Begin to record; *lives*: the record of the last leader, oldest first."""
-        self.pods.restore(lives)
+    def begin(self) -> None:
+        """Begin to record."""
         self.is_on = True
 
     def note(self, pod: Pod, what: What, text: str = "", code: str = "") -> None:

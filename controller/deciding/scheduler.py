@@ -613,18 +613,25 @@ class Scheduler:
 
         lives: the record of the last leader, oldest first; later events of these pods are only known in part.
         """
-        self.cluster.recording.begin(lives)
-        for at, life in enumerate(lives):
-            if life.uid not in self._seen and life.events[-1].what is not What.GONE:
-                self.cluster.recording.gone(life.uid)
-            elif life.uid in self._on_nodes and all(one.what is not What.BOUND for one in life.events):
-                self.cluster.recording.known(life.uid, What.BOUND)
-            if at % SLICE == 0:
-                yield
+        self.cluster.recording.begin()
+        yield from self.remember(lives)
         for at, entry in enumerate(list(self.cluster.queue)):
             text = entry.pod.scheduled_message
             if code_in(text):
                 self.cluster.recording.note(entry.pod, What.WAITS, text, code_in(text))
+            if at % SLICE == 0:
+                yield
+
+    def remember(self, lives: Sequence[Life]) -> Iterator[None]:
+        """Add the record of the last leader, as `record`; not of pods with events since. Yields between slices."""
+        recording = self.cluster.recording
+        lives = [life for life in lives if life.uid not in recording.pods]
+        recording.pods.restore(lives)
+        for at, life in enumerate(lives):
+            if life.uid not in self._seen and life.events[-1].what is not What.GONE:
+                recording.gone(life.uid)
+            elif life.uid in self._on_nodes and all(one.what is not What.BOUND for one in life.events):
+                recording.known(life.uid, What.BOUND)
             if at % SLICE == 0:
                 yield
 

@@ -80,6 +80,8 @@ class History:
         # What the leader before this one stored; of a standby, what its leader stored when that was read last.
         self._stored = Stored()
         self._read_s = 0.0
+        # Whether the API server has not shown it, and may yet: a leader stores nothing over it.
+        self._is_unread = False
 
     # ------------------------------------------------------------------ what a leader stored
 
@@ -89,18 +91,29 @@ class History:
         self.minutes.restore(stored.minutes)
         await self._inbox.put_and_wait(lambda: self._scheduler.record(tuple(reversed(stored.lives))))
 
+    async def _catch_up(self) -> bool:
+        """Read what could not be read at the start; return whether a leader may store its own over it."""
+        if self._is_unread:
+            stored = await self._read()
+            if self._is_unread:
+                return False
+            self._stored = stored
+            self.minutes.restore(stored.minutes)
+            await self._inbox.put_and_wait(lambda: self._scheduler.remember(tuple(reversed(stored.lives))))
+        return True
+
     async def _read(self) -> Stored:
         """Return what is stored; whatever is wrong with it is a note, and a line in the log."""
         if self._where is None or self.calls is None:
             return Stored()
-        found = Stored()
+        found, self._is_unread = Stored(), False
         try:
             text = await self._fetch(self.calls, self._where)
             found = await asyncio.to_thread(read_stored, text, self._wall())
         except ApiError as e:
-            found = Stored(notes=(f"it cannot be read: {e}",))
+            found, self._is_unread = Stored(notes=(f"it cannot be read: {e}",)), e.retryable
         except TimeoutError:
-            found = Stored(notes=("it cannot be read: no answer in time",))
+            found, self._is_unread = Stored(notes=("it cannot be read: no answer in time",)), True
         notes = tuple(
             f"what an earlier leader stored in ConfigMap {self._where} is not used: {why}" for why in found.notes
         )
@@ -110,7 +123,7 @@ class History:
         return found._replace(notes=notes)
 
     async def _fetch(self, calls: Calls, where: ObjectName) -> bytes:
-        """Return the ConfigMap. One failed call is no reason to give up: a leader soon stores its own over it."""
+        """Return the ConfigMap. One failed call is no reason to give up: a leader begins without what it shows."""
         failed: ApiError | None = None
         try:
             async with asyncio.timeout(_READ_S):
@@ -165,7 +178,7 @@ class History:
             # Minutes end a little late, so that a write is due again after a minute.
             # The clock may be set back.
             is_stored = 0.0 <= self._wall() - stored_s < _MINUTE_S - _LATE_S
-            if self._where is not None and self.calls is not None and not is_stored:
+            if self._where is not None and self.calls is not None and not is_stored and await self._catch_up():
                 stored_s = self._wall()
                 await self._store(self.calls, self._where)
             await asyncio.sleep(_MINUTE_S - self._wall() % _MINUTE_S)

@@ -188,6 +188,27 @@ async def test_a_leader_does_not_wait_long_for_what_is_stored():
     assert "reset" in note
 
 
+async def test_a_leader_stores_nothing_over_what_it_could_not_read_and_reads_it_later():
+    calls = await stored_once()
+    before = calls.raw[PATH]
+    calls.fails("get_raw", *[ApiUnknownError(verb="GET", path=PATH, message="reset")] * 45)
+    second = await Leader(calls).begin()
+    second.world.adds(pod("b", memory=1000))
+    second.world.placed()
+    running = asyncio.create_task(second.passes(151.0))
+    await asyncio.sleep(10.0)
+    assert calls.raw[PATH] == before
+    while not running.done():
+        await asyncio.sleep(0.5)
+        second.inbox.work(float("inf"))
+    await running
+    assert kinds(await second.history.why("default/a")) == [["asked", "reserved", "sent", "bound", "served", "gone"]]
+    assert kinds(await second.history.why("default/b")) == [["asked", "reserved", "sent", "bound", "served"]]
+    assert (await second.history.day())["notes"] == ()
+    third = await Leader(calls).begin()
+    assert {*kinds(await third.history.why("default/a"))[0]} >= {"bound", "gone"}
+
+
 async def test_what_was_stored_by_a_clock_that_was_ahead_is_reported_and_ignored():
     calls, later_s = Calls(), int(NOON_S) + 90_000
     life = Life(PodUid("u"), "default/old", (PodEvent(What.ASKED, later_s, later_s),))
