@@ -383,6 +383,10 @@ class Fencing:
     def __len__(self) -> int:
         return len(self._unmoved)
 
+    def __contains__(self, uid: object) -> bool:
+        """Return whether an earlier leader may still bind a pod, or has bound it unseen."""
+        return uid in self._unmoved
+
     def begin(self, waiting: Iterable[Pod]) -> None:
         """Note the pods *waiting* at the start of this leader's term, because an earlier leader may bind them."""
         for pod in waiting:

@@ -431,7 +431,9 @@ class Scheduler:
         return self._seen.get(pod.uid) == pod.resource_version
 
     def has_sent(self, uid: PodUid) -> bool:
-        """Return whether this process has sent a Binding of a pod that the watch has not shown on a node before."""
+        """Return whether this process or an earlier leader may have bound a pod, unseen by the watch before."""
+        if uid in self.cluster.fencing:
+            return True
         entry = self.cluster.queue.get(uid)
         # If the answer was lost, a read may have shown its node, which ends its entry before the watch gets there.
         return uid in self._on_nodes if entry is None else entry.attempt > 0

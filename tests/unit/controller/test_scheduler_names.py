@@ -233,3 +233,21 @@ async def test_a_pod_whose_node_was_read_after_a_lost_answer_was_bound_by_us(pla
     one.name.seen(world.seen("c")._replace(node_name="n1"))
     await asyncio.sleep(2.0)
     assert one.name.given_up == "another client bound pod default/c"
+
+
+async def test_a_pod_that_an_earlier_leader_binds_late_was_not_bound_by_another_scheduler(play):
+    world = World(node("n1"), scheduler_names=("volcano",))
+    one = play(is_sent=world.scheduler.has_sent)
+    world.adds(named("late"))
+    one.name.seen(world.seen("late"))
+    world.scheduler.take_over(["volcano"])
+    await asyncio.sleep(2.0)
+    one.name.seen(world.seen("late")._replace(node_name="n1", resource_version="900"))
+    await asyncio.sleep(2.0)
+    assert one.name.given_up == ""
+    # This one began to wait later, and no earlier leader knows it.
+    world.adds(named("new", gated=True))
+    one.name.seen(world.seen("new"))
+    one.name.seen(world.seen("new")._replace(node_name="n1", resource_version="901"))
+    await asyncio.sleep(2.0)
+    assert one.name.given_up == "another client bound pod default/new"
