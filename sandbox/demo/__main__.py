@@ -28,7 +28,7 @@ from sandbox.demo.picture import CardBar, cards, environment, lines
 from sandbox.demo.play import KINDS, ExampleVerdict, Play, can_apply
 from sandbox.demo.processes import Processes, ProcessFailedError, watch
 from sandbox.demo.product import show_settings
-from sandbox.demo.stage import Stage, running_stage, switched
+from sandbox.demo.stage import Stage, hami_stays, running_stage, switched
 from sandbox.demo.story import Chapters, fullest, one_of_each
 from sandbox.players.provisioner import provided
 
@@ -123,6 +123,7 @@ async def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
             if options.keep:
                 limit.reschedule(None)
                 await show_settings(stage.admin, stage.product)
+                await hami_stays(stage, {key: one for each in examples for key, one in each.cluster.hami.items()})
                 async with Processes(folder / "logs", environ) as processes:
                     await _keep(stage, await _page(processes, stage))
             elif not options.verbose:

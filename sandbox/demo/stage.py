@@ -218,6 +218,18 @@ async def switched(
         await _reloaded(stage.product, count)
 
 
+async def hami_stays(stage: Stage, sections: Mapping[str, Any]) -> None:
+    """Keep HAMi's ConfigMap with *sections*, without which the cards that pods hold by them are not offered.
+
+    Raises:
+        ProcessFailedError: the webhook does not reload the settings.
+    """
+    if sections:
+        count = await _reloads(stage.product)
+        await apply(stage.admin, [_hamis(sections)])
+        await _reloaded(stage.product, count)
+
+
 @asynccontextmanager
 async def _edited(product: Product, settings: Mapping[str, Any]) -> AsyncIterator[None]:
     if settings and not product.settings:

@@ -227,6 +227,21 @@ async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path
         await process.wait()
 
 
+async def test_cards_of_other_vendors_are_offered_while_the_demo_stays_up(tmp_path: Path):
+    path = _ROOT / "docs" / "examples" / "hami-vendors.yaml"
+    async with demo("--keep", "--logs", tmp_path / "logs", path) as process:
+        assert process.stdout is not None
+        async with asyncio.timeout(180):
+            while b"Ctrl-C ends it" not in await process.stdout.readline():
+                assert process.returncode is None
+        kubectl = os.environ | {"KUBECONFIG": str(tmp_path / "logs" / "kubeconfig")}
+        cards = await _run(kubectl, sys.executable, "-m", "cli", "get")
+        assert "default/amd-share" in cards
+        assert "not offered" not in cards
+        process.terminate()
+        await process.wait()
+
+
 async def _run(environ: dict[str, str], *words: str | Path) -> str:
     process = await asyncio.create_subprocess_exec(
         *map(str, words),
