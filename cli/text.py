@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from cli.doctor_checks import Finding, Level, Report
 from core.errors import escaped
+from core.units import counted
 from core.view.cards import Card, Cards, Node, Total
 from core.view.explained import Event, Explained
 
@@ -70,7 +71,7 @@ def explanation(found: Explained) -> str:
 def report(found: Report) -> str:
     """Format the findings of doctor, each with its remedy on the next line, then the device plugins."""
     lines = [line for one in found.findings for line in _finding(one)]
-    plugins = [f"plugin  {one.account} {one.image}: {len(one.nodes)} nodes" for one in found.plugins]
+    plugins = [f"plugin  {one.account} {one.image}: {counted(len(one.nodes), 'nodes')}" for one in found.plugins]
     asking = sum(one.level is not Level.NOTE for one in found.findings)
     return "\n".join(map(escaped, (*lines, *plugins, f"{asking} to look at" if asking else "nothing to look at")))
 
@@ -83,7 +84,9 @@ def _finding(one: Finding) -> Iterator[str]:
 def answer(pod: str, told: Mapping[str, Any]) -> str:
     """Format the controller's text about a pod, which has several lines."""
     code = f"{told['code']} " if told.get("code") else ""
-    return "\n".join(escaped(line) for line in f"{pod}: {code}{told.get('text', '')}".split("\n"))
+    # Of a bound pod the text says what it is; of others it may begin with what to do.
+    joint = " " if told.get("state") == "bound" else f": {code}"
+    return "\n".join(escaped(line) for line in f"{pod}{joint}{told.get('text', '')}".split("\n"))
 
 
 def _no_cards(asked: Sequence[Node], *, all_nodes: bool) -> str:
@@ -142,11 +145,10 @@ def _taints(node: Node) -> Iterator[str]:
 
 def _totals(totals: Sequence[Total], name: str) -> Iterator[_Row]:
     for one in totals:
-        of = f"{one.cards} card" if one.cards == 1 else f"{one.cards} cards"
         told = [one.protocol, f"{one.idle} idle", *([f"{one.unhealthy} unhealthy"] if one.unhealthy else ())]
         cores = NONE if one.cores_pct is None else f"{one.cores_pct}/{one.cards * 100}%"
         used = _amount(one)
-        yield _Row(name, "", of, ", ".join(told), used, cores, one.protocol)
+        yield _Row(name, "", counted(one.cards, "cards"), ", ".join(told), used, cores, one.protocol)
 
 
 def _used(card: Card) -> str:
@@ -156,7 +158,7 @@ def _used(card: Card) -> str:
 
 def _amount(one: Card | Total) -> str:
     used, total = (UNKNOWN if amount is None else str(amount) for amount in (one.used, one.total))
-    return f"{used}/{total} {one.unit}"
+    return f"{used}/{total} {'cards' if one.unit == 'card' and total != '1' else one.unit}"
 
 
 def _event(event: Event) -> str:

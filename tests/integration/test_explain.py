@@ -150,7 +150,7 @@ async def test_shares_of_hami_are_told_as_others_are(rig, capsys):
         assert "GPU-hami-a-0: 1028 of 4000 MiB free" in told
         assert "Ask for at most 3028 MiB of memory" in told
         assert await found.cards("explain", "a") == 0
-        assert capsys.readouterr().out == "default/a: is bound to hami-a: GPU-hami-a-1 (20000 MiB, 30 % cores)\n"
+        assert capsys.readouterr().out == "default/a is bound to hami-a: GPU-hami-a-1 (20000 MiB, 30 % cores)\n"
         assert await run(parse(["get", "-o", "json", "--kubeconfig", found.kubeconfig], {}), {}) == 0
         (node,) = json.loads(capsys.readouterr().out)["nodes"]
         assert [(one["protocol"], one["mode"], one["used"], one["cores_pct"]) for one in node["cards"]] == [
