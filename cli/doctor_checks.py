@@ -5,12 +5,13 @@ docs/operators/doctor.md lists the codes. A code never changes its meaning. `cli
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from core import nodefit
+from core.admission.advice import meant_resource
 from core.catalog import Catalog
 from core.device_lists import DEVICES_MAX, amount_or_zero, device_count, listed_on
 from core.inventory import Inventory, at_its_best
@@ -59,6 +60,7 @@ _MAY_BIND: Final = (
     "let it create pods/binding in all namespaces; or name HAMi's ConfigMap by the chart's value hamiConfig; or delete "
     "that ConfigMap if HAMi is gone"
 )
+_CORRECT: Final = "correct the pod and create it again"
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
 VOLCANO: Final = "volcano"
 _KUBE_SYSTEM: Final = "kube-system"
@@ -577,9 +579,11 @@ def _waiting(facts: Facts) -> Iterator[Finding]:
         offers, complaints = facts.catalog.offers(at_its_best(node), facts.tables, facts.settings)
         inventory.put(NodeName(node.name), offers, complaints, facts.catalog.dialects)
     stock = inventory.stock()
+    offered = frozenset[str]().union(*(state.facts.allocatable for state in facts.ledger.states.values()))
     for pod in facts.pods:
         if pod.node_name or pod.finished or pod.gated or pod.deleting:
             continue
+        yield from _misspelt(pod, facts, offered)
         asked = facts.catalog.request_of(pod, facts.tables, facts.settings)
         if asked is None or isinstance(asked, tuple):
             yield from _wrong(pod, asked)
@@ -591,14 +595,21 @@ def _waiting(facts: Facts) -> Iterator[Finding]:
         resource = min(_resources(pod) & facts.catalog.words(facts.tables).resources, default="")
         never = stock.never_fits(dialect, asked.request, pod, facts.tables, resource)
         if never is not None:
-            yield _finding(
-                "CS641", f"pod {pod.key}", f"no node could ever take it: {never}", "correct the pod and create it again"
-            )
+            why = str(never) if never.found else never.remedy
+            yield _finding("CS641", f"pod {pod.key}", f"no node could ever take it: {why}", _CORRECT)
+
+
+def _misspelt(pod: Pod, facts: Facts, offered: Set[str]) -> Iterator[Finding]:
+    """CS641: no node offers a resource whose name is nearly that of cards; pods with no other are not reviewed."""
+    known = facts.catalog.words(facts.tables).resources
+    for key in sorted(_resources(pod) - known - offered - facts.classes.keys()):
+        if meant := meant_resource(key, known):
+            yield _finding("CS641", f"pod {pod.key}", f"no node offers {key}; did you mean {meant}?", _CORRECT)
 
 
 def _wrong(pod: Pod, asked: tuple[Violation, ...] | None) -> Iterator[Finding]:
     for violation in asked or ():
-        yield _finding("CS641", f"pod {pod.key}", str(violation), "correct the pod and create it again")
+        yield _finding("CS641", f"pod {pod.key}", str(violation), _CORRECT)
 
 
 def _unseen(pod: Pod, facts: Facts) -> Iterator[Finding]:

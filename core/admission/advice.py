@@ -225,10 +225,14 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
             if instead:
                 yield AdmissionWarning("CS115", f"{where}: cardshare does not support this resource; {instead}")
                 continue
-            meant = spelling.meant(key, book.resources) if key != _SHARED_GCU else ""
-            if meant:
+            if meant := meant_resource(key, book.resources):
                 told = "no device plugin is known to offer this resource"
                 yield AdmissionWarning("CS115", f"{where}: {told}; did you mean {meant}?")
+
+
+def meant_resource(key: str, resources: frozenset[str]) -> str:
+    """Return which of *resources* the unknown resource *key* should probably be; "" if none."""
+    return "" if key in _OTHERS or key == _SHARED_GCU else spelling.meant(key, resources)
 
 
 def _prefixes(pod: ReviewedPod, book: Rulebook) -> frozenset[str]:

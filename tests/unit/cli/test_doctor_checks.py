@@ -230,9 +230,15 @@ def test_unknown_plugins_of_twice_as_many_nodes_cost_twice_as_much(monkeypatch):
             facts(pods=(pod(limits={**T4, "volcano.sh/vgpu-memory": "80000"}),)),
             "CS641",
             "pod team/p",
-            "no node could ever take it",
+            "no node could ever take it: no card has 80000 MiB; the largest is Tesla T4 with 15360 MiB",
         ),
         (facts(pods=(pod(limits={"volcano.sh/gpu-memory": "1"}),)), "CS641", "pod team/p", "offers volcano.sh/gpu"),
+        (
+            facts(pods=(pod(limits={"nvidia.com/gpus": "1"}),)),
+            "CS641",
+            "pod team/p",
+            "no node offers nvidia.com/gpus; did you mean nvidia.com/gpu?",
+        ),
         (facts(pods=(pod(limits=T4, scheduler="nobodys"),)), "CS642", "pod team/p", "'nobodys' has not reacted to it"),
         (
             facts(classes={"volcano.sh/vgpu-number": "gpus", "example.com/other": "x"}),
