@@ -359,7 +359,9 @@ class Actor:
         except (ApiError, InvalidRequestError) as e:
             self._metrics.api_errors.labels("write condition").inc()
             if not isinstance(e, ApiConflictError | ApiNotFoundError):
-                _log.warning("a pod's condition cannot be written", pod=pod.key, error=str(e))
+                _log.warning(
+                    "a pod's condition cannot be written, so its cards stay reserved", pod=pod.key, error=str(e)
+                )
             self._inbox.put(partial(self._scheduler.outcomes.not_fenced, pod.uid, action.attempt))
             return
         self._inbox.put(partial(self._scheduler.fenced, pod.uid, action.attempt, found))
@@ -374,11 +376,11 @@ class Actor:
         except (ApiError, InvalidRequestError) as e:
             if not isinstance(e, ApiConflictError | ApiNotFoundError):
                 self._metrics.api_errors.labels("write condition").inc()
-                _log.warning(
-                    "a pod's condition cannot be written, so its cards stay reserved", pod=pod.key, error=str(e)
-                )
+                _log.warning("a pod's condition cannot be written, so no pod is placed yet", pod=pod.key, error=str(e))
             if isinstance(e, ApiForbiddenError):
-                self._say(f"forbidden: patch pods/status: {e.message}")
+                self._say(f"forbidden: patch pods/status of {pod.key}: {e.message}")
+            elif _is_refused(e):
+                self._say(f"refused: patch pods/status of {pod.key}: {e}")
             self._inbox.put(partial(self._scheduler.not_moved, pod.uid))
             return
         self._inbox.put(partial(self._scheduler.moved, pod.uid, action.version, found))
@@ -389,7 +391,7 @@ class Actor:
         try:
             return await self._calls.patch(f"{path}/status", _probed(action, now_s), content_type=STRATEGIC_PATCH)
         except ApiRefusedError as e:
-            if isinstance(e, ApiConflictError | ApiNotFoundError | ApiThrottledError | ApiUnreachableError):
+            if not _is_refused(e):
                 raise
         metadata = {
             "uid": action.pod.uid,
@@ -442,6 +444,12 @@ def _volume_write(action: SelectNode | GiveVolume) -> tuple[str, dict[str, Any]]
         },
         "spec": {"claimRef": {**told, "uid": action.claim.uid}},
     }
+
+
+def _is_refused(error: Exception) -> bool:
+    """Return whether the server refuses what was asked, also if it is asked again of the same pod."""
+    passing = ApiConflictError | ApiNotFoundError | ApiThrottledError | ApiUnreachableError
+    return isinstance(error, ApiRefusedError) and not isinstance(error, passing)
 
 
 def _probed(action: Fence | Touch, now_s: float) -> dict[str, Any]:

@@ -291,6 +291,19 @@ async def test_an_attempt_whose_pods_condition_is_forbidden_is_fenced_by_an_anno
         assert (rig.world.stage("p"), len(rig.binds())) == ("bound", 2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "status", "word"), [(ApiForbiddenError, 403, "forbidden"), (ApiRefusedError, 422, "refused")]
+)
+async def test_a_pod_that_cannot_be_fenced_off_is_named_because_no_pod_is_placed_meanwhile(kind, status, word):
+    async with running() as rig:
+        rig.world.shows(pod("old", memory=1))
+        rig.world.scheduler.take_over(["cardshare"])
+        rig.calls.fails("patch", *[error(kind, status)] * 99)
+        await rig.passes(5.0)
+        assert not rig.binds()
+        assert rig.actor.state.startswith(f"{word}: patch pods/status of default/old: ")
+
+
 async def test_a_binding_that_is_never_accepted_is_told_and_not_repeated():
     async with running() as rig:
         rig.calls.fails("bind", error(ApiRefusedError, 422))
