@@ -147,6 +147,8 @@ _NOMINATIONS_MAX: Final = 256
 _ASKING_MAX: Final = 8
 # Besides the first pod of each ask, a look considers about this many others; the next look goes on.
 _LOOKED_FOR: Final = 256
+# How many asks are looked at in one step; a step takes a millisecond.
+_ASKS_AT_ONCE: Final = 64
 
 
 class Question(NamedTuple):
@@ -193,6 +195,9 @@ class Preempting:
         self._nominations: Final = reservations.nominations
         self._leftovers: Final = Leftovers(cluster, reservations)
         self._search: _Search | None = None
+        # Finds the next pod to search for, and how long this has taken so far.
+        self._choice: Generator[None, None, tuple[Ask, Entry] | None] | None = None
+        self._chosen_s = 0.0
         self._known: Final = FoundOnNodes()
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
@@ -216,7 +221,7 @@ class Preempting:
 
     def next_s(self) -> float:
         """Return when to look next, monotonic."""
-        if self._search is not None:
+        if self._search is not None or self._choice is not None:
             return -_NEVER
         if not len(self._nominations) and not (self.is_on and self._cluster.queue.is_refusing):
             return _NEVER
@@ -231,12 +236,14 @@ class Preempting:
             for nomination in self._nominations:
                 self._tend(nomination, now_s, met)
         if not self.is_on or self._cluster.occupants.disruption_budgets is None:
-            self._search, self._goes_on = None, False
+            self._search, self._choice, self._goes_on = None, None, False
             return
-        if self._search is None and now_s >= self._rests_until_s:
+        if self._search is None and self._choice is None and now_s >= self._rests_until_s:
             self._goes_on = False
             if self._may_begin:
-                self._begin_next(now_s)
+                self._choice, self._chosen_s = self._next(now_s), 0.0
+        if self._choice is not None:
+            self._choose(self._choice, now_s)
         if self._search is not None:
             self._go_on(self._search)
 
@@ -250,43 +257,60 @@ class Preempting:
         """Whether another preemption may begin."""
         return len(self._nominations) < _NOMINATIONS_MAX and self.asking < _ASKING_MAX
 
-    def _begin_next(self, now_s: float) -> None:
-        """Begin a search for the next pod, or none; the time that this takes counts as part of the search."""
+    def _choose(self, choice: Generator[None, None, tuple[Ask, Entry] | None], now_s: float) -> None:
+        """Go on with *choice*, and begin a search for its pod; the time that it takes counts as part of the search."""
         started_s = self._cluster.clock()
-        found = self._next(now_s)
+        found: tuple[Ask, Entry] | None = None
+        try:
+            while self._cluster.clock() < started_s + _SLICE_S:
+                next(choice)
+        except StopIteration as end:
+            self._choice, found = None, end.value
         if found is not None:
             self._begin(*found, now_s)
-        worked_s = self._cluster.clock() - started_s
+        self._chosen_s += self._cluster.clock() - started_s
         if self._search is not None:
-            self._search.worked_s = worked_s
-        elif found is not None and not self._goes_on:
+            self._search.worked_s = self._chosen_s
+        elif self._choice is None and not self._goes_on:
             # This pod is decided again first; the next one need not wait for that.
-            self._goes_on = True
-            self._rests_until_s = max(self._rests_until_s, self._cluster.clock() + _REST_PER_WORK * worked_s)
+            self._goes_on = found is not None
+            self._rests_until_s = max(self._rests_until_s, self._cluster.clock() + _REST_PER_WORK * self._chosen_s)
 
-    def _next(self, now_s: float) -> tuple[Ask, Entry] | None:
+    def _next(self, now_s: float) -> Generator[None, None, tuple[Ask, Entry] | None]:
         """Return the first pod that was refused for long enough and for which others may be evicted.
 
-        Pods without a search come first, by their order; then those whose last vain search was longest ago.
+        Pods without a search come first, by their order; then those whose last vain search was longest ago. Yields
+        between some of the asks.
         """
-        queue, found = self._cluster.queue, list[tuple[Ask, Entry]]()
+        queue = self._cluster.queue
         self._rests = {who: rest_s for who, rest_s in self._rests.items() if rest_s > now_s or queue.refuses(who.ask)}
         self._denied = {uid: one for uid, one in self._denied.items() if queue.get(uid) is not None}
         # An earlier leader may have preempted for gangs: the status of each of their pods shows it separately.
         made_for = (queue.get(one.uid) for one in self._nominations)
         groups = {key for one in made_for if one is not None and (key := group_of(one.pod)) is not None}
-        resting = list[Ask]()
-        for ask in filter(self.may_help, queue.refused_asks()):
-            first = queue.first_refused(ask)
-            if first is not None and self._may_be_next(ask, first, now_s, groups):
-                found.append((ask, first))
-            elif first is not None:
+        resting, found = list[Ask](), list[tuple[float, Order, Ask, Entry]]()
+        for at, ask in enumerate(queue.refused_asks()):
+            if at % _ASKS_AT_ONCE == 0:
+                yield
+            first = queue.first_refused(ask) if self.may_help(ask) else None
+            if first is None:
+                continue
+            rested_s = self._rested_s(ask, first, now_s, groups)
+            if rested_s is None:
                 resting.append(ask)
-        found += self._others(resting, now_s, groups)
-        return min(found, key=lambda one: (self._rests.get(self._who(*one), -_NEVER), one[1].order), default=None)
+            else:
+                found = [min((*found, (rested_s, first.order, ask, first)), key=_by_turn)]
+        for ask, one, rested_s in self._others(resting, now_s, groups):
+            found = [min((*found, (rested_s, one.order, ask, one)), key=_by_turn)]
+        for _, _, ask, one in found:
+            entry = queue.get(one.pod.uid)
+            # Between the steps it may have been decided.
+            if entry is not None and entry.stage is Stage.REFUSED and entry.parked == ask:
+                return ask, entry
+        return None
 
-    def _others(self, asks: Sequence[Ask], now_s: float, groups: Set[GroupKey]) -> Iterator[tuple[Ask, Entry]]:
-        """Yield pods that may be next although the first of their *asks* may not; each look considers some of them.
+    def _others(self, asks: Sequence[Ask], now_s: float, groups: Set[GroupKey]) -> Iterator[tuple[Ask, Entry, float]]:
+        """Yield pods that may be next although the first of their *asks* may not, as `_rested_s`; each time, some.
 
         They may belong to a queue or namespace with other limits, or may have waited longer.
         """
@@ -295,12 +319,13 @@ class Preempting:
             if left <= 0:
                 break
             pods = self._cluster.queue.refused_pods(ask)
-            at = self._rounds * _LOOKED_FOR % len(pods)
+            at = self._rounds * _LOOKED_FOR % max(len(pods), 1)
             some = sorted((pods[at:] + pods[:at])[:_LOOKED_FOR], key=_order)
             left, asked = left - len(some), asked + 1
-            found = next((one for one in some if self._may_be_next(ask, one, now_s, groups)), None)
+            rested = ((one, self._rested_s(ask, one, now_s, groups)) for one in some)
+            found = next(((one, rested_s) for one, rested_s in rested if rested_s is not None), None)
             if found is not None:
-                yield ask, found
+                yield ask, *found
         self._asks_passed += asked
         if self._asks_passed >= len(asks):
             self._asks_passed, self._rounds = 0, self._rounds + 1
@@ -319,14 +344,18 @@ class Preempting:
         """Whether pods of a lower priority are evicted; if neither setting is on, questions are answered as if so."""
         return self._cluster.settings.preemption or not self._cluster.settings.reclaim
 
-    def _may_be_next(self, ask: Ask, entry: Entry, now_s: float, groups: Set[GroupKey]) -> bool:
-        """Return whether others may be evicted for *entry*; *groups*: groups with a preemption in progress."""
+    def _rested_s(self, ask: Ask, entry: Entry, now_s: float, groups: Set[GroupKey]) -> float | None:
+        """Return since when others may be evicted for *entry*; None if not now.
+
+        groups: groups with a preemption in progress.
+        """
         since_s = now_s - self._cluster.settings.preemption_delay_s
         if not entry.standing.preempts or entry.refused_s is None or entry.refused_s > since_s:
-            return False
-        if self._rests.get(self._who(ask, entry), -_NEVER) > now_s or self._nominations.of(entry) is not None:
-            return False
-        return not (isinstance(ask, Together) and group_of(entry.pod) in groups)
+            return None
+        rested_s = self._rests.get(self._who(ask, entry), -_NEVER)
+        if rested_s > now_s or self._nominations.of(entry) is not None:
+            return None
+        return None if isinstance(ask, Together) and group_of(entry.pod) in groups else rested_s
 
     def _who(self, ask: Ask, entry: Entry) -> _Alike:
         limits = self._cluster.budgets.limits(spender_of(entry.pod))
@@ -831,6 +860,10 @@ class Preempting:
 
 def _order(entry: Entry) -> Order:
     return entry.order
+
+
+def _by_turn(one: tuple[float, Order, Ask, Entry]) -> tuple[float, Order]:
+    return one[:2]
 
 
 def _first(entries: Iterable[Entry]) -> Entry:

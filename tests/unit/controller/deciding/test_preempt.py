@@ -103,6 +103,41 @@ def test_for_many_room_is_made_within_seconds_though_for_few_at_once():
     assert sorted(name for names in asked.values() for name in names) == [f"low{at:02d}" for at in range(many)]
 
 
+class Slow(World):
+    """Each look at the clock takes a while."""
+
+    look_s = 0.0
+
+    @property
+    def now_s(self):
+        self._now_s += self.look_s
+        return self._now_s
+
+    @now_s.setter
+    def now_s(self, now_s):
+        self._now_s = now_s
+
+
+def test_of_very_many_asks_the_next_is_chosen_in_slices_between_which_pods_may_be_decided():
+    found = Slow(node("n1"), **ON)
+    found.has_no_kind()
+    found.scheduler.cluster.occupants.budgets_replaced(())
+    full(found, "low")
+    found.adds(*(pod(f"high{at:03}", memory=MIB - at, priority=10) for at in range(500)))
+    found.plan()
+    found.now_s += 31.0
+    found.look_s = 0.002
+    preempting, looks = found.scheduler.preempting, 0
+    while not (asked := asks(found)):
+        if looks == 2:
+            found.gone("high499")
+        preempting.look(found.now_s)
+        looks += 1
+        assert looks < 30
+    assert looks > 4
+    assert asked == {"high000": ["low"]}
+
+
 def test_many_searches_in_vain_do_not_hold_up_the_next():
     found = world()
     full(found, "low")
