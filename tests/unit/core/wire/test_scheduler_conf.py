@@ -8,7 +8,7 @@ import pytest
 from core.dialects.mindcluster.table import MindClusterTable
 from core.dialects.vgpu.table import ExclusiveRules
 from core.errors import ConfigError
-from core.settings import GroupSettings, NodeWeights, Policy, Settings
+from core.settings import DialectName, GroupSettings, NodeWeights, Policy, Settings
 from core.wire.volcano_parts import ACTIONS, PLUGINS
 from tests.support.devices.texts import decode_scheduler_conf
 from tests.support.devices.vendors import PORTS
@@ -82,7 +82,7 @@ def test_the_older_switches_are_understood():
 def test_a_configuration_that_enables_nothing_disables_only_what_it_names(arguments, plugin, off, policy):
     found = decode_scheduler_conf(conf(arguments, plugin)).settings
     switched = ("vgpu", "gpu_memory", "gpu_number", "ascend_hami", "mindcluster", "whole_gpu")
-    assert {name for name in switched if not found.has_on(name)} == off
+    assert {name for name in switched if not found.has_on(DialectName(name))} == off
     assert found.policy is policy
 
 
