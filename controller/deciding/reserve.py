@@ -406,6 +406,14 @@ class Reservations:
             if was_made_for_it and not self.renominate(entry):
                 cluster.actions.append(Unnominate(pod=target_of(entry.pod)))
 
+    def unnominate(self, entry: Entry) -> None:
+        """Have the nominated node of *entry* removed, if it has one: no capacity is kept there.
+
+        Another scheduler may have left it, or an earlier write failed. Autoscalers pass over nominated pods.
+        """
+        if entry.pod.nominated_node:
+            self._cluster.actions.append(Unnominate(pod=target_of(entry.pod)))
+
     def renominate(self, entry: Entry) -> bool:
         """Keep the nominated node for *entry* after evictions for it; return whether it has a nomination.
 

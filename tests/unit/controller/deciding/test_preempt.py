@@ -609,6 +609,32 @@ def test_a_claim_of_before_without_anybody_leaving_ends():
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
 
 
+@pytest.mark.parametrize("settings", [{"preemption": False}, {}], ids=["preemption off", "preemption on"])
+@pytest.mark.parametrize("named", ["n1", "gone"])
+def test_a_nomination_behind_which_nothing_stands_is_removed_until_that_is_seen(settings, named):
+    """Another scheduler left it: Cluster Autoscaler and Karpenter add no node for such a pod."""
+    found = world(**settings)
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, nominated_node=named))
+    for _ in range(7):
+        found.passes(1.0)
+    assert found.stage("high") == "refused"
+    found.actions(Unnominate)  # whose write fails
+    found.shows(found.seen("high"), scheduled_reason="Unschedulable")
+    assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
+    found.shows(found.seen("high"), nominated_node="")
+    found.shows(found.seen("high"), scheduled_reason="WaitingForNode")
+    assert not found.actions(Unnominate)
+
+
+def test_a_nomination_is_left_to_a_pod_that_is_about_to_be_placed():
+    found = world(preemption=False)
+    found.adds(pod("high", memory=MIB, nominated_node="n1"))
+    found.shows(found.seen("high"), scheduled_reason="x")
+    assert placed(found) == {"high"}
+    assert not found.actions(Unnominate)
+
+
 def test_a_gang_has_room_made_on_several_nodes_and_a_gang_leaves_whole():
     found = world(node("n1"), node("n2"), node("n3"))
     keys = [GroupKey(GroupKind.VOLCANO, "default", name) for name in ("old", "new")]
