@@ -19,6 +19,8 @@ FORGOTTEN_S: Final = 600.0
 # After this many failures in a row of one owner's pods on a node, its next pods avoid that node if another one fits.
 STEERED_AT: Final = 3
 _TOLD_MAX: Final = 256
+# No scheduler knows how kubelet's topology manager has divided CPUs and devices, so the next pod would fail there, too.
+_REJECTIONS: Final = ("UnexpectedAdmissionError", "TopologyAffinityError")
 # By then, kubelet has withdrawn the devices of a dead plugin; if not, the pod is unready for another reason.
 NOT_READY_S: Final = 60.0
 # The same for a plugin without any pod.
@@ -199,13 +201,12 @@ class NodeCooldown:
 
 
 def turned_away(pod: Pod, resources: frozenset[str]) -> bool:
-    """Return whether kubelet rejected *pod*, which has failed, because it lacked devices.
+    """Return whether kubelet rejected *pod*, which has failed, because it lacked devices, or those of one NUMA node.
 
     Source: Kubernetes, pkg/kubelet/lifecycle: ``UnexpectedAdmissionError`` of a device plugin or its manager, and
-    ``OutOf<resource>`` where the node has too little.
+    ``OutOf<resource>`` where the node has too little; pkg/kubelet/cm/topologymanager: ``TopologyAffinityError``.
     """
-    reason = pod.status_reason
-    return reason == "UnexpectedAdmissionError" or reason.removeprefix("OutOf") in resources
+    return pod.status_reason in _REJECTIONS or pod.status_reason.removeprefix("OutOf") in resources
 
 
 class _Away(NamedTuple):

@@ -119,6 +119,17 @@ def test_what_a_node_has_too_little_of_counts_when_it_is_of_its_cards(reason):
     assert rest_s(world) == FIRST_S
 
 
+def test_an_owners_pods_that_fit_on_no_numa_node_are_sent_rarely_and_then_elsewhere():
+    world = World(node("n1"), node("n2", memory=90_000, slots=100))
+    where = []
+    for at in range(4):
+        where.append(send(world, f"p{at}", owner="ReplicaSet/web"))
+        turn_away(world, f"p{at}", "TopologyAffinityError")
+        assert rest_s(world) >= FIRST_S
+        world.passes(rest_s(world))
+    assert where[0] == where[1] == where[2] != where[3]
+
+
 @pytest.mark.parametrize("reason", ["OutOfcpu", "Evicted", "NodeAffinity", "", "OutOf"])
 def test_other_ends_of_a_pod_say_nothing_of_its_cards(reason):
     world = World(node("n1"))
