@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -147,7 +147,6 @@ class Keeper:
         every_s: float,
         clock: Callable[[], datetime],
         tell: Callable[[str], object],
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """Prepare; *tell* receives one line for each change and each problem."""
         self._calls: Final = calls
@@ -156,7 +155,6 @@ class Keeper:
         self._every_s: Final = every_s
         self._clock: Final = clock
         self._tell: Final = tell
-        self._sleep: Final = sleep
         self._remembered: Remembered = {}
         self._told = ""
 
@@ -165,13 +163,13 @@ class Keeper:
         pause_s = self._every_s
         while True:
             pause_s = self._every_s if await self.look() else min(2 * pause_s, max(_MAX_PAUSE_S, self._every_s))
-            await self._sleep(pause_s)
+            await asyncio.sleep(pause_s)
 
     async def look(self) -> bool:
         """Repair what is wrong; return False if the API server prevents it."""
         now = self._clock()
         try:
-            kept = await keep(self._calls, self._place, now, remembered=self._remembered, sleep=self._sleep)
+            kept = await keep(self._calls, self._place, now, remembered=self._remembered)
         except (ApiError, CredentialsError, UndecodableError) as e:
             self._figures.failed(str(e), now)
             self._trouble(str(e))

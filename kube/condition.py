@@ -68,7 +68,6 @@ class OwnCondition:
         *,
         failed: Callable[[], None] = lambda: None,
         wall: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Prepare.
 
@@ -79,7 +78,6 @@ class OwnCondition:
             verdict: returns the current state; called repeatedly.
             failed: called after a failed write.
             wall: returns Unix seconds.
-            sleep: waits.
         """
         self._calls = calls
         self._pod = pod
@@ -87,13 +85,12 @@ class OwnCondition:
         self._verdict = verdict
         self._failed = failed
         self._wall = wall
-        self._sleep = sleep
         self._uid = ""
         self._before: _Found | None = None
 
     async def run(self) -> NoReturn:
         """Write the condition whenever it changes, until cancelled."""
-        await keep_written(self._verdict, self._write, self._complain, sleep=self._sleep)
+        await keep_written(self._verdict, self._write, self._complain)
 
     def _complain(self, error: str, is_news: bool) -> None:
         self._failed()
@@ -132,8 +129,6 @@ async def keep_written(
     wanted: Callable[[], _T],
     write: Callable[[_T], Awaitable[None]],
     complain: Callable[[str, bool], None],
-    *,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> NoReturn:
     """Write what *wanted* returns whenever that changes, and again after a failure, until cancelled.
 
@@ -145,14 +140,14 @@ async def keep_written(
     while True:
         now = wanted()
         if now == written:
-            await sleep(_LOOK_S)
+            await asyncio.sleep(_LOOK_S)
             continue
         try:
             await write(now)
         except (ApiError, UndecodableError) as e:
             complain(str(e), str(e) != told)
             told = str(e)
-            await sleep(backoff.next_s())
+            await asyncio.sleep(backoff.next_s())
             continue
         written, told = now, ""
         backoff.reset()

@@ -127,7 +127,6 @@ class Lease:
         timing: Timing | None = None,
         makes: bool = True,
         clocks: Callable[[], Instant] = read_clocks,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Prepare; nothing is sent yet.
@@ -140,7 +139,6 @@ class Lease:
             timing: the same for all candidates.
             makes: whether to create a missing Lease; if not, wait until another process creates it.
             clocks: returns the current time.
-            sleep: waits.
             jitter: returns a number from 0 to 1.
         """
         self.name: Final = f"{namespace}/{name}"
@@ -158,7 +156,6 @@ class Lease:
         self._object_name: Final = name
         self._timing: Final = timing or Timing()
         self._clocks: Final = clocks
-        self._sleep: Final = sleep
         self._jitter: Final = jitter
         # The last state read, and when this process first saw it.
         self._seen: _Spec | None = None
@@ -196,7 +193,7 @@ class Lease:
                 self.problem, self.is_forbidden = "", False
                 if how is not None:
                     return how
-            await self._sleep(self._next_look_s())
+            await asyncio.sleep(self._next_look_s())
 
     async def keep(self) -> NoReturn:
         """Renew the Lease until that fails for too long.
@@ -208,7 +205,7 @@ class Lease:
             wait_s = self._timing.retry_s * (1.0 - 0.25 * self._jitter())
             if self._renewed_at is not None:
                 wait_s = max(min(wait_s, self._deadline_left_s(self._renewed_at)), 0.0)
-            await self._sleep(wait_s)
+            await asyncio.sleep(wait_s)
             try:
                 await self._renew()
             except ApiError as e:

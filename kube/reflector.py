@@ -13,7 +13,7 @@ have reached the version again by other changes, so that watch begins one event 
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar, assert_never
@@ -216,7 +216,6 @@ class Reflector(Generic[_T]):
         absent_is_empty: bool = False,
         older: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Prepare; `run` sends the first request.
@@ -231,7 +230,6 @@ class Reflector(Generic[_T]):
             absent_is_empty: a 404 of the list means that the kind is not installed, so there are no objects.
             older: alternative paths if *path* is not served; the first one served counts.
             clock: monotonic seconds.
-            sleep: waits.
             jitter: returns a number from 0 to 1.
         """
         self.state = ""
@@ -251,7 +249,6 @@ class Reflector(Generic[_T]):
         self._pace = pace or Pace()
         self._absent_is_empty = absent_is_empty
         self._clock = clock
-        self._sleep = sleep
         self._jitter = jitter
         self._requests = Backoff(first_s=self._pace.first_wait_s, cap_s=self._pace.last_wait_s, jitter=jitter)
         self._lists = Backoff(first_s=self._pace.first_wait_s, cap_s=self._pace.last_list_wait_s, jitter=jitter)
@@ -327,7 +324,7 @@ class Reflector(Generic[_T]):
                 return objects, page.resource_version
             params["continue"] = page.continue_token
             # Decoding a page blocks the loop longest, so other tasks run between pages.
-            await self._sleep(0)
+            await asyncio.sleep(0)
 
     async def _rest_before_list(self) -> None:
         waited, self._waited = self._waited, False
@@ -336,7 +333,7 @@ class Reflector(Generic[_T]):
         if self._clock() - self._listed_at_s >= _GOOD_LIST_S:
             self._lists.reset()
             return
-        await self._sleep(self._lists.next_s())
+        await asyncio.sleep(self._lists.next_s())
 
     async def _without_kind(self) -> None:
         await self._sink.on_replace((), "")
@@ -344,7 +341,7 @@ class Reflector(Generic[_T]):
         self.state = ""
         self.synced.set()
         self._waited = True
-        await self._sleep(self._pace.last_list_wait_s * (1.0 - 0.25 * self._jitter()))
+        await asyncio.sleep(self._pace.last_list_wait_s * (1.0 - 0.25 * self._jitter()))
 
     # -- watch --------------------------------------------------------------------------------------------------
 
@@ -386,7 +383,7 @@ class Reflector(Generic[_T]):
                 # Only a good watch resets the back-off; a successful list does not show that watches work.
                 self._requests.reset()
                 failures = 0
-                await self._sleep(_REST_S if lived_s < _NO_REST_AFTER_S else 0.0)
+                await asyncio.sleep(_REST_S if lived_s < _NO_REST_AFTER_S else 0.0)
             else:
                 failures += 1
                 await self._fail("watch", error, requests=progress.requests)
@@ -427,7 +424,7 @@ class Reflector(Generic[_T]):
                 self.current_s = came_s
                 turn += 1
                 if turn % _EVENTS_PER_TURN == 0:
-                    await self._sleep(0)  # reading a burst never waits, so yield to other tasks
+                    await asyncio.sleep(0)  # reading a burst never waits, so yield to other tasks
             if self._clock() - progress.started_s >= _GOOD_WATCH_S:
                 self.current_s = self._clock()  # when the server ends a watch, it has sent all its events
 
@@ -497,7 +494,7 @@ class Reflector(Generic[_T]):
             self.counters.undecodable += isinstance(error, UndecodableError)
             self.state = f"{_word(error)}: {doing} {self._kind}: {_text(error)}"
             wait_s = max(wait_s, min(getattr(error, "retry_after_s", None) or 0.0, self._pace.last_list_wait_s))
-        await self._sleep(wait_s)
+        await asyncio.sleep(wait_s)
 
 
 def _only_a_list_helps(error: ApiError, failures: int) -> bool:

@@ -167,13 +167,11 @@ class Transport:
         user_agent: str = "cardshare",
         deadline_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._logins = Logins(source, clock)
         self._user_agent = user_agent
         self._deadline_s = deadline_s
         self._clock = clock
-        self._sleep = sleep
         self._slow_until_s = 0.0
         self._sessions: dict[Purpose, aiohttp.ClientSession] = {}
 
@@ -399,7 +397,7 @@ class Transport:
                     message=f"held back: the API server asked to be left alone for {left_s:.1f} s more",
                     retry_after_s=left_s,
                 )
-            await self._sleep(left_s)
+            await asyncio.sleep(left_s)
 
     def _note(self, error: ApiError, purpose: Purpose) -> None:
         if error.status not in _BUSY:
