@@ -38,7 +38,7 @@ from core.wire.policies import (
 )
 from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
 from kube.calls import Calls, Requester, namespace_path
-from kube.configuration import KINDS, Follower
+from kube.configuration import Follower
 from kube.errors import ApiError, UndecodableError
 from kube.kinds import APIS, HYPER_NODES_PATH, JOBS_PATH, PODGROUPS, QUEUES_PATH, STORAGE
 from kube.objects import EventKind, is_newer, page_decoder, read_version
@@ -58,7 +58,6 @@ MAX_AGE_S: Final = 15.0
 # How long the pods' watch may take to reach a version before a list is requested.
 _PATIENCE_S: Final = 0.3
 _LOOK_S: Final = 0.02
-NEEDED: Final = (*KINDS, "nodes", "pods")
 _BUDGETS: Final = "disruption-budgets"
 _GROUPS: Final = {
     GroupKind.VOLCANO: "volcano-groups",

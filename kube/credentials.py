@@ -90,18 +90,6 @@ class CredentialSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixedSource:
-    """Credentials that never change, for callers that created the server too."""
-
-    credentials: Credentials
-
-    async def read(self, *, rejected: bool = False) -> Credentials:
-        """See `CredentialSource`."""
-        del rejected
-        return self.credentials
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InClusterSource:
     """A pod's service account: `token`, `ca.crt` and `namespace` in one directory; the kubelet rotates them."""
 

@@ -158,11 +158,6 @@ def most_of_others(weights: NodeWeights, most_preferred: float) -> float:
     return (sum([abs(one) for one in of_resources]) * FULL + most_preferred) * (1 + 1e-9)
 
 
-def rounded(score: float) -> int:
-    """A device score as upstream reports it: rounded half up to a whole number (nvidia.md 3.13)."""
-    return int(score + 0.5)
-
-
 def resource_score(
     weights: NodeWeights,
     wanted: tuple[tuple[str, int], ...],

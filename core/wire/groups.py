@@ -289,8 +289,6 @@ def _status(found: _Status) -> GroupStatus:
 decode_volcano_group: Final = reading.reader("PodGroup", PodGroupObject, volcano_group_of)
 decode_coscheduling_group: Final = reading.reader("PodGroup", PodGroupObject, coscheduling_group_of)
 decode_native_group: Final = reading.reader("PodGroup", NativeGroupObject, native_group_of)
-volcano_group_from_object: Final = reading.converter("PodGroup", PodGroupObject, volcano_group_of)
-native_group_from_object: Final = reading.converter("PodGroup", NativeGroupObject, native_group_of)
 
 DECODERS: Final[dict[GroupKind, Callable[[bytes], GroupSpec]]] = {
     GroupKind.VOLCANO: decode_volcano_group,
@@ -425,7 +423,6 @@ def _problems_of_queue(spec: _SpecOfQueue) -> Iterator[str]:
 
 
 decode_queue: Final = reading.reader("Queue", QueueObject, queue_of)
-queue_from_object: Final = reading.converter("Queue", QueueObject, queue_of)
 
 
 class _WrittenQueue(msgspec.Struct, frozen=True, gc=False):

@@ -21,7 +21,6 @@ from core.dialects.ascend_hami.requests import readable_request
 from core.dialects.ascend_hami.table import WHOLE_CHIP, AscendTable
 from core.errors import InvalidRequestError
 from core.model import NodeName, Phase
-from core.placing.shape import rounded
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.sharing.card import Card
@@ -212,7 +211,7 @@ def check_node_score(record: Record) -> None:
             continue
         same(f"{name} fits", answer.text is not None, want["fits"])
         if answer.placed is not None and "device_score" in want and _one_chip_each(answer):
-            score = rounded(answer.placed.score + _HALF)
+            score = int(answer.placed.score + _HALF + 0.5)
             same(f"{name} score", score, want["device_score"])
             same(f"{name} weighted score", score * given["weight"], want["weighted_score"])
 

@@ -6,10 +6,11 @@ import gc
 import pytest
 
 from controller.garbage import Garbage
-from kube.credentials import Credentials, FixedSource, Tls
+from kube.credentials import Credentials, Tls
 from kube.errors import ApiUnreachableError
 from kube.transport import Transport
 from sandbox.demo.processes import free_port
+from tests.support.servers.fixed_source import FixedSource
 
 
 @pytest.fixture

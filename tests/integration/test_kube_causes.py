@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 import trustme
 
-from kube.credentials import Credentials, FixedSource, Tls
+from kube.credentials import Credentials, Tls
 from kube.errors import ApiError
 from kube.transport import Transport
 from sandbox.demo.processes import free_port
+from tests.support.servers.fixed_source import FixedSource
 
 ADVICE = "; check the address, the network and the certificate authority"
 

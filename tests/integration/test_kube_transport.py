@@ -12,7 +12,7 @@ import trustme
 import yaml
 
 from kube.calls import Calls
-from kube.credentials import Credentials, CredentialSource, FixedSource, InClusterSource, KubeconfigSource, Tls
+from kube.credentials import Credentials, CredentialSource, InClusterSource, KubeconfigSource, Tls
 from kube.errors import (
     ApiForbiddenError,
     ApiThrottledError,
@@ -24,6 +24,7 @@ from kube.errors import (
 from kube.exchange import Purpose
 from kube.transport import Transport
 from tests.support.servers.failing_api import POD, Server, cut, open_to, pem, reset, say, silence
+from tests.support.servers.fixed_source import FixedSource
 
 
 class CountedSource:

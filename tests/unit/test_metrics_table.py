@@ -14,12 +14,12 @@ from controller.documents import places
 from controller.metrics import Metrics as ControllerMetrics
 from controller.metrics import card_series
 from controller.reporting import share_seconds
-from controller.watches import NEEDED
 from core.card_time import CardTimePart
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.settings import Settings
 from core.tables import Tables
+from kube.configuration import KINDS
 from kube.reviews import Reviews
 from runtime.serving import ServingFigures
 from tests.support.worlds.world import node
@@ -90,7 +90,7 @@ def test_every_value_of_waiting_for_is_told():
 
 def test_every_value_of_kind_is_told_and_needs_no_quotes():
     told = PAGE.read_text().split("\n`kind` is what")[1].split("\n\n")[0]
-    kinds = {*NEEDED, *(place.title for place in places(standard_catalog()))}
+    kinds = {*KINDS, "nodes", "pods", *(place.title for place in places(standard_catalog()))}
     assert set(re.findall(r"`([^`]+)`", told)) == kinds
     assert all(re.fullmatch("[a-z-]+", kind) for kind in kinds)
 

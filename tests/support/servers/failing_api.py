@@ -11,8 +11,9 @@ import pytest
 import trustme
 from aiohttp import web
 
-from kube.credentials import Credentials, FixedSource, Tls
+from kube.credentials import Credentials, Tls
 from kube.transport import Transport
+from tests.support.servers.fixed_source import FixedSource
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from kube.credentials import Credentials, FixedSource
+from kube.credentials import Credentials
 from kube.transport import Transport, _exchange
+from tests.support.servers.fixed_source import FixedSource
 from tests.support.twin.api import Api, Event, RefusedError, target
 from tests.support.twin.clock import CLOCK
 
