@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -12,20 +12,13 @@ from cli.cluster import BOUND, PODS, Reads, answered, empty_holdings, fetch_hold
 from cli.options import By
 from cli.text import NONE, UNKNOWN, aligned, noted
 from core.constraints.quota import shown
-from core.errors import InvalidRequestError, escaped
+from core.errors import escaped
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import Pod
 from core.view.queues import QueueAmount, Queues, QueueState, queues_of
 from core.view.waiting import Lines, Waiting, WaitingPod, WaitingQueue, WaitingReason, has_place, waiting, waits
-from core.wire.groups import (
-    decode_coscheduling_group,
-    decode_native_group,
-    decode_queue,
-    decode_volcano_group,
-    salvage_group,
-    salvage_queue,
-)
+from core.wire.groups import group_in, queue_in
 from core.wire.pods import decode_pod
 from core.wire.policies import PriorityClass, decode_priority_class
 from kube.calls import namespace_path
@@ -35,11 +28,6 @@ from kube.kinds import APIS, PODGROUPS, QUEUES_PATH
 _T = TypeVar("_T")
 UNBOUND: Final = {"fieldSelector": "spec.nodeName="}
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
-_DECODERS: Final[Mapping[GroupKind, Callable[[bytes], GroupSpec]]] = {
-    GroupKind.VOLCANO: decode_volcano_group,
-    GroupKind.NATIVE: decode_native_group,
-    GroupKind.COSCHEDULING: decode_coscheduling_group,
-}
 
 
 async def fetch_waiting(transport: Reads, namespace: str) -> Waiting:
@@ -114,7 +102,7 @@ async def _fetch_groups(transport: Reads, kind: GroupKind, namespace: str) -> Se
     """Return the groups of *kind*; none if the kind is not installed."""
     for path in group_paths(kind, namespace):
         try:
-            return await list_objects(transport, path, group_decoder(kind))
+            return await list_objects(transport, path, partial(group_in, kind))
         except ApiNotFoundError:
             continue
     return ()
@@ -124,18 +112,6 @@ def group_paths(kind: GroupKind, namespace: str) -> tuple[str, ...]:
     """Return the paths of the groups of *kind* in *namespace*, "" for all, newest version first."""
     within = f"/namespaces/{namespace}" if namespace else ""
     return tuple(f"{api}{within}/{PODGROUPS}" for api in APIS[kind])
-
-
-def group_decoder(kind: GroupKind) -> Callable[[bytes], GroupSpec]:
-    """Return the decoder of groups of *kind*; of an unreadable one, it returns what can be read."""
-
-    def decode(text: bytes) -> GroupSpec:
-        try:
-            return _DECODERS[kind](text)
-        except InvalidRequestError:
-            return salvage_group(kind, text)
-
-    return decode
 
 
 def groups_unread(kind: GroupKind, why: str) -> str:
@@ -230,17 +206,9 @@ async def fetch_queues(transport: Reads) -> Queues:
 async def _fetch_specs(transport: Reads) -> Sequence[QueueSpec]:
     """Return all queues; none if Volcano's kinds are not installed."""
     try:
-        return await list_objects(transport, QUEUES_PATH, queue_from)
+        return await list_objects(transport, QUEUES_PATH, queue_in)
     except ApiNotFoundError:
         return ()
-
-
-def queue_from(text: bytes) -> QueueSpec:
-    """Return a queue; of an unreadable one, what can be read."""
-    try:
-        return decode_queue(text)
-    except InvalidRequestError:
-        return salvage_queue(text)
 
 
 _QUEUE_HEADER = ("QUEUE", "STATE", "WAITING", "NEXT", "RESOURCE", "HOLDS", "GUARANTEE", "DESERVED", "CAPABILITY")

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 from cli import watching
 from cli.cluster import Keeping, Reads
 from cli.doctor_checks import Facts, Finding, RunningPod, account_of, examine_nodes_and_pods, is_plugin
-from cli.waiting import CLASSES, classes_unread, group_decoder, group_paths, groups_unread, members_of, queue_from
+from cli.waiting import CLASSES, classes_unread, group_paths, groups_unread, members_of
 from cli.why import History, stored_why, why_of_api
 from core.catalog import Catalog
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
@@ -25,6 +25,7 @@ from core.store import Store
 from core.view.history import Why
 from core.view.trend import Trend, trend
 from core.view.waiting import Lines
+from core.wire.groups import group_in, queue_in
 from core.wire.policies import PriorityClass, ResourceQuota, decode_priority_class, decode_quota
 from kube.calls import namespace_path
 from kube.kinds import QUEUES_PATH
@@ -88,10 +89,10 @@ class Groups:
         self._changed: Final = changed
         key, name = attrgetter("key"), attrgetter("name")
         self._groups: Final[dict[GroupKind, _Kind[GroupKey, GroupSpec]]] = {
-            kind: _Kind(transport, group_paths(kind, namespace), group_decoder(kind), key, changed)
+            kind: _Kind(transport, group_paths(kind, namespace), partial(group_in, kind), key, changed)
             for kind in GroupKind
         }
-        self._queues: Final[_Kind[str, QueueSpec]] = _Kind(transport, (QUEUES_PATH,), queue_from, name, changed)
+        self._queues: Final[_Kind[str, QueueSpec]] = _Kind(transport, (QUEUES_PATH,), queue_in, name, changed)
         self._classes: Final[_Kind[str, PriorityClass]] = _Kind(
             transport, (CLASSES,), decode_priority_class, name, changed
         )

@@ -24,18 +24,12 @@ class Namespace(NamedTuple):
     labels: Mapping[str, str]
 
 
-class NamespaceObject(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a Namespace that are read. Source: Kubernetes API reference, core/v1 Namespace."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-def namespace_of(found: NamespaceObject) -> Namespace:
+def namespace_of(found: PartialObjectMetadata) -> Namespace:
     """Return the value of a decoded Namespace."""
     return Namespace(found.metadata.name, reading.labels(found.metadata.labels))
 
 
-decode_namespace: Final = reading.reader("Namespace", NamespaceObject, namespace_of)
+decode_namespace: Final = reading.reader("Namespace", PartialObjectMetadata, namespace_of)
 
 
 _NEVER: Final = "Never"
