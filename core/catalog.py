@@ -20,8 +20,7 @@ from core.inventory import node_of
 from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
 from core.port.cards import Offer
-from core.port.dialect import AnyDialect, AnyJudging
-from core.port.names import Names
+from core.port.dialect import AnyDialect, AnyJudging, Names
 from core.port.refusals import Complaint, Violation
 from core.port.spec import AnySpec, NodeDocuments
 from core.settings import DialectName, Settings

@@ -34,7 +34,7 @@ class Rulebook:
     budgeted: resources that ``limits.`` of a ResourceQuota limits. counts: by resource for an amount of a card, the
     resource that counts cards. fills: by such a resource, the default count if it is not 1; 0 for none. paired:
     resources whose cards are allocated only in pairs. memories: by the resource that counts cards, the one for the
-    memory of each, in MiB. totals, repeats: as in `core.port.names.Names`. units, quantities: as in
+    memory of each, in MiB. totals, repeats: as in `core.port.dialect.Names`. units, quantities: as in
     `core.catalog.Words`. resources: all of these, of all dialects; resources_by_dialect: the same, of each.
     preferences: annotations by which users select cards: free while the pod waits, frozen once it is bound.
     labels: by dialect, the labels that are read only from its pods; runtime_classes: those that dialects set.

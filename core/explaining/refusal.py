@@ -20,7 +20,7 @@ from core.model import NodeName
 from core.node_state import NodeState
 from core.nodefit import NodeFacts
 from core.placing.shape import Shape, judge
-from core.port.names import Names
+from core.port.dialect import Names
 from core.port.refusals import DESERTED, PASSING, Reason, Shortfall
 from core.settings import Policy
 

@@ -8,9 +8,8 @@ from core import hami_lock
 from core.model import Node, NodeName, Pod
 from core.names import USE_GPU_TYPE
 from core.port.cards import Bound, CardShare, CardWish, Hole, NodeRoom, Placed, Tally, Want, Wording
-from core.port.dialect import Dialect
+from core.port.dialect import Dialect, Names
 from core.port.handoff import LockQuestion, LockStep, LockWait
-from core.port.names import Names
 from core.port.refusals import CardFault, Reason, Shortfall
 from core.settings import Policy
 from core.sharing import account, bounds, fit

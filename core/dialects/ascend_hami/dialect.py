@@ -10,7 +10,7 @@ from core.dialects.ascend_hami.rules import AscendRules
 from core.dialects.ascend_hami.table import SECTION
 from core.model import Pod
 from core.port.cards import Tally
-from core.port.names import Names
+from core.port.dialect import Names
 from core.port.spec import DialectSpec
 from core.settings import DialectName
 from core.sharing.card import Card

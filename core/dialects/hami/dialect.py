@@ -8,7 +8,7 @@ from core import hami_lock
 from core.dialects.hami import another, cards, keys, requests, usage
 from core.dialects.hami.table import SECTION, HamiTable
 from core.port.cards import Series
-from core.port.names import Names
+from core.port.dialect import Names
 from core.port.spec import CardLists, DialectSpec, Metrics, Register
 from core.settings import DialectName
 from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards

@@ -27,8 +27,8 @@ from core.dialects.hami_vendors.vendor import Vendor
 from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import PLACE_WISHES
 from core.port.cards import CardWish, Held, Offer, Wording
+from core.port.dialect import Names
 from core.port.handoff import InFlight, Stamp
-from core.port.names import Names
 from core.port.refusals import Complaint, Reason, Violation
 from core.port.spec import DialectSpec
 from core.sharing import order

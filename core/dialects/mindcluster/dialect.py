@@ -11,8 +11,7 @@ from core.dialects.mindcluster.chips import Assignment, Chip
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.table import ARGUMENTS
 from core.port.cards import Bound
-from core.port.dialect import Dialect
-from core.port.names import Names
+from core.port.dialect import Dialect, Names
 from core.port.spec import ConfigMapPlace, DialectSpec, NodeDocuments
 from core.settings import DialectName, Policy
 from core.tables import Tables

@@ -26,8 +26,7 @@ from core.port.cards import (
     Want,
     Wording,
 )
-from core.port.dialect import Dialect
-from core.port.names import Names
+from core.port.dialect import Dialect, Names
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
 from core.selection import ANY_CARD, CardSelection

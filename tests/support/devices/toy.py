@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from core.model import AnyPod, Node, Pod
 from core.port.cards import Bound, CardShare, Held, NodeRoom, Offer, Placed, Series, Tally, Want
-from core.port.dialect import Dialect
+from core.port.dialect import Dialect, Names
 from core.port.handoff import InFlight, Progress, Stamp
-from core.port.names import Names
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import ConfigMapPlace, DialectSpec, Metrics, Modes, NodeDocuments
 from core.settings import DialectName, Policy
