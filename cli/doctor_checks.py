@@ -18,8 +18,7 @@ from core.inventory import Inventory, at_its_best
 from core.ledger import Ledger
 from core.model import Node, NodeName, Phase, Pod, Requirement
 from core.port.refusals import Violation
-from core.settings import DialectName, Settings, is_named, plugin_remedy
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables, is_named, plugin_remedy
 from core.units import counted
 from core.view.cards import switched_off
 

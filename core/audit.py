@@ -17,8 +17,7 @@ from core.constraints.resource_claims import closed_by_claims
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
 from core.node_state import Holding, NodeState
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from core.units import listed
 
 _NAMED_MAX: Final = 5

@@ -23,9 +23,8 @@ from core.port.cards import Offer
 from core.port.dialect import AnyDialect, AnyJudging, Names
 from core.port.refusals import Complaint, Violation
 from core.port.spec import AnySpec, NodeDocuments
-from core.settings import DialectName, Settings
+from core.settings import DialectName, Section, Settings, Tables
 from core.sharing.request import Figures, containers_of
-from core.tables import Section, Tables
 from core.units import MAX_AMOUNT, is_in_bytes, parse_count, unit_already
 from core.wire.checked import Checks
 from core.wire.vocabulary import DeviceSection, Vocabulary

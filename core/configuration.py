@@ -19,8 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from core.catalog import Catalog, Words
 from core.errors import ConfigError
-from core.settings import DialectName, Settings
-from core.tables import Section, Tables
+from core.settings import DialectName, Section, Settings, Tables
 from core.wire.configuration import OwnSettings, decode_own_settings
 from core.wire.device_config import (
     DeviceConfig,

@@ -17,8 +17,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import Node, NodeName, Pod
 from core.port.dialect import AnyDialect
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
-from core.settings import CARD_POLICIES, DialectName, NodeKind, Policy
-from core.tables import Tables
+from core.settings import CARD_POLICIES, DialectName, NodeKind, Policy, Tables
 from core.units import counted, listed, parse_amount
 
 _MAX_SHOWN: Final = 6

@@ -37,8 +37,7 @@ from core.node_state import (
 from core.nodefit import Amounts, NodeFacts
 from core.port.handoff import Stamp
 from core.port.refusals import DESERTED, UNSTEADY, CardFault, Complaint, Reason
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 
 # The number of logged changes for readers.
 _LOG_MAX: Final = 1 << 17

@@ -16,8 +16,7 @@ from core.errors import InvalidRequestError
 from core.model import Node, Pod
 from core.nodefit import Amounts, NodeFacts
 from core.port.refusals import Complaint
-from core.settings import DialectName
-from core.tables import Tables
+from core.settings import DialectName, Tables
 
 Offers = Mapping[DialectName, tuple[Any, ...]]
 # What is written to nodes all the time: locks, from which no dialect reads cards; and signs of life, of which dialects

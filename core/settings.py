@@ -1,10 +1,15 @@
-"""The operator's settings as values; core.wire.configuration reads and validates the text."""
+"""The configuration as values: the operator's settings, and what the device configuration says to dialects.
+
+core.wire.configuration reads and validates the text of the settings. Each dialect has classes for its own sections of
+the device configuration in its folder, and only that dialect uses them.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NewType
+from functools import lru_cache
+from typing import Any, Final, NewType, TypeVar
 
 from core import names
 
@@ -271,3 +276,49 @@ class Settings:
     def why_off(self, name: DialectName) -> str:
         """Return what disables the dialect *name*, "" if unknown."""
         return dict(self.switched_off).get(name, "")
+
+
+class Section:
+    """One dialect's part of the configuration, an immutable value; without arguments, it has the plugin's defaults."""
+
+    __slots__ = ()
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """Resources by which its plugin sells shares of cards, so that they have no other meaning."""
+        return ()
+
+
+_S = TypeVar("_S", bound=Section)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Device configuration: what dialects need besides pod and node. A new version re-judges everything.
+
+    sections: at most one of each class; a missing one has its defaults. lost: dialects whose own section is unusable.
+    foreign: resources that HAMi's configuration names, and no dialect does.
+    """
+
+    version: int = 0
+    sections: tuple[Section, ...] = ()
+    lost: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
+
+    def of(self, kind: type[_S]) -> _S:
+        """Return the section of class *kind*."""
+        for one in self.sections:
+            if isinstance(one, kind):
+                return one
+        name: Any = kind
+        found: _S = _default(name)
+        return found
+
+    def is_claimed(self, resource: str) -> bool:
+        """Return whether a plugin sells shares by *resource*, which then has no other meaning."""
+        return any(resource in one.claimed for one in self.sections)
+
+
+@lru_cache(maxsize=64)
+def _default(kind: Any) -> Any:
+    return kind()

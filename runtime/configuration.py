@@ -24,8 +24,7 @@ from core.configuration import (
     sections_to_save,
 )
 from core.errors import ConfigError
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from runtime.files import Files
 
 _log: Final = structlog.get_logger()

@@ -25,8 +25,7 @@ from core.model import Container, NodeName, Pod, PodUid
 from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
 from core.placing.queues import Deserved, deserved
 from core.placing.shape import Shape
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.units import parse_amount
 from core.waiting import Wait, code_in
 from core.wire.policies import DisruptionBudget

@@ -37,8 +37,7 @@ from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.port.handoff import Progress
 from core.port.refusals import Complaint
 from core.port.spec import ConfigMapPlace
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from core.waiting import code_in
 from core.wire.config_maps import ConfigMap
 from core.wire.policies import Namespace

@@ -27,8 +27,7 @@ from core.placing.decide import decide, preferred_shapes, room_on, shape_of, sti
 from core.placing.kinds import Kinds
 from core.placing.learning import Learning
 from core.placing.shape import Found, Shape, node_policy, takes
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 
 # Waits are rounded down to this fraction of the longest, so that many pods share the known lines of nodes.
 _PARTS: Final = 32

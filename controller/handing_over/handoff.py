@@ -18,8 +18,7 @@ from controller.handing_over.collision import RELEASE_S, CollisionKey, Collision
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
 from core.port.handoff import InFlight, Progress
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 
 # The expected hand-off time before one is measured: kubelet sees the pod, admits it and calls its plugin.
 _FIRST_GUESS_S: Final = 0.5

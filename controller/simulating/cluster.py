@@ -39,8 +39,7 @@ from core.groups import GroupSpec
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.moving.who import replacement_of
 from core.port.handoff import LockStep, LockWait
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.policies import DisruptionBudget
 
 # The clock at the beginning; monotonic clocks do not begin at 0.

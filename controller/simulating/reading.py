@@ -19,8 +19,7 @@ from core.errors import InvariantError
 from core.ledger import Ledger
 from core.model import NodeName, PodUid
 from core.port.spec import ConfigMapPlace
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.changes import Change
 from kube.calls import Requester
 from kube.exchange import Response

@@ -9,8 +9,7 @@ from core.catalog import Catalog
 from core.inventory import Stock
 from core.model import Container, ReviewedPod
 from core.port.spec import CardLists, Modes
-from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, is_named
-from core.tables import Tables
+from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables, is_named
 
 # There is one such key per chip model (ascend 1.6), including future models.
 _MACHINE_PREFIXES: Final = ("huawei.com/Ascend",)

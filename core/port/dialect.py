@@ -12,8 +12,7 @@ from core.model import AnyPod, Node, NodeName, Pod, ReviewedPod
 from core.port.cards import Bound, CardShare, CardWish, Held, Hole, NodeRoom, Offer, Placed, Tally, Want, Wording
 from core.port.handoff import InFlight, Stamp
 from core.port.refusals import CardFault, Complaint, Reason, Shortfall, Violation
-from core.settings import DialectName, Policy
-from core.tables import Tables
+from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
 
 

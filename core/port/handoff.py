@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from core.model import Node, NodeName, Pod, PodUid
-from core.tables import Tables
+from core.settings import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from core.port.cards import Series
 from core.port.dialect import AssignmentT, CardT, Dialect, RequestT
 from core.port.handoff import NodeLock
 from core.port.refusals import Complaint
-from core.settings import DialectName
-from core.tables import Tables
+from core.settings import DialectName, Tables
 from core.wire.vocabulary import DeviceSection, SchedulerArguments
 
 

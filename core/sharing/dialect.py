@@ -11,7 +11,7 @@ from core.port.cards import Bound, CardShare, CardWish, Hole, NodeRoom, Placed, 
 from core.port.dialect import Dialect, Names
 from core.port.handoff import LockQuestion, LockStep, LockWait
 from core.port.refusals import CardFault, Reason, Shortfall
-from core.settings import Policy
+from core.settings import Policy, Tables
 from core.sharing import account, bounds, fit
 from core.sharing import card as _card
 from core.sharing import request as _request
@@ -19,7 +19,6 @@ from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.request import Request, Resources, worded
 from core.sharing.rules import Rules
-from core.tables import Tables
 
 
 class SharedCards(Dialect[Card, Request, Assignment]):

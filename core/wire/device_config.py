@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from core.errors import ConfigError
-from core.tables import Section
+from core.settings import Section
 from core.wire import yaml_text
 from core.wire.checked import Checks, same_word
 from core.wire.vocabulary import DeviceSection, Vocabulary

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from core.errors import escaped, quoted
-from core.settings import DialectName, GroupSettings, NodeWeights, Policy, Settings
-from core.tables import Section
+from core.settings import DialectName, GroupSettings, NodeWeights, Policy, Section, Settings
 from core.wire import yaml_text
 from core.wire.checked import Checks, same_word
 from core.wire.configuration import policy

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from core.settings import DialectName
-from core.tables import Section
+from core.settings import DialectName, Section
 from core.wire.checked import Checks
 
 # The most MiB in a unit of memory.

@@ -25,8 +25,7 @@ from typing import Final
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from tests.bench import admission_load
 from tests.bench.admit_rig import Rig, rss_mib
 from tests.bench.callers import Callers

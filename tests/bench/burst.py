@@ -22,8 +22,7 @@ from core.model import PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.shape import Shape, node_policy
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from tests.bench import stage as staging

@@ -9,7 +9,7 @@ from typing import Final
 
 from core.dialects.ascend_hami.table import SHIPPED_CHIPS
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
-from core.tables import Tables
+from core.settings import Tables
 from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.devices.texts import device_tables
 

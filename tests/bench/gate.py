@@ -17,8 +17,7 @@ from typing import Final
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from tests.bench import admission_load, decide, place
 from tests.bench.results import Result
 from tests.support.worlds.cores import which_core

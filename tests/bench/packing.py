@@ -28,8 +28,7 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.learning import Learning
 from core.placing.shape import Shape, node_policy
-from core.settings import DialectName, Policy, Settings
-from core.tables import Tables
+from core.settings import DialectName, Policy, Settings, Tables
 from tests.bench.results import Result
 
 CARD: Final = 1000

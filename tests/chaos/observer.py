@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from core.model import Node, Pod
-from core.tables import Tables
+from core.settings import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from sandbox.client import ApiClient, ApiStatusError

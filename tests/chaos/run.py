@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller import audit_command
-from core.tables import Tables
+from core.settings import Tables
 from sandbox.players.registry import DEVICE_CONFIG
 from tests.chaos.crowd import Crowd
 from tests.chaos.faults import Faults

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from core.dialects.ascend_hami.table import AscendChip, AscendTable
 from core.port.cards import Placed
-from core.settings import Policy
+from core.settings import Policy, Tables
 from core.sharing.account import Assignment
-from core.tables import Tables
 from tests.conform.records import Record, demand, same, same_score
 
 _FINISHED: Final = ("Succeeded", "Failed")

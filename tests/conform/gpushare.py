@@ -16,11 +16,10 @@ from core.names import GPU_INDEX
 from core.port.cards import Placed
 from core.port.handoff import Stamp
 from core.port.refusals import Reason
-from core.settings import Policy, Settings
+from core.settings import Policy, Settings, Tables
 from core.sharing.account import Assignment, take
 from core.sharing.card import Card
 from core.sharing.request import Request
-from core.tables import Tables
 from tests.conform.records import Record, demand, node_of, pod_of, same
 
 _PORTS: Final = {"memory": GpuMemory(), "number": GpuNumber()}

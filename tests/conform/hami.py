@@ -22,12 +22,11 @@ from core.errors import InvalidRequestError
 from core.model import Container, NodeName, Pod, ReviewedPod
 from core.port.handoff import Stamp
 from core.selection import CardSelection, decode_types
-from core.settings import Policy
+from core.settings import Policy, Tables
 from core.sharing import order
 from core.sharing.card import HAMI_CORE, MIG, MODES, Card
 from core.sharing.request import Request
 from core.sharing.wire import Unread, Written, decode_segments, wire_text
-from core.tables import Tables
 from core.units import MAX_INT32
 from core.wire import hami_register as register
 from core.wire import hami_reservations

@@ -25,8 +25,7 @@ from core.model import Node, NodeName, PodUid
 from core.placing.decide import shape_of
 from core.placing.shape import Found, Shape, node_policy, scan
 from core.port.handoff import Stamp
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from core.wire import mindcluster as wire
 from tests.conform.mindcluster_scores import Fitting, scores
 from tests.conform.records import Record, demand, node_of, pod_of, same

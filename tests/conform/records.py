@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.model import Node, Pod
-from core.settings import Policy
-from core.tables import Tables
+from core.settings import Policy, Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.support.devices.texts import device_tables

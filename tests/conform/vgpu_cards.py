@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from core.dialects.vgpu.table import MigModel, VgpuTable
-from core.tables import Tables
+from core.settings import Tables
 from core.units import MAX_INT32
 
 REGISTER: Final = "volcano.sh/node-vgpu-register"

@@ -11,8 +11,7 @@ import pytest
 
 from core.admission.rulebook import MOVED, rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from sandbox.demo.examples import ClusterChanges
 from sandbox.demo.examples import find as find_examples
 from sandbox.demo.stage import switched

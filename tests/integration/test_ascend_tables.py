@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.tables import Tables
+from core.settings import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from sandbox.demo.outcomes import unseen

@@ -13,8 +13,7 @@ from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.errors import InvalidRequestError
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.pods import decode_pod, pod_from_object
 from core.wire.reviewed_pods import pod_of
 from core.wire.reviews import decode_review

@@ -10,8 +10,7 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of, still_fits
 from core.placing.shape import NodePolicy, Shape, scan
-from core.settings import NodeWeights, Policy, Settings
-from core.tables import Tables
+from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import MEMORY, Toy
 

@@ -20,7 +20,7 @@ from core.placing.decide import shape_of, shapes_by_way
 from core.placing.pack import HoleValues, Table, losses
 from core.placing.shape import NodePolicy, Shape, node_policy, scan
 from core.settings import NodeWeights, Policy, Settings
-from core.tables import Tables as CardTables
+from core.settings import Tables as CardTables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.property.test_mixed_cluster import TABLES

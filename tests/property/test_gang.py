@@ -20,8 +20,7 @@ from core.placing.domains import HyperNodes, LabelTiers, Near, by_label, near
 from core.placing.gang import Inner, Member, Refused, Unit, place
 from core.placing.minimums import Minimum, of_tasks
 from core.placing.shape import NodePolicy, Shape
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest
 from tests.support.judging.asking import asking

@@ -8,8 +8,7 @@ from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import shape_of
 from core.placing.shape import NodePolicy, Shape, scan
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from tests.support.worlds.placed import reserve
 
 

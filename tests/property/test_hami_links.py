@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from core.dialects.hami.dialect import DIALECT
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import Policy
+from core.settings import Policy, Tables
 from core.sharing.order import linked
-from core.tables import Tables
 from tests.property.test_hostile_cpu import MOST_S, cpu_s
 
 PORT: Any = DIALECT.port

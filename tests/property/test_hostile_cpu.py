@@ -23,8 +23,7 @@ from core.catalog import standard_catalog
 from core.dialects.ascend_hami.table import AscendTable
 from core.dialects.hami_vendors import metax
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.reviews import UnreadableObjectError, admit, decode_review, deny
 from core.wire.templates import decode_workload
 from tests.support.devices import ascend, mindcluster, vendors

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.reviews import decode_review
 from tests.support.devices.hostile_pods import assignment_keys, harm, is_assignment, pods
 

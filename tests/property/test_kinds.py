@@ -14,8 +14,7 @@ from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName, Taint, Toleration
 from core.placing.decide import shape_of, try_decide
 from core.placing.shape import Shape, node_policy, scan
-from core.settings import NodeKind, Settings
-from core.tables import Tables
+from core.settings import NodeKind, Settings, Tables
 from core.waiting import Cause
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, pod
 

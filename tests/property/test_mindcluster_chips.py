@@ -9,8 +9,7 @@ from core.dialects.mindcluster.chips import Assignment, Share
 from core.dialects.mindcluster.dialect import MindCluster
 from core.model import NodeName
 from core.port.handoff import Stamp
-from core.settings import Policy
-from core.tables import Tables
+from core.settings import Policy, Tables
 from sandbox.players import mindcluster_protocol as protocol
 from tests.support.devices.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
 

@@ -19,8 +19,7 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.shape import Shape, node_policy
 from core.port.handoff import Progress, Stamp
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from sandbox.players.hami import HamiSetup
 from sandbox.players.player import Card
 from sandbox.players.registry import DEVICE_CONFIG

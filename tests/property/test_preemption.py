@@ -16,8 +16,7 @@ from core.placing.gang import Member, Unit
 from core.placing.minimums import Minimum
 from core.placing.preemption import Crowd, FoundOnNodes, Occupant, victims_for
 from core.placing.shape import NodePolicy, Shape
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest

@@ -16,8 +16,7 @@ from core.model import NodeName
 from core.placing.candidates import Candidates
 from core.placing.decide import liking_of, shape_of
 from core.placing.shape import NodePolicy, Shape, better, scan
-from core.settings import NodeWeights, Policy, Settings
-from core.tables import Tables
+from core.settings import NodeWeights, Policy, Settings, Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.property import test_node_fit

@@ -14,8 +14,7 @@ from core.ledger import Ledger
 from core.model import Node, NodeConstraints, Pod, PodUid, Taint, Toleration
 from core.placing.decide import shape_of, try_decide
 from core.placing.shape import Shape, node_policy, scan
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.waiting import Said, said_in
 from tests.support.devices.following import asking, wished, with_limits, without
 from tests.support.devices.selling import (

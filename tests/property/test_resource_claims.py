@@ -11,8 +11,7 @@ from core.constraints.resource_claims import Uses
 from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.port.refusals import Reason
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from core.wire.resource_claims import resource_claim_from_object, resource_slice_from_object
 
 NODES = ("n0", "n1", "n2")

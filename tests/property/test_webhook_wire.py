@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from runtime.configuration import ActiveConfiguration
 from runtime.files import Files
 from runtime.listening import Address

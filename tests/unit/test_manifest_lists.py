@@ -4,8 +4,7 @@ import pytest
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from tests.support.pages import chart, vendors_page
 from tests.support.pages.manifest_lists import BASE, written
 

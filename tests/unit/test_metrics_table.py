@@ -17,8 +17,7 @@ from controller.reporting import share_seconds
 from core.card_time import CardTimePart
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from kube.configuration import KINDS
 from kube.reviews import Reviews
 from runtime.serving import ServingFigures

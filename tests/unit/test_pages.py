@@ -11,8 +11,7 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.names import SCHEDULER_NAME
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.pods import decode_pod
 from tests.support.devices.reviewed import reviewed
 

@@ -14,8 +14,7 @@ from core.port import dialect
 from core.port.dialect import Dialect, Usual
 from core.port.handoff import Stamp
 from core.port.spec import DialectSpec
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from tests.support.devices.acme import DIALECT
 from tests.support.devices.texts import WORDS
 from tests.support.pages import vendors_page

@@ -17,8 +17,7 @@ from core.model import Pod
 from core.names import GPU_INDEX, GPU_UNHEALTHY, PLACE_WISHES
 from core.nodefit import amounts_of, parted
 from core.selection import decode_types, type_words
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.waiting import Cause
 from core.wire.patches import Appended
 from core.wire.pods import decode_pod

@@ -10,10 +10,9 @@ from core.model import Node
 from core.names import MAX_REGISTERED_CARDS
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.settings import DialectName
+from core.settings import DialectName, Tables
 from core.sharing.card import Card, Fixed, Kind, allocatable, misnamed, offered, registered, shared, with_fault
 from core.sharing.slices import Profile, Templates
-from core.tables import Tables
 from core.units import with_article
 from core.wire.hami_register import Record, decode_whole_register
 

@@ -12,11 +12,10 @@ from core.model import Pod
 from core.port.cards import Tally
 from core.port.dialect import Names
 from core.port.spec import DialectSpec
-from core.settings import DialectName
+from core.settings import DialectName, Tables
 from core.sharing.card import Card
 from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
 from core.sharing.request import Request, Resources
-from core.tables import Tables
 
 # What people see of how a chip is shared.
 _NOTES: Final = {keys.SOFT_MODE: "soft slicing", keys.TEMPLATE_MODE: ""}

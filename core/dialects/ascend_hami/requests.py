@@ -14,6 +14,7 @@ from core.model import AnyPod, Container, ReviewedPod
 from core.port.dialect import CardStock
 from core.port.refusals import Reason, Violation
 from core.selection import CardSelection
+from core.settings import Tables
 from core.sharing import request as _request
 from core.sharing import slices
 from core.sharing.card import Card
@@ -28,7 +29,6 @@ from core.sharing.request import (
     uncounted_shares,
 )
 from core.sharing.slices import Profile
-from core.tables import Tables
 from core.units import MAX_INT32, unit_already, with_article
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect, with_runtime_class
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from core.settings import Section
 from core.sharing.request import Resources
 from core.sharing.slices import Profile
-from core.tables import Section
 from core.units import MAX_INT32
 from core.wire.checked import Checks, each
 from core.wire.vocabulary import MAX_FACTOR, DeviceSection

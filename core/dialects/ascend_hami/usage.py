@@ -15,11 +15,11 @@ from core.dialects.ascend_hami.table import WHOLE_CHIP, AscendChip
 from core.model import Pod
 from core.port.cards import Held
 from core.port.handoff import InFlight, Stamp
+from core.settings import Tables
 from core.sharing import wire
 from core.sharing.account import Assignment, Entry
 from core.sharing.card import Card
 from core.sharing.wire import Written
-from core.tables import Tables
 
 # No pod has more of one type: a node has 16 chips, and hardly a pod has eight containers that use all of them.
 _DEVICES_MAX: Final = 128

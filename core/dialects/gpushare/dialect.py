@@ -13,12 +13,11 @@ from core.port.cards import CardWish, Held, Offer, Wording
 from core.port.handoff import InFlight
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
-from core.settings import DialectName
+from core.settings import DialectName, Tables
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.dialect import SharedCards
 from core.sharing.request import Request
-from core.tables import Tables
 from core.warnings import AdmissionWarning, no_effect
 
 

@@ -11,6 +11,7 @@ from core.model import Node
 from core.port.cards import Offer
 from core.port.refusals import CardFault, Complaint, Reason
 from core.selection import type_words
+from core.settings import Tables
 from core.sharing.card import (
     HAMI_CORE,
     MIG,
@@ -27,7 +28,6 @@ from core.sharing.card import (
 )
 from core.sharing.rules import Rules
 from core.sharing.slices import Group, Layout, Profile, Slice
-from core.tables import Tables
 from core.wire import hami_register as register
 from core.wire.hami_register import Record, decode_links, decode_register
 

@@ -10,10 +10,9 @@ from core.dialects.hami.table import SECTION, HamiTable
 from core.port.cards import Series
 from core.port.dialect import Names
 from core.port.spec import CardLists, DialectSpec, Metrics, Register
-from core.settings import DialectName
+from core.settings import DialectName, Tables
 from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
 from core.sharing.request import Resources
-from core.tables import Tables
 from core.wire import hami_register as register
 
 

@@ -12,6 +12,7 @@ from core.dialects.hami.table import HamiTable
 from core.errors import quoted
 from core.model import AnyPod, Container, ReviewedPod
 from core.port.refusals import Violation
+from core.settings import Tables
 from core.sharing import order
 from core.sharing.card import MODES
 from core.sharing.order import order_of, words
@@ -27,7 +28,6 @@ from core.sharing.request import (
     selection_of,
     uncounted_shares,
 )
-from core.tables import Tables
 from core.units import FALSE, TRUE
 from core.warnings import AdmissionWarning, limit_of, no_effect, with_runtime_class
 from core.watched import CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, VOID

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from core.settings import Section
 from core.sharing.request import Resources
-from core.tables import Section
 from core.units import MAX_INT32
 from core.wire import nvidia_section
 from core.wire.checked import Checks

@@ -12,12 +12,12 @@ from core.dialects.hami.table import HamiTable
 from core.model import NodeName, Pod
 from core.port.cards import Held
 from core.port.handoff import InFlight, Stamp
+from core.settings import Tables
 from core.sharing import wire
 from core.sharing.account import Assignment, Entry
 from core.sharing.card import MIG, Card
 from core.sharing.slices import Slice
 from core.sharing.wire import Written
-from core.tables import Tables
 from core.wire import hami_reservations as reservations
 from core.wire.hami_reservations import Instance
 

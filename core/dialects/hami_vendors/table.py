@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from core.tables import Section
+from core.settings import Section
 from core.wire.checked import Checks
 from core.wire.vocabulary import MAX_FACTOR, DeviceSection
 

@@ -13,8 +13,7 @@ from core.dialects.mindcluster.table import ARGUMENTS
 from core.port.cards import Bound
 from core.port.dialect import Dialect, Names
 from core.port.spec import ConfigMapPlace, DialectSpec, NodeDocuments
-from core.settings import DialectName, Policy
-from core.tables import Tables
+from core.settings import DialectName, Policy, Tables
 from core.wire.mindcluster import node_documents
 
 

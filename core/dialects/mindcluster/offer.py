@@ -14,8 +14,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.settings import DialectName
-from core.tables import Tables
+from core.settings import DialectName, Tables
 from core.units import parse_count
 from core.wire import mindcluster as wire
 

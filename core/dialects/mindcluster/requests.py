@@ -23,8 +23,8 @@ from core.dialects.mindcluster.templates import (
 from core.errors import quoted
 from core.model import AnyPod, Container, ReviewedPod
 from core.port.refusals import Violation
+from core.settings import Tables
 from core.sharing.request import Figures, cards_at_start, containers_of
-from core.tables import Tables
 from core.units import counted
 from core.warnings import AdmissionWarning, no_effect
 

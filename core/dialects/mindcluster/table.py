@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.tables import Section
+from core.settings import Section
 from core.wire.checked import Checks
 from core.wire.vocabulary import SchedulerArguments
 

@@ -17,8 +17,8 @@ from core.model import Container, Pod
 from core.names import MAX_POD_ANNOTATION_BYTES
 from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
+from core.settings import Tables
 from core.sharing.wire import later
-from core.tables import Tables
 
 _NO_CHIPS: Final = Assignment((), Share(WHOLE, settled=True))
 _NS_PER_S: Final = 1_000_000_000

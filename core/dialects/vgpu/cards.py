@@ -8,11 +8,10 @@ from core.names import VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.selection import type_words
-from core.settings import DialectName
+from core.settings import DialectName, Tables
 from core.sharing import slices
 from core.sharing.card import HAMI_CORE, MIG, MODES, MPS, Card, Fixed, Kind, allocatable, misnamed, offered, shared
 from core.sharing.slices import Layout
-from core.tables import Tables
 from core.wire.vgpu_register import Record, decode_register
 
 _NAME = DialectName("vgpu")

@@ -15,7 +15,7 @@ from core.model import AnyPod, Container
 from core.port.dialect import CardStock
 from core.port.refusals import Reason, Shortfall, Violation
 from core.selection import type_words
-from core.settings import Policy
+from core.settings import Policy, Tables
 from core.sharing import account
 from core.sharing.account import Entry
 from core.sharing.card import HAMI_CORE, MIG, MODES, Card
@@ -34,7 +34,6 @@ from core.sharing.request import (
 )
 from core.sharing.rules import BY_USE, Rules
 from core.sharing.slices import choose
-from core.tables import Tables
 from core.units import parse_memory
 from core.warnings import AdmissionWarning, all_memory, another_effect, limit_of, little_memory, no_effect
 

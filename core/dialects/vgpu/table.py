@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from core.errors import quoted
+from core.settings import Section
 from core.sharing.request import Resources
 from core.sharing.slices import Group, Layout, numbered
-from core.tables import Section
 from core.units import MAX_INT32
 from core.wire import nvidia_section
 from core.wire.checked import Checks, each

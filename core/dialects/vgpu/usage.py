@@ -20,13 +20,13 @@ from core.model import Node, Pod
 from core.names import MAX_POD_ANNOTATION_BYTES, MEMORY_UNIT, SEGMENT_QUEUE, VGPU_REGISTER
 from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
+from core.settings import Tables
 from core.sharing import wire
 from core.sharing.account import Assignment, Entry, assigned
 from core.sharing.card import MIG, Card
 from core.sharing.request import Request
 from core.sharing.slices import UNKNOWN, Slice, profile_at
 from core.sharing.wire import Unread, Written, entries, later
-from core.tables import Tables
 from core.units import MAX_INT32, parse_int64
 from core.wire.reading import check_length
 from core.wire.vgpu_register import decode_register

@@ -30,9 +30,8 @@ from core.port.dialect import Dialect, Names
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
 from core.selection import ANY_CARD, CardSelection
-from core.settings import DialectName, Policy
+from core.settings import DialectName, Policy, Tables
 from core.sharing.request import selection_of
-from core.tables import Tables
 
 _TITLE: Final = "GPUs"
 _DEFAULT_SCHEDULERS: Final = frozenset({"", names.DEFAULT_SCHEDULER_NAME})

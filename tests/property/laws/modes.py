@@ -22,7 +22,7 @@ from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.spec import AnySpec, DialectSpec
-from core.tables import Tables
+from core.settings import Tables
 from sandbox.players import hami_instances
 from tests.support.devices import acme, ascend, mindcluster, vendors
 from tests.support.devices.cards import A100, A100_LAYOUTS, V100, container, record, share_node, vgpu_node

@@ -11,11 +11,10 @@ from core.dialects.ascend_hami.table import AscendChip, AscendTable
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.cards import Offer, Placed
 from core.port.handoff import Stamp
-from core.settings import Policy
+from core.settings import Policy, Tables
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.request import Request
-from core.tables import Tables
 
 DIALECT = AscendHami()
 assert SPEC.node_lock is not None

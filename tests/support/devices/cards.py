@@ -7,9 +7,9 @@ from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.table import MigModel, VgpuTable
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.port.cards import Offer
+from core.settings import Tables
 from core.sharing.card import Card
 from core.sharing.slices import numbered
-from core.tables import Tables
 
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 CORES, PERCENT = "volcano.sh/vgpu-cores", "volcano.sh/vgpu-memory-percentage"

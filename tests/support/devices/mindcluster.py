@@ -7,7 +7,7 @@ from core.dialects.mindcluster.chips import Chip
 from core.dialects.mindcluster.dialect import MindCluster
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.port.cards import Offer
-from core.tables import Tables
+from core.settings import Tables
 
 CORES = "huawei.com/npu-core"
 LABELS = {"ring-controller.atlas": "ascend-310P"}

@@ -12,8 +12,7 @@ from core.ledger import Ledger
 from core.model import NodeName, Pod
 from core.placing.decide import placed_on, shape_of, try_decide
 from core.placing.shape import NodePolicy, Shape, node_policy
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.config_maps import config_map_from_object
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object

@@ -12,9 +12,8 @@ from typing import Any, Final
 from core.catalog import standard_catalog
 from core.dialects.vgpu.table import MigModel, VgpuTable
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import NodeKind
+from core.settings import NodeKind, Tables
 from core.sharing.slices import numbered
-from core.tables import Tables
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import A100_LAYOUTS
 

@@ -3,8 +3,7 @@
 from typing import Final
 
 from core.catalog import standard_catalog
-from core.settings import CONTROLLER_ACCOUNT, Settings
-from core.tables import Tables
+from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
 from core.wire import configuration, device_config, scheduler_conf
 from core.wire.configuration import OwnSettings
 from core.wire.device_config import DeviceConfig

@@ -16,8 +16,7 @@ from core.port.dialect import Dialect, Names
 from core.port.handoff import InFlight, Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import ConfigMapPlace, DialectSpec, Metrics, Modes, NodeDocuments
-from core.settings import DialectName, Policy
-from core.tables import Tables
+from core.settings import DialectName, Policy, Tables
 
 MEMORY = "toy.example/memory"
 HELD = "toy.example/held"

@@ -21,8 +21,7 @@ from core.explaining import explain
 from core.model import Node, NodeName
 from core.placing import decide
 from core.placing.shape import Shape
-from core.settings import DialectName, Policy, Settings
-from core.tables import Tables
+from core.settings import DialectName, Policy, Settings, Tables
 from core.view.cards import cards_of
 from core.wire.config_maps import ConfigMap
 from core.wire.reviews import decode_review

@@ -24,8 +24,7 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of, still_fits
 from core.placing.shape import Shape, node_policy
 from core.port.handoff import Stamp
-from core.settings import DialectName, Policy, Settings
-from core.tables import Tables
+from core.settings import DialectName, Policy, Settings, Tables
 from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.devices.texts import ALL_DIALECTS, device_tables
 from tests.support.devices.twin import (

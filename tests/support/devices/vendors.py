@@ -10,8 +10,8 @@ from core.catalog import standard_catalog
 from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.hami_vendors.vendor import Capacity, Register, Vendor
 from core.model import Container, Node, NodeName, Pod
+from core.settings import Tables
 from core.sharing.request import Resources
-from core.tables import Tables
 
 PORTS: Final[tuple[Any, ...]] = tuple(one.port for one in standard_catalog().specs if hasattr(one.port, "vendor"))
 

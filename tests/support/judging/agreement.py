@@ -25,8 +25,7 @@ from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.decide import shape_of
 from core.placing.shape import NodePolicy, Shape, better
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.waiting import Wait
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object

@@ -10,8 +10,7 @@ from core.model import NodeName
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, liking_of, shape_of, still_fits
 from core.placing.shape import NodePolicy, Shape, better, scan
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.waiting import Wait
 from core.wire.pods import pod_from_object
 from tests.support.devices.catalogs import catalog_of

@@ -17,8 +17,7 @@ from core.configuration import OWN_MAP, SCHEDULER_MAP, device_maps
 from core.dialects.hami_vendors.dialect import VENDORS
 from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.hami_vendors.vendor import Register
-from core.settings import CONTROLLER_ACCOUNT, Settings
-from core.tables import Tables
+from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
 from tests.support.pages import chart, vendors_page
 
 BASE: Final = Path(__file__).parents[3] / "deploy" / "base"

@@ -9,8 +9,7 @@ import yaml
 
 from core.admission.rulebook import Rulebook, rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from sandbox.api.webhooks import Allows, met, nobody
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aiohttp
 import msgspec
 
-from core.tables import Tables
+from core.settings import Tables
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from sandbox.demo.processes import Running

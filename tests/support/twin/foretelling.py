@@ -30,8 +30,7 @@ import structlog
 from controller.simulating.changes import UnusableChangeError
 from controller.simulating.reading import read
 from controller.simulating.simulate import simulate
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.view.simulated import Simulated
 from core.waiting import code_in
 from core.wire.changes import Change

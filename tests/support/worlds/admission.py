@@ -8,8 +8,7 @@ import jsonpatch
 from core.admission.mutate import mutate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.reviews import decode_review
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())

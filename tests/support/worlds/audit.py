@@ -17,8 +17,8 @@ from core.dialects.ascend_hami.table import AscendTable
 from core.dialects.hami_vendors.vendor import Capacity, Vendor
 from core.dialects.vgpu.table import VgpuTable
 from core.model import Node, Pod
+from core.settings import Tables
 from core.sharing.slices import Slice, profile_at
-from core.tables import Tables
 from sandbox.api.quantities import value_of
 from tests.support.devices.vendors import PORTS
 

@@ -7,8 +7,7 @@ from core.catalog import standard_catalog
 from core.dialects.vgpu.table import VgpuTable
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 
 NOW_S = 1_800_000_000.0
 DAY_S = 86_400.0

@@ -12,8 +12,7 @@ from core.catalog import Catalog, standard_catalog
 from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Phase, Pod, PodUid
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.waiting import Wait
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"

@@ -6,8 +6,7 @@ from cli.fits import UnusableFileError, fits_manifest, fits_table
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.port.cards import CardWish
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.view.fits import Fit, Fits, FitType, Place
 
 A, B = "huawei.com/Ascend910A", "huawei.com/Ascend910B2"

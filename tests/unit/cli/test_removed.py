@@ -6,8 +6,7 @@ from cli import text
 from controller.reporting.answers import held
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.view.cards import Cards, cards_of, with_removed
 from tests.support.worlds.world import World, node, pod
 

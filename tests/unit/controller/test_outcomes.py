@@ -3,8 +3,7 @@ import pytest
 from controller.handing_over.collision import CollisionKey
 from core.dialects.vgpu.table import VgpuTable
 from core.model import NodeName, Phase
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from core.waiting import Cause, Wait
 from tests.support.worlds.world import World, node, pod
 

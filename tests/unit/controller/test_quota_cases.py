@@ -8,8 +8,7 @@ from core.dialects.hami.table import HamiTable
 from core.dialects.vgpu.table import VgpuTable
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Container
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.view.fits import Place
 from core.waiting import Cause
 from core.wire.groups import decode_queue

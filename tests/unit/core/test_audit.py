@@ -10,8 +10,7 @@ from core.audit import Fault
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 
 REGISTER = "volcano.sh/node-vgpu-register"
 IDS = "volcano.sh/vgpu-ids-new"

@@ -16,8 +16,7 @@ from core.names import MEMORY_UNIT
 from core.placing.decide import shape_of, still_fits, try_decide
 from core.placing.shape import Shape, node_policy
 from core.port.handoff import Stamp
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from sandbox.players.registry import DEVICE_CONFIG
 from tests.support.devices.ascend import node as hami_node
 from tests.support.devices.mindcluster import npu_node, npu_pod

@@ -26,8 +26,7 @@ from core.dialects.vgpu.table import VgpuTable
 from core.ledger import Ledger
 from core.model import Container, Pod, PodUid
 from core.placing.decide import shape_of
-from core.settings import DialectName, Policy, Settings
-from core.tables import Tables
+from core.settings import DialectName, Policy, Settings, Tables
 from core.waiting import Cause, Wait
 from tests.support.devices.vendors import PORTS
 

@@ -14,8 +14,7 @@ from core.model import Container, Node, NodeConstraints, NodeName, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.shape import NodePolicy, Shape, scan
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from tests.support.devices import ascend
 from tests.support.devices.cards import A100, TABLES, bound, container, pod, record, vgpu_node
 from tests.support.devices.mindcluster import npu_bound, npu_node, npu_pod

@@ -11,8 +11,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.inventory import Inventory, at_its_best, node_of
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import AdmissionSettings, NeverFits, NodeKind, Settings
-from core.tables import Tables
+from core.settings import AdmissionSettings, NeverFits, NodeKind, Settings, Tables
 from tests.support.devices import ascend
 from tests.support.devices.cards import TABLES as MIG_TABLES
 from tests.support.devices.reviewed import reviewed

@@ -10,8 +10,7 @@ from core.constraints.ports import in_use
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy
 

@@ -9,8 +9,7 @@ from core.dialects.hami_vendors.table import VendorNames
 from core.ledger import Ledger
 from core.model import Container, NodeName, Pod, PodUid
 from core.port.handoff import Stamp
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from tests.support.devices.vendors import PORTS, card, node_of
 
 CATALOG = standard_catalog()

@@ -12,9 +12,8 @@ from core.model import Node, NodeName, Phase, Pod
 from core.placing.decide import shape_of, try_decide
 from core.placing.shape import Shape, node_policy
 from core.port.handoff import Stamp
-from core.settings import Settings
+from core.settings import Settings, Tables
 from core.sharing.slices import numbered
-from core.tables import Tables
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import (
     A100,

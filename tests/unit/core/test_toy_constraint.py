@@ -20,8 +20,7 @@ from core.placing.decide import decide, shape_of, still_fits
 from core.placing.gang import Member, Unit
 from core.placing.preemption import Crowd, Occupant, victims_for
 from core.placing.shape import NodePolicy, Shape, scan, takes
-from core.settings import NodeWeights, Policy, Settings
-from core.tables import Tables
+from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.support.worlds.world import node, pod
 
 WATTS = "example.com/watts"

@@ -7,8 +7,7 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.shape import Shape, node_policy
 from core.port.handoff import Stamp
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import MEMORY, Toy
 

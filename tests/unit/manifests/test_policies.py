@@ -12,8 +12,7 @@ from core.dialects.ascend_hami import keys as hami_keys
 from core.dialects.hami.table import HamiTable
 from core.dialects.mindcluster import keys as chip_keys
 from core.dialects.vgpu import keys as vgpu_keys
-from core.settings import CONTROLLER_ACCOUNT, Settings
-from core.tables import Tables
+from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
 from core.wire.pods import decode_pod
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS

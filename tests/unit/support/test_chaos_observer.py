@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.tables import Tables
+from core.settings import Tables
 from tests.chaos.observer import Observer
 
 Json = dict[str, Any]

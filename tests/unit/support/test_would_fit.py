@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.tables import Tables
+from core.settings import Tables
 from tests.support.devices.mixed import would_fit
 
 Json = dict[str, Any]

@@ -9,8 +9,7 @@ import pytest
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.policies import ResourceQuota
 from kube.objects import EventKind
 from webhook.inventory import STALE_S, Budgets

@@ -9,8 +9,7 @@ from structlog.testing import capture_logs
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import AdmissionSettings, OnOtherNodes, Settings, plugin_remedy
-from core.tables import Tables
+from core.settings import AdmissionSettings, OnOtherNodes, Settings, Tables, plugin_remedy
 from kube.errors import ApiUnreachableError, CredentialsError
 from webhook.denials import Denials
 from webhook.metrics import Metrics

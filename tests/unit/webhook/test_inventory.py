@@ -12,8 +12,7 @@ from structlog.testing import capture_logs
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from kube.errors import ApiUnreachableError
 from webhook.inventory import InventoryWatch
 from webhook.preview import ControllerSource

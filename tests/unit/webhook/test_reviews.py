@@ -8,8 +8,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import Catalog, standard_catalog
 from core.errors import InvalidRequestError
 from core.inventory import Inventory
-from core.settings import AdmissionSettings, NeverFits, Settings
-from core.tables import Tables
+from core.settings import AdmissionSettings, NeverFits, Settings, Tables
 from webhook.metrics import Metrics
 from webhook.reviews import Path, Reviewer
 

@@ -9,8 +9,7 @@ from controller.handing_over.locks import TimeLock
 from core import hami_lock
 from core.model import Phase, PodUid
 from core.port.handoff import LockQuestion, LockStep, LockWait
-from core.settings import Policy
-from core.tables import Tables
+from core.settings import Policy, Tables
 from tests.support.devices import ascend
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
 

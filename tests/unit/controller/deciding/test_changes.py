@@ -3,7 +3,7 @@ import pytest
 from controller.deciding.pending import holds_the_same, is_served
 from core.catalog import standard_catalog
 from core.model import Container, Phase, PodUid
-from core.tables import Tables
+from core.settings import Tables
 from tests.support.worlds.world import pod
 
 MARKS = standard_catalog().marks()

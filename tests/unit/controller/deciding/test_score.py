@@ -6,8 +6,7 @@ from core.ledger import Ledger
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.shape import Shape, node_policy
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from tests.support.worlds.world import node, pod
 
 SETTINGS = Settings(turn_wait_max_s=64.0)

@@ -2,8 +2,7 @@ from controller.handing_over.collision import CollisionKey
 from controller.handing_over.handoff import HandOff
 from core.catalog import standard_catalog
 from core.model import NodeName, Phase
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from tests.support.worlds.world import World, node, pod
 
 ONE, TWO = (CollisionKey(DialectName("vgpu"), frozenset({("vgpu devices", number)})) for number in (1, 2))

@@ -6,8 +6,7 @@ import pytest
 
 from controller.actions import Inbox
 from controller.reporting.answers import LIMIT_S, preview
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from core.wire.policies import ResourceQuota
 from tests.support.worlds.world import MEMORY, NUMBER, World, node
 

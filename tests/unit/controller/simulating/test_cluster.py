@@ -7,8 +7,7 @@ import pytest
 from controller.simulating.cluster import SimulatedCluster
 from core.groups import GroupKey, GroupKind, GroupSpec
 from core.model import NodeName, PodUid
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.mindcluster import npu_node, npu_pod
 from tests.support.worlds.world import START_UNIX_S, node, pod

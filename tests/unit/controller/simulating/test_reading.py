@@ -7,8 +7,7 @@ import pytest
 from controller.simulating.reading import Promised, UnreadableClusterError, _Once, read
 from core.errors import InvariantError
 from core.model import NodeName, PodUid
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from kube.errors import from_event
 from kube.exchange import Response
 from tests.support.worlds.world import MEMORY, NUMBER, START_UNIX_S

@@ -18,8 +18,7 @@ from controller.simulating.reading import SimulationRequest
 from controller.simulating.simulator import Simulator, room
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.changes import Change, decode_change, encode_change
 from runtime.calls import Call, RefusedCallError, Reply
 from tests.support.worlds.world import START_UNIX_S, node, pod

@@ -6,8 +6,7 @@ from core.admission.manifests import pods_of
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.errors import ConfigError
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.manifests import Manifest
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())

@@ -9,8 +9,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
 from core.model import Container, ReviewedPod
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.policies import ResourceQuota, decode_quota
 from core.wire.templates import decode_workload
 from tests.support.devices import vendors

@@ -10,8 +10,7 @@ from core.dialects.hami.table import HamiTable
 from core.dialects.vgpu.table import VgpuTable
 from core.inventory import Inventory
 from core.model import Container, NodeName, Pod, PodUid
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from tests.support.devices import ascend, vendors
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.reviewed import reviewed

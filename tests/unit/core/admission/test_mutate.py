@@ -12,8 +12,7 @@ from core.catalog import standard_catalog
 from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
 from core.dialects.hami.table import HamiTable
 from core.errors import InvalidRequestError
-from core.settings import AdmissionSettings, Settings
-from core.tables import Tables
+from core.settings import AdmissionSettings, Settings, Tables
 from core.wire.reviews import decode_review
 from tests.support.devices.vendors import TABLES as VENDOR_TABLES
 from tests.support.worlds.admission import (

@@ -11,8 +11,7 @@ from core.admission.mutate import mutate, validate
 from core.admission.rulebook import Rulebook, rulebook
 from core.admission.templates import judge_workload
 from core.catalog import standard_catalog
-from core.settings import AdmissionSettings, Settings
-from core.tables import Tables
+from core.settings import AdmissionSettings, Settings, Tables
 from core.watched import is_watched
 from core.wire.reviews import decode_review
 from core.wire.templates import decode_workload

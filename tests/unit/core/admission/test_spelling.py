@@ -9,8 +9,7 @@ from core.catalog import standard_catalog
 from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.vgpu.table import VgpuTable
 from core.model import Container, Pod, PodUid
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from tests.support.devices import vendors
 from tests.support.devices.reviewed import reviewed
 

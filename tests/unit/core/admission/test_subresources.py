@@ -7,8 +7,7 @@ import pytest
 from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import AdmissionSettings, Settings
-from core.tables import Tables
+from core.settings import AdmissionSettings, Settings, Tables
 from core.wire.reviews import decode_review
 
 CARDS = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}

@@ -11,8 +11,7 @@ from core.admission.templates import judge_workload
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
 from core.inventory import Stock
-from core.settings import AdmissionSettings, NeverFits, Settings
-from core.tables import Tables
+from core.settings import AdmissionSettings, NeverFits, Settings, Tables
 from core.wire.templates import decode_workload
 
 NUMBER = "volcano.sh/vgpu-number"

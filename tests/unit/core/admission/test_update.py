@@ -8,8 +8,7 @@ import pytest
 from core.admission.mutate import validate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import AdmissionSettings, OnOtherNodes, Settings
-from core.tables import Tables
+from core.settings import AdmissionSettings, OnOtherNodes, Settings, Tables
 from core.wire.reviews import decode_review
 from tests.support.devices import vendors
 from tests.support.devices.texts import device_tables

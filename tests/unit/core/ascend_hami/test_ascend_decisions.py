@@ -12,8 +12,7 @@ from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
 

@@ -7,9 +7,9 @@ import pytest
 from core.dialects.ascend_hami.table import AscendTable
 from core.model import Container, Pod, PodUid
 from core.selection import CardSelection
+from core.settings import Tables
 from core.sharing.request import Ask, Request, Resources
 from core.sharing.slices import WHOLE, Profile
-from core.tables import Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
 

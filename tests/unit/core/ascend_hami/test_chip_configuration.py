@@ -11,8 +11,7 @@ from core.catalog import standard_catalog
 from core.dialects.ascend_hami.table import AscendTable
 from core.model import Container
 from core.port.refusals import Reason
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, cards_of, chip, pod
 from tests.support.devices.texts import decode_device_config

@@ -10,8 +10,7 @@ from core.model import Container, NodeName, Phase, PodUid
 from core.port.cards import Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall
-from core.settings import DialectName, Policy, Settings
-from core.tables import Tables
+from core.settings import DialectName, Policy, Settings, Tables
 from tests.support.devices.cards import pod, share_node
 
 # What a dialect answers is its own; tests look inside as the port's other users may not.

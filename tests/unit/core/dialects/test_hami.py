@@ -20,10 +20,9 @@ from core.node_state import Reader
 from core.port.cards import Offer, Placed
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason
-from core.settings import DialectName, Policy, Settings
+from core.settings import DialectName, Policy, Settings, Tables
 from core.sharing import order
 from core.sharing.request import Request
-from core.tables import Tables
 from sandbox.players import hami_instances
 from tests.support.devices.reviewed import reviewed
 from tests.support.judging.asking import CONSTRAINTS

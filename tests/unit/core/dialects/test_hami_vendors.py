@@ -18,9 +18,8 @@ from core.nodefit import amounts_of, parted
 from core.port.cards import CardWish, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Violation
-from core.settings import Policy, Settings
+from core.settings import Policy, Settings, Tables
 from core.sharing.request import Request
-from core.tables import Tables
 from core.view.cards import cards_of
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import device_tables

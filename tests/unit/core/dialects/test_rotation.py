@@ -10,8 +10,8 @@ from core.dialects.vgpu.usage import rotate as rotate_vgpu
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import SEGMENT_QUEUE
 from core.port.handoff import Progress, Stamp
+from core.settings import Tables
 from core.sharing.account import Entry, assigned
-from core.tables import Tables
 from sandbox.players import vgpu_protocol as plugin
 
 VGPU = Vgpu()

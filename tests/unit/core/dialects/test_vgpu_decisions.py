@@ -13,9 +13,8 @@ from core.names import VGPU_REGISTER
 from core.port.cards import CardShare, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
-from core.settings import Policy
+from core.settings import Policy, Tables
 from core.sharing.request import Request
-from core.tables import Tables
 from tests.support.devices.cards import A100, TABLES, bound, container, offered, pod, record, vgpu_node
 
 # What a dialect answers is its own; tests look inside as the port's other users may not.

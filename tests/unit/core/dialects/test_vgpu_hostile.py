@@ -7,8 +7,8 @@ from core.model import Node, NodeName
 from core.names import VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
+from core.settings import Tables
 from core.sharing.card import HAMI_CORE, MODES, Card
-from core.tables import Tables
 
 HAVE = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
 

@@ -15,9 +15,8 @@ from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint
-from core.settings import Policy
+from core.settings import Policy, Tables
 from core.sharing.request import Request
-from core.tables import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.support.devices.texts import device_tables

@@ -10,8 +10,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeName
 from core.placing.decide import shape_of
 from core.placing.shape import Shape
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from tests.support.devices.cards import pod
 
 CARD = {"id": "GPU-0", "count": 10, "devmem": 23028, "devcore": 100, "type": "NVIDIA A10", "mode": "hami-core"}

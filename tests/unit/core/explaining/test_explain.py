@@ -13,8 +13,7 @@ from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, 
 from core.placing.decide import invalid
 from core.placing.shape import Shape
 from core.port.refusals import Reason, Shortfall, Violation
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.waiting import Cause, Wait
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest

@@ -8,8 +8,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.decide import shape_of
 from core.placing.shape import Shape
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.waiting import Cause
 
 HAMIS = '[{"id":"G","count":10,"devmem":8000,"devcore":100,"type":"NVIDIA T4","health":true}]'

@@ -7,8 +7,7 @@ from core.explaining import explain
 from core.ledger import Ledger
 from core.placing.decide import shape_of
 from core.placing.shape import Shape
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.waiting import Cause, Said, Wait, said_in
 from tests.support.worlds.world import node, on, pod
 

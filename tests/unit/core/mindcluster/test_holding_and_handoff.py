@@ -15,8 +15,7 @@ from core.placing.decide import shape_of
 from core.port.cards import CardShare
 from core.port.handoff import Progress
 from core.port.refusals import Reason, Shortfall
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.mindcluster import CORES, npu_bound, npu_chips, npu_node, npu_pod
 

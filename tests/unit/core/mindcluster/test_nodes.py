@@ -12,7 +12,7 @@ from core.errors import InvalidRequestError
 from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.tables import Tables
+from core.settings import Tables
 from core.wire.mindcluster import node_documents
 from tests.support.devices.mindcluster import CORES, npu_chips, npu_node
 

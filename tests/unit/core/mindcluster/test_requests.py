@@ -8,7 +8,7 @@ from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.table import MindClusterTable
 from core.model import Container
-from core.tables import Tables
+from core.settings import Tables
 from tests.support.devices.mindcluster import CORES, npu_pod
 
 DIALECT: Any = MindCluster()

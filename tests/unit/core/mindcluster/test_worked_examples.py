@@ -14,8 +14,7 @@ from core.model import NodeName, Phase, Pod, PodUid
 from core.placing.decide import shape_of
 from core.placing.shape import node_policy, scan
 from core.port.handoff import Stamp
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from core.waiting import Wait
 from tests.conform.mindcluster_scores import Fitting, scores
 from tests.support.devices.catalogs import catalog_of

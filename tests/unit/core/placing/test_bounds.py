@@ -14,8 +14,7 @@ from core.placing.columns import REFUSED, Columns, Rows, ScoreBounds
 from core.placing.decide import shape_of
 from core.placing.pack import NO_HOLE_VALUES
 from core.placing.shape import Found, NodePolicy, Shape, judged, ranked
-from core.settings import NodeWeights, Policy, Settings
-from core.tables import Tables
+from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.bench.fleets import FLEETS
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest

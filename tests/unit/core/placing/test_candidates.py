@@ -16,8 +16,7 @@ from core.placing.candidates import Candidates
 from core.placing.columns import Columns
 from core.placing.decide import shape_of
 from core.placing.shape import NodePolicy, Shape, node_policy, scan
-from core.settings import NodeWeights, Policy, Settings
-from core.tables import Tables
+from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest
 from tests.support.judging.asking import asking

@@ -6,8 +6,7 @@ from core.change_log import ChangeLog
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName
 from core.placing.columns import NO_CARD, PLACE_BITS, Columns, Marks, Rows
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy
 from tests.support.judging.asking import asking

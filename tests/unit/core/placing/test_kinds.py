@@ -6,8 +6,7 @@ from core.ledger import Ledger
 from core.model import NodeConstraints, NodeName
 from core.placing.kinds import Kinds
 from core.placing.shape import Shape
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.waiting import Cause
 from tests.support.worlds.world import World, node, on, pod
 

@@ -11,8 +11,7 @@ from core.placing.gang import Inner, Member, Unit
 from core.placing.minimums import Minimum
 from core.placing.preemption import Crowd, FoundOnNodes, Occupant, victims_for
 from core.placing.shape import Shape, node_policy
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy

@@ -7,8 +7,7 @@ import pytest
 from cli import text
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.settings import DialectName, Settings, Tables
 from core.view.cards import Cards, cards_of, switched_off, with_removed
 from tests.support.worlds.world import node
 

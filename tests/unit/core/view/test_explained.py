@@ -1,8 +1,7 @@
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import NodeName
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.view.explained import explained
 from tests.support.worlds.world import node, pod
 

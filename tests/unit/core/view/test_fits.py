@@ -10,8 +10,7 @@ from core.model import Node, NodeName, PeerTerm, PeerTerms, Pod, PodUid, Require
 from core.placing.decide import shape_of, try_decide
 from core.placing.shape import Shape, node_policy
 from core.port.cards import CardWish
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.view import fits
 from core.view.fits import Fit, FitType, Place, fits_pod, fits_wish
 from core.wire.policies import ResourceQuota

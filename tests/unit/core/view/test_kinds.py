@@ -6,8 +6,7 @@ from typing import Any
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Node, Pod
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.view.cards import Card, Cards, Kind, cards_of, kinds_of, totals_of
 from tests.support.worlds.world import node, pod
 

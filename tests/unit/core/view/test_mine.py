@@ -7,8 +7,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Phase, Pod
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.view import mine
 from core.view.fits import Place
 from core.view.mine import Left, Mine, mine_of

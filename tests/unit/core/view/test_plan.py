@@ -20,8 +20,7 @@ from core.placing.decide import placed_on, shape_of
 from core.placing.gang import Unit
 from core.placing.shape import Shape, node_policy
 from core.port.cards import CardWish
-from core.settings import Settings
-from core.tables import Tables
+from core.settings import Settings, Tables
 from core.view.plan import Ground, plan_for_pods, plan_for_wish, still_helps
 from core.waiting import Wait
 from core.wire.policies import DisruptionBudget

@@ -13,8 +13,7 @@ from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec, QueueSpec, gr
 from core.ledger import Ledger
 from core.model import Pod
 from core.placing.queues import QueueTree
-from core.settings import GroupSettings, Settings
-from core.tables import Tables
+from core.settings import GroupSettings, Settings, Tables
 from core.view.queues import QueueAmount, Queues, held_by_queue, queues_of
 from core.view.waiting import Lines, waiting
 from tests.support.worlds.world import MEMORY, NUMBER, node, pod

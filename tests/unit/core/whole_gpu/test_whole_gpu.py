@@ -15,8 +15,7 @@ from core.placing.shape import Shape, node_policy, scan
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint, Reason
-from core.settings import Policy, Settings
-from core.tables import Tables
+from core.settings import Policy, Settings, Tables
 from core.waiting import Wait
 from tests.support.devices.catalogs import catalog_of
 

@@ -12,7 +12,7 @@ import yaml
 
 from core.dialects.mindcluster.dialect import MindCluster
 from core.port.cards import Offer
-from core.tables import Tables
+from core.settings import Tables
 from core.wire.mindcluster import node_documents
 from core.wire.nodes import node_from_object
 from sandbox.nodes.plugin_port import AllocateError, SettlingPlugin

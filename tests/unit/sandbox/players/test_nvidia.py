@@ -8,7 +8,7 @@ import pytest
 
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.port.cards import Offer
-from core.tables import Tables
+from core.settings import Tables
 from core.wire.nodes import node_from_object
 from sandbox.nodes.plugin_port import AllocateError, SettlingPlugin
 from sandbox.players import registry, vendors
