@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from core import nodefit
 from core.catalog import Catalog, Words
-from core.change_log import ChangeLog
 from core.claims import Use
-from core.constraints.constraint import Constraint, Signatures
+from core.constraints.constraint import ChangeLog, Constraint, Signatures
 from core.constraints.every import Constraints, every
 from core.constraints.images import Images
 from core.constraints.resource_claims import closed_by_claims

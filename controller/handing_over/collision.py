@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from core.change_log import NodeSet
+from core.constraints.constraint import NodeSet
 from core.model import NodeName, Pod, PodUid
 from core.port.handoff import LockMark
 from core.settings import DialectName

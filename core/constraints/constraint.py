@@ -2,22 +2,101 @@
 
 A constraint is a record of functions. `core.constraints.every` lists all of them; how to add one is described in
 docs/maintainers/adding-a-constraint.md. The names are those of kube-scheduler's plugins: filter, score, reserve.
-What a constraint keeps up as pods come and go is a `View` of the nodes that refuse a pod.
+What a constraint keeps up as pods come and go is a `View` of the nodes that refuse a pod. Its changes are in a log,
+like those of all sets of nodes with readers.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from core.change_log import ChangeLog
 from core.model import NodeName, Pod, PodUid
 from core.nodefit import NodeFacts
 from core.settings import NodeWeights
 from core.waiting import Wait
 
-# The number of changed nodes that are logged individually.
-_LOG_MAX: Final = 1 << 12
+# The number of changes that a set of nodes, and a view, log individually.
+_SET_LOG_MAX: Final = 1 << 10
+_VIEW_LOG_MAX: Final = 1 << 12
+
+
+class ChangeLog:
+    """The latest changes. Beyond *most*, the older half is dropped; readers behind it must read everything again."""
+
+    __slots__ = ("_cut", "_most", "_names")
+
+    def __init__(self, most: int) -> None:
+        self._most: Final = most
+        self._names: list[NodeName] = []
+        self._cut = 0
+
+    def __len__(self) -> int:
+        """Return the number of logged changes."""
+        return len(self._names)
+
+    @property
+    def cursor(self) -> int:
+        """The position after the last change."""
+        return self._cut + len(self._names)
+
+    def since(self, cursor: int) -> list[NodeName] | None:
+        """Return the changes since *cursor*, oldest first, with repetitions; None if some were dropped."""
+        return None if cursor < self._cut else self._names[cursor - self._cut :]
+
+    def add(self, name: NodeName) -> None:
+        """Log a change of *name*."""
+        self._names.append(name)
+        if len(self._names) > self._most:
+            self._drop(len(self._names) // 2)
+
+    def extend(self, names: Iterable[NodeName]) -> None:
+        """Log changes of all *names*."""
+        self._names += names
+        if len(self._names) > self._most:
+            self._drop(len(self._names) - self._most // 2)
+
+    def forget(self) -> None:
+        """Make every reader read everything again, because anything may have changed."""
+        self._cut = self.cursor + 1
+        self._names = []
+
+    def _drop(self, count: int) -> None:
+        del self._names[:count]
+        self._cut += count
+
+
+class NodeSet:
+    """A set of nodes with many readers; log: the added and removed ones, from the first on."""
+
+    __slots__ = ("_names", "log")
+
+    def __init__(self, names: Iterable[NodeName] = ()) -> None:
+        self._names: Final[set[NodeName]] = set()
+        self.log: Final = ChangeLog(_SET_LOG_MAX)
+        for name in names:
+            self.add(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[NodeName]:
+        return iter(self._names)
+
+    def add(self, name: NodeName) -> None:
+        """Add *name*."""
+        if name not in self._names:
+            self._names.add(name)
+            self.log.add(name)
+
+    def discard(self, name: NodeName) -> None:
+        """Remove *name*."""
+        if name in self._names:
+            self._names.remove(name)
+            self.log.add(name)
 
 
 class ChangeFollower:
@@ -43,7 +122,7 @@ class View(ChangeFollower):
         self.blocked: Final[dict[NodeName, int]] = {}
         self.opened: Final[set[NodeName]] = set()
         self.shut: Final[set[NodeName]] = set()
-        self.log: Final = ChangeLog(_LOG_MAX)
+        self.log: Final = ChangeLog(_VIEW_LOG_MAX)
 
     def flip(self, name: NodeName, by: set[NodeName], *, refused: bool) -> None:
         """Record that the reason that refuses the nodes *by* now refuses *name*, or no longer does."""

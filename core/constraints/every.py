@@ -3,8 +3,7 @@
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
-from core.change_log import ChangeLog
-from core.constraints.constraint import AskedConstraints, Constraint, Obstacle, ReadScope, Signatures, View
+from core.constraints.constraint import AskedConstraints, ChangeLog, Constraint, Obstacle, ReadScope, Signatures, View
 from core.constraints.features import FEATURES
 from core.constraints.node_affinity import NODE_AFFINITY
 from core.constraints.ports import PORTS

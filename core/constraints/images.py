@@ -8,8 +8,7 @@ levels, which change rarely. For images that no pod has requested, only the node
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from core.change_log import ChangeLog
-from core.constraints.constraint import add
+from core.constraints.constraint import ChangeLog, add
 from core.model import Image, NodeName, Pod
 
 # Bytes: an image below the first counts nothing, and above the second (per container) nothing more. Source: Kubernetes,

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core import names
-from core.change_log import ChangeLog, NodeSet
-from core.constraints.constraint import Signatures, View
+from core.constraints.constraint import ChangeLog, NodeSet, Signatures, View
 from core.constraints.images import Liking
 from core.ledger import Ledger
 from core.model import NodeName

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from core.change_log import ChangeLog
+from core.constraints.constraint import ChangeLog
 from core.model import NodeName
 from core.node_state import NodeState
 from core.placing.shape import NodePolicy, Shape, most_of_others

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from core import cardless, nodefit
 from core.catalog import Asked
-from core.change_log import NodeSet
+from core.constraints.constraint import NodeSet
 from core.constraints.images import Liking
 from core.errors import InvalidRequestError
 from core.ledger import Ledger, Placement

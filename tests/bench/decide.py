@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from controller.garbage import Garbage
 from core.catalog import standard_catalog
-from core.change_log import NodeSet
+from core.constraints.constraint import NodeSet
 from core.ledger import Ledger
 from core.model import (
     NO_PEERS,

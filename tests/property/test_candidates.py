@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.change_log import NodeSet
+from core.constraints.constraint import NodeSet
 from core.ledger import Ledger
 from core.model import Image, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
 from core.placing.candidates import Candidates

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from core.catalog import standard_catalog
-from core.change_log import NodeSet
+from core.constraints.constraint import NodeSet
 from core.dialects.vgpu.table import VgpuTable
 from core.ledger import Ledger
 from core.model import Image, Node, NodeName, Pod, PodUid

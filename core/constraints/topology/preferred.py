@@ -7,8 +7,7 @@ These are preferred affinity to pods, and topology spread with ScheduleAnyway. S
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from core.change_log import ChangeLog
-from core.constraints.constraint import FULL, ChangeFollower
+from core.constraints.constraint import FULL, ChangeFollower, ChangeLog
 from core.constraints.topology.peers import ANYWHERE, Evenly, Labels, Who, evenly, who_of
 from core.constraints.topology.views import ByPresence, Counter, Domain, Spreading
 from core.model import NodeConstraints, NodeName, Pod

@@ -1,6 +1,6 @@
 """The log of changes: what each reader is told, and when it is to read everything anew."""
 
-from core.change_log import ChangeLog
+from core.constraints.constraint import ChangeLog
 from core.model import NodeName
 
 

@@ -1,4 +1,4 @@
-from core.change_log import NodeSet
+from core.constraints.constraint import NodeSet
 from core.model import NodeName
 
 A, B = NodeName("a"), NodeName("b")

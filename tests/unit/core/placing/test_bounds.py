@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.catalog import standard_catalog
-from core.change_log import ChangeLog
+from core.constraints.constraint import ChangeLog
 from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.nodefit import Amounts

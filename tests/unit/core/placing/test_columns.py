@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from core.change_log import ChangeLog
+from core.constraints.constraint import ChangeLog
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName
 from core.placing.columns import NO_CARD, PLACE_BITS, Columns, Marks, Rows
