@@ -389,7 +389,7 @@ def packed(catalog: Catalog, grounds: Grounds, wanted: Wanted, state: NodeState,
     after = _less(left, wanted.amounts)
     name, request = wanted.dialect, wanted.request
     if name is None:
-        return _cardless(catalog, grounds, state, placed, (left, after))
+        return _cardless(grounds, state, placed, (left, after))
     dialect = catalog.dialects[name]
     if not dialect.packs(request):
         return placed
@@ -443,7 +443,6 @@ def _best_card(
 
 
 def _cardless(
-    catalog: Catalog,
     grounds: Grounds,
     state: NodeState,
     placed: Placed[Any],
