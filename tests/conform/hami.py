@@ -30,7 +30,7 @@ from core.sharing.wire import Unread, Written, decode_segments, wire_text
 from core.units import MAX_INT32
 from core.wire import hami_register as register
 from core.wire import hami_reservations
-from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same, tables_of
+from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same, tables_of, with_policy
 
 _DIALECT: Final = Hami()
 _NODE: Final = "node-a"
@@ -213,7 +213,7 @@ def check_place(record: Record) -> None:
     if not out.get("has_request", True):
         demand(requests.readable_request(pod_of(given["pod"]), table) is None, "a request is seen where there is none")
         return
-    pod, policy = _with_policy(given["pod"], given.get("gpu_policy", "spread"))
+    pod, policy = with_policy(given["pod"], given.get("gpu_policy", "spread"))
     asked = requests.readable_request(pod, table)
     if asked is not None and not isinstance(asked, Request):
         demand(_is_refusable(pod, table), "a pod that upstream reads is refused")
@@ -225,17 +225,6 @@ def check_place(record: Record) -> None:
         if not record.defects and record.op != "annotations-old":
             answered.check_place()
             answered.check_usage()
-
-
-def _with_policy(found: Mapping[str, Any], word: str) -> tuple[Pod, Policy]:
-    """(the pod, with a policy of HAMi's scheduler that is none of our settings' on it; the policy of the settings)."""
-    pod = pod_of(found)
-    if word in (order.BINPACK, order.SPREAD):
-        return pod, Policy(word)
-    annotations = dict(found["metadata"].get("annotations", {}))
-    if not annotations.get(order.CARD_POLICY):
-        annotations[order.CARD_POLICY] = word
-    return pod_of(found, annotations=annotations), Policy.SPREAD
 
 
 class _Answered:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.model import Node, Pod
 from core.settings import Policy, Tables
+from core.sharing import order
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.support.devices.texts import device_tables
@@ -124,6 +125,17 @@ def pod_of(found: Mapping[str, Any], node_name: str = "", annotations: Mapping[s
     if annotations is not None:
         copy.setdefault("metadata", {})["annotations"] = dict(annotations)
     return pod_from_object(copy)
+
+
+def with_policy(found: Mapping[str, Any], word: str) -> tuple[Pod, Policy]:
+    """(the pod, with a policy of HAMi's scheduler that is none of our settings' on it; the policy of the settings)."""
+    pod = pod_of(found)
+    if word in (order.BINPACK, order.SPREAD):
+        return pod, Policy(word)
+    annotations = dict(found["metadata"].get("annotations", {}))
+    if not annotations.get(order.CARD_POLICY):
+        annotations[order.CARD_POLICY] = word
+    return pod_of(found, annotations=annotations), Policy.SPREAD
 
 
 def node_of(found: Mapping[str, Any]) -> Node:

@@ -28,7 +28,7 @@ from core.sharing.card import Card
 from core.sharing.request import Request, Resources
 from core.sharing.wire import Unread, Written, decode_segments
 from core.units import MAX_INT32
-from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same
+from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same, with_policy
 from tests.support.devices.vendors import TABLES
 
 _TABLES: Final = TABLES
@@ -201,7 +201,7 @@ def check_place(record: Record) -> None:
         demand(len(asked) > 1 or bool(record.defects), "no request is seen")
         return
     (port,) = asked
-    pod, policy = _with_policy(given["pod"], given.get("gpu_policy", "spread"))
+    pod, policy = with_policy(given["pod"], given.get("gpu_policy", "spread"))
     request = requests.readable_request(port.vendor, port.named(_TABLES), pod)
     if not isinstance(request, Request):
         demand(_is_refusable(port, pod), "a pod that upstream reads is refused")
@@ -225,17 +225,6 @@ def _is_uncounted(port: Any, pod: Pod) -> bool:
 
 # Defects that change the positions of segments, or of keys, and nothing else: the cards are upstream's.
 _TOLD_BY_TEXT: Final = frozenset({"VN-1", "VN-2", "VN-3"})
-
-
-def _with_policy(found: Mapping[str, Any], word: str) -> tuple[Pod, Policy]:
-    """(the pod, with a policy of HAMi's scheduler that is none of our settings' on it; the policy of the settings)."""
-    pod = pod_of(found)
-    if word in (order.BINPACK, order.SPREAD):
-        return pod, Policy(word)
-    annotations = dict(found["metadata"].get("annotations", {}))
-    if not annotations.get(order.CARD_POLICY):
-        annotations[order.CARD_POLICY] = word
-    return pod_of(found, annotations=annotations), Policy.SPREAD
 
 
 class _Answered:
