@@ -299,13 +299,16 @@ class Watches:
         tasks.create_task(reflector.run(), name=f"reflect {name}")
         return reflector
 
-    async def _listed(self, names: Sequence[str], otherwise: str) -> None:
-        """Wait until *names* were listed, or may not be; *otherwise*: what follows then, for the log."""
+    async def _listed(self, names: Sequence[str], otherwise: str, rights: str = "base/rights.yaml") -> None:
+        """Wait until *names* were listed, or may not be; *otherwise*: what follows then, for the log.
+
+        rights: the file of deploy that gives them.
+        """
         for name in names:
             await _listed_or_forbidden(self.reflectors[name])
         closed = [str(name) for name in names if _is_forbidden(self.reflectors[name])]
         if closed:
-            _log.warning(otherwise, kinds=closed, remedy="give the controller the rights of deploy/base/rights.yaml")
+            _log.warning(otherwise, kinds=closed, remedy=f"give the controller the rights of deploy/{rights}")
 
     def _follow_groups(self, tasks: asyncio.TaskGroup, transport: Source) -> None:
         """Follow queues, groups of all kinds, and the classes that groups name; each may not be installed."""
@@ -459,6 +462,7 @@ class Watches:
             _BUDGETS,
             lambda: Reflector(transport, _BUDGETS_PATH, decode=decode_disruption_budget, sink=sink),
             occupants.forget_budgets,
+            "listing PodDisruptionBudgets is forbidden; no pod is evicted for others",
         )
 
     async def jobs(self, transport: Source) -> None:
@@ -478,17 +482,25 @@ class Watches:
         name: str,
         make: Callable[[], Reflector[Any]],
         forget: Callable[[], None],
+        otherwise: str = "",
     ) -> NoReturn:
-        """Run a reflector while *is_wanted*; *make* returns a new one each time, and *forget* is called at its end."""
+        """Run a reflector while *is_wanted*; *make* returns a new one each time, and *forget* is called at its end.
+
+        otherwise: what follows if the objects may not be listed, for the log; "" if that needs no right.
+        """
         while True:
             while not is_wanted():  # noqa: ASYNC110 (there is no event for a change of the settings)
                 await asyncio.sleep(_FOLLOW_S)
             async with asyncio.TaskGroup() as tasks:
                 reflector = self.reflectors[name] = make()
-                running = tasks.create_task(reflector.run(), name=f"reflect {name}")
+                running: list[asyncio.Task[None]] = [tasks.create_task(reflector.run(), name=f"reflect {name}")]
+                if otherwise:
+                    listed = self._listed([name], otherwise, "preemption.yaml")
+                    running.append(tasks.create_task(listed, name=f"listed {name}"))
                 while is_wanted():  # noqa: ASYNC110
                     await asyncio.sleep(_FOLLOW_S)
-                running.cancel()
+                for task in running:
+                    task.cancel()
             del self.reflectors[name]
             await self._inbox.put_in_time(forget)
 

@@ -6,6 +6,7 @@ from math import inf
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.actions import Inbox
 from controller.scheduler_names import SchedulerNames
@@ -145,6 +146,27 @@ async def test_budgets_are_not_known_once_preemption_is_off_however_late_the_own
     inbox.work(float("inf"))
     assert world.scheduler.cluster.occupants.disruption_budgets is None
     following.cancel()
+
+
+class Closed(Source):
+    """An API server that lets nobody list."""
+
+    async def request(self, verb, path, **_):
+        raise ApiForbiddenError(verb=verb, path=path, status=403, message="it is forbidden")
+
+
+async def test_it_is_logged_once_that_nothing_is_evicted_for_lack_of_a_right():
+    watches = watches_of(World(preemption=True), Inbox(asyncio.get_running_loop().time))
+    with capture_logs() as logs:
+        following = asyncio.create_task(watches._follow_budgets(Closed()))
+        await asyncio.sleep(60.0)
+        following.cancel()
+    assert [(one["event"], one["remedy"]) for one in logs if "evicted" in one["event"]] == [
+        (
+            "listing PodDisruptionBudgets is forbidden; no pod is evicted for others",
+            "give the controller the rights of deploy/preemption.yaml",
+        )
+    ]
 
 
 @pytest.mark.parametrize("silent", ["nodes", "pods"])
