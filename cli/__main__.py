@@ -110,7 +110,9 @@ async def _snapshot(transport: Transport, options: Snapshot) -> int:
     taken = await snapshot.take(transport)
     for path, found in taken["collections"].items():
         # A kind that is not installed has no objects.
-        if (status := found.get("status")) == HTTPStatus.FORBIDDEN:
+        if only := found.get("only"):
+            _note(f"you may not list {path}; the snapshot has those of namespace {only}")
+        elif (status := found.get("status")) == HTTPStatus.FORBIDDEN:
             _note(f"you may not list {path}; the snapshot is without them")
         elif status is not None and status != HTTPStatus.NOT_FOUND:
             _note(f"the server answered {status} for {path}; the snapshot is without them")

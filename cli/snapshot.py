@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -26,7 +26,7 @@ from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.wire.config_maps import decode_config_map
 from kube.calls import Calls
-from kube.errors import ApiError, from_event
+from kube.errors import ApiError, ApiForbiddenError, from_event
 from kube.exchange import Response
 from kube.kinds import APIS, HYPER_NODES_PATH, PODGROUPS, QUEUES_PATH, STORAGE
 
@@ -68,6 +68,8 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 async def take(reads: Reads) -> Json:
     """Return the part of the cluster that the user may see; a refused list or ConfigMap is recorded with its status.
 
+    Of a list that is forbidden, the objects of the user's namespace are taken.
+
     Raises:
         ApiError: the server does not answer, or pods may not be listed; no command could answer without them.
     """
@@ -77,7 +79,7 @@ async def take(reads: Reads) -> Json:
         "version": VERSION,
         "cardshare": names.VERSION,
         "taken": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "namespace": reads.namespace or "default",
+        "namespace": _namespace(reads),
         "redacted": False,
         "collections": collections,
     }
@@ -87,9 +89,26 @@ async def _collection(reads: Reads, path: str) -> Json:
     try:
         return {"items": [*await list_objects(reads, path, _read)]}
     except ApiError as e:
+        found: Json = {"status": answered(e).status, "items": []}
+        if isinstance(e, ApiForbiddenError) and (own := await _of_namespace(reads, path)) is not None:
+            return {**found, "items": own, "only": _namespace(reads)}
         if path == PODS:
             raise
-        return {"status": answered(e).status, "items": []}
+        return found
+
+
+async def _of_namespace(reads: Reads, path: str) -> list[Json] | None:
+    """Return the objects of the list *path* in the user's namespace; None if these may not be listed either."""
+    api, _, kind = path.rpartition("/")
+    try:
+        return [*await list_objects(reads, f"{api}/namespaces/{quote(_namespace(reads), safe='')}/{kind}", _read)]
+    except ApiError as e:
+        answered(e)
+        return None
+
+
+def _namespace(reads: Reads) -> str:
+    return reads.namespace or "default"
 
 
 async def _config_maps(reads: Reads) -> Json:
@@ -140,6 +159,8 @@ class _Collection(msgspec.Struct, frozen=True):
     items: list[Json] = []
     status: int = 0
     refused: dict[str, int] = {}
+    # The namespace whose objects there are, although *status* refused all.
+    only: str = ""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -208,6 +229,8 @@ class SnapshotReads:
         if found is None and collection.endswith("/events"):
             found = _Collection()
         status = 404 if found is None else found.status or found.refused.get(f"{namespace}/{name}", 0)
+        if found is not None and found.only and found.only == namespace:
+            status = 0
         if found is None or status:
             raise from_event(verb, path, status, "", "the server gave this answer when the snapshot was taken")
         wanted = [*_wanted(params or {})]
@@ -315,6 +338,7 @@ def redacted(snapshot: Json, salt: bytes) -> Json:
             **found,
             "items": [redactor.of(one) for one in found["items"]],
             "refused": {redactor.text(name): status for name, status in found.get("refused", {}).items()},
+            "only": redactor.text(found.get("only", "")),
         }
         for path, found in snapshot["collections"].items()
     }

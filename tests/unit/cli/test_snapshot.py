@@ -8,7 +8,8 @@ from cli.__main__ import _snapshot
 from cli.cluster import PODS
 from cli.options import Snapshot
 from cli.snapshot import VERSION, SnapshotReads, UnusableSnapshotError, packed
-from kube.errors import ApiError, from_answer
+from cli.waiting import fetch_waiting
+from kube.errors import ApiError, ApiForbiddenError, from_answer
 from kube.exchange import Response
 from kube.transport import Transport
 
@@ -80,3 +81,37 @@ async def test_what_a_server_could_not_list_is_told(tmp_path, capsys):
     path = "/apis/resource.k8s.io/v1/resourceslices"
     assert await _snapshot(cast(Transport, Answering(503, path)), Snapshot(file=str(tmp_path / "file"))) == 0
     assert capsys.readouterr().err == f"note: the server answered 503 for {path}; the snapshot is without them\n"
+
+
+class OfNamespace(Answering):
+    """An API server whose user has rights in namespace default only."""
+
+    def __init__(self) -> None:
+        super().__init__(403, "/")
+
+    async def request(self, verb: str, path: str, **sending: Any) -> Any:
+        if path == "/api/v1/namespaces/default/pods":
+            pods = [
+                {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"schedulerName": "cardshare"}}
+            ]
+            return Response(
+                status=200, headers={}, body=json.dumps({"metadata": {"resourceVersion": "1"}, "items": pods}).encode()
+            )
+        return await super().request(verb, path, **sending)
+
+
+@pytest.mark.parametrize("redact", [False, True])
+@pytest.mark.may_block(reason="a file is written and read")
+async def test_with_rights_in_one_namespace_the_snapshot_has_that_and_is_no_answer_for_all(redact, tmp_path, capsys):
+    file = tmp_path / "cluster.json.gz"
+    assert await _snapshot(cast(Transport, OfNamespace()), Snapshot(file=str(file), redact=redact)) == 0
+    assert f"you may not list {PODS}; the snapshot has those of namespace default" in capsys.readouterr().err
+    reads = SnapshotReads(file.read_bytes())
+    answer = await reads.request("GET", "/api/v1/namespaces/default/pods")
+    assert len(json.loads(answer.body)["items"]) == 1
+    found = await fetch_waiting(reads, "default")
+    assert [one.pod.partition("/")[0] for one in found.pods] == ["default"]
+    assert "you may not list pods in all namespaces; places in line are not known" in found.notes
+    for other in (PODS, "/api/v1/namespaces/other/pods"):
+        with pytest.raises(ApiForbiddenError):
+            await reads.request("GET", other)
