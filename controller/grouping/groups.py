@@ -211,9 +211,7 @@ class Groups:
         spec = self._specs.get(key)
         if spec is None:
             return self.served[key.kind] is False
-        if spec.problems:
-            return False
-        return not self._is_ours(spec) or self._verdict(spec).admitted
+        return self._verdict(spec).admitted
 
     def wait(self, key: GroupKey) -> Wait | None:
         """Return why no member of *key* may be placed; None if they may."""
@@ -640,8 +638,9 @@ class Groups:
         judged = self._judged.get(spec.key)
         if spec.problems:
             return GroupVerdict(admitted=False, why=unsupported(spec), reason=NOT_SUPPORTED)
-        # The written phase is an earlier process's decision.
-        admitted = spec.status.phase is not GroupPhase.PENDING or (judged is not None and judged.admitted)
+        # The written phase is an earlier process's decision. Groups that are not ours have no phase, or another's.
+        is_free = not self._is_ours(spec) or spec.status.phase is not GroupPhase.PENDING
+        admitted = is_free or (judged is not None and judged.admitted)
         if judged is None:
             return GroupVerdict(admitted=admitted)
         if not admitted:

@@ -59,6 +59,7 @@ async def test_a_group_is_followed_and_told_of_in_the_version_that_is_served(rig
         await made("g", 3)
         await world.add(member("a", "g"), member("b", "g"))
         await world.waits("a", "2 are ready")
+        await says("g", "False", "Unschedulable")
         await made("part", 2, parentCompositePodGroupName="whole")
         await world.add(member("p", "part"))
         await world.waits("p", "spec.parentCompositePodGroupName")

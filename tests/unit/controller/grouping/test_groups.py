@@ -360,6 +360,18 @@ def test_a_native_group_needs_no_admission_and_is_not_written_as_volcanos():
     assert world.scheduler.cluster.groups.judged(NATIVE) is not None
 
 
+@pytest.mark.parametrize(("least", "words"), [(3, "Create 1 more"), (2, "0 of 2 that wait")])
+def test_a_native_group_says_why_its_members_wait(least, words):
+    world = World(node("n1"))
+    world.groups_are(group(NATIVE, queue="", min_member=least), kind=GroupKind.NATIVE)
+    world.adds(*(pod(name, memory=10**6, scheduling_group="g") for name in "pq"))
+    world.passes(2.0)
+    assert world.binds() == []
+    admitted, why, _ = status(world, NATIVE)
+    assert admitted
+    assert words in why
+
+
 def test_groups_are_told_of_again_once_their_kind_is_served_in_another_version():
     world = World(node("n1"))
     groups, spec = world.scheduler.cluster.groups, group(NATIVE, queue="")
