@@ -387,7 +387,10 @@ class GangWorld(GangState):
             if number >= 12 and quiet > 1:
                 break
             for action in found:
-                self.evictions.send_away(action)
+                if self.world.scheduler.preempting.needs(action):
+                    self.evictions.send_away(action)
+                else:
+                    self.world.scheduler.preempting.unneeded(action)
             for one in list(self.world.pods.values()):
                 if one.deleting:
                     self.take(one.name)
