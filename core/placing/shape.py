@@ -26,10 +26,11 @@ class Shape:
     """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once.
 
     dialect is None for a pod without cards. amounts: what a node must have; accounted: what it must have if it
-    advertises any, because its cards count that (`core.nodefit.parted`). asked: what the pod asks by constraints.
+    advertises any, because its cards count that (`core.nodefit.parted`); taken: all that it takes of its node, as
+    kubelet counts it, sorted by resource. asked: what the pod asks by constraints.
     """
 
-    __slots__ = ("_alone", "_hash", "accounted", "amounts", "asked", "dialect", "request")
+    __slots__ = ("_alone", "_hash", "accounted", "amounts", "asked", "dialect", "request", "taken")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Shape:
         self.request: Final = request
         self.amounts: Final = amounts
         self.accounted: Final = accounted
+        self.taken: Final = tuple(sorted((*amounts, *accounted))) if accounted else amounts
         self.asked: Final = asked
         self._alone: Shape | None = None
         self._hash = hash((dialect, request, amounts, accounted, asked))
@@ -65,11 +67,6 @@ class Shape:
             asked=self.asked._replace(pods=pods),
             accounted=self.accounted,
         )
-
-    @property
-    def taken(self) -> Amounts:
-        """All that it takes of its node, as kubelet counts it, sorted by resource."""
-        return tuple(sorted((*self.amounts, *self.accounted))) if self.accounted else self.amounts
 
     @property
     def alone(self) -> "Shape":
