@@ -311,8 +311,9 @@ class Ledger:
         """Return the cards in *name* that exceed their totals in *state* and are not the same in *other*."""
         if name is None:
             return ()
-        pairs = zip(state.offers[name], other.offers[name], strict=True)
-        return self.catalog.dialects[name].overcommitted([card for card, was in pairs if card is not was])
+        before = other.offers[name]
+        changed = [card for slot, card in enumerate(state.offers[name]) if card is not before[slot]]
+        return self.catalog.dialects[name].overcommitted(changed)
 
     def release(self, pod: PodUid) -> bool:
         """Release all that *pod* holds; return False if it holds nothing (idempotent)."""
