@@ -298,14 +298,8 @@ class Ledger:
         if placement.dialect is None:
             return Holding(placement.pod_key, None, None, placement.amounts, uses=placement.uses)
         scale = self._entries[placement.node].scales.get(placement.dialect)
-        return Holding(
-            placement.pod_key,
-            placement.dialect,
-            placement.assignment,
-            placement.amounts,
-            scale=scale,
-            uses=placement.uses,
-        )
+        _, key, _, dialect, assignment, amounts, _, uses, _ = placement
+        return Holding(key, dialect, assignment, amounts, "", (), scale, uses)
 
     def _over(self, name: DialectName | None, state: NodeState, other: NodeState) -> tuple[str, ...]:
         """Return the cards in *name* that exceed their totals in *state* and are not the same in *other*."""
