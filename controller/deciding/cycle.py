@@ -288,30 +288,39 @@ class Cycle:
 
         A pod that comes before the woken one in the order is decided, too.
         """
-        if self._reservations.reserved() and not self._reservations.barred_to(entry):
-            return False  # nodes that are kept for others may be open to it
-        if found is None and self._reservations.nominations.of(entry) is not None:
-            return False  # nodes and a part of its queue are kept for it
         if found is not None:
             if (
                 not found.is_complete
                 or self._cluster.queue.is_tried(entry, found.asks)
                 or not self._cluster.queue.refuses(found.asks)
                 or self._reservations.is_before_promised(entry)
+                or self._may_be_open(entry)
             ):
                 return False
             self._refuse_gang(found)
             return True
         if self._cluster.queue.refuses(shape) and not self._cluster.queue.is_tried(entry, shape):
+            if self._is_kept_for(entry) or self._may_be_open(entry):
+                return False
             self._refuse(entry, shape)
             return True
         cap = self._cluster.cap(entry)
         if cap is None or not self._cluster.queue.refuses(cap) or self._cluster.queue.is_tried(entry, cap):
             return False
+        if self._is_kept_for(entry) or self._may_be_open(entry):
+            return False
         if self._reservations.is_before_promised(entry):
             return False  # the others may be refused for what is promised
         self._refuse_over(entry, cap)
         return True
+
+    def _is_kept_for(self, entry: Entry) -> bool:
+        """Return whether nodes and a part of its queue are kept for the pod."""
+        return self._reservations.nominations.of(entry) is not None
+
+    def _may_be_open(self, entry: Entry) -> bool:
+        """Return whether nodes that are kept for others may be open to the pod; this reads all that are kept."""
+        return bool(self._reservations.reserved()) and not self._reservations.barred_to(entry)
 
     def _decide_pod(self, entry: Entry, shape: Shape, now_s: float) -> None:
         keys = self._cluster.collision_key(shape)
