@@ -190,6 +190,8 @@ class Budgets:
         self._unused: dict[str, Mapping[str, int]] = {}
         self._unused_below: dict[str, dict[str, int]] = {}
         self._tree = groups.tree
+        # Whether a queue has a limit or a guarantee; there may be many queues, and each decision asks.
+        self._is_limited = _is_limited(groups)
         self._version = -1
         self.freed: Final[dict[Account, None]] = {}
 
@@ -243,14 +245,13 @@ class Budgets:
     def hear(self) -> None:
         """Add to `freed` what nodes that have grown, changed guarantees, and groups that left their queue leave."""
         tree = self._groups.tree
-        # Adding up takes long where there are many groups, and is needed only where something limits them.
-        if self._version != self._groups.version and (
-            tree.guaranteed or any(one.capability for one in self._groups.queues.values())
-        ):
-            self._add_up()
         if self._tree is not tree or (tree.guaranteed and self.totals.has_grown()):
-            self._tree = tree
             self.freed[_UNRESERVED] = None
+        if self._tree is not tree:
+            self._tree, self._is_limited = tree, _is_limited(self._groups)
+        # Adding up takes long where there are many groups, and is needed only where something limits them.
+        if self._is_limited and self._version != self._groups.version:
+            self._add_up()
 
     def free_all(self) -> None:
         """Mark all limiting accounts as possibly freed, after missed changes."""
@@ -434,6 +435,10 @@ class Budgets:
             found[name] = queue
             name = queue.parent
         return list(found.values())
+
+
+def _is_limited(groups: Groups) -> bool:
+    return bool(groups.tree.guaranteed) or any(one.capability for one in groups.queues.values())
 
 
 def _namespace(spender: Spender) -> str:
