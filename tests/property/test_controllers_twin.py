@@ -79,6 +79,23 @@ BROKEN = {
         ["3"],
         {"meddled"},
     ),
+    "two pods get one slice of a card": (
+        "core.sharing.slices.is_free = lambda place, used: True\ncore.sharing.slices.conflicting = lambda used: False",
+        [f"slices {number}" for number in (0, 2)],
+        {"oversold"},
+    ),
+    "edits of groups are not seen": (
+        "asked = controller.grouping.groups.Groups.changed\n"
+        "controller.grouping.groups.Groups.changed = "
+        "lambda self, spec: None if spec.key in self._specs else asked(self, spec)",
+        [f"groups {number}" for number in (0, 1)],
+        {"forgotten"},
+    ),
+    "why a group waits is not written": (
+        "controller.acting.group_writes._wanted = lambda *args: None",
+        [f"groups {number}" for number in (0,)],
+        {"forgotten"},
+    ),
     "Workloads of Kueue get no answer": (
         "async def none(self): return 0.0\ncontroller.kueue.checks.AdmissionChecks.look = none",
         ["an answer to Kueue is lost"],
@@ -91,8 +108,9 @@ def twin(*arguments, breaks=""):
     """The exit status and what is told. What is broken of core is heeded by one that is interpreted."""
     program = (
         "from tests.support.twin import clock; clock.install()\n"
-        "import core.hami_lock, core.kueue, core.model, kube.calls, kube.exchange, kube.reflector\n"
-        "import controller.deciding.gang, controller.grouping.budgets\n"
+        "import core.hami_lock, core.kueue, core.model, core.sharing.slices\n"
+        "import kube.calls, kube.exchange, kube.reflector\n"
+        "import controller.deciding.gang, controller.grouping.budgets, controller.acting.group_writes\n"
         "import controller.kueue.checks, controller.reporting.status\n"
         f"{breaks}\n"
         "from tests.support.twin.run import main\n"

@@ -216,7 +216,9 @@ class Api:
         changes["metadata"] = {
             key: value for key, value in given.get("metadata", {}).items() if key in ("annotations", "labels")
         }
-        if what.sub == "status":
+        if what.resource == "podgroups.scheduling.volcano.sh":
+            pass  # has no status of its own path (groups 1.1)
+        elif what.sub == "status":
             changes = {key: value for key, value in changes.items() if key in ("status", "metadata")}
         else:
             changes.pop("status", None)

@@ -17,8 +17,12 @@ _WALL_S: Final = 1_790_000_000.0
 _BEGIN_S: Final = 10_000.0
 _EARLY: Final = ("controller", "kube", "runtime")
 
-# now_s: seconds since boot; skew_s: how far the wall clock of whoever runs now is ahead.
-CLOCK: Final = SimpleNamespace(now_s=_BEGIN_S, skew_s=0.0)
+# The longest that a Binding or an answer is on its way, and some: what was decided by may be that old.
+_LATE_S: Final = 90.0
+
+# now_s: seconds since boot; skew_s: how far the wall clock of whoever runs now is ahead; late_s: how old what a Binding
+# was decided by may be.
+CLOCK: Final = SimpleNamespace(now_s=_BEGIN_S, skew_s=0.0, late_s=_LATE_S)
 
 
 def wall_s() -> float:
@@ -28,7 +32,7 @@ def wall_s() -> float:
 
 def begin() -> None:
     """Set the clock back: another world begins."""
-    CLOCK.now_s, CLOCK.skew_s = _BEGIN_S, 0.0
+    CLOCK.now_s, CLOCK.skew_s, CLOCK.late_s = _BEGIN_S, 0.0, _LATE_S
 
 
 def install() -> None:

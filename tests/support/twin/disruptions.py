@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from tests.support.twin.api import Event, Json, RefusedError, Target
 from tests.support.twin.clock import CLOCK
-from tests.support.twin.judge import GROUP
-from tests.support.twin.machines import ENDED, LATE_S, Machine, Steps
+from tests.support.twin.judge import group_of
+from tests.support.twin.machines import ENDED, Machine, Steps
 from tests.support.twin.sides import Side
 
 BUDGETS: Final = "poddisruptionbudgets"
@@ -88,7 +88,7 @@ class Disruptions(Side):
         self._world.counts["disruptions: evicted"] += 1
         self._note()
         mine = int(pod["spec"].get("priority", 0))
-        if not any(priority > mine and at_s > CLOCK.now_s - LATE_S for priority, at_s in self._waited.items()):
+        if not any(priority > mine and at_s > CLOCK.now_s - CLOCK.late_s for priority, at_s in self._waited.items()):
             self._world.find("unjust", f"{key} of priority {mine} was evicted, and nobody of a higher one waits")
 
     def _note(self) -> None:
@@ -107,7 +107,7 @@ class Disruptions(Side):
         found = []
         for key, pod in sorted(self.objects("pods").items()):
             waits = not (pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"))
-            if not waits or GROUP in pod["metadata"]["annotations"] or pod["spec"].get("schedulingGates"):
+            if not waits or group_of(pod) or pod["spec"].get("schedulingGates"):
                 continue
             for name, machine in sorted(self._world.machines.items()):
                 if self._world.judge.fits_without(pod, machine, self._victims(pod, machine)):
@@ -122,5 +122,5 @@ class Disruptions(Side):
             for _, one in self.pods_on(machine.name)
             if one["spec"].get("priority", 0) < pod["spec"].get("priority", 0)
             and "team" not in one["metadata"]["labels"]
-            and GROUP not in one["metadata"]["annotations"]
+            and not group_of(one)
         }

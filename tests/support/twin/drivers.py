@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from tests.support.twin.api import Event, Json, Target
 from tests.support.twin.clock import CLOCK
-from tests.support.twin.machines import LATE_S, Kind, Machine, Steps, shares_of
+from tests.support.twin.machines import Kind, Machine, Steps, shares_of
 from tests.support.twin.sides import Side
 
 _DRIVER: Final = "gpu.nvidia.com"
@@ -110,5 +110,5 @@ class Drivers(Side):
 
     def placed(self, key: str, pod: Json, machine: Machine) -> None:
         for share in shares_of(pod, machine.kind.assigned):
-            if self._since.get((machine.name, share.card), CLOCK.now_s) < CLOCK.now_s - LATE_S:
+            if self._since.get((machine.name, share.card), CLOCK.now_s) < CLOCK.now_s - CLOCK.late_s:
                 self._world.find("claimed", f"{key} was placed on {share.card} of {machine.name}, which a claim has")

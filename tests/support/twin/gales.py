@@ -8,9 +8,9 @@ from typing import Final
 
 from tests.support.twin.api import Event, Json, Target
 from tests.support.twin.clock import CLOCK
-from tests.support.twin.judge import GROUP, NO_USE
+from tests.support.twin.judge import NO_USE, accepts, group_of
 from tests.support.twin.kueue import MANAGED
-from tests.support.twin.machines import ENDED, LATE_S, Kind, Machine, shares_of
+from tests.support.twin.machines import ENDED, Kind, Machine, shares_of
 from tests.support.twin.storms import Fault, Storm
 from tests.support.twin.world import GROUPS, World
 
@@ -34,10 +34,10 @@ class Gale(Storm):
             return
         self._bound.add(uid)
         machine = self._world.machines[pod["spec"]["nodeName"]]
-        if NO_USE in pod["metadata"]["annotations"] and machine.kind is not Kind.ASCEND:
+        if not accepts(pod, machine):
             self._world.find("unwanted", f"{event.key} is on {machine.name}, whose cards it does not accept")
         for share in shares_of(pod, machine.kind.assigned):
-            if CLOCK.now_s - machine.ill.get(share.card, CLOCK.now_s) > LATE_S:
+            if CLOCK.now_s - machine.ill.get(share.card, CLOCK.now_s) > CLOCK.late_s:
                 self._world.find("unhealthy", f"{event.key} is placed on {share.card} of {machine.name}")
 
     # ------------------------------------------------------------------ users
@@ -56,7 +56,7 @@ class Gale(Storm):
             for key, pod in self._world.api.objects["pods"].items()
             if pod["status"].get("phase") not in ENDED
             and bool(pod["spec"].get("nodeName")) is not waiting
-            and GROUP not in pod["metadata"]["annotations"]
+            and not group_of(pod)
             and MANAGED not in pod["metadata"].get("labels", {})
         ]
 
@@ -160,7 +160,7 @@ class Gale(Storm):
         cards = dict(machine.cards)
         card = draw.choice(sorted(cards))
         way = draw.choice(("fewer", "more", "renamed", "memory"))
-        if way == "memory" and machine.kind is not Kind.ASCEND:
+        if way == "memory" and machine.kind is not Kind.ASCEND and not machine.geometry:
             cards[card] = draw.choice((6000, 8000, 16000, 32000))
         elif way == "more" and len(cards) < 4:
             cards[self._card()] = cards[card]

@@ -3,7 +3,7 @@
 Its own arithmetic, its own reading of annotations: nothing here comes from what is judged.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import permutations, product
 from typing import Any, NamedTuple
@@ -12,9 +12,13 @@ from tests.support.twin.api import Json
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.machines import ASCEND, ENDED, Kind, Machine, Share, shares_of
 
-# Names a type of card that a pod does not accept; here all have one.
+# Names a type of card that a pod does not accept.
 NO_USE = "nvidia.com/nouse-gputype"
 GROUP = "scheduling.k8s.io/group-name"
+TASK = "volcano.sh/task-spec"
+MODE = "volcano.sh/vgpu-mode"
+# Before the names of Kubernetes' own PodGroups.
+NATIVE = "native/"
 
 # MiB of a template to its AI cores and AI CPUs, of 8 and 7 (ascend 1.1).
 _CUTS = {3072: (1, 1), 6144: (2, 2), 12288: (4, 4), 21527: (8, 7)}
@@ -35,9 +39,11 @@ class Use(NamedTuple):
         return Use(*(max(a, b) for a, b in zip(self, other, strict=True)))
 
 
-def use(kind: Kind, share: Share) -> Use:
+def use(machine: Machine, share: Share) -> Use:
     """What one share takes."""
-    if kind is Kind.ASCEND:
+    if machine.geometry:
+        return Use(machine.slice_mib(share.place), share.cores, 0, 1)
+    if machine.kind is Kind.ASCEND:
         cores, cpus = _CUTS.get(share.mib, (8, 7))
         return Use(share.mib, cores, cpus, 1)
     return Use(share.mib, share.cores, 0, 1)
@@ -67,6 +73,8 @@ class Judge:
                 there = self._allowed(machine, card, used)
                 if any(a > b for a, b in zip(used, there, strict=True)):
                     world.find("oversold", f"{name}: {card} has {there}, in use {used} by {', '.join(holders)}")
+            for text in cut_wrong(machine, self._places(machine)):
+                world.find("oversold", text)
             for text in machine.swapped:
                 world.find("swapped", text)
             for _, text in machine.refused:
@@ -101,11 +109,11 @@ class Judge:
         by_uid: dict[tuple[str, str], dict[str, Use]] = defaultdict(dict)
         for key, pod in self._world.api.objects["pods"].items():
             if pod["spec"].get("nodeName") == machine.name and pod["status"].get("phase") not in ENDED:
-                by_uid[pod["metadata"]["uid"], key] = _by_card(machine.kind, shares_of(pod, machine.kind.assigned))
+                by_uid[pod["metadata"]["uid"], key] = _by_card(machine, shares_of(pod, machine.kind.assigned))
         for proc in machine.procs.values():
             if proc.runs and not proc.is_excused:
                 mine = by_uid[proc.uid, proc.key]
-                for card, used in _by_card(machine.kind, proc.shares).items():
+                for card, used in _by_card(machine, proc.shares).items():
                     mine[card] = mine.get(card, Use()).most(used)
         found: dict[str, tuple[Use, list[str]]] = {}
         for (uid, key), cards in [one for one in by_uid.items() if one[0][0] not in but]:
@@ -125,7 +133,7 @@ class Judge:
                 continue
             if pod["spec"].get("schedulingGates"):
                 continue
-            group = pod["metadata"]["annotations"].get(GROUP, "")
+            group = group_of(pod)
             if group:
                 gangs[group].append((key, pod))
             elif (places := self.places([pod])) is not None:
@@ -133,22 +141,43 @@ class Judge:
             if not told(pod):
                 found.append(f"{key} waits, and nobody says why")
         for group, waiting in gangs.items():
-            wanted = self._world.wanted(group)
-            if wanted is None:
+            if self._world.wanted(group) is None:
                 continue
-            needed = max(wanted - self._held(group), 1)
-            places = self.places([pod for _, pod in waiting[:needed]]) if len(waiting) >= needed else None
+            chosen = self._next(group, waiting)
+            places = self.places([pod for _, pod in chosen]) if chosen else None
             if places is not None:
-                keys = [key for key, _ in waiting[:needed]]
+                keys = [key for key, _ in chosen]
                 found.append(f"{keys} of {group} wait, and fit on {places}: {told(waiting[0][1])}")
         return found
 
-    def _held(self, group: str) -> int:
-        """How many members of a group count: on a node, or ended well."""
+    def _next(self, group: str, waiting: list[tuple[str, Json]]) -> list[tuple[str, Json]]:
+        """The members with which a group would have as many as it wants, or one more if it has them; [] if it lacks."""
+        first: list[tuple[str, Json]] = []
+        for task, many in self._world.wanted_of_tasks(group).items():
+            more = max(many - self.held(group, task), 0)
+            mates = [one for one in waiting if task_of(one[1]) == task]
+            if len(mates) < more:
+                return []
+            first += mates[:more]
+        more = self.needed(group) - len(first)
+        others = [one for one in waiting if one not in first]
+        return first + others[: max(more, 0)] if len(others) >= more else []
+
+    def needed(self, group: str) -> int:
+        """How many more members a group needs to have as many as it wants; 1 if it has."""
+        tasks = self._world.wanted_of_tasks(group).items()
+        lacks: int = sum(max(many - self.held(group, task), 0) for task, many in tasks)
+        wanted: int = self._world.wanted(group) or 0
+        return max(wanted - self.held(group), lacks, 1)
+
+    def held(self, group: str, task: str = "") -> int:
+        """How many members of a group, or of a task of it, count: on a node, or ended well."""
         pods = [
             pod
             for pod in self._world.api.objects["pods"].values()
-            if pod["metadata"]["annotations"].get(GROUP) == group and not pod["metadata"].get("deletionTimestamp")
+            if group_of(pod) == group
+            and task in ("", task_of(pod))
+            and (not pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") == "Succeeded")
         ]
         return sum(
             pod["status"].get("phase") == "Succeeded"
@@ -160,7 +189,7 @@ class Judge:
         """Pods on nodes of groups that never had as many members as they want."""
         world, found = self._world, []
         for key, pod in sorted(world.api.objects["pods"].items()):
-            group = pod["metadata"]["annotations"].get(GROUP, "")
+            group = group_of(pod)
             if pod["spec"].get("nodeName") and group and world.members[group] < world.groups[group]:
                 found.append(f"{key} is on a node, and {group} wants {world.groups[group]} members")
         return found
@@ -185,16 +214,21 @@ class Judge:
         return places
 
     def _room(
-        self, pod: Json, machine: Machine, cards: dict[str, Use] | None, beside: Sequence[Json] = ()
+        self,
+        pod: Json,
+        machine: Machine,
+        cards: dict[str, Use] | None = None,
+        beside: Sequence[Json] = (),
+        but: Collection[str] = (),
     ) -> dict[str, Use] | None:
         """Return what *machine* has in use with *pod*, by default beside what it has now; None: it does not fit.
 
-        beside: others that are to go there too.
+        beside: others that are to go there too. but: uids of pods that are not there.
         """
         node = self._world.api.objects["nodes"].get(machine.name)
         if node is None or not machine.is_ready or not int(node["status"]["allocatable"].get(machine.kind.resource, 0)):
             return None
-        if NO_USE in pod["metadata"].get("annotations", {}) and machine.kind is not Kind.ASCEND:
+        if not accepts(pod, machine) or (_mode(pod) == "mig" and not machine.geometry):
             return None
         if not all(side.allows(pod, machine, beside) for side in self._world.sides):
             return None
@@ -202,7 +236,9 @@ class Judge:
         if not wanted or node["spec"].get("unschedulable") or node["spec"].get("taints"):
             return None
         if cards is None:
-            cards = self._cards(machine)
+            cards = self._cards(machine, but=but)
+        if machine.geometry:
+            return self._room_in_slices(pod, machine, cards, beside, but)
         if sum(used.slots for used in cards.values()) + sum(count for count, _ in wanted) > len(cards) * machine.slots:
             return None
         ways = [list(permutations(sorted(cards), count)) for count, _ in wanted]
@@ -220,7 +256,45 @@ class Judge:
         """Whether *pod* would fit on *machine* without the pods *uids* there."""
         if not self._world.limits.allows([pod]):
             return False
-        return self._room(pod, machine, self._cards(machine, but=uids)) is not None
+        return self._room(pod, machine, but=uids) is not None
+
+    def _places(self, machine: Machine, *, but: Collection[str] = ()) -> dict[str, list[tuple[str, Share]]]:
+        """Of every card that is cut, the slices in use: by whom, and which; a pod and its processes count once."""
+        if not machine.geometry:
+            return {}
+        by_uid: dict[str, Counter[Share]] = defaultdict(Counter)
+        for _, pod in sorted(self._world.api.objects["pods"].items()):
+            if pod["spec"].get("nodeName") == machine.name and pod["status"].get("phase") not in ENDED:
+                by_uid[pod["metadata"]["uid"]] = Counter(shares_of(pod, machine.kind.assigned))
+        for proc in machine.procs.values():
+            if proc.runs and not proc.is_excused:
+                by_uid[proc.uid] |= Counter(proc.shares)
+        found: dict[str, list[tuple[str, Share]]] = defaultdict(list)
+        for uid, shares in by_uid.items():
+            for share in shares.elements() if uid not in but else ():
+                found[share.card].append((uid, share))
+        return found
+
+    def _room_in_slices(
+        self, pod: Json, machine: Machine, cards: dict[str, Use], beside: Sequence[Json], but: Collection[str]
+    ) -> dict[str, Use] | None:
+        """Return *cards* if *pod* finds slices after those *beside* did; None: it does not."""
+        if _mode(pod) not in ("", "mig"):
+            return None
+        free = self._cards(machine, but=but)
+        taken = {card: {one.place for _, one in found} for card, found in self._places(machine, but=but).items()}
+        for one in (*beside, pod):
+            for count, share in filter(None, asks(one, machine.kind)):
+                left = count
+                for card in sorted(free):
+                    place = _slice_for(machine, share, free[card], card, taken.get(card, set()))
+                    if place and left:
+                        left -= 1
+                        taken[card] = taken.get(card, set()) | {place}
+                        free[card] = free[card].plus(use(machine, share._replace(place=place)))
+                if left or sum(used.slots for used in free.values()) > len(free) * machine.slots:
+                    return None
+        return cards
 
     @staticmethod
     def holds(
@@ -237,10 +311,59 @@ class Judge:
                 # A card whose cores are all taken takes nobody more, whatever he asks (nvidia 3.5).
                 if machine.kind is not Kind.ASCEND and now[card].cores >= there.cores:
                     return None
-                now[card] = now[card].plus(use(machine.kind, share))
+                now[card] = now[card].plus(use(machine, share))
                 if any(a > b for a, b in zip(now[card], there, strict=True)):
                     return None
         return now
+
+
+def cut_wrong(machine: Machine, places: dict[str, list[tuple[str, Share]]]) -> Iterator[str]:
+    """What no card can be cut into at once: two layouts, a slice twice, one that there is not, or that is too small."""
+    for card, found in places.items():
+        groups = {share.place.partition("-")[0] for _, share in found}
+        told = ", ".join(f"{uid} {share.place} {share.mib}" for uid, share in found)
+        if len(groups) > 1:
+            yield f"{machine.name}: {card} is in two layouts: {told}"
+        if len({share.place for _, share in found}) < len(found):
+            yield f"{machine.name}: {card} has a slice that two have: {told}"
+        if any(machine.slice_mib(share.place) < max(share.mib, 1) for _, share in found):
+            yield f"{machine.name}: {card} has no such slice: {told}"
+
+
+def _slice_for(machine: Machine, share: Share, used: Use, card: str, taken: set[str]) -> str:
+    """The first slice that takes *share* on a card of which so much is *taken*; "" if there is none (nvidia 3.6)."""
+    there = total(machine, card)
+    if used.cores >= there.cores or used.cores + share.cores > there.cores or used.slots >= there.slots:
+        return ""
+    if share.mib > there.mib - used.mib:
+        return ""
+    group_now = next(iter(taken)).partition("-")[0] if taken else ""
+    for group, profiles in machine.geometry.items():
+        places = [f"{group}-{at}" for at in range(sum(count for _, count in profiles))]
+        fits = [one for one in places if one not in taken and machine.slice_mib(one) >= share.mib]
+        if fits and group_now in ("", group):
+            return min(fits, key=machine.slice_mib)
+    return ""
+
+
+def accepts(pod: Json, machine: Machine) -> bool:
+    """Whether a pod does not exclude the type of the node's cards; the only one that is excluded is T4."""
+    return NO_USE not in pod["metadata"].get("annotations", {}) or "T4" not in machine.model
+
+
+def _mode(pod: Json) -> str:
+    return str(pod["metadata"].get("annotations", {}).get(MODE, ""))
+
+
+def group_of(pod: Json) -> str:
+    """The PodGroup of a pod, Kubernetes' own after `NATIVE`; "" if it has none."""
+    native = pod["spec"].get("schedulingGroup", {}).get("podGroupName", "")
+    return str(pod["metadata"].get("annotations", {}).get(GROUP) or (native and NATIVE + native))
+
+
+def task_of(pod: Json) -> str:
+    """The task of a pod in its group; "" if it has none."""
+    return str(pod["metadata"].get("annotations", {}).get(TASK, ""))
 
 
 def told(pod: Json) -> str:
@@ -251,10 +374,10 @@ def told(pod: Json) -> str:
     return ""
 
 
-def _by_card(kind: Kind, shares: list[Share]) -> dict[str, Use]:
+def _by_card(machine: Machine, shares: list[Share]) -> dict[str, Use]:
     found: dict[str, Use] = {}
     for share in shares:
-        found[share.card] = found.get(share.card, Use()).plus(use(kind, share))
+        found[share.card] = found.get(share.card, Use()).plus(use(machine, share))
     return found
 
 

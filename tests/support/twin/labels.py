@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from tests.support.twin.api import Event, Json
 from tests.support.twin.clock import CLOCK
-from tests.support.twin.judge import GROUP
-from tests.support.twin.machines import LATE_S, Machine
+from tests.support.twin.judge import group_of
+from tests.support.twin.machines import Machine
 from tests.support.twin.sides import Lately, Side
 
 _ZONES: Final = ("a", "b", "")
@@ -46,7 +46,7 @@ class Labels(Side):
             terms = [{"matchExpressions": [one]}]
             required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
             spec["affinity"] = {"nodeAffinity": required}
-        if GROUP not in pod["metadata"]["annotations"] and draw.random() < 0.5:
+        if not group_of(pod) and draw.random() < 0.5:
             pod["metadata"]["labels"] = {**pod["metadata"]["labels"], "app": draw.choice(_APPS)}
             if draw.random() < 0.5:
                 term = {
@@ -63,7 +63,7 @@ class Labels(Side):
             self._label(draw.choice(sorted(self._world.machines)))
             return
         key = draw.choice(sorted(pods))
-        if GROUP not in pods[key]["metadata"]["annotations"]:
+        if not group_of(pods[key]):
             self._world.api.write("pods", key, {"metadata": {"labels": {"app": draw.choice((*_APPS, None))}}})
 
     # ------------------------------------------------------------------ what must be
@@ -97,7 +97,7 @@ class Labels(Side):
                 )
 
     def _is_old(self, pod: Json, what: str) -> bool:
-        return bool(self._since.get((pod["metadata"]["uid"], what), CLOCK.now_s) < CLOCK.now_s - LATE_S)
+        return bool(self._since.get((pod["metadata"]["uid"], what), CLOCK.now_s) < CLOCK.now_s - CLOCK.late_s)
 
     def allows(self, pod: Json, machine: Machine, beside: Sequence[Json]) -> bool:
         node = self.objects("nodes").get(machine.name)
@@ -114,7 +114,7 @@ def _app(pod: Json) -> str:
 def _wants(pod: Json, zone: str) -> bool:
     spec = pod["spec"]
     if "nodeSelector" in spec:
-        return bool(spec["nodeSelector"]["zone"] == zone)
+        return bool(spec["nodeSelector"].get("zone", zone) == zone)
     affinity = spec.get("affinity", {}).get("nodeAffinity")
     if affinity is None:
         return True

@@ -13,8 +13,6 @@ from tests.support.twin.kueue import FITS, OTHER, checks_of, conditions_of, coun
 from tests.support.twin.machines import ENDED, Kind
 
 KEY: Final = "limits.volcano.sh/vgpu-memory"
-# The longest that a Binding or an answer is on its way, and some: what was decided by may be that old.
-_LATE_S: Final = 90.0
 # A promise holds for 60 s (kueue.md); times are whole seconds, and clocks of one cluster differ a little.
 _HOLDS_S: Final = 55.0
 _TRIES_MAX: Final = 5000
@@ -61,8 +59,8 @@ class Limits:
         self._now = min((float(one["spec"]["hard"][KEY]) for one in quotas), default=float("inf"))
 
     def _judge(self, key: str, pod: Json) -> None:
-        most = max([self._now, *(limit for until_s, limit in self._before if until_s > CLOCK.now_s - _LATE_S)])
-        if memory_mib(pod) and CLOCK.now_s > self._restored_s + _LATE_S and self.held() > most:
+        most = max([self._now, *(limit for until_s, limit in self._before if until_s > CLOCK.now_s - CLOCK.late_s)])
+        if memory_mib(pod) and CLOCK.now_s > self._restored_s + CLOCK.late_s and self.held() > most:
             self._world.find("overspent", f"{key} was bound, so that {self.held()} MiB are held of {most:.0f}")
 
     def held(self) -> int:
@@ -120,7 +118,7 @@ class Admissions:
     @property
     def _is_judged(self) -> bool:
         is_one_clock: bool = self._world.skews == (0.0,)
-        return is_one_clock and CLOCK.now_s > self._restored_s + _LATE_S
+        return is_one_clock and CLOCK.now_s > self._restored_s + CLOCK.late_s
 
     def meddled(self, before: Json, after: Json) -> None:
         """A controller changed a Workload: what is not its own stays as it was."""

@@ -20,11 +20,10 @@ from tests.support.twin.clock import CLOCK
 Steps = Generator[float, None, Any]
 
 SLOTS = 10
+_ASCEND_SLOTS = 7
 ENDED = ("Succeeded", "Failed")
 # A node that is not heard of for so long is not Ready any more (node-monitor-grace-period before Kubernetes 1.32).
 SILENT_S = 40.0
-# The longest that a Binding is on its way, and some: what was decided by may be that old.
-LATE_S = 90.0
 _STATUS_S = 10.0
 # Requests of a plugin: so many at once, and so many a second (hami 3.4).
 _BURST, _PER_S = 10.0, 5.0
@@ -65,11 +64,22 @@ class Kind(StrEnum):
 
 
 class Share(NamedTuple):
-    """A part of one card."""
+    """A part of one card; place: group and position of the slice on a card in mode MIG."""
 
     card: str
     mib: int
     cores: int
+    place: str = ""
+
+
+# By group, (MiB, how many) of each kind of slice that a card then has.
+Geometry = Mapping[str, list[tuple[int, int]]]
+
+
+def share_of(card: str, mib: int, cores: int) -> Share:
+    """Read the id of a card or slice."""
+    card, _, place = card.partition("[")
+    return Share(card, mib, cores, place.removesuffix("]"))
 
 
 class AllocateError(Exception):
@@ -97,9 +107,10 @@ class Proc:
 class Machine:
     """One node.
 
-    cards: id to MiB. ill: cards that the plugin calls unhealthy, and since when. excused: of cards that became smaller,
-    what may be in use still, as `judge.Use`. changed_until_s: until when others may count on what was. procs: by uid,
-    as kubelet's process table has them. refused: (key, text) of pods on this node that the plugin, being well, did not
+    cards: id to MiB. geometry: how cards can be cut into slices; empty: not in mode MIG. slots: how many pods one card
+    takes. ill: cards that the plugin calls unhealthy, and since when. excused: of cards that became smaller, what may
+    be in use still, as `judge.Use`. changed_until_s: until when others may count on what was. procs: by uid, as
+    kubelet's process table has them. refused: (key, text) of pods on this node that the plugin, being well, did not
     find. swapped: of pods that were served for another.
     """
 
@@ -116,6 +127,9 @@ class Machine:
         self.name = name
         self.kind = kind
         self.cards = dict(cards)
+        self.model = ASCEND if kind is Kind.ASCEND else "Tesla T4"
+        self.geometry: Geometry = {}
+        self.slots = _ASCEND_SLOTS if kind is Kind.ASCEND else SLOTS
         self.ill: dict[str, float] = {}
         self.excused: dict[str, Any] = {}
         self.changed_until_s = 0.0
@@ -159,8 +173,9 @@ class Machine:
 
     def _register(self) -> dict[str, str]:
         if self.kind is Kind.VGPU:
+            mode = "mig" if self.geometry else "hami-core"
             text = "".join(
-                f"{card},{SLOTS},{mib},NVIDIA-Tesla T4,{str(card not in self.ill).lower()},hami-core:"
+                f"{card},{self.slots},{mib},NVIDIA-{self.model},{str(card not in self.ill).lower()},{mode}:"
                 for card, mib in self.cards.items()
             )
             return {vgpu.REGISTER: text}
@@ -169,7 +184,7 @@ class Machine:
                 {
                     "id": card,
                     "index": at,
-                    "count": SLOTS,
+                    "count": self.slots,
                     "devmem": mib,
                     "devcore": 100,
                     "type": "NVIDIA-Tesla T4",
@@ -193,11 +208,6 @@ class Machine:
             for at, (card, mib) in enumerate(self.cards.items())
         ]
         return {f"hami.io/node-register-{ASCEND}": json.dumps(found), "hami-vnpu-core": "false"}
-
-    @property
-    def slots(self) -> int:
-        """How many pods one card takes."""
-        return 7 if self.kind is Kind.ASCEND else SLOTS
 
     def _room(self, *, registered: bool) -> Json:
         count = len(self.cards.keys() - self.ill)
@@ -298,14 +308,25 @@ class Machine:
     def _open(self) -> None:
         self._write_node({"spec": {"unschedulable": None, "taints": None}})
 
-    def reregister(self, cards: Mapping[str, int], ill: Collection[str] = ()) -> None:
-        """The plugin names other cards from now on, or other memory, or calls some unhealthy."""
-        self.changed_until_s = CLOCK.now_s + LATE_S
+    def reregister(self, cards: Mapping[str, int], ill: Collection[str] = (), *, slots: int = 0) -> None:
+        """The plugin names other cards from now on, or other memory or *slots*, or calls some unhealthy."""
+        self.changed_until_s = CLOCK.now_s + CLOCK.late_s
         self._world.judge.excuse(self)
         self.cards = dict(cards)
+        self.slots = slots or self.slots
         self.ill = {card: self.ill.get(card, CLOCK.now_s) for card in ill}
         if self.plugin_up and self.is_heard:
             self._write_node({"metadata": {"annotations": self._register()}, "status": self._account()})
+
+    def reorder(self, cards: Collection[str]) -> None:
+        """The plugin names its cards in the order of *cards*."""
+        self.cards = {card: self.cards[card] for card in cards}
+        if self.plugin_up and self.is_heard:
+            self._write_node({"metadata": {"annotations": self._register()}})
+
+    def registered(self) -> tuple[dict[str, str], Json]:
+        """What the plugin writes on the node, and what kubelet does."""
+        return self._register(), self._account()
 
     def renew(self, seconds: float, plugin_s: float, cards: Mapping[str, int] | None = None) -> None:
         """The node's object is deleted, and made anew when kubelet starts; *cards*: on another machine of that name."""
@@ -579,6 +600,8 @@ class Machine:
         if len(devices) != asked:
             self._annotate(pod, {vgpu.BIND_PHASE: "failed", **done})
             raise AllocateError("device number not matched", blames=True)
+        shares = [share_of(one.id, one.mem, one.cores) for one in devices]
+        self._lay_out(shares)
         yield from self._call()
         self._annotate(pod, {vgpu.TO_ALLOCATE: vgpu.erase(segments)})
         yield from self._call()
@@ -586,7 +609,22 @@ class Machine:
         if now is not None and "GPU" not in annotations_of(now).get(vgpu.TO_ALLOCATE, ""):
             yield from self._call()
             self._annotate(pod, {vgpu.BIND_PHASE: "success", **done})
-        return pod["metadata"]["uid"], [Share(one.id, one.mem, one.cores) for one in devices]
+        return pod["metadata"]["uid"], shares
+
+    def _lay_out(self, shares: Collection[Share]) -> None:
+        """Cut cards anew if they are cut otherwise, which ends whatever is on them (nvidia 2.5)."""
+        for share in shares:
+            group = share.place.partition("-")[0]
+            for proc in self.procs.values():
+                if any(one.card == share.card and one.place.partition("-")[0] != group for one in proc.shares):
+                    self._world.dirty.add(self.name)
+                    self.swapped.append(f"{self.name}: {share} is to be cut out of a card that {proc.key} is on")
+
+    def slice_mib(self, place: str) -> int:
+        """What a slice has; 0 if there is none of this name."""
+        group, _, at = place.partition("-")
+        sizes = [mib for mib, count in self.geometry.get(group, ()) for _ in range(count)]
+        return sizes[int(at)] if at.isdigit() and int(at) < len(sizes) else 0
 
     def _hami(self, asked: int) -> Steps:
         if self.kind is Kind.HAMI:  # GetPreferredAllocation
@@ -675,5 +713,5 @@ def shares_of(pod: Json, key: str) -> list[Share]:
     for entry in text.replace(";", ":").split(":"):
         fields = entry.split(",")
         if len(fields) >= 4:
-            found.append(Share(fields[0], int(fields[2]), int(fields[3])))
+            found.append(share_of(fields[0], int(fields[2]), int(fields[3])))
     return found

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tests.support.twin.api import Event, Json
 from tests.support.twin.clock import CLOCK
-from tests.support.twin.machines import ENDED, LATE_S, Machine, Steps
+from tests.support.twin.machines import ENDED, Machine, Steps
 from tests.support.twin.sides import Side
 
 _ROOM: Final = 64
@@ -129,7 +129,7 @@ class Neighbours(Side):
         elif obj["spec"].get("nodeName"):
             took, amount = self._took.setdefault(uid, []), cpus(obj)
             if not took and obj["spec"]["schedulerName"] != "cardshare":
-                took.append((-LATE_S, 0))
+                took.append((-CLOCK.late_s, 0))
             if not took or took[-1][1] != amount:
                 took.append((CLOCK.now_s, amount))
 
@@ -143,7 +143,7 @@ class Neighbours(Side):
     def _least(self, uid: str) -> int:
         """The least that a pod took of its node in the last 90 s."""
         took = self._took.get(uid, [])
-        since_s = CLOCK.now_s - LATE_S
+        since_s = CLOCK.now_s - CLOCK.late_s
         return min((amount for at, (_, amount) in enumerate(took) if _end_s(took, at) >= since_s), default=0)
 
     def allows(self, pod: Json, machine: Machine, beside: Sequence[Json]) -> bool:

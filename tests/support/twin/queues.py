@@ -6,7 +6,7 @@ from typing import Any, Final
 from tests.support.twin.api import Event, Json, Target
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.judge import GROUP, asks, told
-from tests.support.twin.machines import ENDED, LATE_S, Kind, Machine
+from tests.support.twin.machines import ENDED, Kind, Machine
 from tests.support.twin.sides import Side
 from tests.support.twin.world import GROUPS
 
@@ -114,7 +114,7 @@ class Queues(Side):
         if resource == GROUPS:
             group, now = obj["metadata"]["name"], obj["spec"]["queue"] if event.kind != "DELETED" else ""
             if self._of.get(group, now) != now:
-                self._excused_until_s = CLOCK.now_s + LATE_S
+                self._excused_until_s = CLOCK.now_s + CLOCK.late_s
             self._of[group] = now
         if resource == "queues":
             name = obj["metadata"]["name"]
@@ -168,19 +168,18 @@ class Queues(Side):
         group = pod["metadata"]["annotations"].get(GROUP, "")
         if not group:
             return True
-        needed = max((self._world.wanted(group) or 0) - self._world.judge._held(group), 1)
-        return self._has_room(pod, machine.kind, needed)
+        return self._has_room(pod, machine.kind, self._world.judge.needed(group))
 
     def placed(self, key: str, pod: Json, machine: Machine) -> None:
         """No queue is filled beyond what it was allowed in the last while."""
         if self._world.counts["fault: etcd restored"] > self._restores:
             self._restores = self._world.counts["fault: etcd restored"]
-            self._excused_until_s = CLOCK.now_s + LATE_S
+            self._excused_until_s = CLOCK.now_s + CLOCK.late_s
         self._world.counts["queues: placed"] += 1
         for name in self._line(self._queue(pod)):
             kind = machine.kind
             mosts = [self._limits_now.get(name, {})]
-            mosts += [one for until_s, of, one in self._before if of == name and until_s > CLOCK.now_s - LATE_S]
+            mosts += [one for until_s, of, one in self._before if of == name and until_s > CLOCK.now_s - CLOCK.late_s]
             most = max(float(one.get(kind.resource, _NO_LIMIT)) for one in mosts)
             if (held := self._held(name, kind)) > most and CLOCK.now_s > self._excused_until_s:
                 self._world.find("overspent", f"{key} was bound, so that {name} holds {held} of {most:.0f}")

@@ -21,7 +21,7 @@ import structlog
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.directed import SCHEDULES
 from tests.support.twin.gales import Gale
-from tests.support.twin.squalls import SIDES, Squall
+from tests.support.twin.squalls import SIDES, Breeze, Squall
 from tests.support.twin.storms import SETTINGS, Storm
 from tests.support.twin.world import World
 
@@ -30,6 +30,7 @@ _LIFE: Final = 4000
 _STORMS: Final[dict[str, Callable[..., Storm]]] = {
     "": Storm,
     "gale ": Gale,
+    "breeze ": Breeze,
     **{f"{name} ": partial(Squall, name) for name in SIDES},
 }
 
@@ -57,7 +58,9 @@ def parser() -> argparse.ArgumentParser:
         "--life",
         action="append",
         default=[],
-        help="only this life of the seed: a number, one of the words gale, " + ", ".join(SIDES) + " and a number, or a "
+        help="only this life of the seed: a number, one of the words gale, breeze, "
+        + ", ".join(SIDES)
+        + " and a number, or a "
         "schedule's name; may be repeated",
     )
     found.add_argument("--without", default="", help="words of faults that are not to happen, separated by commas")

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.support.twin.api import Event, Json
 from tests.support.twin.clock import CLOCK
-from tests.support.twin.machines import ENDED, LATE_S, Machine
+from tests.support.twin.machines import ENDED, Machine
 
 
 class Side:
@@ -93,4 +93,4 @@ class Lately:
         self._now = set(now)
 
     def __contains__(self, one: Any) -> bool:
-        return one in self._now or self._ended_s.get(one, -LATE_S) > CLOCK.now_s - LATE_S
+        return one in self._now or self._ended_s.get(one, -CLOCK.late_s) > CLOCK.now_s - CLOCK.late_s

@@ -6,12 +6,15 @@ from tests.support.twin.clock import CLOCK
 from tests.support.twin.disruptions import Disruptions
 from tests.support.twin.drivers import Drivers
 from tests.support.twin.gales import Gale
+from tests.support.twin.groups import Groups
 from tests.support.twin.labels import Labels
 from tests.support.twin.neighbours import Neighbours
 from tests.support.twin.queues import Queues
+from tests.support.twin.registers import Registers
 from tests.support.twin.settings import Texts
 from tests.support.twin.sides import Side
-from tests.support.twin.storms import SETTINGS
+from tests.support.twin.slices import Slices
+from tests.support.twin.storms import SETTINGS, Fault
 from tests.support.twin.volumes import Volumes
 from tests.support.twin.world import World
 
@@ -23,7 +26,12 @@ SIDES: Final[dict[str, type[Side]]] = {
     "disruptions": Disruptions,
     "settings": Texts,
     "queues": Queues,
+    "groups": Groups,
+    "slices": Slices,
+    "registers": Registers,
 }
+# Where nothing fails, what a Binding was decided by is not older.
+_BREEZE_LATE_S: Final = 15.0
 # In calm nothing is written again and again: so often at most in so many seconds.
 _CALM_S: Final = 300.0
 _WRITES_MAX: Final = 12
@@ -83,3 +91,32 @@ class Squall(Gale):
         self._world.set_up(self._settings)
         for side in self._world.sides:
             side.calm()
+
+
+class Breeze(Squall):
+    """A squall in which nothing fails: users and operators change what they like, and all is judged more strictly."""
+
+    def __init__(self, world: World, without: tuple[str, ...] = ()) -> None:
+        super().__init__(world.draw.choice(sorted(SIDES)), world, without)
+        CLOCK.late_s = _BREEZE_LATE_S
+        world.skews = (0.0,)
+
+    def _fails(self) -> list[Fault]:
+        return []
+
+    def _more(self) -> list[Fault]:
+        return [
+            (2, self._close),
+            (2, self._edit),
+            (2, self._change_cards),
+            (2, self._fail_card),
+            (1, self._renew_node),
+            (1, self._pack),
+        ]
+
+    def _calm(self) -> None:
+        super()._calm()
+        self._world.run(_BREEZE_LATE_S)
+        for side in self._world.sides:
+            for text in side.halves() if isinstance(side, Groups) else ():
+                self._world.find("lonely", text)

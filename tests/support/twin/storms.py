@@ -170,7 +170,20 @@ class Storm:
 
     def _faults(self) -> Steps:
         draw = self._draw
-        faults: list[Fault] = [
+        faults = [
+            one for one in self._fails() + self._more() if not any(word in one[1].__name__ for word in self._without)
+        ]
+        while self._blows:
+            yield draw.expovariate(1 / 8.0)
+            if self._blows:
+                (fault,) = draw.choices([one for _, one in faults], [weight for weight, _ in faults])
+                self._world.counts[f"fault: {fault.__name__.strip('_').replace('_', ' ')}"] += 1
+                fault()
+            if draw.random() < 0.1:
+                self._backup = self._world.api.snapshot()
+
+    def _fails(self) -> list[Fault]:
+        return [
             (4, self._kill),
             (2, self._terminate),
             (3, self._pause),
@@ -187,17 +200,7 @@ class Storm:
             (1, self._edit),
             (1, self._restore),
             (1, self._compact),
-            *self._more(),
         ]
-        faults = [one for one in faults if not any(word in one[1].__name__ for word in self._without)]
-        while self._blows:
-            yield draw.expovariate(1 / 8.0)
-            if self._blows:
-                (fault,) = draw.choices([one for _, one in faults], [weight for weight, _ in faults])
-                self._world.counts[f"fault: {fault.__name__.strip('_').replace('_', ' ')}"] += 1
-                fault()
-            if draw.random() < 0.1:
-                self._backup = self._world.api.snapshot()
 
     def _seat(self) -> Seat:
         leader = self._world.leader

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.support.twin.api import Event, Json, Target
-from tests.support.twin.judge import GROUP
+from tests.support.twin.judge import group_of
 from tests.support.twin.machines import ENDED, Machine, Steps
 from tests.support.twin.sides import Lately, Side
 
@@ -60,7 +60,7 @@ class Volumes(Side):
         draw = self._draw
         if pod["spec"]["schedulerName"] != "cardshare" or draw.random() < 0.4:
             return
-        in_group = GROUP in pod["metadata"]["annotations"]
+        in_group = bool(group_of(pod))
         names = []
         for _ in range(draw.choice((1, 1, 1, 2))):
             there = [key.partition("/")[2] for key in self.objects(CLAIMS)]

@@ -10,6 +10,7 @@ import itertools
 import random
 import sys
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from kube.lease import LeaseLostError
 from tests.support.twin import clock
 from tests.support.twin.api import Api, Event, Json, Target
 from tests.support.twin.clock import CLOCK
-from tests.support.twin.judge import GROUP, Judge, told
+from tests.support.twin.judge import GROUP, NATIVE, Judge, told
 from tests.support.twin.kueue import Kueue
 from tests.support.twin.limits import KEY, Admissions, Limits
 from tests.support.twin.loops import new_loop
@@ -40,6 +41,7 @@ _AGAIN_S = 5.0
 _SETTLE_TURNS = 70
 TOLD_S = 1.5
 GROUPS = "podgroups.scheduling.volcano.sh"
+NATIVES = "podgroups.scheduling.k8s.io"
 
 
 class _Simulated(Controller):
@@ -96,7 +98,15 @@ class Seat:
         self.loop = loop = new_loop(skew_s)
         self.network = Network(world.api, loop, self.line, world.draw, world.at, world.counts)
         more = ("--kueue",) if world.kueue is not None else ()
-        config = parse(("--settings", str(world.settings), "--identity", f"c{self.number}", *more), _ENVIRON)
+        flags = (
+            "--settings",
+            str(world.settings),
+            "--identity",
+            f"c{self.number}",
+            "--trust-namespaces",
+            "kube-system",
+        )
+        config = parse((*flags, *more), _ENVIRON)
         try:
             self.controller = _Simulated(config, self.network)
         except ConfigError:
@@ -178,6 +188,7 @@ class World:
         random.seed(seed)
         uuid.uuid4 = lambda: uuid.UUID(int=random.getrandbits(128), version=4)
         sys.unraisablehook = lambda _: None  # what killed processes leave behind
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited")
         self.draw = random.Random(seed)
         # By name, how many members a group wants at least, and how many were created.
         self.groups: dict[str, int] = {}
@@ -373,8 +384,17 @@ class World:
 
     def wanted(self, group: str) -> int | None:
         """How many members *group* wants at least; None if etcd was restored to before its creation."""
+        if group.startswith(NATIVE):
+            found = self.api.objects[NATIVES].get(f"default/{group.removeprefix(NATIVE)}")
+            return found["spec"]["schedulingPolicy"]["gang"]["minCount"] if found is not None else None
         found = self.api.objects[GROUPS].get(f"default/{group}")
         return found["spec"]["minMember"] if found is not None else None
+
+    def wanted_of_tasks(self, group: str) -> dict[str, int]:
+        """How many members of each task a group wants at least: none if it wants more of them than of all (G11)."""
+        found = self.api.objects[GROUPS].get(f"default/{group}", {"spec": {}})["spec"]
+        tasks = found.get("minTaskMember") or {}
+        return tasks if sum(tasks.values()) <= found.get("minMember", 0) else {}
 
     def ungate(self, key: str) -> None:
         """Somebody, as Kueue does, lets a pod go."""
