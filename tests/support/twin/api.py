@@ -268,7 +268,8 @@ class Api:
 
     def _store(self, resource: str, key: str, obj: Json, kind: str) -> None:
         self.revision += 1
-        obj["metadata"]["resourceVersion"] = str(self.revision)
+        # A change of other parts shares its metadata with what was there before, which a backup may still hold.
+        obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.revision)}
         # By this a client knows that the API server answered, and not a proxy before it.
         obj.setdefault("kind", resource.removesuffix("s").capitalize())
         text = _encode(obj)
