@@ -22,6 +22,7 @@ from controller.grouping.enqueue import Jobs
 from controller.grouping.group_status import GroupVerdict, MemberCounts
 from controller.grouping.groups import Groups
 from controller.metrics import Metrics
+from controller.reporting.conditions import numberless
 from controller.reporting.events import Recorder
 from core.constraints.quota import shown
 from core.errors import InvalidRequestError
@@ -44,8 +45,9 @@ _AT_ONCE: Final = 8
 _PAUSE_S: Final = 0.2
 # The pods of a Job appear one at a time, so missing ones are reported only after this delay.
 _MISSING_S: Final = 1.0
-# Minimum interval between writes that change only the wording.
+# Minimum interval between writes that change only the wording, or only its numbers.
 _WORDS_S: Final = 10.0
+_NUMBERS_S: Final = 60.0
 # If many groups wait, their figures change with every pod that ends. Those of all of them are written at this rate.
 _WORDS_PER_S: Final = 50.0
 _AGAIN_S: Final = 1.0
@@ -138,7 +140,7 @@ class GroupWrites:
         status = _wanted(spec, tally, verdict, api)
         if status is None or status == spec.status:
             return
-        if not group_status.is_news(spec, status) and self._is_fresh(spec):
+        if not group_status.is_news(spec, status) and self._is_fresh(spec, status):
             self._due[spec.key] = self._clock() + _WORDS_S
             return
         path = _path(api, spec.key)
@@ -162,10 +164,13 @@ class GroupWrites:
         """Write group *key* no earlier than after *pause_s*, and look at it again then."""
         self._due[key] = self._paused[key] = self._clock() + pause_s
 
-    def _is_fresh(self, spec: GroupSpec) -> bool:
-        """Return whether its conditions are too recent for a change of wording alone."""
+    def _is_fresh(self, spec: GroupSpec, status: GroupStatus) -> bool:
+        """Return whether its conditions are too recent for the wording of *status*."""
         newest = max((one.changed_at for one in spec.status.conditions), default="")
-        rest_s = max(_WORDS_S, len(self._groups.wanting) / _WORDS_PER_S)
+        rest_s = max(
+            _NUMBERS_S if _words(spec.status) == _words(status) else _WORDS_S,
+            len(self._groups.wanting) / _WORDS_PER_S,
+        )
         return bool(newest) and newest > time_text(self._wall() - rest_s)
 
     def _announce(self, spec: GroupSpec, status: GroupStatus) -> None:
@@ -268,6 +273,11 @@ def _path(api: str, key: GroupKey) -> str:
     name, namespace = quote(key.name, safe=""), quote(key.namespace, safe="")
     path = f"{api}/namespaces/{namespace}/{PODGROUPS}/{name}"
     return path if key.kind is GroupKind.VOLCANO else f"{path}/status"
+
+
+def _words(status: GroupStatus) -> Mapping[str, str]:
+    """Return the messages of conditions without their numbers, by type."""
+    return {one.type: numberless(one.message) for one in status.conditions}
 
 
 def _wanted(spec: GroupSpec, tally: MemberCounts, verdict: GroupVerdict, api: str) -> GroupStatus | None:

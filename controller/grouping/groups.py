@@ -624,9 +624,17 @@ class Groups:
             judged.refused, judged.lacks = "", why
             self.unreported[key] = None
 
+    def refused_alone(self, key: GroupKey, why: str) -> None:
+        """Record why a member of *key* waits that is placed by itself; it counts until the group has its minimum."""
+        spec = self._specs.get(key)
+        if spec is not None and not spec.is_gang:
+            self.refused(key, why)
+
     def placed(self, key: GroupKey) -> None:
-        """Record that placing the members of *key* succeeded."""
-        self.refused(key, "")
+        """Record that placing the members of *key* succeeded, unless they are placed each by itself."""
+        spec = self._specs.get(key)
+        if spec is not None and spec.is_gang:
+            self.refused(key, "")
 
     def _judgement(self, spec: GroupSpec) -> _Judged:
         found = self._judged.get(spec.key)
@@ -649,7 +657,8 @@ class Groups:
             return GroupVerdict(admitted=True, why=judged.lacks, reason=NOT_ENOUGH_PODS, since_s=judged.lacks_s)
         # Without waiting members nothing is refused any more: they may have been deleted.
         members = self._members.get(spec.key)
-        refused = judged.refused if members is not None and members.tally.of(MemberState.WAITING) else ""
+        is_waiting = members is not None and members.tally.of(MemberState.WAITING) > 0
+        refused = judged.refused if is_waiting and (spec.is_gang or not self._is_met(spec.key)) else ""
         return GroupVerdict(admitted=True, why=refused, tried=bool(refused))
 
     def judged(self, key: GroupKey) -> tuple[GroupSpec, MemberCounts, GroupVerdict] | None:

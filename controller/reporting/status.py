@@ -22,6 +22,7 @@ from core.explaining import explain
 from core.explaining.explain import Explanation
 from core.explaining.refusal import NodeRefusal, refusal_on
 from core.explaining.shortage import Missing, New, shortage
+from core.groups import group_of
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing import gang
@@ -75,7 +76,7 @@ class StatusWriter:
         self._inbox = inbox
         self._clock = clock
         self._conditions: Final = Conditions(
-            scheduler, calls, inbox, recorder, metrics, what=self._saying_of, clock=clock, wall=wall
+            scheduler, calls, inbox, recorder, metrics, what=self._told_of, clock=clock, wall=wall
         )
         self._said: dict[Ask, _Explained] = {}
         self._later: dict[Ask, float] = {}
@@ -115,6 +116,15 @@ class StatusWriter:
             pass
 
     # ------------------------------------------------------------------ what is reported
+
+    def _told_of(self, entry: Entry) -> Saying | None:
+        """Return what to report about a pod now, and report it on its group, if no others are placed with it."""
+        saying, key = self._saying_of(entry), group_of(entry.pod)
+        is_alone = entry.stage is Stage.REFUSED and not isinstance(entry.parked, Together)
+        if saying is not None and key is not None and is_alone:
+            groups, text = self._scheduler.cluster.groups, saying.wait.text
+            self._inbox.put(lambda: groups.refused_alone(key, text))
+        return saying
 
     def _saying_of(self, entry: Entry) -> Saying | None:
         """Return what to report about a pod now."""

@@ -266,7 +266,7 @@ class Groups(Side):
         conditions = {one["type"]: one["status"] for one in status.get("conditions", ())}
         if phases["Pending"]:
             # Whether it is Unknown, and says so, depends on who is refused.
-            is_told = counted or wanted < 2 or conditions.get("Unschedulable") == "True"
+            is_told = counted or conditions.get("Unschedulable") == "True"
             return "" if is_told else "its pods wait"
         if counted and counted >= wanted:
             phase = "Completed" if counted == ended else "Running"
@@ -288,7 +288,7 @@ class Groups(Side):
         said = conditions.get("PodGroupInitiallyScheduled")
         if counted >= wanted and said != "True":
             return f"{counted} of its pods are placed"
-        return "its pods wait" if wanted > 1 and not counted and phases["Pending"] and said is None else ""
+        return "its pods wait" if not counted and phases["Pending"] and said is None else ""
 
     def halves(self) -> list[str]:
         """Groups of which a part is on nodes though nothing was changed; to be asked where nothing fails."""

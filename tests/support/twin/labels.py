@@ -113,8 +113,8 @@ def _app(pod: Json) -> str:
 
 def _wants(pod: Json, zone: str) -> bool:
     spec = pod["spec"]
-    if "nodeSelector" in spec:
-        return bool(spec["nodeSelector"].get("zone", zone) == zone)
+    if spec.get("nodeSelector", {}).get("zone", zone) != zone:
+        return False
     affinity = spec.get("affinity", {}).get("nodeAffinity")
     if affinity is None:
         return True

@@ -415,7 +415,7 @@ def test_a_refusal_ends_with_the_last_member_that_waits():
 
 def test_a_refusal_is_told_until_the_members_have_their_places():
     world = ours()
-    world.groups_are(group(phase="Inqueue"), queues=[DEFAULT])
+    world.groups_are(group(phase="Inqueue", min_member=2), queues=[DEFAULT])
     world.adds(member("p"))
     world.scheduler.cluster.groups.unreported.clear()
     world.scheduler.cluster.groups.refused(KEY, "1 of 2 members fits")

@@ -6,6 +6,7 @@ import pytest
 
 from controller.metrics import Metrics
 from controller.reporting.status import StatusWriter
+from core.groups import GroupKey, GroupKind, GroupSpec
 from core.model import NodeName
 from tests.support.servers.fake_calls import conflict
 from tests.support.worlds.telling import running
@@ -31,6 +32,30 @@ async def test_a_refused_pod_is_told_by_condition_and_event_in_the_version_that_
         ((namespace, event),) = rig.calls.of("create_event")
         assert (namespace, event["reason"], event["message"]) == ("default", "FailedScheduling", condition["message"])
         assert rig.world.entry("p").version == "1001"
+
+
+@pytest.mark.parametrize("kind", [GroupKind.VOLCANO, GroupKind.NATIVE])
+async def test_the_group_of_a_pod_that_needs_no_other_says_why_it_waits_until_it_has_a_node(kind):
+    key = GroupKey(kind, "default", "g")
+    async with running() as rig:
+        spec = GroupSpec(key=key, uid="g", resource_version="1", queue="", min_member=1)
+        rig.world.groups_are(spec, kind=kind)
+        groups = rig.world.scheduler.cluster.groups
+        is_native = kind is GroupKind.NATIVE
+        annotations = {} if is_native else {"scheduling.k8s.io/group-name": "g"}
+        for name in "pq":
+            rig.world.adds(pod(name, memory=5000, annotations=annotations, scheduling_group="g" if is_native else ""))
+        await rig.passes(1)
+        told = groups._verdict(spec)
+        assert (told.admitted, told.tried) == (True, True)
+        assert "1000 of 5000 MiB in total" in told.why
+        rig.world.scheduler.nodes.changed(node("n1", memory=6000, version="2"))
+        await rig.passes(10)
+        rig.world.shows(rig.world.seen("p"), node_name="n1", resource_version="5000")
+        await rig.passes(10)
+        # The other waits still, but the group has its minimum.
+        assert rig.world.stage("q") == "refused"
+        assert groups._verdict(spec).why == ""
 
 
 async def test_many_pods_of_one_shape_are_explained_once():
