@@ -154,10 +154,14 @@ class PodRecord:
         return (_life(uid, kept) for uid, kept in reversed(list(self._kept.items())))
 
     def restore(self, lives: Iterable[Life]) -> None:
-        """Add what an earlier leader remembered, oldest first."""
+        """Add what an earlier leader remembered of other pods, oldest first; what is known already stays newer."""
+        newer = list(self._kept)
         for life in lives:
             for event in life.events:
                 self.note(life.uid, life.pod, event)
+        for uid in newer:
+            if uid in self._kept:
+                self._kept.move_to_end(uid)
 
 
 def _life(uid: PodUid, kept: _Kept) -> Life:

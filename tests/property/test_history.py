@@ -96,6 +96,17 @@ def test_what_an_earlier_leader_remembered_is_remembered_as_it_was(all_of):
     assert again.size_bytes == record.size_bytes
 
 
+def test_what_an_earlier_leader_remembered_is_older_than_what_this_one_has_seen_already():
+    """It is stored last, so of a full record not the newest pods are left out."""
+    record = PodRecord()
+    for name, at in (("b", 20), ("c", 30)):
+        record.note(PodUid(name), f"ns/{name}", PodEvent(What.ASKED, at, at))
+    record.restore(
+        Life(PodUid(name), f"ns/{name}", (PodEvent(What.ASKED, at, at),)) for name, at in (("x", 1), ("y", 2))
+    )
+    assert [life.uid for life in record.newest()] == ["c", "b", "y", "x"]
+
+
 def test_what_the_record_takes_is_no_more_than_it_says():
     """Long texts and short ones, ASCII or not: measured, not computed."""
     words = ("", "n" * 40, "x" * (TEXT_MAX + 100), "卡" * 300)
