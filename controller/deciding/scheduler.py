@@ -24,7 +24,7 @@ from controller.documents import Documents
 from controller.grouping.by_name import ByName
 from controller.grouping.enqueue import Enqueue, Jobs
 from controller.grouping.groups import Groups
-from controller.handing_over.closed_nodes import turned_away
+from controller.handing_over.closed_nodes import remedy_of, turned_away
 from controller.handing_over.registers import STEADY_S, Flaps, Heartbeats, JoiningNodes, Registers
 from controller.handing_over.vanished import Vanished
 from controller.metrics import Metrics
@@ -532,7 +532,7 @@ class Scheduler:
         if rest_s:
             message = (
                 f"its kubelet rejected pod uid {pod.uid}: {pod.status_message or pod.status_reason}; no pod of this "
-                f"kind is sent there for {rest_s:.0f} s, and longer if this happens again; see the device plugin's log"
+                f"kind is sent there for {rest_s:.0f} s, and longer if this happens again; {remedy_of(pod)}"
             )
             self.cluster.announce_node(NodeName(pod.node_name), "PodTurnedAway", message)
 

@@ -20,7 +20,8 @@ FORGOTTEN_S: Final = 600.0
 STEERED_AT: Final = 3
 _TOLD_MAX: Final = 256
 # No scheduler knows how kubelet's topology manager has divided CPUs and devices, so the next pod would fail there, too.
-_REJECTIONS: Final = ("UnexpectedAdmissionError", "TopologyAffinityError")
+_TOPOLOGY: Final = "TopologyAffinityError"
+_REJECTIONS: Final = ("UnexpectedAdmissionError", _TOPOLOGY)
 # By then, kubelet has withdrawn the devices of a dead plugin; if not, the pod is unready for another reason.
 NOT_READY_S: Final = 60.0
 # The same for a plugin without any pod.
@@ -207,6 +208,13 @@ def turned_away(pod: Pod, resources: frozenset[str]) -> bool:
     ``OutOf<resource>`` where the node has too little; pkg/kubelet/cm/topologymanager: ``TopologyAffinityError``.
     """
     return pod.status_reason in _REJECTIONS or pod.status_reason.removeprefix("OutOf") in resources
+
+
+def remedy_of(pod: Pod) -> str:
+    """Return what to do after kubelet rejected *pod*; the device plugin has no part in the topology manager's no."""
+    if pod.status_reason == _TOPOLOGY:
+        return "ask for fewer CPUs or cards for each pod, or relax topologyManagerPolicy of the node's kubelet"
+    return "see the device plugin's log"
 
 
 class _Away(NamedTuple):

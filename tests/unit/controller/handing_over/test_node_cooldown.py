@@ -130,6 +130,19 @@ def test_an_owners_pods_that_fit_on_no_numa_node_are_sent_rarely_and_then_elsewh
     assert where[0] == where[1] == where[2] != where[3]
 
 
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [("UnexpectedAdmissionError", "device plugin's log"), ("TopologyAffinityError", "relax topologyManagerPolicy")],
+)
+def test_the_nodes_event_says_what_to_do_and_sends_nobody_to_a_plugin_that_has_no_part_in_it(reason, remedy):
+    world = World(node("n1"))
+    send(world, "p")
+    turn_away(world, "p", reason)
+    (event,) = [one for one in world.announced() if one.reason == "PodTurnedAway"]
+    assert remedy in event.message
+    assert ("device plugin" in event.message) == (reason == "UnexpectedAdmissionError")
+
+
 @pytest.mark.parametrize("reason", ["OutOfcpu", "Evicted", "NodeAffinity", "", "OutOf"])
 def test_other_ends_of_a_pod_say_nothing_of_its_cards(reason):
     world = World(node("n1"))
