@@ -136,8 +136,11 @@ class KueueObjects:
         return known is workload and self._clock() < until_s
 
     def promised(self, now_s: float) -> list[Workload]:
-        """Return the Workloads with reserved capacity, the earliest promise first."""
-        live = self._live(now_s)
+        """Return the Workloads with reserved capacity, the earliest promise first.
+
+        To one that was admitted before the answer nothing was promised: its pods run, or have ended.
+        """
+        live = [one for one in self._live(now_s) if not one.says(self.checks, _ADMITTED.message)]
         found = (one for one in live if one.promised_until_s(self.checks) > self._now(one, now_s))
         return sorted(found, key=lambda one: (one.told_s(self.checks), one.order))
 

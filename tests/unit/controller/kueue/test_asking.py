@@ -338,6 +338,19 @@ async def test_a_workload_that_is_admitted_already_is_told_yes_because_kueue_wou
     assert await world.states() == {"runs": "Ready"}
 
 
+async def test_pods_of_an_admitted_workload_that_have_ended_keep_no_capacity_from_others():
+    world = Asked(node("n1", cards=2))
+    world.adds(pod("p", memory=6000, owner="Job/half"))
+    world.plan()
+    since = {"lastTransitionTime": "2026-11-25T09:00:00Z"}
+    more = [condition("Admitted", at="2026-11-25T09:00:00Z")]
+    world.has("half", memory=6000, pods=2, more=more, said=since)
+    (answer,) = (await world.answers()).values()
+    world.has("half", memory=6000, pods=2, more=more, state="Ready", said={"message": answer.message})
+    world.has("next", memory=6000)
+    assert await world.states(AT_S + 1) == {"next": "Ready"}
+
+
 # What Kueue v0.20.0-devel (ff69552e7) writes when an elastic Job grows: pkg/controller/jobframework/reconciler.go,
 # prepareWorkloadSlice; its pods carry the second annotation, too.
 SLICE = "kueue.x-k8s.io/workload-slice-name"
