@@ -348,15 +348,22 @@ class Cycle:
 
     def _refuse(self, entry: Entry, shape: Shape) -> None:
         """Let a pod wait because no node takes it."""
-        self._cluster.queue.refuse(entry, shape, self._cluster.clock(), _still(entry, None))
+        self._wait_for(entry, shape, None)
         self._cluster.unreported[entry.pod.uid] = None
 
     def _refuse_over(self, entry: Entry, cap: Capped) -> None:
         """Let a pod wait because its queue or namespace has too little left."""
         refusal = self._cluster.gangs.refusal(cap)
         wait = refusal.wait if refusal is not None else None
-        self._cluster.queue.refuse(entry, cap, self._cluster.clock(), _still(entry, wait))
+        self._wait_for(entry, cap, wait)
         self._cluster.unreported[entry.pod.uid] = None
+
+    def _wait_for(self, entry: Entry, ask: Ask, wait: Wait | None) -> None:
+        """Let a pod wait until something opens that could help *ask*; *wait*: the reason, if known."""
+        is_first = entry.refused_s is None
+        self._cluster.queue.refuse(entry, ask, self._cluster.clock(), _still(entry, wait))
+        if is_first:
+            self._reservations.check_nominated(entry)
 
     # ------------------------------------------------------------------ gangs
 
@@ -434,7 +441,7 @@ class Cycle:
                 continue
             if entry.stage is not Stage.READY:
                 queue.ready(entry)
-            queue.refuse(entry, found.asks, self._cluster.clock(), _still(entry, wait))
+            self._wait_for(entry, found.asks, wait)
             self._cluster.unreported[entry.pod.uid] = None
         self._cluster.gangs.tell(found)
 

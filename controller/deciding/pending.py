@@ -141,8 +141,6 @@ _AWAITS_GROUP: Final = Wait(
 )
 # The interval at which pods check for an owner's answer.
 _ANSWER_S: Final = 1.0
-# Stages in which a pod has no place, and is not about to get one.
-_UNDECIDED: Final = (Stage.REFUSED, Stage.HELD)
 # Stages in which a pod can simply be read again: nothing is sent or reserved for it.
 _MAY_BE_READ: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
 
@@ -164,8 +162,8 @@ class Pending:
         self._heed_nomination(pod)
         self._take(pod)
         entry = self._cluster.queue.get(pod.uid)
-        if entry is not None and not self._reservations.renominate(entry) and entry.stage in _UNDECIDED:
-            self._reservations.unnominate(entry)
+        if entry is not None:
+            self._reservations.check_nominated(entry)
 
     def _take(self, pod: Pod) -> None:
         entry = self._cluster.queue.get(pod.uid)

@@ -16,7 +16,7 @@ from typing import Final
 
 from controller.actions import Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import Ask, Capped, Entry, Order
+from controller.deciding.lifecycle import Ask, Capped, Entry, Order, Stage
 from controller.grouping.budgets import Spender, spender_of
 from core.constraints.quota import taken
 from core.groups import GroupKey, group_of
@@ -296,6 +296,10 @@ class KeepingFree:
             self._cluster.requeue.unreported[kept.ask] = None
 
 
+# Stages in which a pod has no place, and is not about to get one.
+_UNDECIDED: Final = (Stage.REFUSED, Stage.HELD)
+
+
 class Reservations:
     """Promises to pods, and the nodes reserved for waiting pods.
 
@@ -406,12 +410,12 @@ class Reservations:
             if was_made_for_it and not self.renominate(entry):
                 cluster.actions.append(Unnominate(pod=target_of(entry.pod)))
 
-    def unnominate(self, entry: Entry) -> None:
-        """Have the nominated node of *entry* removed, if it has one: no capacity is kept there.
+    def check_nominated(self, entry: Entry) -> None:
+        """Have the nominated node of an undecided pod removed if no capacity is kept for it.
 
         Another scheduler may have left it, or an earlier write failed. Autoscalers pass over nominated pods.
         """
-        if entry.pod.nominated_node:
+        if not self.renominate(entry) and entry.stage in _UNDECIDED and entry.pod.nominated_node:
             self._cluster.actions.append(Unnominate(pod=target_of(entry.pod)))
 
     def renominate(self, entry: Entry) -> bool:

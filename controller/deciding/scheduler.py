@@ -665,6 +665,7 @@ class Scheduler:
         if entry.version == base and entry.stage not in UNSETTLED:
             self.cluster.queue.moved_on(entry, version)
             self._note_version(uid, version)
+            self.reservations.check_nominated(entry)  # the watch's event of this version is passed over
 
     def cleared(self, uid: PodUid, *, done: bool) -> None:
         """Record that a pod's leftover annotations were cleared, or if not *done*, that this failed."""

@@ -627,6 +627,22 @@ def test_a_nomination_behind_which_nothing_stands_is_removed_until_that_is_seen(
     assert not found.actions(Unnominate)
 
 
+def test_a_nomination_behind_which_nothing_stands_is_removed_although_only_cardshare_writes_to_the_pod():
+    """The watch's event of its own condition is passed over, so that shows no change of the pod."""
+    found = world(preemption=False)
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, nominated_node="n1"))
+    found.passes(1.0)
+    assert found.stage("high") == "refused"
+    assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]  # and that write fails
+    for _ in range(3):
+        found.passes(1.0)
+    assert not found.actions(Unnominate)  # not with every decision
+    shown = found.seen("high")
+    found.scheduler.told(shown.uid, "text", "why", shown.resource_version, "500")
+    assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
+
+
 def test_a_nomination_is_left_to_a_pod_that_is_about_to_be_placed():
     found = world(preemption=False)
     found.adds(pod("high", memory=MIB, nominated_node="n1"))
