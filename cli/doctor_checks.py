@@ -274,8 +274,10 @@ def _configuration(facts: Facts) -> Iterator[Finding]:
 def _cards(facts: Facts) -> Iterator[Finding]:
     states = facts.ledger.states
     if not any(cards for state in states.values() for cards in state.offers.values()):
-        is_off = bool(switched_off(facts.ledger))
-        remedy = "enable what CS603 names" if is_off else "install a device plugin, or see the logs of those that run"
+        remedy = "install a device plugin, or see the logs of those that run"
+        if off := switched_off(facts.ledger):
+            # The page shows no CS603.
+            remedy = "; ".join(("enable a way of sharing", *off))
         yield _finding("CS611", "nodes", f"none of {len(states)} offers cards", remedy)
     for name, state in states.items():
         node = f"node {name}"

@@ -99,7 +99,7 @@ async def test_get_and_doctor_say_which_cards_are_switched_off(rig, capsys):
         await cards(kubeconfig, "doctor")
         said = capsys.readouterr().out
         assert f"CS603 note  configuration: {note}" in said
-        assert "none of 1 offers cards\n      enable what CS603 names" in said
+        assert f"none of 1 offers cards\n      enable a way of sharing; {note}" in said
 
 
 async def test_volcanos_configuration_counts_unless_the_controller_does_not_read_it(rig, capsys, tmp_path):

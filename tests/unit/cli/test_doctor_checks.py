@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli import doctor_checks
-from cli.doctor_checks import CODES, Finding, Level, Plugin, Report, examine
+from cli.doctor_checks import CODES, Finding, Level, Plugin, Report, examine, examine_nodes_and_pods
 from core import settings
 from core.model import NodeName, Phase, Requirement
 from tests.support.worlds.doctor import (
@@ -67,6 +67,12 @@ def test_the_account_of_a_plugin_must_be_in_the_settings_and_in_the_policies():
     assert examine(well).findings == ()
     for half in (replace(well, settings=found.settings), replace(well, accounts=found.accounts)):
         assert [one.code for one in examine(half).findings] == ["CS637"]
+
+
+def test_cards_that_are_switched_off_are_named_also_where_the_configuration_is_not_judged():
+    found = facts(settings=settings.Settings(dialects=frozenset({settings.DialectName("gpu_memory")})))
+    (one,) = [one for one in examine_nodes_and_pods(found) if one.code == "CS611"]
+    assert one.remedy == "enable a way of sharing; vgpu is switched off; the cards of one node get no new pods by it"
 
 
 def test_unknown_plugins_of_twice_as_many_nodes_cost_twice_as_much(monkeypatch):
