@@ -24,6 +24,7 @@ from cli.waiting import CLASSES
 from core import names
 from core.catalog import standard_catalog
 from core.errors import ConfigError
+from core.waiting import code_in
 from core.wire.config_maps import decode_config_map
 from kube.calls import Calls
 from kube.errors import ApiError, ApiForbiddenError, from_event
@@ -310,24 +311,29 @@ _NAMED: Final = frozenset(
         *("claimName", "hostname", "subdomain", "priorityClassName", "nominatedNodeName", "parent", "host", "node"),
         *("storageClassName", "volumeName", "volumeHandle", "volumeID", "pdName", "diskURI", "volumePath", "driver"),
         *("provisioner", "attacher", "iqn", "pool", "targetPortal", "secretName", "shareName", "pattern"),
+        "volume.kubernetes.io/selected-node",
     }
 )
 _ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){3,7}\b")
 _CARD: Final = re.compile(r"\b(GPU|MIG|NPU)-[0-9A-Za-z][0-9A-Za-z-]*")
 _SHORT: Final = 3
+_LEFT_OUT: Final = "(left out: it may name nodes or pods that were not listed)"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 def redacted(snapshot: Json, salt: bytes) -> Json:
     """Return *snapshot* with consistently replaced names of nodes, pods, namespaces, cards, label values and addresses.
 
-    Numbers, names that are common to clusters, and the values of vendors' labels stay.
+    Numbers, names that are common to clusters, and the values of vendors' labels stay. Unless all nodes and pods are
+    listed, of messages only the code stays, because they may have names that cannot be known.
 
     Args:
         snapshot: the result of `take`.
         salt: part of the hash of each name; without it, nobody can confirm a guessed name.
     """
-    redactor = _Redactor(salt)
+    listed = (snapshot["collections"].get(path, {}) for path in (NODES, PODS))
+    redactor = _Redactor(salt, knows_all=not any(one.get("status") for one in listed))
+    redactor.learn({"namespace": snapshot["namespace"]})
     for path, found in snapshot["collections"].items():
         # Names of ConfigMaps stay, because commands look ConfigMaps up by name.
         redactor.learn(found["items"] if path != CONFIG_MAPS else [one.get("data") for one in found["items"]])
@@ -359,8 +365,10 @@ def _decisive(annotations: Any) -> Any:
 
 
 class _Redactor:
-    def __init__(self, salt: bytes) -> None:
+    def __init__(self, salt: bytes, *, knows_all: bool) -> None:
+        """*knows_all*: all nodes and pods are listed, so that their names are known where a message has them."""
         self._salt: Final = salt
+        self._knows_all: Final = knows_all
         self._names: Final[set[str]] = set()
         self._values: Final[set[str]] = set()
 
@@ -392,10 +400,15 @@ class _Redactor:
     def of(self, value: Any) -> Any:
         """Return *value* with replaced names."""
         if isinstance(value, dict):
-            return {key: self.of(_decisive(one) if key == "annotations" else one) for key, one in value.items()}
+            return {key: self.of(self._kept(key, one)) for key, one in value.items()}
         if isinstance(value, list):
             return [self.of(one) for one in value]
         return self.text(value) if isinstance(value, str) else value
+
+    def _kept(self, key: str, value: Any) -> Any:
+        if key == "message" and isinstance(value, str) and value and not self._knows_all:
+            return f"{code_in(value)} {_LEFT_OUT}".lstrip()
+        return _decisive(value) if key == "annotations" else value
 
     def text(self, text: str) -> str:
         """Return *text* with replaced names."""
