@@ -56,6 +56,8 @@ _DROPPED: Final = frozenset(
         *("startupProbe", "volumeMounts", "volumeDevices", "imagePullSecrets", "image", "imageID", "containerID"),
         *("images", "nodeInfo", "hostIP", "hostIPs", "podIP", "podIPs", "securityContext", "selfLink", "workingDir"),
         *("hostAliases", "dnsConfig", "terminationMessagePath", "daemonEndpoints", "volumesAttached", "volumesInUse"),
+        # A state of a container: why kubelet does not start it, with the name of its image.
+        "waiting",
         *("ephemeralContainers", "addresses", "podCIDR", "podCIDRs", "providerID"),
         *("parameters", "volumeAttributes", "mountOptions", "nodeID", "nfs", "hostPath", "glusterfs", "cephfs"),
         *("local", "flexVolume", "attachmentMetadata"),
@@ -63,6 +65,8 @@ _DROPPED: Final = frozenset(
         *("controllerPublishSecretRef", "controllerExpandSecretRef"),
     }
 )
+# Their keys are names that people choose, such as "env".
+_CHOSEN: Final = frozenset({"labels", "matchLabels", "nodeSelector"})
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -139,8 +143,14 @@ def _read(text: bytes) -> Any:
 
 def _trimmed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _trimmed(one) for key, one in value.items() if key not in _DROPPED and key != _LAST_APPLIED}
+        return {
+            key: one if key in _CHOSEN else _trimmed(one) for key, one in value.items() if not _is_dropped(key, value)
+        }
     return [_trimmed(one) for one in value] if isinstance(value, list) else value
+
+
+def _is_dropped(key: str, within: Json) -> bool:
+    return key in _DROPPED or key == _LAST_APPLIED or (key == "message" and "exitCode" in within)
 
 
 def packed(snapshot: Json) -> bytes:

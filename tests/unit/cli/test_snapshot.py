@@ -5,9 +5,9 @@ from typing import Any, cast
 import pytest
 
 from cli.__main__ import _snapshot
-from cli.cluster import PODS
+from cli.cluster import NODES, PODS
 from cli.options import Snapshot
-from cli.snapshot import VERSION, SnapshotReads, UnusableSnapshotError, packed
+from cli.snapshot import VERSION, SnapshotReads, UnusableSnapshotError, packed, take
 from cli.waiting import fetch_waiting
 from kube.errors import ApiError, ApiForbiddenError, from_answer
 from kube.exchange import Response
@@ -115,3 +115,39 @@ async def test_with_rights_in_one_namespace_the_snapshot_has_that_and_is_no_answ
     for other in (PODS, "/api/v1/namespaces/other/pods"):
         with pytest.raises(ApiForbiddenError):
             await reads.request("GET", other)
+
+
+class OfCluster(Answering):
+    """An API server that has *items* in the list of *path*."""
+
+    def __init__(self, path: str, *items: Any) -> None:
+        super().__init__(404, path)
+        self.items = items
+
+    async def request(self, verb: str, path: str, **sending: Any) -> Any:
+        if path == self.path:
+            body = {"metadata": {"resourceVersion": "1"}, "items": self.items}
+            return Response(status=200, headers={}, body=json.dumps(body).encode())
+        return await super().request(verb, path, **sending)
+
+
+async def test_labels_are_kept_whatever_their_names_are():
+    labels = {"env": "prod", "image": "large", "local": "ssd"}
+    for path, one in (
+        (NODES, {"metadata": {"name": "n", "labels": labels}}),
+        (PODS, {"metadata": {"name": "p"}, "spec": {"nodeSelector": labels}}),
+        (PODS, {"spec": {"topologySpreadConstraints": [{"labelSelector": {"matchLabels": labels}}]}}),
+    ):
+        taken = await take(cast(Transport, OfCluster(path, one)))
+        assert taken["collections"][path]["items"] == [one]
+
+
+async def test_what_kubelet_says_of_a_container_is_left_out():
+    told = {"message": 'Back-off pulling image "registry.internal/i"'}
+    ended = {"exitCode": 1, "message": "password s3cret"}
+    states = [{"name": "a", "state": {"waiting": told}}, {"name": "b", "state": {"terminated": ended}}]
+    states.append({"name": "c", "state": {"running": {}}, "lastState": {"terminated": ended}})
+    pod = {"metadata": {"name": "p"}, "status": {"containerStatuses": states, "initContainerStatuses": states}}
+    text = json.dumps(await take(cast(Transport, OfCluster(PODS, pod))))
+    assert [word for word in ("s3cret", "registry.internal") if word in text] == []
+    assert '"exitCode": 1' in text
