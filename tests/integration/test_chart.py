@@ -453,6 +453,8 @@ def test_no_hook_outlives_an_installation_that_fails(renderer):
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
         ({"image": {"repository": "host/cardshare@sha256:" + 64 * "0"}}, "repository"),
+        ({"image": {"repository": "host:5000/cardshare:1.2"}}, "repository"),
+        ({"image": {"repository": "cardshare:1.2"}}, "repository"),
         ({"image": {"tag": "sha256:0"}}, "tag"),
         ({"image": {"tag": "a tag"}}, "tag"),
         ({"nodeSelector": ["gpu"]}, "nodeSelector"),
