@@ -155,6 +155,8 @@ def wanted(found: Read, asked: PlanTarget) -> tuple[Unit, int, GroupKey | None]:
         spec = found.lines.group(pod)
         if spec is not None and spec.is_gang and not _starts_alone(pod, spec, everybody, found.ledger):
             raise NothingToPlanError(f"pod {where} starts only with its group; write --for group {_key(key)}")
+        if spec is not None:
+            _without_topology(spec)
         unit = unit_of([pod], found.ledger)
         return _judged(unit, where), standing_of(pod, spec, found.lines.classes).priority, key
     spec = next(
@@ -163,12 +165,17 @@ def wanted(found: Read, asked: PlanTarget) -> tuple[Unit, int, GroupKey | None]:
     )
     if spec is None:
         raise NothingToPlanError(f"there is no PodGroup {where} with pods, or it may not be read")
-    if spec.network_topology or spec.topology_key or any(one.network_topology for one in spec.sub_groups):
-        raise NothingToPlanError(f"PodGroup {where} has a network topology, for which no moves are planned")
+    _without_topology(spec)
     members = [one for one in everybody if group_of(one) == spec.key]
     unit = unit_of_group(spec, members, found.ledger)
     priorities = [standing_of(one, spec, found.lines.classes).priority for one in members if not one.node_name]
     return _judged(unit, where), min(priorities, default=0), spec.key
+
+
+def _without_topology(spec: GroupSpec) -> None:
+    """Raise `NothingToPlanError` if the place of a member depends on where the others are."""
+    if spec.network_topology or spec.topology_key or any(one.network_topology for one in spec.sub_groups):
+        raise NothingToPlanError(f"PodGroup {_key(spec.key)} has a network topology, for which no moves are planned")
 
 
 def _starts_alone(pod: Pod, spec: GroupSpec, pods: Iterable[Pod], ledger: Ledger) -> bool:

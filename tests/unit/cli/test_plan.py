@@ -155,8 +155,18 @@ async def test_nothing_is_planned_for_a_pod_that_room_does_not_let_in(spec, says
         await fetch_plan(standing(pod("s", 1000, "a", owner="serve"), waiting), asking("pod", "train"), "team")
 
 
-@pytest.mark.parametrize(("held", "problem"), [(2, ""), (1, "starts only with its group; write --for group team/ring")])
-async def test_a_pod_beyond_the_minimum_of_its_group_is_planned_alone(held, problem):
+NEAR = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+
+
+@pytest.mark.parametrize(
+    ("held", "wish", "problem"),
+    [
+        (2, {}, ""),
+        (1, {}, "starts only with its group; write --for group team/ring"),
+        (2, NEAR, "PodGroup team/ring has a network topology, for which no moves are planned"),
+    ],
+)
+async def test_a_pod_beyond_the_minimum_of_its_group_is_planned_alone(held, wish, problem):
     mates = [pod(f"m{at}", 100, "b") for at in range(2)]
     for mate in mates[held:]:
         del mate["spec"]["nodeName"]
@@ -164,7 +174,7 @@ async def test_a_pod_beyond_the_minimum_of_its_group_is_planned_alone(held, prob
     waiting = pod("train", 10_000, number=2)
     for member in (*mates, waiting):
         member["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "ring"
-    ring = {"metadata": {"name": "ring", "namespace": "team", "uid": "g"}, "spec": {"minMember": 2}}
+    ring = {"metadata": {"name": "ring", "namespace": "team", "uid": "g"}, "spec": {"minMember": 2, **wish}}
     lists = {
         "/api/v1/nodes": [node("a"), node("b")],
         "/api/v1/pods": [pod("s", 1000, "a", owner="serve"), *mates, waiting],
