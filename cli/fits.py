@@ -117,7 +117,9 @@ def _asked_in(text: str, ledger: Ledger, namespace: str) -> list[Pod]:
         if lacks_spec(one):
             raise UnusableFileError(f"write the spec of this {kind}; it has none", one.line)
         if not is_judged(one):
-            others[quoted(kind, 63)[1:-1]] = None
+            # The same kind of another API is another kind.
+            named = f"{one.value.get('apiVersion') or ''} {kind}".strip()
+            others[quoted(named, 127)[1:-1] if named else "no kind"] = None
         told += (finding.text for finding in judge(one, "", book, namespace) if is_judged(one))
         try:
             found += pods_of(one, book, namespace)

@@ -53,7 +53,17 @@ def test_a_manifest_of_other_kinds_is_told_that_no_pods_are_read_from_them():
         f"{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}, spec: {{}}, data: {{a: b}}}}"
         for api, kind in (("v1", "ConfigMap"), ("ray.io/v1", "RayCluster"), ("v1", "ConfigMap"))
     )
-    assert told_of(text) == ("no pod in it asks for cards; kinds from which no pods are read: ConfigMap, RayCluster")
+    assert told_of(text) == (
+        "no pod in it asks for cards; kinds from which no pods are read: v1 ConfigMap, ray.io/v1 RayCluster"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("{apiVersion: v1, kind: Deployment, spec: {a: b}}", "v1 Deployment"), ("image: {tag: a}", "no kind")],
+)
+def test_a_kind_of_another_api_is_told_with_its_api_and_an_object_without_kind_too(text, kind):
+    assert told_of(text) == f"no pod in it asks for cards; kinds from which no pods are read: {kind}"
 
 
 def test_a_workload_without_a_spec_is_told_to_have_one():
