@@ -313,10 +313,18 @@ async def _fetch_configuration(calls: Calls, catalog: Catalog, own_map: str) -> 
         for problem in one.problems
     ]
     notes += found.unused
+    saved = _saved_map(own_map)
+    if (why_not := unread.pop(saved, None)) is not None:
+        notes.append(f"ConfigMap {saved} is not read ({why_not}); the configuration in force may be another")
     if unread:
         why = next(iter(unread.values()))
         notes.append(f"ConfigMaps {', '.join(unread)} are not used ({why}); resource names and units are the defaults")
     return found.merged(catalog), tuple(notes)
+
+
+def _saved_map(own_map: str) -> str:
+    """Return the ConfigMap in which the controller saves the configuration in force."""
+    return f"{own_map.removesuffix('-settings')}-last-good"
 
 
 class Parts(NamedTuple):
@@ -354,7 +362,7 @@ async def fetch_parts(
     async def kept() -> Mapping[str, str]:
         nonlocal contents
         if contents is None:
-            contents = await texts(f"{own_map.removesuffix('-settings')}-last-good")
+            contents = await texts(_saved_map(own_map))
         return contents
 
     async def decoded(source: Source, config_map: str, content: str) -> Decoded:

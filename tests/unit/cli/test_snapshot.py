@@ -5,10 +5,11 @@ from typing import Any, cast
 import pytest
 
 from cli.__main__ import _snapshot
-from cli.cluster import NODES, PODS
+from cli.cluster import NODES, PODS, empty_holdings
 from cli.options import Snapshot
-from cli.snapshot import VERSION, SnapshotReads, UnusableSnapshotError, packed, take
+from cli.snapshot import CONFIG_MAPS, VERSION, SnapshotReads, UnusableSnapshotError, packed, take
 from cli.waiting import fetch_waiting
+from core.settings import DialectName
 from kube.errors import ApiError, ApiForbiddenError, from_answer
 from kube.exchange import Response
 from kube.transport import Transport
@@ -151,3 +152,17 @@ async def test_what_kubelet_says_of_a_container_is_left_out():
     text = json.dumps(await take(cast(Transport, OfCluster(PODS, pod))))
     assert [word for word in ("s3cret", "registry.internal") if word in text] == []
     assert '"exitCode": 1' in text
+
+
+async def test_without_the_saved_settings_others_are_read_and_not_called_defaults():
+    conf = "tiers: [{plugins: [{name: deviceshare, arguments: {deviceshare.GPUSharingEnable: true}}]}]"
+    volcano = {
+        "metadata": {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"},
+        "data": {"volcano-scheduler.conf": conf},
+    }
+    maps = {"items": [volcano], "refused": {"cardshare-system/cardshare-last-good": 403}}
+    found = await empty_holdings(SnapshotReads(packed({**GOOD, "collections": {CONFIG_MAPS: maps}})))
+    assert not found.ledger.settings.has_on(DialectName("vgpu"))
+    (note,) = found.notes
+    assert note.startswith("ConfigMap cardshare-system/cardshare-last-good is not read (")
+    assert note.endswith("); the configuration in force may be another")
