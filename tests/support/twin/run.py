@@ -56,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seed", type=int, default=1, help="what happens follows from it (default: %(default)s)")
     found.add_argument(
         "--life",
+        type=_life,
         action="append",
         default=[],
         help="only this life of the seed: a number, one of the words gale, breeze, "
@@ -67,6 +68,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--trace", action="store_true", help="tell every change of a pod or a lease, and every log line")
     found.add_argument("--keep-going", action="store_true", help="go on with the next life after a find")
     return found
+
+
+def _life(text: str) -> str:
+    if text not in SCHEDULES and text.rstrip("0123456789") not in _STORMS:
+        raise argparse.ArgumentTypeError(f"no life is called {text!r}; see --help")
+    return text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
