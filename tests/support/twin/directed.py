@@ -248,12 +248,12 @@ def answer_lost(world: World) -> None:
 
 def proxy_answers(world: World) -> None:
     """For a while a proxy answers every request of the leader, a Binding too, with a page of its own."""
-    world.add_node("n1", Kind.VGPU, _CARD)
+    world.add_node("n1", Kind.VGPU, {"GPU-1": 16000, "GPU-2": 16000})
     _begin(world)
     leader = world.leader
     assert leader is not None
     keys = []
-    for _ in range(8):
+    for _ in range(16):
         leader.line.pages = 1.0
         keys.append(world.add_pod(Kind.VGPU, [(1, 1000, 0)]))
         world.run(0.5)
