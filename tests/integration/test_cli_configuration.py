@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -27,11 +28,16 @@ async def put(world: Rig, maps: str, name: str, data: dict[str, str]) -> None:
     await world.client.create(maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 
 
-async def save(world: Rig, texts: dict[Source, str]) -> None:
-    """What the controller does with the texts in force."""
+async def write(world: Rig, name: str, data: Mapping[str, str]) -> None:
+    """Write a ConfigMap of cardshare, which an installation may have already."""
     await world.ensure("/api/v1/namespaces", "cardshare-system")
-    await world.ensure(OWN, "cardshare-last-good")
-    await world.client.patch(f"{OWN}/cardshare-last-good", {"data": texts})
+    await world.ensure(OWN, name)
+    await world.client.patch(f"{OWN}/{name}", {"data": data})
+
+
+async def save(world: Rig, texts: Mapping[Source, str]) -> None:
+    """What the controller does with the texts in force."""
+    await write(world, "cardshare-last-good", {source.value: text for source, text in texts.items()})
 
 
 async def test_get_reads_cards_by_what_config_maps_say_and_tells_what_cannot_be_read(rig, capsys):
@@ -90,8 +96,7 @@ async def test_get_and_doctor_say_which_cards_are_switched_off(rig, capsys):
     t4 = {"name": "t4-a", "annotations": {"volcano.sh/node-vgpu-register": register}, "capacity": capacity}
     async with rig(nodes=[t4]) as world:
         kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
-        await world.ensure("/api/v1/namespaces", "cardshare-system")
-        await put(world, OWN, "cardshare-settings", {"cardshare.yaml": "dialects: [gpu_memory]"})
+        await write(world, "cardshare-settings", {"cardshare.yaml": "dialects: [gpu_memory]"})
         why = "'dialects' of cardshare.yaml in ConfigMap cardshare-system/cardshare-settings does not list it"
         note = f"vgpu is switched off: {why}; the cards of one node get no new pods by it"
         await cards(kubeconfig, "get")
