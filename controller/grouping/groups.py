@@ -454,7 +454,10 @@ class Groups:
         what = unsupported_in(pod)
         is_told_otherwise = self._note_odd(members, pod.uid, (pod.name, what) if what else None)
         is_counted_late = has_place and known != key  # a placed pod that names its group late (groups 3)
-        if is_told_otherwise or was_met is not self._is_met(key) or is_counted_late or implies_otherwise:
+        is_met = self._is_met(key)
+        if is_met and not was_met:
+            self.refused_alone(key, "")
+        if is_told_otherwise or was_met is not is_met or is_counted_late or implies_otherwise:
             self._changed(key)
         if before is not None and _parts(state_of(before), state_of(pod)):
             self._parted(key)

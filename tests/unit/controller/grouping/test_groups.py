@@ -425,6 +425,18 @@ def test_a_refusal_is_told_until_the_members_have_their_places():
     assert status(world)[1] == ""
 
 
+def test_why_a_single_pod_waited_is_not_said_of_the_one_that_replaces_it():
+    world = ours()
+    world.groups_are(group(phase="Inqueue", min_member=1), queues=[DEFAULT])
+    world.adds(member("p", memory=10**6))
+    world.scheduler.cluster.groups.refused_alone(KEY, "too little")
+    assert status(world)[1] == "too little"
+    world.shows(world.seen("p"), node_name="n1", phase=Phase.RUNNING)
+    world.shows(world.seen("p"), phase=Phase.FAILED)
+    world.adds(member("q"))
+    assert status(world)[1] == ""
+
+
 @pytest.mark.parametrize(("since", "cause"), [("gone", Cause.GROUP_NOT_FOUND), ("closed", Cause.QUEUE_NOT_OPEN)])
 def test_a_member_that_backs_off_is_judged_by_its_group_as_it_is_by_then(since, cause):
     world = ours()
