@@ -300,23 +300,22 @@ class Cycle:
             self._refuse_gang(found)
             return True
         if self._cluster.queue.refuses(shape) and not self._cluster.queue.is_tried(entry, shape):
-            if self._is_kept_for(entry) or self._may_be_open(entry):
+            if self._has_reserved(entry):
                 return False
             self._refuse(entry, shape)
             return True
         cap = self._cluster.cap(entry)
         if cap is None or not self._cluster.queue.refuses(cap) or self._cluster.queue.is_tried(entry, cap):
             return False
-        if self._is_kept_for(entry) or self._may_be_open(entry):
+        # The others may be refused for what is promised.
+        if self._has_reserved(entry) or self._reservations.is_before_promised(entry):
             return False
-        if self._reservations.is_before_promised(entry):
-            return False  # the others may be refused for what is promised
         self._refuse_over(entry, cap)
         return True
 
-    def _is_kept_for(self, entry: Entry) -> bool:
-        """Return whether nodes and a part of its queue are kept for the pod."""
-        return self._reservations.nominations.of(entry) is not None
+    def _has_reserved(self, entry: Entry) -> bool:
+        """Return whether nodes and a part of its queue are kept for the pod, or nodes kept for others may be open."""
+        return self._reservations.nominations.of(entry) is not None or self._may_be_open(entry)
 
     def _may_be_open(self, entry: Entry) -> bool:
         """Return whether nodes that are kept for others may be open to the pod; this reads all that are kept."""
@@ -349,19 +348,18 @@ class Cycle:
     def _refuse(self, entry: Entry, shape: Shape) -> None:
         """Let a pod wait because no node takes it."""
         self._wait_for(entry, shape, None)
-        self._cluster.unreported[entry.pod.uid] = None
 
     def _refuse_over(self, entry: Entry, cap: Capped) -> None:
         """Let a pod wait because its queue or namespace has too little left."""
         refusal = self._cluster.gangs.refusal(cap)
         wait = refusal.wait if refusal is not None else None
         self._wait_for(entry, cap, wait)
-        self._cluster.unreported[entry.pod.uid] = None
 
     def _wait_for(self, entry: Entry, ask: Ask, wait: Wait | None) -> None:
         """Let a pod wait until something opens that could help *ask*; *wait*: the reason, if known."""
         is_first = entry.refused_s is None
         self._cluster.queue.refuse(entry, ask, self._cluster.clock(), _still(entry, wait))
+        self._cluster.unreported[entry.pod.uid] = None
         if is_first:
             self._reservations.check_nominated(entry)
 
@@ -442,7 +440,6 @@ class Cycle:
             if entry.stage is not Stage.READY:
                 queue.ready(entry)
             self._wait_for(entry, found.asks, wait)
-            self._cluster.unreported[entry.pod.uid] = None
         self._cluster.gangs.tell(found)
 
 

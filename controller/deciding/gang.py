@@ -39,8 +39,8 @@ class Gang:
     what: the group, or one of its subgroups, for messages. unit: its members. waiting: the members to decide. absent:
     the number of members that cannot be decided now: gated, backing off, invalid. foreign: the number of members of
     another scheduler without a node. leaving: the number that end and no longer count. asks: the joint ask, by which
-    they wait while it is refused. resting: the members of *absent* that back off. undivided: why
-    its subgroups cannot be placed, "" if they can.
+    they wait while it is refused. resting: the members of *absent* that back off. undivided: why its subgroups cannot
+    be placed, "" if they can.
     """
 
     key: GroupKey

@@ -299,15 +299,16 @@ class Preempting:
             if rested_s is None:
                 resting.append(ask)
             else:
-                found = [min((*found, (rested_s, first.order, ask, first)), key=_by_turn)]
-        for ask, one, rested_s in self._others(resting, now_s, groups):
-            found = [min((*found, (rested_s, one.order, ask, one)), key=_by_turn)]
-        for _, _, ask, one in found:
-            entry = queue.get(one.pod.uid)
-            # Between the steps it may have been decided.
-            if entry is not None and entry.stage is Stage.REFUSED and entry.parked == ask:
-                return ask, entry
-        return None
+                found.append((rested_s, first.order, ask, first))
+        found += [(rested_s, one.order, ask, one) for ask, one, rested_s in self._others(resting, now_s, groups)]
+        best = min(found, key=_by_turn, default=None)
+        if best is None:
+            return None
+        _, _, ask, chosen = best
+        entry = queue.get(chosen.pod.uid)
+        if entry is None or entry.stage is not Stage.REFUSED or entry.parked != ask:
+            return None  # it was decided between the steps
+        return ask, entry
 
     def _others(self, asks: Sequence[Ask], now_s: float, groups: Set[GroupKey]) -> Iterator[tuple[Ask, Entry, float]]:
         """Yield pods that may be next although the first of their *asks* may not, as `_rested_s`; each time, some.

@@ -211,7 +211,7 @@ def turned_away(pod: Pod, resources: frozenset[str]) -> bool:
 
 
 def remedy_of(pod: Pod) -> str:
-    """Return what to do after kubelet rejected *pod*; the device plugin has no part in the topology manager's no."""
+    """Return what to do after kubelet rejected *pod*; the topology manager decides without the device plugin."""
     if pod.status_reason == _TOPOLOGY:
         return "ask for fewer CPUs or cards for each pod, or relax topologyManagerPolicy of the node's kubelet"
     return "see the device plugin's log"

@@ -76,7 +76,7 @@ class StatusWriter:
         self._inbox = inbox
         self._clock = clock
         self._conditions: Final = Conditions(
-            scheduler, calls, inbox, recorder, metrics, what=self._told_of, clock=clock, wall=wall
+            scheduler, calls, inbox, recorder, metrics, what=self._reported, clock=clock, wall=wall
         )
         self._said: dict[Ask, _Explained] = {}
         self._later: dict[Ask, float] = {}
@@ -117,8 +117,8 @@ class StatusWriter:
 
     # ------------------------------------------------------------------ what is reported
 
-    def _told_of(self, entry: Entry) -> Saying | None:
-        """Return what to report about a pod now, and report it on its group, if no others are placed with it."""
+    def _reported(self, entry: Entry) -> Saying | None:
+        """Return what to report about a pod now; its group reports the same if the pod is placed by itself."""
         saying, key = self._saying_of(entry), group_of(entry.pod)
         is_alone = entry.stage is Stage.REFUSED and not isinstance(entry.parked, Together)
         if saying is not None and key is not None and is_alone:
