@@ -601,7 +601,7 @@ def _waiting(facts: Facts) -> Iterator[Finding]:
 
 
 def _misspelt(pod: Pod, facts: Facts, offered: Set[str]) -> Iterator[Finding]:
-    """CS641: no node offers a resource whose name is nearly that of cards; pods with no other are not reviewed."""
+    """CS641: no node offers a resource named almost like one of cards; the webhook reviews no pod with that alone."""
     known = facts.catalog.words(facts.tables).resources
     for key in sorted(_resources(pod) - known - offered - facts.classes.keys()):
         if meant := meant_resource(key, known):

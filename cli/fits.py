@@ -13,7 +13,7 @@ from cli.options import Fits as Options
 from cli.text import NONE, aligned, noted
 from core.admission.manifests import is_judged, judge, lacks_spec, pods_of
 from core.admission.rulebook import rulebook
-from core.errors import ConfigError, InvalidRequestError, escaped, quoted
+from core.errors import ConfigError, InvalidRequestError, escaped
 from core.ledger import Ledger
 from core.model import Pod
 from core.port.cards import CardWish
@@ -119,7 +119,7 @@ def _asked_in(text: str, ledger: Ledger, namespace: str) -> list[Pod]:
         if not is_judged(one):
             # The same kind of another API is another kind.
             named = f"{one.value.get('apiVersion') or ''} {kind}".strip()
-            others[quoted(named, 127)[1:-1] if named else "no kind"] = None
+            others[escaped(named[:127]) or "no kind"] = None
         told += (finding.text for finding in judge(one, "", book, namespace) if is_judged(one))
         try:
             found += pods_of(one, book, namespace)
