@@ -267,23 +267,40 @@ def group_of(pod: Pod) -> GroupKey | None:
     return GroupKey(GroupKind.NATIVE, pod.namespace, pod.scheduling_group) if pod.scheduling_group else None
 
 
+# How far the group of a pod is: some members are placed, but too few; none is, or it has no group; it has its minimum.
+BEGUN: Final = 0
+ALONE: Final = 1
+SURPLUS: Final = 2
+
+
 class Standing(NamedTuple):
     """How important a pod is: its priority, and whether others of a lower one may be evicted for it.
 
     raised_by: the PriorityClass of its group that raised it above its own priority, `PRIORITY_FIELD` of
-    `core.placing.queues` if the group names none, "" if it was not raised. surplus: its group has its minimum without
-    it; groups of the same priority that lack members come first (Volcano, plugins/gang).
+    `core.placing.queues` if the group names none, "" if it was not raised. progress: how far its group is; of pods of
+    one priority, the smallest comes first.
     """
 
     priority: int
     preempts: bool
     raised_by: str = ""
-    surplus: bool = False
+    progress: int = ALONE
 
 
-def order(standing: Standing, pod: Pod) -> tuple[int, bool, int]:
-    """Return where *pod* stands in its line, the smallest first: priority, then groups that lack members, then age."""
-    return (-standing.priority, standing.surplus, pod.created_s)
+def progress_of(group: GroupSpec | None, placed: int) -> int:
+    """Return how far *group* is with *placed* members.
+
+    One that has begun and lacks members comes first, because what these members hold is of no use until then. Surplus
+    members of a group that has its minimum come last (Volcano, plugins/gang).
+    """
+    if group is None or not placed:
+        return ALONE
+    return SURPLUS if placed >= group.min_member else BEGUN
+
+
+def order(standing: Standing, pod: Pod) -> tuple[int, int, int]:
+    """Return where *pod* stands in its line, the smallest first: priority, then progress of its group, then age."""
+    return (-standing.priority, standing.progress, pod.created_s)
 
 
 def is_preemptable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:

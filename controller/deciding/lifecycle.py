@@ -56,7 +56,7 @@ def shapes_of(ask: Ask) -> Iterable[Shape]:
             return (shape,)
 
 
-Order = tuple[int, bool, int, int]
+Order = tuple[int, int, int, int]
 
 
 class EventResource(StrEnum):
@@ -238,7 +238,7 @@ class Entry:
 
     @property
     def order(self) -> Order:
-        """The sort key: priority, then groups that lack members, then age; in the same second, the first seen."""
+        """The sort key: priority, progress of its group, then age; in the same second, the first seen."""
         return (*order(self.standing, self.pod), self.arrival)
 
 

@@ -23,7 +23,7 @@ from controller.deciding.reclaim import reclaim_for
 from controller.deciding.reserve import End, Nomination, Reservations
 from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Account, Budget, taken
-from core.groups import GroupKey, group_of, is_leaving
+from core.groups import BEGUN, GroupKey, group_of, is_leaving
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.decide import placed_on
@@ -124,7 +124,7 @@ _NEVER: Final = float("inf")
 # Lower than every priority.
 _NO_PRIORITY: Final = -(1 << 63)
 # The order of a nomination by reclaim: victims of a higher priority must not take the capacity back.
-_BEFORE_ALL: Final = (1 - SYSTEM_CRITICAL, False, 0, 0)
+_BEFORE_ALL: Final = (1 - SYSTEM_CRITICAL, BEGUN, 0, 0)
 LOWER: Final = "of a lower priority"
 OF_QUEUES: Final = "of queues that hold more than they deserve"
 _LOOK_S: Final = 1.0

@@ -22,10 +22,12 @@ from controller.grouping.group_status import (
 )
 from core.errors import InvalidRequestError, quoted
 from core.groups import (
+    ALONE,
     MIN_MEMBER,
     QUEUE_OF_JOB,
     QUEUE_OF_POD,
     ROOT_QUEUE,
+    SURPLUS,
     GroupKey,
     GroupKind,
     GroupPhase,
@@ -35,6 +37,7 @@ from core.groups import (
     Standing,
     SubGroups,
     group_of,
+    progress_of,
     unsupported_in,
 )
 from core.model import Pod, PodUid
@@ -195,16 +198,19 @@ class Groups:
         """Return the importance of *pod*: the larger of its own priority and that of its group's class."""
         key = group_of(pod)
         spec = self._specs.get(key) if key is not None else None
-        surplus = key is not None and not pod.node_name and self._is_met(key)
-        return standing_of(pod, spec, self.classes, surplus=surplus)
+        progress = ALONE if key is None or pod.node_name else self._progress(key)
+        return standing_of(pod, spec, self.classes, progress=progress)
 
-    def _is_met(self, key: GroupKey) -> bool:
-        """Return whether the minimum number of members of *key* is placed or has ended successfully."""
+    def _progress(self, key: GroupKey) -> int:
+        """Return how far *key* is with the members that are placed or have ended successfully."""
         spec, members = self._specs.get(key), self._members.get(key)
         if spec is None or members is None:
-            return False
+            return ALONE
         placed = members.tally.of(MemberState.BOUND, MemberState.RUNNING, MemberState.SUCCEEDED)
-        return placed >= max(spec.min_member, 1)
+        return progress_of(spec, placed)
+
+    def _is_met(self, key: GroupKey) -> bool:
+        return self._progress(key) == SURPLUS
 
     def is_admitted(self, key: GroupKey) -> bool:
         """Return whether members of *key* may be placed."""

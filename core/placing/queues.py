@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final
 
 from core import names
-from core.groups import ROOT_QUEUE, GroupSpec, QueueSpec, Standing
+from core.groups import ALONE, ROOT_QUEUE, GroupSpec, QueueSpec, Standing
 from core.ledger import Placement
 from core.model import Pod, PodUid
 from core.wire.policies import PriorityClass
@@ -27,19 +27,19 @@ Spent = Counter[tuple[str, str]]
 
 
 def standing_of(
-    pod: Pod, group: GroupSpec | None, classes: Mapping[str, PriorityClass], *, surplus: bool = False
+    pod: Pod, group: GroupSpec | None, classes: Mapping[str, PriorityClass], *, progress: int = ALONE
 ) -> Standing:
     """How important *pod* is: the larger of its own priority and the priority of its *group*'s class counts."""
     if group is None:
-        return Standing(pod.priority, pod.preempts, surplus=surplus)
+        return Standing(pod.priority, pod.preempts, progress=progress)
     preempts = pod.preempts and group.preempts
     found = classes.get(group.priority_class) if group.priority_class else None
     priority = group.priority if group.priority is not None else found.value if found is not None else pod.priority
     if priority <= pod.priority:
-        return Standing(pod.priority, preempts, surplus=surplus)
+        return Standing(pod.priority, preempts, progress=progress)
     if found is not None:
         preempts = preempts and found.preempts
-    return Standing(priority, preempts, group.priority_class or PRIORITY_FIELD, surplus)
+    return Standing(priority, preempts, group.priority_class or PRIORITY_FIELD, progress)
 
 
 class QueueTree:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, line_of, order
+from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, line_of, order, progress_of
 from core.model import Phase, Pod
 from core.placing.queues import standing_of
 from core.units import time_text
@@ -110,11 +110,11 @@ class Lines:
         key = group_of(pod)
         return None if key is not None and key.kind in self.unread else line_of(self.group(pod))
 
-    def order(self, pod: Pod) -> tuple[tuple[int, bool, int], str]:
+    def order(self, pod: Pod) -> tuple[tuple[int, int, int], str]:
         """Return the sort key of *pod* in its queue; pods created in the same second are ordered by name."""
         spec = self.group(pod)
-        surplus = spec is not None and self.members.get(spec.key, 0) >= max(spec.min_member, 1)
-        return order(standing_of(pod, spec, self.classes, surplus=surplus), pod), pod.key
+        placed = self.members.get(spec.key, 0) if spec is not None else 0
+        return order(standing_of(pod, spec, self.classes, progress=progress_of(spec, placed)), pod), pod.key
 
 
 def waits(pod: Pod) -> bool:

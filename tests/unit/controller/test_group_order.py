@@ -66,3 +66,19 @@ def test_a_pod_that_has_just_arrived_comes_before_one_of_a_lower_priority_that_w
     found.gone("held")
     found.passes(1.0)
     assert found.placed().keys() == {"high"}
+
+
+def test_a_gang_that_lost_a_pod_comes_before_older_single_pods():
+    """What the other members hold is of no use until the gang is whole again (Volcano, issue 5805)."""
+    found = world(cards=3)
+    found.adds(*(member(name, "gang") for name in ("g0", "g1", "g2")))
+    assert found.placed().keys() == {"g0", "g1", "g2"}
+    later_s = pod("x").created_s + 60
+    found.adds(pod("blocker", memory=MIB, priority=9), pod("older", memory=MIB))
+    found.gone("g1")
+    found.passes(1.0)
+    assert "blocker" in found.placed()
+    found.adds(member("g3", "gang", created_s=later_s))
+    found.gone("blocker")
+    found.passes(1.0)
+    assert found.placed().keys() == {"g0", "g2", "g3"}
