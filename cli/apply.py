@@ -81,6 +81,8 @@ def plan_in(text: str) -> Plan:
     Raises:
         UnusablePlanError: it is none, or one of another version, or its moves do not belong together.
     """
+    if not text.strip():
+        raise UnusablePlanError("it is empty; kubectl cards plan writes a plan to standard output")
     try:
         plan = msgspec.convert(yaml_text.load(text, "file", strict=True), Plan)
     except (ConfigError, msgspec.ValidationError) as e:

@@ -21,7 +21,7 @@ from core.port.cards import CardWish, Wording
 from core.units import counted
 from core.view.cards import VERSION
 from core.view.fits import ways_of, written
-from core.waiting import Wait
+from core.waiting import Cause, Wait
 
 _NO_WAY: Final = "no node offers cards that a pod could ask for in this way; see kubectl cards get"
 
@@ -132,15 +132,22 @@ def plan_for_pods(ground: Ground, asked: str, unit: Unit) -> Plan:
 
 
 def plan_for_wish(ground: Ground, asked: str, wish: CardWish, many: int, namespace: str) -> Plan:
-    """Return the moves that let in *many* pods with *wish*, in the protocol that needs the fewest."""
+    """Return the moves that let in *many* pods with *wish*, in the protocol that needs the fewest.
+
+    If none helps, it explains a protocol whose nodes could take such a pod if they were empty, if there is one.
+    """
     crowd = ground.crowd()
-    best: tuple[tuple[bool, int], Plan] | None = None
+    best: tuple[tuple[bool, bool, int], Plan] | None = None
     for way in ways_of(ground.ledger, wish, namespace):
         unit = wished(ground.ledger, way.wording, many, namespace)
         if isinstance(unit, Wait):
             continue
         answer = search(ground.ledger.fork(), ground.policy, unit, crowd.movable, ground.limits)
-        cost = answer.found is None, len(answer.found.moves) if answer.found is not None else 0
+        if answer.found is not None:
+            cost = False, False, len(answer.found.moves)
+        else:
+            wait = _wait(ground, unit)
+            cost = True, wait is not None and wait.cause is Cause.NEVER_FITS, 0
         if best is None or cost < best[0]:
             found = _plan(ground, asked, crowd, answer, unit, is_there=False)
             wording = way.wording
@@ -240,13 +247,18 @@ def _no_gain(crowd: MovablePods, answer: Search, limits: Limits) -> str:
 
 
 def _why(ground: Ground, unit: Unit) -> str:
-    """Return why the first pod of *unit* that fits nowhere now does not fit."""
+    wait = _wait(ground, unit)
+    return wait.text if wait is not None else ""
+
+
+def _wait(ground: Ground, unit: Unit) -> Wait | None:
+    """Return why the first pod of *unit* that fits nowhere now does not fit; None if each fits."""
     ledger = ground.ledger
     for member in unit.wanted():
         shape = member.shape.beside(ledger.constraints.pods_of(member.pod))
         if scan(ledger, ground.policy, shape) is None:
-            return explain.wait(explain.refused(ledger, shape, ground.policy.cards)).text
-    return ""
+            return explain.wait(explain.refused(ledger, shape, ground.policy.cards))
+    return None
 
 
 def _place(ledger: Ledger, placement: Placement, pod: Pod | None) -> PlannedPlace:

@@ -88,7 +88,11 @@ def load(text: str, what: str, *, strict: bool = False, first_line: int = 1) -> 
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
         if isinstance(e, ConfigError):
             raise ConfigError([_placed(one, first_line) for one in e.problems]) from e
-        problem = _elided(text, first_line) or f"this is not YAML: {_one_line(_placed(str(e), first_line))}"
+        problem = (
+            _elided(text, first_line)
+            or _second(e, first_line)
+            or f"this is not YAML: {_one_line(_placed(str(e), first_line))}"
+        )
         raise ConfigError([f"{what}: {problem}"]) from e
 
 
@@ -130,6 +134,14 @@ def _elided(text: str, first_line: int) -> str:
     for number, line in enumerate(text.splitlines(), start=first_line):
         if line.strip().removeprefix("- ") in {"...", "…"}:
             return f"line {number}: '{line.strip()}' stands for lines that were left out; write them, or remove it"
+    return ""
+
+
+def _second(error: Exception, first_line: int) -> str:
+    """Return a remedy for a text of several documents; "" if *error* is another one."""
+    if isinstance(error, yaml.composer.ComposerError) and error.problem == "but found another document":
+        where = f"line {error.problem_mark.line + first_line}: " if error.problem_mark else ""
+        return f"{where}another document begins there; write only one"
     return ""
 
 

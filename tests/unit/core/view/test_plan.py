@@ -80,7 +80,14 @@ def test_without_need_nobody_moves():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("a: [", "no plan"), ("{}", "no plan"), ("version: 1\nmoves: 3", "no plan")]
+    ("text", "says"),
+    [
+        ("a: [", "no plan"),
+        ("{}", "no plan"),
+        ("version: 1\nmoves: 3", "no plan"),
+        ("", "it is empty"),
+        ("version: 1\n---\nversion: 1", "line 2: another document begins there; write only one"),
+    ],
 )
 def test_a_file_that_is_no_plan_is_one_line(text, says):
     with pytest.raises(UnusablePlanError, match=says) as found:
@@ -98,6 +105,23 @@ def test_a_shape_is_planned_in_a_protocol_that_the_nodes_offer():
     within = "within --moves 10 and --per-namespace 2"
     assert two.gain == f"no moves help: 1 pod may move, and that does not make enough room {within}"
     assert "too few cards" in two.why
+
+
+def test_a_shape_that_no_move_helps_is_explained_for_cards_that_could_take_it_when_free():
+    where = ground(("a", owned("s")))
+    gpus = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "4"}
+    where.ledger.set_node(node("whole", annotations={}, capacity=gpus, allocatable=gpus))
+    alone = pod("alone", limits={"nvidia.com/gpu": "1"})
+    shape = shape_of(alone, where.ledger)
+    assert isinstance(shape, Shape)
+    placement = placed_on(where.ledger, where.policy, alone, shape, NodeName("whole"))
+    assert placement is not None
+    where.ledger.reserve(placement)
+    plan = plan_for_wish(where, "4 x whole", CardWish(4), 1, "team")
+    assert (plan.helps, plan.protocol) == (False, "whole_gpu")
+    assert "whole GPUs: 3 of 4 GPUs free" in plan.why
+    never = plan_for_wish(where, "5 x whole", CardWish(5), 1, "team")
+    assert (never.helps, never.protocol) == (False, "vgpu")
 
 
 @pytest.mark.parametrize(
