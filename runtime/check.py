@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os.path import exists
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -21,6 +21,7 @@ from runtime.flags import flag, several
 
 _OK, _DENIED, _UNUSABLE = 0, 1, 2
 _STDIN: Final = "-"
+_SUFFIXES: Final = (".json", ".yaml", ".yml")
 EXIT_STATUS: Final = "0 all is admitted, 1 something is denied, 2 files or flags cannot be used"
 
 
@@ -30,7 +31,7 @@ class Check:
 
     files: tuple[str, ...] = several(
         flags.FILE,
-        "YAML or JSON files, - for stdin; repeatable",
+        "YAML or JSON files or directories, - for stdin; repeatable",
         name="-f --file --filename",
         missing="name the files to judge, - is stdin",
     )
@@ -64,7 +65,7 @@ def check(options: Check, stdin: TextIO) -> int:
     for note in found.notes:
         print(f"check: note: {note}", file=sys.stderr)
     code, count, judged, denied = _OK, 0, 0, 0
-    for name in options.files:
+    for name in (file for named in options.files for file in _files(named)):
         try:
             text = stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as e:
@@ -97,12 +98,19 @@ def check(options: Check, stdin: TextIO) -> int:
     return code or (_DENIED if denied else _OK)
 
 
+def _files(name: str) -> list[str]:
+    """Return the manifests of the directory *name*, as kubectl does; *name* itself if it is none or has none."""
+    if name == _STDIN or not isdir(name):
+        return [name]
+    return sorted(str(one) for one in Path(name).glob("*") if one.suffix in _SUFFIXES and one.is_file()) or [name]
+
+
 def _why_unread(error: OSError | UnicodeDecodeError) -> str:
     match error:
         case FileNotFoundError():
             return "there is no such file"
         case IsADirectoryError():
-            return "it is a directory; name the files in it"
+            return f"no file in this directory ends in {', '.join(_SUFFIXES)}; name files, or another directory"
         case OSError():
             return f"it cannot be read: {(error.strerror or str(error)).lower()}"
         case _:

@@ -184,12 +184,30 @@ def test_an_amount_of_another_type_is_told_each_possible_type_once(run):
 def test_one_flag_takes_several_files_and_each_that_cannot_be_read_is_told(capsys, tmp_path):
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(GOOD)
-    files = [str(tmp_path / name) for name in ("a.yaml", "b.yaml", "none.yaml", ".")]
+    files = [str(tmp_path / name) for name in ("a.yaml", "b.yaml", "none.yaml")]
     assert judged(["-f", *files], io.StringIO()) == 2
     out, err = capsys.readouterr()
     assert out == "2 objects, 0 denied\n"
     assert "none.yaml: there is no such file" in err
-    assert "it is a directory; name the files in it" in err
+
+
+def test_of_a_directory_each_manifest_in_it_is_judged_as_kubectl_would_apply_it(capsys, tmp_path):
+    for name in ("b.yaml", "a.yml", "notes.txt", "c.json"):
+        (tmp_path / name).write_text(WRONG)
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "d.yaml").write_text(WRONG)
+    assert judged(["-f", str(tmp_path)], io.StringIO()) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines[:-1]] == [
+        str(tmp_path / one) for one in ("a.yml", "b.yaml", "c.json")
+    ]
+    assert lines[-1] == "3 objects, 3 denied"
+
+
+def test_a_directory_without_manifests_is_refused(capsys, tmp_path):
+    (tmp_path / "notes.txt").write_text(GOOD)
+    assert judged(["-f", str(tmp_path)], io.StringIO()) == 2
+    assert "no file in this directory ends in .json, .yaml, .yml" in capsys.readouterr().err
 
 
 def test_flags_that_name_no_file_are_named_and_notes_are_told(capsys, tmp_path):
