@@ -95,7 +95,10 @@ class Config:
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Read the command line and the environment; see `runtime.flags.parse`."""
     parser = argparse.ArgumentParser(
-        prog="python -m controller", description="Schedules pods that request shares of cards.", allow_abbrev=False
+        prog="python -m controller",
+        description="Schedules pods that request shares of cards.",
+        epilog="`python -m controller audit` takes the same flags, reads the cluster once and prints its faults.",
+        allow_abbrev=False,
     )
     config = flags.parse(parser, Config, argv, environ, _conflicts)
     lease = None if config.lease == _NO_LEASE else config.lease

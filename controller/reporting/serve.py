@@ -209,8 +209,8 @@ class TrustedCalls:
         elif of_pod is not None:
             question = partial(of_pod, "/".join(pod))
         else:
-            known = ", ".join([PREVIEW, SIMULATE, *(f"{path}/NAMESPACE/POD" for path in self._of_pod), HISTORY])
-            raise RefusedCallError(404, f"there is nothing here; ask {known}, {' or '.join(self._told)}")
+            known = [PREVIEW, SIMULATE, *(f"{path}/NAMESPACE/POD" for path in self._of_pod), HISTORY, *self._told]
+            raise RefusedCallError(404, f"there is nothing here; ask one of {', '.join(known)}")
         _expect(call, "GET")
         return await self._answered(call, lambda user: self._questions.answer(user, question))
 
