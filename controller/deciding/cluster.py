@@ -439,10 +439,11 @@ class ClusterState:
         return self.queue.in_flight < self.settings.bind_in_flight_max and not self.fencing.is_under_way
 
     def collision_key(self, shape: Shape) -> CollisionKey:
-        """Return the marks by which a device plugin could mistake another pod for one of *shape*."""
+        """Return by what a device plugin could mistake another pod for one of *shape*, and kubelet reject both."""
         if shape.dialect is None:
             return NO_COLLISION
-        return CollisionKey(shape.dialect, self.ledger.catalog.dialects[shape.dialect].confusable(shape.request))
+        marks = self.ledger.catalog.dialects[shape.dialect].confusable(shape.request)
+        return CollisionKey(shape.dialect, marks, shape.taken)
 
     def _line_of(self, pod: Pod) -> str:
         return self.lines.of(pod)

@@ -24,7 +24,7 @@ from controller.documents import Documents
 from controller.grouping.by_name import ByName
 from controller.grouping.enqueue import Enqueue, Jobs
 from controller.grouping.groups import Groups
-from controller.handing_over.closed_nodes import remedy_of, turned_away
+from controller.handing_over.closed_nodes import is_by_topology, remedy_of, turned_away
 from controller.handing_over.registers import STEADY_S, Flaps, Heartbeats, JoiningNodes, Registers
 from controller.handing_over.vanished import Vanished
 from controller.metrics import Metrics
@@ -523,16 +523,17 @@ class Scheduler:
         now_s, rests = self.cluster.clock(), self.cluster.handoff.cooldown
         if pod.started and pod.uid not in self._started:
             self._started.add(pod.uid)
-            rests.served(pod, holding.dialect, now_s)
+            rests.served(pod, holding.dialect, holding.amounts, now_s)
         elif pod.phase is Phase.FAILED and turned_away(pod, self.cluster.ledger.resources_of(holding.dialect)):
             self.cluster.metrics.turned_away.labels(holding.dialect).inc()
-            self._tell_rest(pod, rests.failed(pod, holding.dialect, now_s))
+            self._tell_rest(pod, rests.failed(pod, holding.dialect, holding.amounts, now_s))
 
     def _tell_rest(self, pod: Pod, rest_s: float) -> None:
         if rest_s:
+            whom = "that asks for the same" if is_by_topology(pod) else "of this kind"
             message = (
-                f"its kubelet rejected pod uid {pod.uid}: {pod.status_message or pod.status_reason}; no pod of this "
-                f"kind is sent there for {rest_s:.0f} s, and longer if this happens again; {remedy_of(pod)}"
+                f"its kubelet rejected pod uid {pod.uid}: {pod.status_message or pod.status_reason}; no pod {whom} "
+                f"is sent there for {rest_s:.0f} s, and longer if this happens again; {remedy_of(pod)}"
             )
             self.cluster.announce_node(NodeName(pod.node_name), "PodTurnedAway", message)
 

@@ -6,10 +6,13 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
+from controller.handing_over.collision import CollisionKey
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
+from core.nodefit import Amounts
 from core.settings import DialectName
 
 FIRST_S: Final = 5.0
@@ -19,8 +22,11 @@ FORGOTTEN_S: Final = 600.0
 # After this many failures in a row of one owner's pods on a node, its next pods avoid that node if another one fits.
 STEERED_AT: Final = 3
 _TOLD_MAX: Final = 256
-# No scheduler knows how kubelet's topology manager has divided CPUs and devices, so the next pod would fail there, too.
+# No scheduler knows how kubelet's topology manager has divided CPUs and devices. It judges a pod by what the pod asks
+# for, and calls no plugin: another pod that asks for the same would fail there, too; one that asks for less may not.
 _TOPOLOGY: Final = "TopologyAffinityError"
+# A node whose topology manager has rejected pods of this many kinds takes none.
+_KINDS_MAX: Final = 16
 _REJECTIONS: Final = ("UnexpectedAdmissionError", _TOPOLOGY)
 # By then, kubelet has withdrawn the devices of a dead plugin; if not, the pod is unready for another reason.
 NOT_READY_S: Final = 60.0
@@ -34,6 +40,8 @@ _ACCOUNT: Final = "system:serviceaccount:"
 _NEVER: Final = float("inf")
 
 _Key = tuple[NodeName, DialectName]
+# With what the pods take for which alone a node rests; empty: it rests for all of the dialect.
+_RestKey = tuple[NodeName, DialectName, Amounts]
 
 
 class RestCause(StrEnum):
@@ -68,40 +76,47 @@ class NodeCooldown:
 
     A node with a dead plugin would attract pods: nothing is in use there, so it looks best, and kubelet advertises the
     plugin's devices for up to 10 s. Every replacement of a failed pod would be bound there and fail, too. So a node
-    rests for a dialect after its kubelet has rejected a pod of it. It also rests when cards return that were missing or
-    unhealthy: then the plugin has restarted, and kubelet may get some of its device lists later. Repeated failures
-    lengthen the rest, and so does a node whose cards all come and go. `controller.handing_over.registers.Flaps` handles
-    single cards.
-    Source: protocol reference, nvidia 1.3, 4.3, 5.2 (P16); Kubernetes, pkg/kubelet/cm/devicemanager.
+    rests for a dialect after its kubelet has rejected a pod of it; if that was the topology manager, it rests for pods
+    that take the same. It also rests when cards return that were missing or unhealthy: then the plugin has restarted,
+    and kubelet may get some of its device lists later. Repeated failures lengthen the rest, and so does a node whose
+    cards all come and go. `controller.handing_over.registers.Flaps` handles single cards.
+    Source: protocol reference, nvidia 1.3, 4.3, 5.2 (P16); Kubernetes, pkg/kubelet/cm/devicemanager and
+    pkg/kubelet/cm/topologymanager.
 
     Attributes:
-        rests: the nodes that rest, and those that rested lately, by dialect.
+        rests: the nodes that rest, and those that rested lately, by dialect and by what pods take.
         rows: (namespace, owner) -> node -> failures in a row.
     """
 
     def __init__(self) -> None:
-        self.rests: Final[dict[_Key, _Rest]] = {}
+        self.rests: Final[dict[_RestKey, _Rest]] = {}
         self.rows: Final[dict[tuple[str, str], dict[NodeName, _Row]]] = {}
 
     # ------------------------------------------------------------------ what happens
 
-    def failed(self, pod: Pod, dialect: DialectName, now_s: float) -> float:
-        """Let a node rest because its kubelet rejected *pod*; return for how long, 0 if it rests already."""
+    def failed(self, pod: Pod, dialect: DialectName, taken: Amounts, now_s: float) -> float:
+        """Let a node rest because its kubelet rejected *pod*; return for how long, 0 if it rests already.
+
+        taken: what *pod* has taken of the node.
+        """
         node = NodeName(pod.node_name)
+        kinds = sum(key[:2] == (node, dialect) for key in self.rests)
+        if not is_by_topology(pod) or (kinds >= _KINDS_MAX and (node, dialect, taken) not in self.rests):
+            taken = ()
         if pod.owner:
             rows = self.rows.setdefault((pod.namespace, pod.owner), {})
             row = rows.setdefault(node, _Row(0, now_s, ""))
             row.times, row.last_s, row.words = row.times + 1, now_s, pod.status_message[:_TOLD_MAX]
-        return self._rest((node, dialect), RestCause.FAILED, pod.status_message[:_TOLD_MAX], now_s)
+        return self._rest((node, dialect, taken), RestCause.FAILED, pod.status_message[:_TOLD_MAX], now_s)
 
     def returned(self, node: NodeName, dialect: DialectName, now_s: float, *, longer: bool) -> float:
         """Let a node rest because cards have returned; return for how long, 0 if it rests already.
 
         longer: whether each repetition lengthens the rest.
         """
-        return self._rest((node, dialect), RestCause.RETURNED, "", now_s, longer=longer)
+        return self._rest((node, dialect, ()), RestCause.RETURNED, "", now_s, longer=longer)
 
-    def _rest(self, key: _Key, cause: RestCause, told: str, now_s: float, *, longer: bool = True) -> float:
+    def _rest(self, key: _RestKey, cause: RestCause, told: str, now_s: float, *, longer: bool = True) -> float:
         known = self.rests.get(key)
         if known is not None and now_s < known.until_s:
             return 0.0
@@ -111,12 +126,13 @@ class NodeCooldown:
         self.rests[key] = _Rest(cause, now_s + rest_s, times, told)
         return rest_s
 
-    def served(self, pod: Pod, dialect: DialectName, now_s: float) -> None:
-        """Forget earlier failures, because *pod* has started on its node after the rest."""
+    def served(self, pod: Pod, dialect: DialectName, taken: Amounts, now_s: float) -> None:
+        """Forget earlier failures, because *pod*, which takes *taken* of its node, has started there after the rest."""
         node = NodeName(pod.node_name)
-        known = self.rests.get((node, dialect))
-        if known is not None and known.cause is RestCause.FAILED and known.over and now_s >= known.until_s:
-            del self.rests[node, dialect]
+        for key in ((node, dialect, Amounts()), (node, dialect, taken)):
+            known = self.rests.get(key)
+            if known is not None and known.cause is RestCause.FAILED and known.over and now_s >= known.until_s:
+                del self.rests[key]
         if pod.owner and (rows := self.rows.get((pod.namespace, pod.owner))) is not None:
             rows.pop(node, None)
             if not rows:
@@ -133,23 +149,27 @@ class NodeCooldown:
 
     # ------------------------------------------------------------------ asking
 
-    def is_resting(self, node: NodeName, dialect: DialectName | None) -> bool:
-        """Whether *node* takes no new pods of *dialect* now; those without cards are taken."""
-        known = self._known(node, dialect)
-        return known is not None and not known.over
+    def is_resting(self, node: NodeName, keys: CollisionKey) -> bool:
+        """Whether *node* takes no new pods with *keys* now; those without cards are taken."""
+        return self._known(node, keys) is not None
 
-    def _known(self, node: NodeName, dialect: DialectName | None) -> _Rest | None:
-        return self.rests.get((node, dialect)) if dialect is not None else None
+    def _known(self, node: NodeName, keys: CollisionKey) -> _Rest | None:
+        """Return the longer one of the rests that keep pods with *keys* from *node*."""
+        if keys.dialect is None:
+            return None
+        found = (self.rests.get((node, keys.dialect, taken)) for taken in (Amounts(), keys.taken))
+        resting = [one for one in found if one is not None and not one.over]
+        return max(resting, key=attrgetter("until_s"), default=None)
 
-    def left_s(self, node: NodeName, dialect: DialectName | None, now_s: float) -> float:
+    def left_s(self, node: NodeName, keys: CollisionKey, now_s: float) -> float:
         """Return for how long it still rests."""
-        known = self._known(node, dialect)
-        return 0.0 if known is None or known.over else max(known.until_s - now_s, 0.0)
+        known = self._known(node, keys)
+        return 0.0 if known is None else max(known.until_s - now_s, 0.0)
 
-    def why(self, node: NodeName, dialect: DialectName | None, *, in_full: bool = False) -> str:
+    def why(self, node: NodeName, keys: CollisionKey, *, in_full: bool = False) -> str:
         """Why *node* rests, for people; *in_full*: with kubelet's own words on somebody's pod; "" if it does not."""
-        known = self._known(node, dialect)
-        if known is None or known.over:
+        known = self._known(node, keys)
+        if known is None:
             return ""
         if known.cause is RestCause.RETURNED:
             return "its device plugin has just restarted"
@@ -171,8 +191,9 @@ class NodeCooldown:
                     yield namespace, owner, node, row.times, row.words
 
     def resting(self, dialect: DialectName) -> list[NodeName]:
-        """The nodes that rest for *dialect*."""
-        return [node for (node, name), rest in self.rests.items() if name is dialect and not rest.over]
+        """The nodes that rest for some pods of *dialect*."""
+        found = (node for (node, name, _), rest in self.rests.items() if name is dialect and not rest.over)
+        return list(dict.fromkeys(found))
 
     # ------------------------------------------------------------------ time
 
@@ -210,9 +231,14 @@ def turned_away(pod: Pod, resources: frozenset[str]) -> bool:
     return pod.status_reason in _REJECTIONS or pod.status_reason.removeprefix("OutOf") in resources
 
 
+def is_by_topology(pod: Pod) -> bool:
+    """Return whether kubelet's topology manager rejected *pod*, for which no device plugin was asked."""
+    return pod.status_reason == _TOPOLOGY
+
+
 def remedy_of(pod: Pod) -> str:
     """Return what to do after kubelet rejected *pod*; the topology manager decides without the device plugin."""
-    if pod.status_reason == _TOPOLOGY:
+    if is_by_topology(pod):
         return "ask for fewer CPUs or cards for each pod, or relax topologyManagerPolicy of the node's kubelet"
     return "see the device plugin's log"
 

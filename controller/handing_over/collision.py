@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from core.constraints.constraint import NodeSet
 from core.model import NodeName, Pod, PodUid
+from core.nodefit import Amounts
 from core.port.handoff import LockMark
 from core.settings import DialectName
 
@@ -30,11 +31,13 @@ RELEASE_S: Final = 6.0
 class CollisionKey(NamedTuple):
     """By what the plugin of *dialect* knows a pod: two pods with a common mark are never in flight together.
 
-    The marks of a dialect are its own, but for `LockMark`.
+    The marks of a dialect are its own, but for `LockMark`. taken: what a pod that is not in flight takes of its node;
+    kubelet's topology manager judges pods by that, and no plugin does.
     """
 
     dialect: DialectName | None
     marks: frozenset[Hashable]
+    taken: Amounts = ()
 
 
 # Of a pod without cards: no plugin serves it.

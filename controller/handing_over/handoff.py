@@ -296,7 +296,7 @@ class HandOff:
                 flight.told = False
                 self.opened[flight.node] = None
             return
-        self._add(uid, _Flight(node, keys, now_s, now_s, ours=True))
+        self._add(uid, _Flight(node, CollisionKey(keys.dialect, keys.marks), now_s, now_s, ours=True))
 
     def withdraw(self, uid: PodUid, now_s: float) -> None:
         """End the flight of *uid*, because its Binding was certainly not written."""
@@ -349,7 +349,7 @@ class HandOff:
         if keys.dialect is not None and node in self.unwatched:
             return True
         # Nearly always there is none of these, and this is asked for every node that is looked at.
-        if self.cooldown.rests and self.cooldown.is_resting(node, keys.dialect):
+        if self.cooldown.rests and self.cooldown.is_resting(node, keys):
             return True
         if self.plugins.away and self.plugins.is_away(node, keys.dialect):
             return True
@@ -386,13 +386,13 @@ class HandOff:
         found = (
             until_s for others, until_s in self.unserved_pods.of(node) if self.collisions.alike(node, keys, others)
         )
-        rests_s = max(one.left_s(node, keys.dialect, now_s) for one in (self.cooldown, self.plugins))
+        rests_s = max(self.cooldown.left_s(node, keys, now_s), self.plugins.left_s(node, keys.dialect, now_s))
         unwatched_s = self.unwatched.get(node, now_s) - now_s if keys.dialect is not None else 0.0
         return max(max(found, default=now_s) - now_s, rests_s, unwatched_s)
 
     def why_closed(self, node: NodeName, keys: CollisionKey, *, in_full: bool = False) -> str:
         """Return why *node* is closed for a pod with *keys*, for people; "" if its plugin is only busy."""
-        if why := self.plugins.why(node, keys.dialect) or self.cooldown.why(node, keys.dialect, in_full=in_full):
+        if why := self.plugins.why(node, keys.dialect) or self.cooldown.why(node, keys, in_full=in_full):
             return why
         if keys.dialect is not None and node in self.unwatched:
             return "a pod may have been removed there by force before this controller began, and may still be ending"

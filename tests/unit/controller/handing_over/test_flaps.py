@@ -4,6 +4,7 @@ import pytest
 
 from controller.handing_over.closed_nodes import FIRST_S as REST_S
 from controller.handing_over.closed_nodes import FORGOTTEN_S, LAST_S
+from controller.handing_over.collision import CollisionKey
 from controller.handing_over.registers import FIRST_OF_CARD_S, Flaps
 from core.catalog import standard_catalog
 from core.explaining import explain
@@ -35,6 +36,11 @@ def faults(world):
     return [card.fixed.fault for card in world.scheduler.cluster.ledger.states[NODE].offers[DialectName("vgpu")]]
 
 
+def rest_s(world):
+    keys = CollisionKey(DialectName("vgpu"), frozenset())
+    return world.scheduler.cluster.handoff.cooldown.left_s(NODE, keys, world.now_s)
+
+
 def held(world, name):
     return {one[0] for one in world.scheduler.cluster.ledger.holding(world.seen(name).uid).assignment.parts}
 
@@ -43,7 +49,7 @@ def test_a_card_that_comes_back_once_is_used_after_its_nodes_rest():
     world = World(shown("1"))
     flap(world, 2, "n1-0")
     assert faults(world) == [None, None]
-    assert world.scheduler.cluster.handoff.cooldown.left_s(NODE, DialectName("vgpu"), world.now_s) == REST_S
+    assert rest_s(world) == REST_S
 
 
 def test_38_a_card_that_flaps_takes_nothing_new_for_longer_each_time_and_the_others_of_its_node_serve():
@@ -53,7 +59,7 @@ def test_38_a_card_that_flaps_takes_nothing_new_for_longer_each_time_and_the_oth
         flap(world, at, "n1-0")
         assert faults(world) == [Reason.UNSTEADY, None]
         # The node rests no longer than a plugin takes to come back.
-        assert world.scheduler.cluster.handoff.cooldown.left_s(NODE, DialectName("vgpu"), world.now_s) == REST_S
+        assert rest_s(world) == REST_S
         world.passes(kept_out_s - 5.0)
         assert faults(world) == [Reason.UNSTEADY, None]
         world.adds(pod(f"p{at}"))

@@ -26,11 +26,8 @@ def send(world, name, **fields):
 
 def rest_s(world):
     """For how long node n1, or else n2, rests still."""
-    found = [
-        world.scheduler.cluster.handoff.cooldown.left_s(NodeName(name), DialectName("vgpu"), world.now_s)
-        for name in ("n1", "n2")
-    ]
-    return max(found)
+    rests = world.scheduler.cluster.handoff.cooldown.rests.values()
+    return max([one.until_s - world.now_s for one in rests if not one.over], default=0.0)
 
 
 def why(world, name, *, in_full=False):
@@ -128,6 +125,33 @@ def test_an_owners_pods_that_fit_on_no_numa_node_are_sent_rarely_and_then_elsewh
         assert rest_s(world) >= FIRST_S
         world.passes(rest_s(world))
     assert where[0] == where[1] == where[2] != where[3]
+
+
+def test_pods_that_ask_for_something_else_go_to_a_node_whose_topology_manager_rejected_one():
+    world = World(node("n1"))
+    send(world, "p", owner="ReplicaSet/large", memory=8000)
+    turn_away(world, "p", "TopologyAffinityError")
+    assert send(world, "small", owner="ReplicaSet/small", memory=1000) == "n1"
+    world.serves("small")
+    world.adds(pod("same", owner="ReplicaSet/other", memory=8000))
+    assert world.binds() == []
+    assert why(world, "same", in_full=True) == f"its kubelet rejected a pod: {GONE}"
+    assert len(world.scheduler.cluster.handoff.cooldown.resting(DialectName("vgpu"))) == 1
+    world.passes(FIRST_S)
+    (bind,) = world.binds()
+    world.accepts(bind)
+    turn_away(world, "same", "TopologyAffinityError")
+    assert rest_s(world) == FIRST_S * 2
+
+
+def test_a_node_whose_topology_manager_has_rejected_many_kinds_takes_none():
+    world = World(node("n1"))
+    for at in range(1, 18):
+        send(world, f"p{at}", memory=at)
+        turn_away(world, f"p{at}", "TopologyAffinityError")
+    world.adds(pod("another", memory=100))
+    assert world.binds() == []
+    assert len(world.scheduler.cluster.handoff.cooldown.rests) == 17
 
 
 @pytest.mark.parametrize(
