@@ -9,7 +9,18 @@ from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
 from core import names
-from core.dialects.whole_gpu.pool import PARTS, PRODUCT, RESOURCE, Kind, Pool, accepts, gpus_of, offer, takes_parts
+from core.dialects.whole_gpu.pool import (
+    PARTS,
+    PRODUCT,
+    RESOURCE,
+    Kind,
+    Pool,
+    accepts,
+    gpus_of,
+    most_of_one,
+    offer,
+    takes_parts,
+)
 from core.errors import quoted
 from core.model import AnyPod, Node, Pod
 from core.port.cards import (
@@ -34,15 +45,20 @@ from core.settings import DialectName, Policy, Tables
 from core.sharing.request import selection_of
 
 _TITLE: Final = "GPUs"
+_BY_MPS: Final = "GPUs, one for each container under MPS"
 _DEFAULT_SCHEDULERS: Final = frozenset({"", names.DEFAULT_SCHEDULER_NAME})
 
 
 class Request(NamedTuple):
-    """So many GPUs of one node, of a model that *selection* accepts; least: with one for each container that asks."""
+    """So many GPUs of one node, of a model that *selection* accepts.
+
+    least: with one for each container that asks. largest: those of the container that asks for most.
+    """
 
     gpus: int
     selection: CardSelection
     least: int = 1
+    largest: int = 1
 
     @property
     def unit(self) -> str:
@@ -79,7 +95,7 @@ class WholeGpu(Dialect[Pool, Request, int]):
         if not gpus and not violations:
             return None
         selection = selection_of(chosen, "", "", violations)
-        return tuple(violations) or unheard or Request(gpus, selection, least)
+        return tuple(violations) or unheard or Request(gpus, selection, least, most_of_one(pod))
 
     def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
         # Positions are refused by name (CS212), because NVIDIA's plugin chooses the cards.
@@ -95,7 +111,7 @@ class WholeGpu(Dialect[Pool, Request, int]):
 
     def place(self, cards: Sequence[Pool], request: Request, policy: Policy) -> Placed[int] | None:
         for kind, _, used in cards:
-            if kind.total - used >= request.gpus and accepts(request.selection, kind.models):
+            if kind.total - used >= request.gpus and _suits(kind, request):
                 full = 100.0 * (used + request.gpus) / kind.total
                 return Placed(request.gpus, full if policy is Policy.BINPACK else 0.0)
         return None
@@ -107,6 +123,8 @@ class WholeGpu(Dialect[Pool, Request, int]):
                 unknown = f"unknown; GPU feature discovery would tell it by label {PRODUCT}"
                 unit = "" if pool.label else "label"
                 found.append(Shortfall(_TITLE, Reason.TYPE, unit=unit, detail=pool.label or unknown))
+            elif pool.kind.each < request.largest:
+                found.append(Shortfall(_BY_MPS, Reason.CARD_COUNT, request.gpus, request.least, request.unit))
             elif pool.free < request.gpus:
                 found.append(Shortfall(_TITLE, Reason.CARD_COUNT, request.gpus, max(pool.free, 0), request.unit))
         return tuple(found) or (Shortfall("", Reason.CARD_COUNT, request.gpus, 0, request.unit),)
@@ -114,7 +132,9 @@ class WholeGpu(Dialect[Pool, Request, int]):
     def relaxed(self, cards: Sequence[Pool], request: Request, reason: Reason, amount: int) -> Request | None:
         if reason is Reason.TYPE:
             return request._replace(selection=ANY_CARD)
-        return request._replace(gpus=amount) if reason is Reason.CARD_COUNT and amount >= request.least else None
+        if reason is not Reason.CARD_COUNT or amount < request.least:
+            return None
+        return request._replace(gpus=amount, largest=min(request.largest, amount - request.least + 1))
 
     def take(self, cards: tuple[Pool, ...], assignment: int) -> tuple[Pool, ...]:
         return tuple(Pool(kind, label, used + assignment) for kind, label, used in cards)
@@ -130,7 +150,7 @@ class WholeGpu(Dialect[Pool, Request, int]):
         return NodeRoom(0, 0)
 
     def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
-        if not isinstance(kind, Kind) or kind.total < request.gpus or not accepts(request.selection, kind.models):
+        if not isinstance(kind, Kind) or kind.total < request.gpus or not _suits(kind, request):
             return None
         return Want(request.gpus, 0, kind.total + request.gpus, kind.total)
 
@@ -159,6 +179,11 @@ class WholeGpu(Dialect[Pool, Request, int]):
         label = next((pool.label for pool in cards if pool.label), "")
         told = f"{assignment} whole" + (f", {label}" if label else "") + ", chosen by the device plugin"
         return (CardShare(_TITLE, told, assignment),)
+
+
+def _suits(kind: Kind, request: Request) -> bool:
+    """Return whether pools of *kind* take *request* if they have enough GPUs."""
+    return kind.each >= request.largest and accepts(request.selection, kind.models)
 
 
 # Wishes for single cards, which nobody would hear: refused rather than passed over in silence.

@@ -20,6 +20,11 @@ from core.wire.vgpu_register import decode_register
 
 RESOURCE: Final = "nvidia.com/gpu"
 PRODUCT: Final = "nvidia.com/gpu.product"
+# How NVIDIA's plugin shares the GPUs of a node. With MPS it rejects a container that asks for several, unless its
+# configuration says otherwise (since v0.20), which no node shows. Source: NVIDIA/k8s-device-plugin, README,
+# internal/rm/rm.go (ValidateRequest), api/config/v1/config.go.
+_SHARING: Final = "nvidia.com/gpu.sharing-strategy"
+_MPS: Final = "mps"
 
 # No machine has more, time-slicing included; a figure beyond it is a mistake.
 MAX_GPUS: Final = 1 << 16
@@ -30,10 +35,14 @@ PARTS: Final = ("nvidia.com/mig-", "nvidia.com/gpu.shared")
 
 
 class Kind(NamedTuple):
-    """What pools have in common that answer alike: the models that are in them, and how many GPUs."""
+    """What pools have in common that answer alike: the models that are in them, and how many GPUs.
+
+    each: the most that a container may have of them.
+    """
 
     models: tuple[Words, ...]
     total: int
+    each: int
 
 
 class Pool(NamedTuple):
@@ -63,7 +72,8 @@ def offer(node: Node) -> Offer[Pool] | Complaint | None:
     if not total:
         return None
     names = _models(node)
-    return Offer(cards=(Pool(Kind(tuple(map(type_words, names)), total), ", ".join(names)),))
+    each = 1 if node.labels.get(_SHARING) == _MPS else MAX_GPUS
+    return Offer(cards=(Pool(Kind(tuple(map(type_words, names)), total, each), ", ".join(names)),))
 
 
 def accepts(selection: CardSelection, models: tuple[Words, ...]) -> bool:
@@ -83,6 +93,12 @@ def gpus_of(pod: AnyPod, violations: list[Violation], most: int = MAX_GPUS) -> i
         return min(Figures(one, "container", violations).read(RESOURCE, "CS101", maximum=MAX_GPUS) or 0, most)
 
     return most_at_once(pod, counted)
+
+
+def most_of_one(pod: AnyPod) -> int:
+    """How many GPUs the container of *pod* takes that takes most."""
+    containers = (*pod.init_containers, *pod.containers)
+    return max([Figures(one, "container", []).read(RESOURCE, "CS101", maximum=MAX_GPUS) or 0 for one in containers])
 
 
 def takes_parts(pod: AnyPod) -> bool:

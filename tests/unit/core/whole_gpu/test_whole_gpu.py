@@ -1,5 +1,6 @@
 """Whole GPUs by model: which pods are placed, on which nodes, and what the plugin alone decides."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -213,6 +214,27 @@ def test_too_much_is_told_and_people_see_the_model():
     assert (line.used, line.total, line.label) == (3, 2, A100)
     assert "2 whole" in DIALECT.describe(2, cards)[0].text
     assert A100 in DIALECT.shortfalls(cards, DIALECT.request(gpu_pod(1, use="T4"), TABLES))[0].detail
+
+
+@pytest.mark.parametrize(
+    ("gpus", "fits", "told", "advice"),
+    [
+        ((1,), True, "", ""),
+        ((1, 1), True, "", ""),
+        ((3,), False, "one for each container under MPS: 1 of 3 GPUs", "Ask for at most 1 GPU in one container."),
+        ((2, 1), False, "one for each container under MPS: 2 of 3 GPUs", "Ask for at most 2 GPUs in all."),
+    ],
+)
+def test_a_container_gets_one_gpu_of_a_node_that_shares_them_by_mps(gpus, fits, told, advice):
+    shared = gpu_node(f"{A100}-SHARED", 16)
+    shared = replace(shared, labels={**shared.labels, "nvidia.com/gpu.sharing-strategy": "mps"})
+    ledger, asked = ledger_of(shared), gpu_pod(*gpus, use="A100")
+    assert (chosen(ledger, asked) == "n") is fits
+    if not fits:
+        shape: Any = shape_of(asked, ledger)
+        text = explain.sentence(explain.refused(ledger, shape, Policy.BINPACK))
+        assert told in text
+        assert advice in text
 
 
 def test_one_pod_uses_one_way_of_sharing():
