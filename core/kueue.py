@@ -93,8 +93,9 @@ class Workload(NamedTuple):
     """A Workload of Kueue.
 
     owners: kind/name of the owners of its pods. admitted_s: when it was admitted, Unix seconds; 0.0: not yet.
-    is_over: it finished, was evicted, or is not active. chain: what all Workloads of an elastic Job have in common, ""
-    for other Jobs. grows: some of its pods run for the Workload that it replaces.
+    is_over: it finished, was evicted, or is not active. is_evicted: Kueue stopped its pods. chain: what all Workloads
+    of an elastic Job have in common, "" for other Jobs. replaces: the key of the Workload for which some of its pods
+    run, "" if there is none.
     """
 
     namespace: str
@@ -108,9 +109,10 @@ class Workload(NamedTuple):
     has_quota: bool = False
     admitted_s: float = 0.0
     is_over: bool = False
+    is_evicted: bool = False
     checks: tuple[Check, ...] = ()
     chain: str = ""
-    grows: bool = False
+    replaces: str = ""
 
     @property
     def key(self) -> str:

@@ -385,6 +385,7 @@ class ClusterState:
         gangs: pods that are placed together, and why units are refused.
         occupants: the pods on nodes, as far as they matter for preemption.
         carded: bound pods with cards, as last seen.
+        of_kueue: bound pods of this scheduler without cards that Kueue admitted, as last seen.
         sent: Bindings with an unknown outcome.
         fencing: pods that an earlier leader may still bind; no Binding is sent before their versions are changed.
         actions: actions that were not performed yet, oldest first; the loop removes them.
@@ -420,6 +421,7 @@ class ClusterState:
         self.occupants: Final = Occupants(groups, clock)
         self.gangs: Final = Gangs(groups, self.queue, self.budgets, self.search.room_on, self.occupants.is_victim)
         self.carded: Final[dict[PodUid, Pod]] = {}
+        self.of_kueue: Final[dict[PodUid, Pod]] = {}
         self.sent: Final[Attempts[PodUid]] = Attempts()
         self.fencing: Final = Fencing(self.actions)
         self.requeue: Final = Requeue()

@@ -33,6 +33,7 @@ from core.catalog import Catalog
 from core.constraints.resource_claims import Uses
 from core.groups import GroupKey, group_of
 from core.history.pods import Life, What
+from core.kueue import POD_SET
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.port.handoff import Progress
 from core.port.refusals import Complaint
@@ -452,6 +453,7 @@ class Scheduler:
         self.cluster.occupants.drop(uid)
         self._started.discard(uid)
         pod = self.cluster.carded.pop(uid, None)
+        self.cluster.of_kueue.pop(uid, None)
         self.pending.forget(uid)
         self.cluster.budgets.drop(uid)
         self.cluster.recording.gone(uid)
@@ -495,6 +497,7 @@ class Scheduler:
             self.cluster.recording.ended(pod)
             self.cluster.budgets.drop(pod.uid)
             self.cluster.carded.pop(pod.uid, None)
+            self.cluster.of_kueue.pop(pod.uid, None)
             self.cluster.ledger.release(pod.uid)
             return
         before = self.cluster.ledger.holding(pod.uid)
@@ -506,6 +509,8 @@ class Scheduler:
                 self.cluster.search.learn_of(pod)
         if after is None or after.dialect is None:
             self.cluster.carded.pop(pod.uid, None)
+            if POD_SET in pod.labels and pod.scheduler_name in self.cluster.settings.scheduler_names:
+                self.cluster.of_kueue[pod.uid] = pod
             return
         self.cluster.carded[pod.uid] = pod
         if pod.started:

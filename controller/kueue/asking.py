@@ -62,6 +62,7 @@ class KueueObjects:
         flavors: the additions of each flavor to pods.
         checks: cardshare's AdmissionChecks by name.
         workloads: unfinished Workloads with quota, by namespace/name.
+        evicted: the keys of evicted Workloads, whose pods Kueue has stopped.
         arrived: by the same key, their pods that once had their capacity, with the pod set of each.
         ended_with: the Workload at which a round ended early; the next round begins after it.
     """
@@ -73,6 +74,7 @@ class KueueObjects:
         self.flavors: Final[dict[str, Additions]] = {}
         self.checks: Final[dict[str, AdmissionCheck]] = {}
         self.workloads: Final[dict[str, Workload]] = {}
+        self.evicted: Final[dict[str, None]] = {}
         self.arrived: Final[dict[str, dict[PodUid, str]]] = {}
         self.ended_with: Workload | None = None
         # Waiting Workloads as judged, and when they are judged again (monotonic).
@@ -94,6 +96,10 @@ class KueueObjects:
 
     def put_workload(self, workload: Workload) -> None:
         """Record that a Workload was added or changed."""
+        if workload.is_evicted:
+            self.evicted[workload.key] = None
+        else:
+            self.evicted.pop(workload.key, None)
         if workload.has_quota and not workload.is_over and workload.checks:
             self.workloads[workload.key] = workload
             self._note_change(workload)
@@ -102,6 +108,13 @@ class KueueObjects:
             self.workloads.pop(workload.key, None)
             self.arrived.pop(workload.key, None)
             self._changes.pop(workload.key, None)
+
+    def grows(self, workload: Workload) -> bool:
+        """Return whether some pods of *workload* run for the Workload that it replaces.
+
+        Kueue finishes that one as soon as *workload* has quota, whether its pods run or were stopped before.
+        """
+        return bool(workload.replaces) and workload.replaces not in self.evicted
 
     def asking(self, now_s: float) -> list[Workload]:
         """Return the Workloads to answer, in order; now_s: Unix seconds."""
@@ -196,7 +209,7 @@ class AdmissionRound:
         """
         asking = list(asking)
         await self._count_promised(now_s)
-        growing = [one for one in asking if one.grows]
+        growing = [one for one in asking if self._known.grows(one)]
         if growing:
             stays = [(key, pod) for key, pod in await self._pods_of(growing) if not pod.deleting]
             self._placed = Counter((key, pod.labels.get(POD_SET, MAIN)) for key, pod in stays)
@@ -245,7 +258,8 @@ class AdmissionRound:
         keys = {mark: one.key for one in workloads for mark in one.marks}
         reserved = [one.pod for one in self._scheduler.cluster.queue if one.placement is not None]
         found: list[tuple[str, Pod]] = []
-        for pod in (*reserved, *self._scheduler.cluster.carded.values()):
+        cluster = self._scheduler.cluster
+        for pod in (*reserved, *cluster.carded.values(), *cluster.of_kueue.values()):
             key = next((keys[mark] for mark in marks_of(pod) if mark in keys), None)
             # A pod that was placed after the fork has no capacity in the fork yet.
             if key is not None and self._ledger.node_of(pod.uid) is not None:
@@ -286,7 +300,7 @@ class AdmissionRound:
         if self._waits_on(workload):
             return None
         message = _cut(why.message)
-        if workload.grows:
+        if self._known.grows(workload):
             # For Retry, Kueue would stop the pods that run, too.
             return None if workload.says(self._known.checks, message) else Answer(CheckState.PENDING, message)
         state = CheckState.RETRY if self._known.may_refuse(workload) else CheckState.PENDING

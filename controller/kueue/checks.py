@@ -57,8 +57,8 @@ _LOOK_S: Final = 2.0
 class KnownSink(Generic[_T]):
     """A sink of `kube.reflector` for the objects of one kind."""
 
-    def __init__(self, put: Callable[[_T], None], name: Callable[[_T], str], known: MutableMapping[str, Any]) -> None:
-        """Prepare; known: the stored objects by *name*."""
+    def __init__(self, put: Callable[[_T], None], name: Callable[[_T], str], *known: MutableMapping[str, Any]) -> None:
+        """Prepare; known: what is stored of the objects, by *name*."""
         self._put: Final = put
         self._name: Final = name
         self._known: Final = known
@@ -66,14 +66,16 @@ class KnownSink(Generic[_T]):
     async def on_replace(self, objects: Sequence[_T], resource_version: str) -> None:
         """Replace all known objects."""
         del resource_version
-        self._known.clear()
+        for stored in self._known:
+            stored.clear()
         for one in objects:
             self._put(one)
 
     async def on_event(self, kind: EventKind, value: _T) -> None:
         """Record that one object was added, changed or deleted."""
         if kind is EventKind.DELETED:
-            self._known.pop(self._name(value), None)
+            for stored in self._known:
+                stored.pop(self._name(value), None)
         else:
             self._put(value)
 
@@ -152,7 +154,7 @@ class AdmissionChecks:
                 source,
                 "workloads",
                 _read_workload,
-                KnownSink(known.put_workload, lambda one: one.key, known.workloads),
+                KnownSink(known.put_workload, lambda one: one.key, known.workloads, known.evicted),
             ),
         }
 

@@ -98,11 +98,12 @@ def _workload(found: _WorkloadObject) -> Workload:
         pod_sets=tuple(_pod_set(one, assigned.get(one.name)) for one in spec.pod_sets or ()),
         has_quota="QuotaReserved" in since,
         admitted_s=since.get("Admitted", 0.0),
+        is_evicted="Evicted" in since,
         is_over=spec.active is False or not since.keys().isdisjoint(("Finished", "Evicted")),
         checks=tuple(map(_check, status.admission_checks or ())),
         chain=notes.get(SLICE, ""),
         # Kueue stops the Job of an evicted Workload, and keeps the condition once there is quota again.
-        grows=REPLACES in notes and all(one.type != "Evicted" for one in status.conditions or ()),
+        replaces=notes.get(REPLACES, "") if all(one.type != "Evicted" for one in status.conditions or ()) else "",
     )
 
 

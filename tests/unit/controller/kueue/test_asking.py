@@ -1,6 +1,7 @@
 """What Workloads are told in one round: whether all of their pods fit now, and that no two get the same room."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -370,6 +371,23 @@ async def test_of_a_job_that_grows_only_the_new_pods_need_capacity(owner):
     assert await world.states() == {"job-train-2": "Ready"}
 
 
+async def test_of_a_job_that_grows_its_pod_without_cards_is_not_asked_for_again():
+    one = node("n1")
+    world = Asked(replace(one, allocatable={**one.allocatable, "cpu": "3"}))
+    labels = {"kueue.x-k8s.io/podset": "main"}
+    world.adds(pod("head", limits={"cpu": "2"}, labels=labels, annotations={SLICE: "job-train-1"}))
+    assert world.placed()
+    made = workload("job-train-2", {"cpu": "2"}, schedulerName="cardshare")
+    (other,) = workload("any", {NUMBER: "1", MEMORY: "1000"})["spec"]["podSets"]
+    made["spec"]["podSets"].append(other | {"name": "workers"})
+    made["metadata"]["annotations"] = GROWN
+    made["status"] = reserved()
+    world.known.put_workload(decode_workload(json.dumps(made).encode()))
+    assert await world.states() == {"job-train-2": "Ready"}
+    world.gone("head")
+    assert not world.scheduler.cluster.of_kueue
+
+
 async def test_a_job_that_cannot_grow_waits_because_kueue_would_stop_all_of_its_pods():
     world = Asked(node("n1"))
     world.adds(pod("p", memory=6000, owner="Job/train"))
@@ -390,6 +408,13 @@ async def test_a_job_that_grew_and_was_evicted_is_told_no_as_any_other():
     world = Asked(node("n1"))
     more = [condition("Evicted", "False")]
     world.has("job-train-2", memory=6000, pods=2, job="train", notes=GROWN, more=more)
+    assert await world.states() == {"job-train-2": "Retry"}
+
+
+async def test_a_job_that_grew_while_its_former_workload_was_evicted_is_told_no_as_any_other():
+    world = Asked(node("n1"))
+    world.has("job-train-1", memory=6000, more=[condition("Evicted")])
+    world.has("job-train-2", memory=6000, pods=2, job="train", notes=GROWN)
     assert await world.states() == {"job-train-2": "Retry"}
 
 
