@@ -350,6 +350,8 @@ class Groups:
         self._last_queues.pop(spec.key, None)
         if known is None or known.uid != spec.uid:
             self._judged.pop(spec.key, None)
+        elif known.is_gang and not spec.is_gang:
+            self.refused(spec.key, "")
         self._look_at(spec.key)
         if known is None or _asked(known) != _asked(spec):
             self.version += 1

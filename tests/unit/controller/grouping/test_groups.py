@@ -425,6 +425,16 @@ def test_a_refusal_is_told_until_the_members_have_their_places():
     assert status(world)[1] == ""
 
 
+def test_why_members_waited_together_is_not_said_of_a_group_whose_pods_are_placed_one_by_one_by_now():
+    world = ours()
+    world.groups_are(group(phase="Inqueue", min_member=2), queues=[DEFAULT])
+    world.adds(member("p", memory=10**6))
+    world.scheduler.cluster.groups.refused(KEY, "1 of 2 members fits")
+    assert status(world)[1] == "1 of 2 members fits"
+    world.scheduler.cluster.groups.changed(group(phase="Inqueue", min_member=1, version="11"))
+    assert status(world)[1] == ""
+
+
 def test_why_a_single_pod_waited_is_not_said_of_the_one_that_replaces_it():
     world = ours()
     world.groups_are(group(phase="Inqueue", min_member=1), queues=[DEFAULT])
