@@ -76,7 +76,7 @@ class StatusWriter:
         self._inbox = inbox
         self._clock = clock
         self._conditions: Final = Conditions(
-            scheduler, calls, inbox, recorder, metrics, what=self._reported, clock=clock, wall=wall
+            scheduler, calls, inbox, recorder, metrics, what=self._saying_of, clock=clock, wall=wall
         )
         self._said: dict[Ask, _Explained] = {}
         self._later: dict[Ask, float] = {}
@@ -94,6 +94,7 @@ class StatusWriter:
                 unreported = self._scheduler.cluster.unreported
                 for uid in unreported:
                     self._conditions.put(uid)
+                    self._tell_group(self._scheduler.cluster.queue.get(uid))
                 unreported.clear()
                 following = self._next_ask()
                 if following is not None:
@@ -117,14 +118,14 @@ class StatusWriter:
 
     # ------------------------------------------------------------------ what is reported
 
-    def _reported(self, entry: Entry) -> Saying | None:
-        """Return what to report about a pod now; its group reports the same if the pod is placed by itself."""
-        saying, key = self._saying_of(entry), group_of(entry.pod)
-        is_alone = entry.stage is Stage.REFUSED and not isinstance(entry.parked, Together)
-        if saying is not None and key is not None and is_alone:
-            groups, text = self._scheduler.cluster.groups, saying.wait.text
+    def _tell_group(self, entry: Entry | None) -> None:
+        """Report on the group of a refused pod why it waits, if the pod is placed by itself."""
+        if entry is None or entry.stage is not Stage.REFUSED or isinstance(entry.parked, Together):
+            return
+        key, groups = group_of(entry.pod), self._scheduler.cluster.groups
+        if key is not None and (saying := self._saying_of(entry)) is not None:
+            text = saying.wait.text
             self._inbox.put(lambda: groups.refused_alone(key, text))
-        return saying
 
     def _saying_of(self, entry: Entry) -> Saying | None:
         """Return what to report about a pod now."""
@@ -188,6 +189,7 @@ class StatusWriter:
                 self._inbox.put(lambda: self._scheduler.cluster.gangs.explained(ask, text))
             for entry in self._scheduler.cluster.queue.refused_pods(ask):
                 self._conditions.put(entry.pod.uid)
+                self._tell_group(entry)
         if before is not None:
             self._rests_until_s = self._clock() + worked_s * _REST_PER_WORK
         if len(self._said) > _SAID_MAX:
