@@ -7,7 +7,7 @@ module reports what no component reads, and dialects report their own settings.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -124,16 +124,24 @@ class _Stock(NamedTuple):
         return self.stock.takes(self.dialect, request)
 
 
+def _first(found: Iterable[AdmissionWarning], most: int) -> Iterator[AdmissionWarning]:
+    """Yield *most* of the warnings *found*, and that there are more, if so."""
+    left = iter(found)
+    yield from islice(left, most)
+    for one in islice(left, 1):
+        yield AdmissionWarning(one.code, "and more like these; correct these first")
+
+
 def advice(pod: ReviewedPod, asked: Asked, book: Rulebook) -> Iterator[AdmissionWarning]:
     """Yield the dialect's advice on what *pod*, which requests *asked*, would get."""
     dialect = book.catalog.dialects[asked.dialect]
     stock = _Stock(book.stock, dialect) if book.stock is not None else None
-    yield from islice(dialect.advice(pod, asked.request, book.tables, stock), _INEFFECTIVE_MAX)
+    yield from _first(dialect.advice(pod, asked.request, book.tables, stock), _INEFFECTIVE_MAX)
 
 
 def ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     """CS116: yield warnings for parts of *pod*, which requests *asked*, that do not have the suggested effect."""
-    return islice(_ineffective(pod, asked, book), _INEFFECTIVE_MAX)
+    return _first(_ineffective(pod, asked, book), _INEFFECTIVE_MAX)
 
 
 def _ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
@@ -194,7 +202,7 @@ def others_labels(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iter
 
 def strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     """CS115: yield warnings for unknown keys of *pod* that look like cardshare's; with *before*, for new ones."""
-    return islice(_strange(pod, before, book), _STRANGE_MAX)
+    return _first(_strange(pod, before, book), _STRANGE_MAX)
 
 
 def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[AdmissionWarning]:

@@ -199,3 +199,11 @@ def test_memory_that_no_process_starts_with_is_told_with_the_figure_that_was_mea
     found = [one.text for one in verdict.warnings if one.code == "CS119"]
     assert [words in text for text in found] == ([True] if words else [])
     assert all(len(f"CS119 {text}") < 256 for text in found)
+
+
+def test_that_there_are_more_such_parts_than_are_told_is_told():
+    keys = sorted(BOOK.preferences)[:9]
+    *parts, more = told(pod({"cpu": 1}, labels=dict.fromkeys(keys, "x")))
+    assert [one.split(":")[0] for one in parts] == [f"label {key}" for key in keys[:8]]
+    assert more == "and more like these; correct these first"
+    assert len(told(pod({"cpu": 1}, labels=dict.fromkeys(keys[:8], "x")))) == 8
