@@ -44,6 +44,13 @@ from kube.transport import Transport
 
 _T = TypeVar("_T")
 _REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
+_BINDS: Final = Access(verb="create", resource="pods", subresource="binding")
+# What deploy/preemption.yaml grants.
+_EVICTS: Final = {
+    "evict pods": Access(verb="create", resource="pods", subresource="eviction"),
+    "list disruption budgets": Access(verb="list", group="policy", resource="poddisruptionbudgets"),
+    "watch disruption budgets": Access(verb="watch", group="policy", resource="poddisruptionbudgets"),
+}
 _CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 # Source: Kubernetes documentation, "Device Plugins".
@@ -210,7 +217,9 @@ class _Reader:
             if pod.node_name:
                 ledger.count(pod)
         running = tuple(one for _, one in pods)
+        own = tuple(one for one in running if one.component and one.key.startswith(f"{namespace}/"))
         unbinding, unasked = await self._unbinding(parts, merged.settings)
+        unevicting, not_asked = await self._unevicting(own, merged.settings)
         policies = await self._list(
             "validatingadmissionpolicies", f"{_REGISTRATIONS}/validatingadmissionpolicies", _Object
         )
@@ -225,7 +234,7 @@ class _Reader:
             pods=tuple(pod for pod, _ in pods),
             plugins=tuple(pod for pod in running if is_plugin(pod.account, self._catalog)),
             others=tuple(pod for pod in running if pod.is_plugin and not is_plugin(pod.account, self._catalog)),
-            own=tuple(pod for pod in running if pod.component and pod.key.startswith(f"{namespace}/")),
+            own=own,
             notes=(*merged.notes, *found.unused),
             refused=tuple(f"{one.text.subject}: {problem}" for one in parts.values() for problem in one.problems),
             accounts=_accounts(policies or ()),
@@ -238,7 +247,8 @@ class _Reader:
             swapping=await self._swapping(running),
             unlisting=_unlisting(pods, self._catalog.words(merged.tables).resources),
             unbinding=unbinding,
-            unasked=unasked,
+            unevicting=unevicting,
+            unasked=unasked or not_asked,
             unread=tuple(self._unread),
         )
 
@@ -251,14 +261,31 @@ class _Reader:
         if found is None or not found.text.content:
             return "", ""
         namespace, name = settings.hami_config_namespace, settings.hami_config_name.removesuffix("-device")
-        account = f"system:serviceaccount:{namespace}:{name}"
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-        asks = Access(verb="create", resource="pods", subresource="binding")
-        identity = Identity(authenticated=True, username=account, groups=groups)
+        account = account_of(namespace, name)
         try:
-            return ("" if await self._calls.subject_access_review(identity, asks) else account), ""
+            return ("" if await self._may(account, _BINDS) else account), ""
         except ApiForbiddenError as e:
             return "", f"whether {account} may bind pods is not known: {e.message}"
+
+    async def _unevicting(self, own: Iterable[RunningPod], settings: Settings) -> tuple[Mapping[str, str], str]:
+        """Return what controllers may not do to evict pods, by account, if that is on; and why that is unknown."""
+        found: dict[str, str] = {}
+        accounts = {one.account for one in own if one.component == "controller"}
+        for account in sorted(accounts) if settings.preemption or settings.reclaim else ():
+            try:
+                missing = [what for what, access in _EVICTS.items() if not await self._may(account, access)]
+            except ApiForbiddenError as e:
+                return {}, f"whether {account} may evict pods is not known: {e.message}"
+            if missing:
+                found[account] = " or ".join(missing)
+        return found, ""
+
+    async def _may(self, account: str, access: Access) -> bool:
+        """Return whether a service account is authorized for *access*."""
+        namespace = account.split(":")[2]
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        identity = Identity(authenticated=True, username=account, groups=groups)
+        return await self._calls.subject_access_review(identity, access)
 
     async def _texts(self, config_map: str) -> Mapping[str, str]:
         namespace, _, name = config_map.partition("/")

@@ -59,6 +59,7 @@ _MAY_BIND: Final = (
     "let it create pods/binding in all namespaces; or name HAMi's ConfigMap by the chart's value hamiConfig; or delete "
     "that ConfigMap if HAMi is gone"
 )
+_MAY_EVICT: Final = "grant it ClusterRole cardshare-preemption of deploy/preemption.yaml, or switch both off"
 _CORRECT: Final = "correct the pod and create it again"
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
 VOLCANO: Final = "volcano"
@@ -82,7 +83,8 @@ _CODES: Final[Mapping[Level, str]] = {
     Level.UNKNOWN: "CS601",
     Level.PROBLEM: "CS602 CS611 CS612 CS613 CS619 CS621 CS622 CS624 CS625 CS631 CS632 CS643",
     Level.NOTE: "CS603 CS635",
-    Level.RISK: "CS614 CS615 CS616 CS617 CS618 CS620 CS623 CS626 CS627 CS628 CS629 CS633 CS634 CS636 CS637 CS641 CS642",
+    Level.RISK: "CS614 CS615 CS616 CS617 CS618 CS620 CS623 CS626 CS627 CS628 CS629 CS633 CS634 CS636 CS637 CS638 "
+    "CS641 CS642",
 }
 CODES: Final = dict(sorted((code, level) for level, codes in _CODES.items() for code in codes.split()))
 
@@ -186,7 +188,8 @@ class Facts:
     swapping: nodes on which HAMi's plugin lets kubelet choose cards, with the ConfigMap that sets this.
     unlisting: nodes whose kubelets list no devices in the status of pods. now_s: Unix seconds.
     unbinding: HAMi's scheduler account if it may not bind pods although HAMi's ConfigMap exists, or "".
-    unasked: why that is unknown, or "".
+    unevicting: accounts of controllers that may not evict pods although they should, with what they may not.
+    unasked: why one of these is unknown, or "".
     """
 
     name: str
@@ -212,6 +215,7 @@ class Facts:
     swapping: Mapping[str, str] = field(default_factory=dict)
     unlisting: frozenset[str] = frozenset()
     unbinding: str = ""
+    unevicting: Mapping[str, str] = field(default_factory=dict)
     unasked: str = ""
     unread: tuple[tuple[str, str], ...] = ()
 
@@ -497,6 +501,12 @@ def _processes(facts: Facts) -> Iterator[Finding]:
     yield from _two_schedulers(facts, held)
 
 
+def _preemption(facts: Facts) -> Iterator[Finding]:
+    for account, missing in facts.unevicting.items():
+        text = f"preemption or reclaim is on, but it may not {missing}: no pod is evicted for others"
+        yield _finding("CS638", account, text, _MAY_EVICT)
+
+
 def _webhook_pods(facts: Facts) -> Iterator[Finding]:
     """CS624, CS629: too few ready pods of the webhook, unless it is called at a URL and runs elsewhere."""
     entries = (facts.mutating or {}).get(facts.name, ())
@@ -643,6 +653,7 @@ _CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     _policies,
     _processes,
     _accounts,
+    _preemption,
     _unknown_plugins,
     _waiting,
     _classes,

@@ -241,6 +241,17 @@ async def test_another_name_and_namespace_are_looked_for(rig, capsys):
         assert f"CS632 problem  lease {name}/{name}-controller" in said
 
 
+async def test_preemption_that_is_on_without_its_rights_is_told(rig, capsys):
+    async with installed(rig) as (world, _):
+        data = {"cardshare.yaml": "preemption: true\n"}
+        await world.client.patch(f"{SYSTEM}/configmaps/cardshare-settings", {"data": data})
+        await add_own_pod(world, "cardshare-controller-0", "controller")
+        await doctor(str(world.write_admins_kubeconfig()))
+        told = capsys.readouterr().out
+        account = "system:serviceaccount:cardshare-system:default"
+        assert f"CS638 risk  {account}: preemption or reclaim is on, but it may not evict pods or list" in told
+
+
 async def test_nothing_is_found_in_the_demo_while_everything_works(staged, capsys):
     async with staged() as stage:
         assert await found(str(stage.kubeconfig), capsys) == (set(), 0)

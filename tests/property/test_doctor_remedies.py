@@ -115,6 +115,7 @@ FAULTS: tuple[Change, ...] = (
     lambda found: with_nodes(found, (node(), OF_NVIDIA)),
     lambda found: with_nodes(found, (node(), replace(node("less"), allocatable=LESS))),
     lambda found: replace(found, unbinding="system:serviceaccount:kube-system:hami-scheduler"),
+    lambda found: replace(found, unevicting={"system:serviceaccount:cardshare-system:cardshare-controller": "evict"}),
     lambda found: with_nodes(
         replace(found, plugins=(*found.plugins, replace(doctor.HAMI_OLD, node="other"))), (node(), OF_HAMI)
     ),
@@ -255,6 +256,9 @@ def followed(found: Facts, finding: Finding) -> Facts:
             assert f'write accounts.plugins: {{"{account}": []}} into the values of the chart' in named
             assert f'plugin_accounts: ["{account}"] under admission in cardshare.yaml' in named
             return doctor.added(found)
+        case "CS638":
+            assert named == "grant it ClusterRole cardshare-preemption of deploy/preemption.yaml, or switch both off"
+            return replace(found, unevicting={})
         case "CS641":
             assert named == "correct the pod and create it again"
             return replace(

@@ -131,6 +131,7 @@ def test_unknown_plugins_of_twice_as_many_nodes_cost_twice_as_much(monkeypatch):
             "node t4-a",
             "advertises 1536 volcano.sh/vgpu-memory, but its registered cards have 15360",
         ),
+        (facts(unevicting={"system:serviceaccount:a:b": "evict pods"}), "CS638", "system:serviceaccount:a:b", "evict"),
         (facts(unbinding="system:serviceaccount:a:b"), "CS634", "system:serviceaccount:a:b", "it may not bind"),
         (
             facts(others=(UNKNOWN_PLUGIN, replace(UNKNOWN_PLUGIN, node="another"))),
