@@ -125,9 +125,18 @@ def amounts_of(pod: Pod) -> Amounts:
     for name, text in pod.resources.items():
         if name in _OF_WHOLE_PODS or name.startswith(_HUGE_PAGES):
             total[name] = _parse(name, text)
-    _add(total, {name: _parse(name, text) for name, text in pod.overhead.items()})
+    _add(total, dict(overhead_of(pod)))
     total[names.PODS] = 1
     return tuple(sorted((n, a) for n, a in total.items() if a and _compared(n)))
+
+
+def overhead_of(pod: Pod) -> Amounts:
+    """Return what the RuntimeClass of *pod* adds to its containers, sorted by resource, in the same units.
+
+    Raises:
+        InvalidRequestError: a quantity is unreadable.
+    """
+    return tuple(sorted((name, _parse(name, text)) for name, text in pod.overhead.items()))
 
 
 def parted(amounts: Amounts, uncounted: frozenset[str]) -> tuple[Amounts, Amounts]:

@@ -36,7 +36,8 @@ _OF_NODE: Final = {names.MEMORY: "of the node's memory", names.EPHEMERAL_STORAGE
 class Less(NamedTuple):
     """One figure to lower, from *asked* to *amount* in *unit*; figure: a `Reason`, or a resource of nodes.
 
-    mib_per_unit: MiB per unit in manifests, if *unit* is MiB. each: several containers take it of one card.
+    mib_per_unit: MiB per unit in manifests, if *unit* is MiB. each: several containers take it of one card. overhead:
+    what the RuntimeClass adds to a resource of nodes, beside the other figures.
     """
 
     figure: str
@@ -45,6 +46,7 @@ class Less(NamedTuple):
     amount: int
     mib_per_unit: int = 1
     each: bool = False
+    overhead: int = 0
 
     @property
     def text(self) -> str:
@@ -57,7 +59,8 @@ class Less(NamedTuple):
     @property
     def _amount(self) -> str:
         if not isinstance(self.figure, Reason):
-            return f"{shown(self.figure, self.amount)} {_OF_NODE.get(self.figure, self.figure)}"
+            beside = f" (its RuntimeClass adds {shown(self.figure, self.overhead)})" if self.overhead else ""
+            return f"{shown(self.figure, self.amount)} {_OF_NODE.get(self.figure, self.figure)}{beside}"
         if self.mib_per_unit > 1:
             return f"{counted(self.amount // self.mib_per_unit, 'units')} of {self.figure} ({self.amount} {self.unit})"
         unit = self.unit.removeprefix("idle ").removesuffix(_WHOLE_CHIPS)
@@ -127,14 +130,16 @@ def relaxed(
     request = shape.request if request is None else request
     parts: list[Less] = []
     own: list[tuple[int, int]] = []
+    overhead = dict(shape.overhead)
     for name, wanted, free in nodefit.shortages(shape.amounts, room.facts, room.used):
+        more = overhead.get(name, 0)
         # Memory is shown in MiB.
-        if free < (2**20 if name in _OF_NODE else 1):
+        if free - more < (2**20 if name in _OF_NODE else 1):
             return None
         if name in room.own:
             own.append((wanted, free))
         else:
-            parts.append(Less(name, "", wanted, free))
+            parts.append(Less(name, "", wanted - more, free - more, overhead=more))
     found: tuple[Less, ...] | None = ()
     if room.shortfalls:
         left = _FIGURES_MAX - len(parts)

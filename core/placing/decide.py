@@ -42,6 +42,7 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Wait:
     except InvalidRequestError as e:
         return invalid((Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
     amounts, accounted = nodefit.parted(everything, ledger.words.uncounted)
+    overhead = nodefit.overhead_of(pod)
     by_constraints = ledger.constraints.asked_by(pod, ledger.settings.node_weights)
     if isinstance(by_constraints, Wait):
         return by_constraints
@@ -68,9 +69,16 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Wait:
             )
             return Wait(Cause.NOT_SOLD, text)
         request = cardless.request_of(amounts)
-        return Shape(dialect=None, request=request, amounts=amounts, asked=by_constraints, accounted=accounted)
+        dialect = None
+    else:
+        dialect, request = asked.dialect, asked.request
     return Shape(
-        dialect=asked.dialect, request=asked.request, amounts=amounts, asked=by_constraints, accounted=accounted
+        dialect=dialect,
+        request=request,
+        amounts=amounts,
+        asked=by_constraints,
+        accounted=accounted,
+        overhead=overhead,
     )
 
 

@@ -27,10 +27,11 @@ class Shape:
 
     dialect is None for a pod without cards. amounts: what a node must have; accounted: what it must have if it
     advertises any, because its cards count that (`core.nodefit.parted`); taken: all that it takes of its node, as
-    kubelet counts it, sorted by resource. asked: what the pod asks by constraints.
+    kubelet counts it, sorted by resource. asked: what the pod asks by constraints. overhead: the part of *amounts* that
+    its RuntimeClass adds, which no figure of its containers lowers.
     """
 
-    __slots__ = ("_alone", "_hash", "accounted", "amounts", "asked", "dialect", "request", "taken")
+    __slots__ = ("_alone", "_hash", "accounted", "amounts", "asked", "dialect", "overhead", "request", "taken")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Shape:
         amounts: Amounts,
         asked: AskedConstraints,
         accounted: Amounts = (),
+        overhead: Amounts = (),
     ) -> None:
         self.dialect: Final = dialect
         self.request: Final = request
@@ -47,13 +49,19 @@ class Shape:
         self.accounted: Final = accounted
         self.taken: Final = tuple(sorted((*amounts, *accounted))) if accounted else amounts
         self.asked: Final = asked
+        self.overhead: Final = overhead
         self._alone: Shape | None = None
-        self._hash = hash((dialect, request, amounts, accounted, asked))
+        self._hash = hash((dialect, request, amounts, accounted, asked, overhead))
 
     def asking(self, request: Hashable) -> "Shape":
         """The same, but for what is asked of cards."""
         return Shape(
-            dialect=self.dialect, request=request, amounts=self.amounts, asked=self.asked, accounted=self.accounted
+            dialect=self.dialect,
+            request=request,
+            amounts=self.amounts,
+            asked=self.asked,
+            accounted=self.accounted,
+            overhead=self.overhead,
         )
 
     def beside(self, pods: Signatures) -> "Shape":
@@ -66,6 +74,7 @@ class Shape:
             amounts=self.amounts,
             asked=self.asked._replace(pods=pods),
             accounted=self.accounted,
+            overhead=self.overhead,
         )
 
     @property
@@ -89,6 +98,7 @@ class Shape:
             and self.amounts == other.amounts
             and self.accounted == other.accounted
             and self.asked == other.asked
+            and self.overhead == other.overhead
         )
 
 

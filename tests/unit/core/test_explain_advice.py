@@ -136,6 +136,21 @@ def test_cpu_that_other_pods_have_is_waited_for_or_asked_less_of():
     )
 
 
+def test_what_the_runtime_class_adds_is_left_out_of_what_may_be_asked():
+    """It adds the same whatever the containers ask: Kata Containers, for example, take CPU and memory of their own."""
+    ledger = cluster(cards("a", record("GPU-a")))
+
+    def asking(cpu):
+        return pod(with_amounts(container(number=1, memory=1000), cpu=cpu), overhead={"cpu": "750m", "memory": "1Gi"})
+
+    text = told(ledger, asking("63500m"))
+    assert "cpu: 64.25 requested, 64 in total" in text
+    assert text.endswith(f"{NEVER} Ask for at most 63.25 cpu (its RuntimeClass adds 0.75).")
+    assert fits(ledger, asking("63250m"))
+    assert not fits(ledger, asking("63251m"))
+    assert "Ask for" not in told(ledger, pod(container(number=1, memory=1000), overhead={"cpu": "65"}))
+
+
 def test_an_empty_clusters_figure_is_told_beside_that_of_the_moment():
     holder = bound("GPU-a,NVIDIA,12768,0:;", name="h")
     ledger = cluster(cards("node-a", record("GPU-a")), held=[holder])
