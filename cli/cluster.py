@@ -382,7 +382,8 @@ async def fetch_parts(
         Source.SCHEDULER_MAP, SCHEDULER_MAP, (await texts(SCHEDULER_MAP)).get(Source.SCHEDULER_MAP.key, "")
     )
     unused: tuple[str, ...] = ()
-    if of_volcano.part is not None and Source.OWN in await kept() and Source.SCHEDULER_MAP not in await kept():
+    # Also of a refused text, the controller saves the one before, if it reads it at all.
+    if of_volcano.text.content and Source.OWN in await kept() and Source.SCHEDULER_MAP not in await kept():
         unused = (f"ConfigMap {SCHEDULER_MAP} is not used: the controller reads only those of --trust-namespaces",)
     else:
         found[Source.SCHEDULER_MAP] = of_volcano

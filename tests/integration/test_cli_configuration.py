@@ -130,6 +130,13 @@ async def test_volcanos_configuration_counts_unless_the_controller_does_not_read
         said = capsys.readouterr().out
         assert f"CS603 note  configuration: ConfigMap {unused}" in said
         assert "deviceshare.GPUSharingEnable" not in said
+        refused = {"data": {"volcano-scheduler.conf": "tiers: nonsense"}}
+        await world.client.patch(f"{maps}/volcano-scheduler-configmap", refused)
+        await cards(kubeconfig, "doctor")
+        said = capsys.readouterr().out
+        assert f"CS603 note  configuration: ConfigMap {unused}" in said
+        assert "CS602" not in said
+        await world.client.patch(f"{maps}/volcano-scheduler-configmap", {"data": {"volcano-scheduler.conf": conf}})
         file = str(tmp_path / "cluster.json.gz")
         assert await cards(kubeconfig, "snapshot", "-o", file) == 0
         await cards("", "get", "--snapshot", file)
