@@ -263,6 +263,18 @@ class _ImageSource(msgspec.Struct, frozen=True, gc=False):
     reference: str | None = ""
 
 
+class _Certificate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    key_type: str | None = ""
+
+
+class _Projection(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pod_certificate: _Certificate | None = None
+
+
+class _Projected(msgspec.Struct, frozen=True, gc=False):
+    sources: tuple[_Projection, ...] | None = None
+
+
 class VolumeObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One volume of a pod, with the fields that affect its node."""
 
@@ -276,6 +288,13 @@ class VolumeObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     rbd: _Rbd | None = None
     iscsi: _Iscsi | None = None
     image: _ImageSource | None = None
+    projected: _Projected | None = None
+
+    @property
+    def key_types(self) -> frozenset[str | None]:
+        """The types of the keys for which it has certificates of the pod."""
+        sources = (self.projected.sources if self.projected is not None else None) or ()
+        return frozenset([one.pod_certificate.key_type for one in sources if one.pod_certificate is not None])
 
 
 def volumes_of(found: tuple[VolumeObject, ...] | None) -> PodVolumes:

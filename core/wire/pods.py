@@ -58,6 +58,14 @@ class _Mount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     bind_mount_options: tuple[str, ...] | None = None
 
 
+class _Profile(msgspec.Struct, frozen=True, gc=False):
+    type: str | None = ""
+
+
+class _Security(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    seccomp_profile: _Profile | None = None
+
+
 class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     image: str | None = ""
@@ -66,6 +74,7 @@ class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     restart_policy_rules: tuple[_RestartRule, ...] | None = None
     volume_mounts: tuple[_Mount, ...] | None = None
     ports: tuple[_Port, ...] | None = None
+    security_context: _Security | None = None
 
 
 class _ResourceClaim(msgspec.Struct, frozen=True, gc=False):
@@ -98,6 +107,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     volumes: tuple[VolumeObject, ...] | None = None
     resource_claims: tuple[_ResourceClaim, ...] | None = None
     resources: _Resources | None = None
+    security_context: _Security | None = None
 
 
 class _Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -168,6 +178,7 @@ _INFEASIBLE: Final = "Infeasible"
 _NEVER: Final = "Never"
 _RESTART_ALL: Final = "RestartAllContainers"
 _RESTARTS_WHOLE: Final = "RestartAllContainersOnContainerExits"
+_ML_DSA: Final = frozenset({"MLDSA44", "MLDSA65", "MLDSA87"})
 _NO_CONTAINER: Final = _ContainerStatus()
 
 
@@ -476,7 +487,7 @@ _shared_images: Final = lru_cache(maxsize=1 << 12)(_interned)
 
 
 def _features(spec: _Spec) -> Iterator[str]:
-    """Yield features that its node must declare. Source: Kubernetes, component-helpers/nodedeclaredfeatures (v1.37)."""
+    """Yield features that its node must declare. Source: Kubernetes, component-helpers/nodedeclaredfeatures (v1.38)."""
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     if any(rule.action == _RESTART_ALL for one in containers for rule in one.restart_policy_rules or ()):
         yield _RESTARTS_WHOLE
@@ -484,6 +495,12 @@ def _features(spec: _Spec) -> Iterator[str]:
         yield "UserNamespacesHostNetworkSupport"
     if any(mount.bind_mount_options for one in containers for mount in one.volume_mounts or ()):
         yield "VolumeBindMountOptions"
+    if any(not _ML_DSA.isdisjoint(volume.key_types) for volume in spec.volumes or ()):
+        yield "PodCertificateMLDSA"
+    contexts = (spec.security_context, *(one.security_context for one in containers))
+    profiles = (one.seccomp_profile for one in contexts if one is not None)
+    if any(one is not None and one.type == "OCI" for one in profiles):
+        yield "SecurityProfileOCI"
 
 
 def _starts_again(spec: _Spec) -> bool:

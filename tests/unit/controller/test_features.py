@@ -19,6 +19,14 @@ def features_of(**spec):
     return pod_from_object({"metadata": {"name": "p", "namespace": "d"}, "spec": spec}).features
 
 
+OCI = {"seccompProfile": {"type": "OCI"}}
+
+
+def certificate(key_type):
+    sources = [{"serviceAccountToken": {"path": "token"}}, {"podCertificate": {"keyType": key_type}}]
+    return {"name": "v", "projected": {"sources": sources}}
+
+
 @pytest.mark.parametrize(
     ("spec", "found"),
     [
@@ -42,6 +50,15 @@ def features_of(**spec):
             ("VolumeBindMountOptions",),
             id="options of a mount",
         ),
+        pytest.param({"volumes": [certificate("MLDSA65")]}, ("PodCertificateMLDSA",), id="a certificate of a new key"),
+        pytest.param({"volumes": [certificate("ED25519")]}, (), id="a certificate of a known key"),
+        pytest.param({"securityContext": OCI}, ("SecurityProfileOCI",), id="a profile of a registry"),
+        pytest.param(
+            {"initContainers": [{"name": "c", "securityContext": OCI}]},
+            ("SecurityProfileOCI",),
+            id="a container's profile of a registry",
+        ),
+        pytest.param({"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}, (), id="another profile"),
     ],
 )
 def test_what_a_pod_needs_is_inferred_as_kube_scheduler_does(spec, found):
