@@ -78,7 +78,7 @@ def asked_resource(pod: ReviewedPod, rules: Rulebook) -> str:
 
 def warned(found: Violation) -> AdmissionWarning:
     """Return the warning about a pod that can never fit but is admitted."""
-    return AdmissionWarning(found.code, f"this pod can never be placed: {found}")
+    return AdmissionWarning(found.code, f"as the cluster is now, this pod can never be placed: {found}")
 
 
 def denies_what_never_fits(pod: ReviewedPod, rules: Rulebook) -> bool:

@@ -144,7 +144,11 @@ async def test_what_no_node_could_take_is_told_with_the_clusters_figures(install
             lambda: person.post(f"{CORE}/pods?dryRun=All", pod), lambda found: "CS401" in " ".join(found.warnings)
         )
         assert answer.status == 201, answer
-        told = [one for one in answer.warnings if "CS401 this pod can never be placed" in one and "98304 MiB" in one]
+        told = [
+            one
+            for one in answer.warnings
+            if "CS401 as the cluster is now, this pod can never be placed" in one and "98304 MiB" in one
+        ]
         assert len(told) == 1, answer
 
 

@@ -123,7 +123,9 @@ def test_what_can_never_fit_is_told_in_the_clusters_own_figures(asked, message):
     warned = verdict(asked, policy={})
     assert warned.allowed
     code, _, rest = message.partition(" ")
-    assert [str(one) for one in warned.warnings] == [f"{code} this pod can never be placed: {rest}"]
+    assert [str(one) for one in warned.warnings] == [
+        f"{code} as the cluster is now, this pod can never be placed: {rest}"
+    ]
     assert verdict(asked, policy={"n": NeverFits.OFF}).warnings == ()
 
 
