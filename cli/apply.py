@@ -40,7 +40,14 @@ from core.wire import yaml_text
 from core.wire.objects import ObjectMeta
 from core.wire.pods import decode_pod
 from kube.calls import Calls, namespace_path, node_path, pod_path
-from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiThrottledError, ApiUnknownError
+from kube.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiHookedError,
+    ApiNotFoundError,
+    ApiThrottledError,
+    ApiUnknownError,
+)
 
 _EFFECT: Final = "NoSchedule"
 _TRIES: Final = 10
@@ -513,7 +520,7 @@ class _Applying:
             await self._calls.evict(namespace, name, uid=move.uid)
         except ApiThrottledError as e:
             return e
-        except (ApiNotFoundError, ApiConflictError, ApiUnknownError) as e:
+        except (ApiNotFoundError, ApiConflictError, ApiHookedError, ApiUnknownError) as e:
             # Perhaps it was evicted, or it is gone and another has its name.
             is_there = any(pod.uid == move.uid and not pod.deleting for pod in await self._pods(namespace))
             return e if is_there else None

@@ -48,6 +48,7 @@ from kube.errors import (
     ApiConflictError,
     ApiError,
     ApiForbiddenError,
+    ApiHookedError,
     ApiNotFoundError,
     ApiRefusedError,
     ApiThrottledError,
@@ -64,7 +65,7 @@ _READ_AGAIN_S: Final = 1.0
 _READ_AGAIN_MAX_S: Final = 15.0
 _LOCK_TRIES: Final = 8
 _FORBIDDEN_REST_S: Final = 10.0
-# If Bindings of other pods succeeded within this time, a missing right affects only one namespace.
+# If Bindings of other pods succeeded within this time, a missing right or webhook affects only one namespace.
 _OTHERS_BOUND_S: Final = 60.0
 _UNREACHABLE_REST_S: Final = 1.0
 # A waiting pod is tried again sooner (`Pending.rest_s`). Without a failure for this long, no pod waits for a Binding.
@@ -188,7 +189,7 @@ class Actor:
                 self._inbox.put(partial(refused, rest_s=error.retry_after_s or 1.0))
             case ApiForbiddenError():
                 _log.warning("binding forbidden", pod=action.pod.key, node=action.node, error=error.message)
-                if self._is_ours(error):
+                if error.is_missing_right and self._is_of_all():
                     self._say(f"forbidden: create pods/binding: {error.message}")
                 text = f"the API server forbids binding this pod to {action.node}: {error.message}"
                 wait = Wait(Cause.BINDING_REFUSED, text)
@@ -202,15 +203,19 @@ class Actor:
             case ApiRefusedError():
                 _log.warning("binding refused", pod=action.pod.key, node=action.node, error=error.message)
                 text = f"the API server refuses to bind this pod to {action.node}: {error.message}"
-                rest_s = self._scheduler.cluster.settings.refused_retry_s
+                # A webhook comes back, and nothing tells of it.
+                is_passing = isinstance(error, ApiHookedError)
+                if is_passing and self._is_of_all():
+                    self._say(f"refused: create pods/binding: {error.message}")
+                rest_s = _FORBIDDEN_REST_S if is_passing else self._scheduler.cluster.settings.refused_retry_s
                 self._inbox.put(partial(refused, rest_s=rest_s, wait=Wait(Cause.BINDING_REFUSED, text)))
             case _:
                 _log.warning("binding unknown", pod=action.pod.key, node=action.node, error=str(error))
                 self._inbox.put(partial(self._scheduler.outcomes.lost, action.pod.uid, action.attempt, _shown(error)))
 
-    def _is_ours(self, error: ApiForbiddenError) -> bool:
-        """Return whether *error* means that this process may not bind pods, not only that this pod may not be bound."""
-        return error.is_missing_right and self._clock() >= self._bound_s + _OTHERS_BOUND_S
+    def _is_of_all(self) -> bool:
+        """Return whether a failed Binding means that no pod is bound, not only this one."""
+        return self._clock() >= self._bound_s + _OTHERS_BOUND_S
 
     def _say(self, state: str) -> None:
         if state != self.state:
@@ -447,7 +452,7 @@ def _volume_write(action: SelectNode | GiveVolume) -> tuple[str, dict[str, Any]]
 
 
 def _is_refused(error: Exception) -> bool:
-    """Return whether the server refuses what was asked, also if it is asked again of the same pod."""
+    """Return whether the server refuses what was asked, and may do so again if it is asked again of the same pod."""
     passing = ApiConflictError | ApiNotFoundError | ApiThrottledError | ApiUnreachableError
     return isinstance(error, ApiRefusedError) and not isinstance(error, passing)
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -148,3 +149,58 @@ async def written_late(world, proxy):
 
 async def _asked(proxy, name):
     return proxy.times("POST", f"/{name}/binding")
+
+
+HOOKED = "hooked"
+HOOKED_PODS = f"/api/v1/namespaces/{HOOKED}/pods"
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+async def hook(world, *resources):
+    """Somebody's webhook, which must be asked before these are written in namespace `HOOKED`, and is away."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": list(resources)}
+    entry = {
+        "name": "away.example.test",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "sideEffects": "None",
+        "timeoutSeconds": 2,
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": HOOKED}},
+        "rules": [rule],
+    }
+    await world.ensure(HOOKS, "away", webhooks=[entry])
+
+
+async def conditions(world, namespace, name):
+    """What a pod is told."""
+    found = await world.client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    return found["status"].get("conditions", ())
+
+
+@pytest.mark.parametrize("resources", [("pods/binding",), ("pods/binding", "pods/status")], ids=["told", "untold"])
+async def test_a_pod_that_a_missing_webhook_keeps_from_its_node_keeps_no_card_from_others(rig, resources):
+    async with rig(nodes=CROWDED) as world:
+        await world.ensure("/api/v1/namespaces", HOOKED)
+        await hook(world, *resources)
+        await world.controller()
+        first = pod("first", share(15000))
+        first["metadata"]["namespace"] = HOOKED
+        await world.client.create(HOOKED_PODS, first)
+
+        async def refused():
+            _, text = await world.http("/metrics")
+            return any(f'cardshare_binds_total{{outcome="{one}"}} 1.0' in text for one in ("refused", "unknown"))
+
+        await world.until(refused)
+        await world.add(pod("second", share(15000)))
+        await world.phase("second")
+        if "pods/status" not in resources:
+            (told,) = await world.until(partial(conditions, world, HOOKED, "first"))
+            assert "away.example.test" in told["message"] or "too little free memory" in told["message"]
+        await world.client.delete(f"{HOOKS}/away")
+        await world.client.delete(f"{PODS}/second", grace_s=0)
+
+        async def running():
+            return (await world.client.get(f"{HOOKED_PODS}/first"))["status"].get("phase") == "Running"
+
+        await world.until(running)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sandbox.client import ApiStatusError
+from tests.integration.test_controller_faults import HOOKED, conditions, hook
 from tests.support.servers.replicas import LEASE, LONG, QUICK, replicas
 from tests.support.worlds.controller_rig import NODES, PODS, pod, share
 
@@ -232,6 +233,21 @@ async def test_what_a_leader_did_not_come_to_its_successor_does(rig):
         await world.waits("huge", "99999 MiB")
         await world.until(lambda: world.told("bad", "CardsUnusable"))
         await world.until(lambda: world.told("huge", "FailedScheduling"))
+
+
+async def test_a_successor_binds_although_of_one_namespace_a_missing_webhook_lets_no_conditions_be_written(rig):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        first, second = await several.start(*QUICK), await several.start(*QUICK)
+        await world.ensure("/api/v1/namespaces", HOOKED)
+        huge = pod("huge", share(99_999))
+        huge["metadata"]["namespace"] = HOOKED
+        await world.client.create(f"/api/v1/namespaces/{HOOKED}/pods", huge)
+        await world.until(partial(conditions, world, HOOKED, "huge"))
+        await hook(world, "pods/status")
+        first.running.signal(signal.SIGKILL)
+        await world.add(pod("p", share(1000)))
+        await world.phase("p")
+        assert several.epochs() == [first.name, second.name]
 
 
 async def test_volcanos_name_is_given_up_while_its_scheduler_is_there_and_its_lease_held_when_it_is_not(rig):

@@ -6,6 +6,7 @@ from kube.errors import (
     ApiError,
     ApiForbiddenError,
     ApiGoneError,
+    ApiHookedError,
     ApiNotFoundError,
     ApiRefusedError,
     ApiThrottledError,
@@ -89,6 +90,27 @@ def test_a_503_with_retry_after_was_not_written():
     error = answer(503, STATUS % 503, Retry_After="3")
     assert type(error) is ApiThrottledError
     assert error.retry_after_s == 3.0
+
+
+FAILED_CALL = b"Internal error occurred: failed calling webhook"
+HOOKED = (
+    b'{"kind":"Status","code":500,"reason":"InternalError","message":"%s \\"a.example.test\\": failed to call webhook: '
+    b'Post \\"https://a.b.svc:443/?timeout=10s\\": context deadline exceeded"}'
+)
+
+
+def test_what_a_webhook_that_cannot_be_called_keeps_back_was_not_written():
+    error = answer(500, HOOKED % FAILED_CALL)
+    assert type(error) is ApiHookedError
+    assert isinstance(error, ApiRefusedError)
+    assert error.retryable
+
+
+@pytest.mark.parametrize(
+    "words", [b"Internal error occurred: failed to apply the patch", b"etcd: failed calling webhook"]
+)
+def test_any_other_internal_error_may_have_been_written(words):
+    assert type(answer(500, HOOKED % words)) is ApiUnknownError
 
 
 @pytest.mark.parametrize("body", [b"", b"busy", b"<html>maintenance</html>", b'{"message":"overloaded"}'])
