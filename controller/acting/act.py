@@ -52,6 +52,7 @@ from kube.errors import (
     ApiNotFoundError,
     ApiRefusedError,
     ApiThrottledError,
+    ApiUnknownError,
     ApiUnreachableError,
 )
 
@@ -391,12 +392,15 @@ class Actor:
         self._inbox.put(partial(self._scheduler.moved, pod.uid, action.version, found))
 
     async def _moved(self, action: Fence | Touch) -> bytes:
-        """Return the pod after a write of its condition, or if that is forbidden, of an annotation; both change it."""
+        """Return the pod after a write of its condition, or if that fails, of an annotation; both change it.
+
+        Both name its version, so that at most one is written. A webhook may hold up only the first.
+        """
         path, now_s = pod_path(action.pod.namespace, action.pod.name), self._wall()
         try:
             return await self._calls.patch(f"{path}/status", _probed(action, now_s), content_type=STRATEGIC_PATCH)
-        except ApiRefusedError as e:
-            if not _is_refused(e):
+        except ApiError as e:
+            if not (_is_refused(e) or isinstance(e, ApiUnknownError)):
                 raise
         metadata = {
             "uid": action.pod.uid,

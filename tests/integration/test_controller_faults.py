@@ -156,15 +156,38 @@ HOOKED_PODS = f"/api/v1/namespaces/{HOOKED}/pods"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
-async def hook(world, *resources):
-    """Somebody's webhook, which must be asked before these are written in namespace `HOOKED`, and is away."""
+@asynccontextmanager
+async def away():
+    """Where nobody listens."""
+    yield "https://127.0.0.1:1/"
+
+
+@asynccontextmanager
+async def silent():
+    """Where somebody listens and never answers."""
+    over = asyncio.Event()
+
+    async def listen(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    try:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        over.set()
+        server.close()
+
+
+async def hook(world, url, *resources):
+    """Somebody's webhook, which must be asked at *url* before these are written in namespace `HOOKED`."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": list(resources)}
     entry = {
         "name": "away.example.test",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "clientConfig": {"url": url},
         "sideEffects": "None",
-        "timeoutSeconds": 2,
+        "timeoutSeconds": 30,
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": HOOKED}},
         "rules": [rule],
     }
@@ -177,11 +200,15 @@ async def conditions(world, namespace, name):
     return found["status"].get("conditions", ())
 
 
-@pytest.mark.parametrize("resources", [("pods/binding",), ("pods/binding", "pods/status")], ids=["told", "untold"])
-async def test_a_pod_that_a_missing_webhook_keeps_from_its_node_keeps_no_card_from_others(rig, resources):
-    async with rig(nodes=CROWDED) as world:
+@pytest.mark.parametrize(
+    ("hooked", "resources"),
+    [(away, ("pods/binding",)), (away, ("pods/binding", "pods/status")), (silent, ("pods/binding", "pods/status"))],
+    ids=["told", "untold", "silent"],
+)
+async def test_a_pod_that_a_missing_webhook_keeps_from_its_node_keeps_no_card_from_others(rig, hooked, resources):
+    async with rig(nodes=CROWDED) as world, hooked() as url:
         await world.ensure("/api/v1/namespaces", HOOKED)
-        await hook(world, *resources)
+        await hook(world, url, *resources)
         await world.controller()
         first = pod("first", share(15000))
         first["metadata"]["namespace"] = HOOKED

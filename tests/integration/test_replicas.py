@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandbox.client import ApiStatusError
-from tests.integration.test_controller_faults import HOOKED, conditions, hook
+from tests.integration.test_controller_faults import HOOKED, away, conditions, hook
 from tests.support.servers.replicas import LEASE, LONG, QUICK, replicas
 from tests.support.worlds.controller_rig import NODES, PODS, pod, share
 
@@ -236,14 +236,14 @@ async def test_what_a_leader_did_not_come_to_its_successor_does(rig):
 
 
 async def test_a_successor_binds_although_of_one_namespace_a_missing_webhook_lets_no_conditions_be_written(rig):
-    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several, away() as url:
         first, second = await several.start(*QUICK), await several.start(*QUICK)
         await world.ensure("/api/v1/namespaces", HOOKED)
         huge = pod("huge", share(99_999))
         huge["metadata"]["namespace"] = HOOKED
         await world.client.create(f"/api/v1/namespaces/{HOOKED}/pods", huge)
         await world.until(partial(conditions, world, HOOKED, "huge"))
-        await hook(world, "pods/status")
+        await hook(world, url, "pods/status")
         first.running.signal(signal.SIGKILL)
         await world.add(pod("p", share(1000)))
         await world.phase("p")
