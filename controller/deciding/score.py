@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from controller.handing_over.collision import CollisionKey
 from controller.handing_over.handoff import SHORT_S, HandOff
 from controller.metrics import Metrics
+from core.constraints.constraint import NodeSet
 from core.errors import NodeInvariantError
 from core.explaining.refusal import impersonal
 from core.ledger import Ledger, Placement
@@ -323,9 +324,8 @@ def _within(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float, 
 
 def _join_any_line(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | Nowhere:
     """Return the best node, however long its line, unless its plugin is silent."""
-    out = wish.avoid | wish.barred
-    silent: set[NodeName] = set()
-    while (placement := decide(candidates, wish.pod, wish.shape, silent | out if out else silent)) is not None:
+    out, silent = wish.avoid | wish.barred, NodeSet()
+    while (placement := decide(candidates, wish.pod, wish.shape, out, silent)) is not None:
         if handoff.free(placement.node, wish.keys) or isfinite(handoff.wait_s(placement.node, wish.keys, now_s)):
             return placement
         silent.add(placement.node)
