@@ -18,7 +18,7 @@ from core import nodefit
 from core.catalog import Catalog
 from core.constraints.quota import Over, taken
 from core.errors import InvalidRequestError
-from core.groups import DEFAULT_QUEUE, GroupKey, Standing, group_of, is_preemptable, line_of
+from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, Standing, group_of, is_preemptable, line_of
 from core.history.pods import PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeName, Pod, PodUid
@@ -55,8 +55,10 @@ class QueueOrder:
         self._budgets: Final = budgets
         self._clock: Final = clock
         self._deserved = Deserved()
-        self._version = -1
+        self._tree = groups.tree
         self._next_s = 0.0
+        # There may be many lines, and each decision compares them.
+        self._ranks: Final[dict[str, Rank]] = {}
 
     def of(self, pod: Pod) -> str:
         """Return the line of *pod*: the name of its queue."""
@@ -65,7 +67,24 @@ class QueueOrder:
 
     def rank(self, line: str) -> Rank:
         """Return the sort key of *line*; the lowest has its turn first."""
-        return tuple(self._step(name) for name in self.groups.tree.path(line) or [line])
+        if self._budgets.moved or self._tree is not self.groups.tree:
+            self._heed_moves()
+        found = self._ranks.get(line)
+        if found is None:
+            found = self._ranks[line] = tuple(self._step(name) for name in self.groups.tree.path(line) or [line])
+        return found
+
+    def _heed_moves(self) -> None:
+        """Forget the ranks of lines in or below queues that hold something else now; of all, if queues have changed."""
+        tree = self.groups.tree
+        if self._tree is not tree:
+            self._tree, self._next_s = tree, 0.0
+            self._ranks.clear()
+        below = [name or DEFAULT_QUEUE for name in self._budgets.moved if name != ROOT_QUEUE]
+        for name in below:
+            self._ranks.pop(name, None)
+            below += tree.children(name)
+        self._budgets.moved.clear()
 
     def _step(self, name: str) -> tuple[int, float, int, str]:
         queue = self.groups.queues.get(name)
@@ -80,24 +99,29 @@ class QueueOrder:
 
     def bring_up_to_date(self, now_s: float) -> None:
         """Update what queues deserve, unless that was done recently, even if pods of only one queue wait."""
-        if now_s >= self._next_s or self._version != self.groups.version:
+        if now_s >= self._due_s():
             self.look(now_s)
 
     def next_s(self) -> float:
         """Return when to update what queues deserve, monotonic; never while at most one queue has pods."""
         if len(self._queue.lines) < 2:
             return _NEVER
-        return self._next_s if self._version == self.groups.version else 0.0
+        return self._due_s()
+
+    def _due_s(self) -> float:
+        """Return when to update what queues deserve, monotonic: at once if queues have changed."""
+        return self._next_s if self._tree is self.groups.tree else 0.0
 
     def look(self, now_s: float) -> None:
         """Update what queues deserve."""
         started_s = self._clock()
-        self._version = self.groups.version
+        self._heed_moves()
         total = self._budgets.totals.amounts()
         asked = self._budgets.held_by_line(self._queue.lines)
         for (line, shape), (entry, count) in self._waiting().items():
             self._add(asked[line], entry, shape, count)
         self._deserved = deserved(total, asked, self.groups.tree)
+        self._ranks.clear()
         self._next_s = now_s + max(_AGAIN_S, _REST_PER_WORK * (self._clock() - started_s))
 
     def _waiting(self) -> dict[tuple[str, Shape], tuple[Entry, int]]:

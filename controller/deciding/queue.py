@@ -67,19 +67,20 @@ class _Row:
 
     def first(self, *, pop: bool) -> PodUid | None:
         """Return the first pod of the line whose turn it is; remove it if *pop*."""
-        for line, heap in list(self._heaps.items()):
+        while self._heaps:
+            line = min(self._heaps, key=self._rank) if len(self._heaps) > 1 else next(iter(self._heaps))
+            heap = self._heaps[line]
             while heap and not self._is_current(heap[0][2], heap[0][1]):
                 heapq.heappop(heap)
                 self._size -= 1
             if not heap:
                 del self._heaps[line]
-        if not self._heaps:
-            return None
-        heap = self._heaps[min(self._heaps, key=self._rank) if len(self._heaps) > 1 else next(iter(self._heaps))]
-        if not pop:
-            return heap[0][2]
-        self._size -= 1
-        return heapq.heappop(heap)[2]
+            elif not pop:
+                return heap[0][2]
+            else:
+                self._size -= 1
+                return heapq.heappop(heap)[2]
+        return None
 
     def __len__(self) -> int:
         """Return the number of items, including void ones."""

@@ -324,6 +324,7 @@ class Scheduler:
     def _group_changed(self, key: GroupKey) -> None:
         self.pending.group_changed(key)
         self.cluster.occupants.group_changed(key)
+        self.cluster.budgets.group_changed(key)
 
     def _group_parted(self, key: GroupKey) -> None:
         self.pending.group_parted(key)
@@ -447,6 +448,7 @@ class Scheduler:
         """Forget a pod that no longer exists, and release its cards, unless its processes may still run."""
         self._seen.pop(uid, None)
         self.cluster.fencing.gone(uid)
+        self.cluster.budgets.drop(uid)  # while its group still names its queue
         self.cluster.groups.pod_gone(uid)
         self.cluster.search.learning.gone(uid)
         self._on_nodes.discard(uid)
@@ -455,7 +457,6 @@ class Scheduler:
         pod = self.cluster.carded.pop(uid, None)
         self.cluster.of_kueue.pop(uid, None)
         self.pending.forget(uid)
-        self.cluster.budgets.drop(uid)
         self.cluster.recording.gone(uid)
         node = self.cluster.handoff.node_of(uid) or self.cluster.ledger.node_of(uid)
         self.cluster.handoff.forget(uid, self.cluster.clock())

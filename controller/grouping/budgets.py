@@ -13,6 +13,7 @@ from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import NodeName, Pod, PodUid
 from core.nodefit import NodeFacts
+from core.placing.queues import QueueTree
 from core.wire.policies import ResourceQuota
 
 _LIMITS: Final = "limits."
@@ -168,6 +169,7 @@ class Budgets:
         quotas: limits of namespaces.
         totals: capacity of nodes.
         freed: accounts that may have more left than before; the cycle removes them.
+        moved: queues whose holdings have changed; `QueueOrder` removes them.
     """
 
     def __init__(self, groups: Groups, ledger: Ledger) -> None:
@@ -189,11 +191,11 @@ class Budgets:
         # Unused guarantees of each queue and its descendants, and their sums by parent.
         self._unused: dict[str, Mapping[str, int]] = {}
         self._unused_below: dict[str, dict[str, int]] = {}
-        self._tree = groups.tree
-        # Whether a queue has a limit or a guarantee; there may be many queues, and each decision asks.
-        self._is_limited = _is_limited(groups)
-        self._version = -1
+        # The queues in which the holdings of each spender are counted: its own and those above it.
+        self._counted_in: Final[dict[Spender, list[str]]] = {}
+        self._tree = QueueTree()
         self.freed: Final[dict[Account, None]] = {}
+        self.moved: Final[set[str]] = set()
 
     def note(self, uid: PodUid, spender: Spender, amounts: Mapping[str, int]) -> None:
         """Record that *uid*, which belongs to *spender*, holds exactly *amounts*."""
@@ -216,8 +218,7 @@ class Budgets:
 
     def held(self, line: str) -> Mapping[str, int]:
         """Return what pods of queue *line* hold, promised and bound; `default` includes pods without a queue."""
-        if self._version != self._groups.version:
-            self._add_up()
+        self._heed_queues()
         found = self._sums.get(line, _NOTHING)
         loose = self._sums.get(_LOOSE, _NOTHING)
         if line != DEFAULT_QUEUE or not loose:
@@ -228,8 +229,7 @@ class Budgets:
 
     def held_by_line(self, lines: Iterable[str]) -> dict[str, dict[str, int]]:
         """Return what pods of each queue hold, without descendants: for all queues with holdings, and for *lines*."""
-        if self._version != self._groups.version:
-            self._add_up()
+        self._heed_queues()
         found: dict[str, dict[str, int]] = {line: {} for line in lines}
         for name, amounts in self._own.items():
             _sum(found.setdefault(name if name != _LOOSE else DEFAULT_QUEUE, {}), amounts, 1)
@@ -237,21 +237,26 @@ class Budgets:
 
     def allocated(self) -> dict[str, dict[str, int]]:
         """Return what pods of every queue and its descendants hold, by resource; cards in their own units."""
-        if self._version != self._groups.version:
-            self._add_up()
+        self._heed_queues()
         sums = {name: self._sums.get(name, _NOTHING) for name in self._groups.queues}
         return {name: {one: amount for one, amount in held.items() if amount} for name, held in sums.items()}
 
     def hear(self) -> None:
         """Add to `freed` what nodes that have grown, changed guarantees, and groups that left their queue leave."""
-        tree = self._groups.tree
-        if self._tree is not tree or (tree.guaranteed and self.totals.has_grown()):
+        self._heed_queues()
+        if self._tree.guaranteed and self.totals.has_grown():
             self.freed[_UNRESERVED] = None
-        if self._tree is not tree:
-            self._tree, self._is_limited = tree, _is_limited(self._groups)
-        # Adding up takes long where there are many groups, and is needed only where something limits them.
-        if self._is_limited and self._version != self._groups.version:
-            self._add_up()
+
+    def group_changed(self, key: GroupKey) -> None:
+        """Count what group *key* holds in the queue that it names now."""
+        amounts, before = self._by_spender.get(key), self._counted_in.get(key)
+        if amounts is None or before is None or self._tree is not self._groups.tree or before == self._queues_of(key):
+            return
+        self._count(key, amounts, -1)
+        del self._counted_in[key]
+        self._count(key, amounts, 1)
+        self.freed.update({Account(QUEUE, name): None for name in before})
+        self.freed[_UNRESERVED] = None
 
     def free_all(self) -> None:
         """Mark all limiting accounts as possibly freed, after missed changes."""
@@ -313,8 +318,7 @@ class Budgets:
         return left
 
     def _limited(self, spender: Spender) -> Iterable[Limited]:
-        if self._version != self._groups.version:
-            self._add_up()
+        self._heed_queues()
         for queue in self._above(spender):
             yield Limited(Account(QUEUE, queue.name), queue.capability, self._sums.get(queue.name, _NOTHING))
         if self._groups.tree.guaranteed:
@@ -379,41 +383,52 @@ class Budgets:
 
     def _add(self, spender: Spender, amounts: Mapping[str, int], times: int) -> None:
         _sum(self._by_spender.setdefault(spender, {}), amounts, times)
-        if not any(self._by_spender[spender].values()):
-            del self._by_spender[spender]
         if isinstance(spender, GroupKey):
             self._groups.queues_unreported = True
-        if self._version == self._groups.version:
+        if self._tree is self._groups.tree:
             self._count(spender, amounts, times)
+        if not any(self._by_spender[spender].values()):
+            del self._by_spender[spender]
+            self._counted_in.pop(spender, None)
         in_namespace = self._of_namespace.get(_namespace(spender))
         if in_namespace is not None:
             _sum(in_namespace, amounts, times)
 
-    def _add_up(self) -> None:
-        self._version = self._groups.version
+    def _heed_queues(self) -> None:
+        """Add up again if queues have changed, which is rare: every group is counted."""
+        if self._tree is self._groups.tree:
+            return
+        self._tree = tree = self._groups.tree
         before, self._sums, self._own = self._sums, {}, {}
         self._unused, self._unused_below = {}, {}
-        tree = self._groups.tree
+        self._counted_in.clear()
+        self.moved.clear()
         for name in sorted(tree.guaranteed, key=lambda one: -len(tree.path(one))):
             self._note_unused(name)
         for spender, amounts in self._by_spender.items():
             self._count(spender, amounts, 1)
-        # What pods hold whose group names another queue now is no longer held in the queue they had.
+        self.freed[_UNRESERVED] = None
         for name, held in before.items():
             now = self._sums.get(name, _NOTHING)
             if any(amount > now.get(one, 0) for one, amount in held.items()):
-                self.freed.update({Account(QUEUE, name): None, _UNRESERVED: None})
+                self.freed[Account(QUEUE, name)] = None
 
     def _count(self, spender: Spender, amounts: Mapping[str, int], times: int) -> None:
-        """Add the holdings of *spender* to its queue and the ancestors."""
-        names = [queue.name for queue in self._above(spender)] or [_LOOSE]
+        """Add the holdings of *spender* to the queue in which it is counted, and to those above that."""
+        names = self._counted_in.get(spender)
+        if names is None:
+            names = self._counted_in[spender] = self._queues_of(spender)
         _sum(self._own.setdefault(names[0], {}), amounts, times)
         for name in (*names, _ALL):
             _sum(self._sums.setdefault(name, {}), amounts, times)
+        self.moved.update(names)
         tree = self._groups.tree
         if tree.guaranteed:
-            for name in reversed(tree.path(self._line(spender))):
+            for name in reversed(tree.path(names[0] or DEFAULT_QUEUE)):
                 self._note_unused(name)
+
+    def _queues_of(self, spender: Spender) -> list[str]:
+        return [queue.name for queue in self._above(spender)] or [_LOOSE]
 
     def _note_unused(self, name: str) -> None:
         """Sum the unused guarantees of queue *name*; its descendants must be done before."""
@@ -435,10 +450,6 @@ class Budgets:
             found[name] = queue
             name = queue.parent
         return list(found.values())
-
-
-def _is_limited(groups: Groups) -> bool:
-    return bool(groups.tree.guaranteed) or any(one.capability for one in groups.queues.values())
 
 
 def _namespace(spender: Spender) -> str:

@@ -485,8 +485,7 @@ class Groups:
             self._changed(key)
         if not members.pods:
             del self._members[key]
-            if self._last_queues.pop(key, None) is not None:
-                self.version += 1
+            self._last_queues.pop(key, None)
             if key in self._judged:
                 self._judged[key].lacks = ""
         else:
@@ -504,7 +503,7 @@ class Groups:
         queue = pod.annotations.get(QUEUE_OF_JOB) or pod.annotations.get(QUEUE_OF_POD)
         if queue:
             self._last_queues[key] = queue
-            self.version += 1
+            self._changed(key)
 
     @staticmethod
     def _note_odd(members: _Members, uid: PodUid, odd: tuple[str, str] | None) -> bool:

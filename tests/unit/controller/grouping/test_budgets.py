@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from controller.deciding.cluster import QueueOrder
+from controller.grouping.budgets import Budgets
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.waiting import Cause
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
@@ -240,6 +242,66 @@ def test_no_queue_ever_holds_more_than_it_may(seed):
         assert sums["p"][0] <= 6
         assert sums["a"][1] <= 4000
         assert sums["b"][2] <= 3
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_holdings_and_ranks_are_those_that_are_counted_anew_whatever_changes(seed):
+    """Pods come and go; groups change their queue, end and come back; queues move, end and come back."""
+    chance = random.Random(seed)
+    names = ("p", "a", "b", "c", "default")
+    groups = ("g", "h", "i")
+
+    def drawn(name):
+        parents = {"a": ("", "p", "root"), "b": ("", "a", "p"), "c": ("b", "gone")}.get(name, ("",))
+        limits = {"vgpu_number": 5} if chance.random() < 0.3 else {}
+        weighed = replace(queue(name, chance.choice(parents), **limits), weight=chance.randint(1, 3))
+        return replace(weighed, guarantee={NUMBER: 1}) if chance.random() < 0.3 else weighed
+
+    made = world(
+        node("n1", cards=8),
+        groups=[spec(name, chance.choice(names)) for name in groups],
+        queues=[queue("root"), *map(drawn, names)],
+    )
+    cluster, alive = made.scheduler.cluster, list[str]()
+    for number in range(20):
+        moved = chance.choice(names)
+        if chance.random() < 0.2:
+            cluster.groups.queue_gone(moved)
+        else:
+            cluster.groups.queue_changed(drawn(moved))
+        unasked = QueueOrder(cluster.queue, cluster.groups, cluster.budgets, cluster.ledger, cluster.clock)
+        for one in (cluster.lines, unasked):
+            one.look(cluster.clock())
+        for step in range(3):
+            group = chance.choice(groups)
+            match chance.choice(("come", "come", "go", "move", "end")):
+                case "come":
+                    name = f"p{number}-{step}"
+                    alive.append(name)
+                    which = {"volcano.sh/queue-name": chance.choice(names)} if chance.random() < 0.5 else {}
+                    made.adds(member(name, group, annotations=which) if chance.random() < 0.8 else pod(name))
+                case "go" if alive:
+                    made.gone(alive.pop(chance.randrange(len(alive))))
+                case "move":
+                    key = spec(group, "").key
+                    cluster.groups.gone(key)
+                    cluster.groups.changed(spec(group, chance.choice((*names, "gone", ""))))
+                case _:
+                    cluster.groups.gone(spec(group, "").key)
+            made.plan()
+            for bind in made.binds():
+                made.accepts(bind)
+                made.shows_bound(bind)
+            ranks = {name: cluster.lines.rank(name) for name in names}
+        assert ranks == {name: unasked.rank(name) for name in names}
+        anew = Budgets(cluster.groups, cluster.ledger)
+        for name in alive:
+            uid = made.seen(name).uid
+            spender = cluster.budgets.spender_of(uid)
+            if spender is not None:
+                anew.note(uid, spender, cluster.budgets.held_by(uid))
+        for name in (*names, "gone", "root"):
+            assert +Counter(cluster.budgets.held(name)) == +Counter(anew.held(name))
 
 
 def test_who_is_beyond_its_queue_lets_the_next_of_its_shape_have_what_it_was_woken_for():
