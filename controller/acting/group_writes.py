@@ -171,7 +171,8 @@ class GroupWrites:
             _NUMBERS_S if _words(spec.status) == _words(status) else _WORDS_S,
             len(self._groups.wanting) / _WORDS_PER_S,
         )
-        return bool(newest) and newest > time_text(self._wall() - rest_s)
+        # A replica whose clock was ahead may have written a time that is still to come.
+        return time_text(self._wall() - rest_s) < newest <= time_text(self._wall() + rest_s)
 
     def _announce(self, spec: GroupSpec, status: GroupStatus) -> None:
         about = Subject(

@@ -165,7 +165,7 @@ class History:
     async def _of_leader(self) -> Stored:
         if self._where is None:
             return Stored(notes=(_NOWHERE,))
-        if self._wall() >= self._read_s + _STORED_S:
+        if not 0.0 <= self._wall() - self._read_s < _STORED_S:  # the clock may be set back
             self._stored = await self._read()
         return self._stored
 

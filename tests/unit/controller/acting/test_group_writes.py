@@ -12,6 +12,7 @@ from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.model import Phase
+from core.units import time_text
 from core.wire.groups import JobSpec, salvage_group, salvage_queue
 from kube.errors import ApiForbiddenError
 from kube.kinds import QUEUES_PATH
@@ -214,6 +215,20 @@ async def test_the_same_in_other_words_waits_a_while():
         await rig.passes(20.0)
         assert len(rig.patches()) <= before + 2
         assert "of 1020m left" in rig.patches()[-1]["status"]["conditions"][0]["message"]
+
+
+async def test_a_time_that_is_still_to_come_holds_up_no_other_words():
+    """The clock of the last leader was ahead."""
+    async with running(group(queue="q", min_resources={"cpu": 2000})) as rig:
+        groups, q = rig.world.scheduler.cluster.groups, QueueSpec(name="q", capability={"cpu": 1000})
+        groups.queue_changed(q)
+        await rig.passes(1.0)
+        spec, *_ = groups.judged(KEY)
+        later = tuple(replace(one, changed_at=time_text(START_UNIX_S + 7200)) for one in spec.status.conditions)
+        groups.changed(replace(spec, resource_version="9999", status=replace(spec.status, conditions=later)))
+        groups.queue_changed(replace(q, capability={"cpu": 1500}))
+        await rig.passes(3.0)
+        assert "of 1500m left" in rig.patches()[-1]["status"]["conditions"][0]["message"]
 
 
 async def test_the_more_groups_wait_the_longer_other_words_do(monkeypatch):

@@ -107,6 +107,19 @@ async def test_a_standby_answers_from_what_its_leader_stored():
     assert len(calls.of("get_raw")) == 2  # the leader's, and one of the standby
 
 
+async def test_a_standby_whose_clock_is_set_back_reads_what_was_stored_since():
+    calls = Calls()
+    standby = await Leader(calls, leads=False).begin()
+    standby.ahead_s = 7200.0
+    await standby.history.why("default/a")
+    standby.ahead_s = 0.0
+    leader = await Leader(calls).begin()
+    leader.world.adds(pod("a", memory=1000))
+    leader.world.placed()
+    await leader.passes(61.0)
+    assert kinds(await standby.history.why("default/a")) == kinds(await leader.history.why("default/a"))
+
+
 async def test_a_standby_without_a_store_says_so():
     standby = await Leader(Calls(), leads=False, where=None).begin()
     answer = await standby.history.why("default/a")
