@@ -1,5 +1,6 @@
 """The judge of whole controllers does find what it is to find: worlds that are broken by hand."""
 
+import json
 from collections import Counter, defaultdict
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from tests.support.twin.judge import Judge
 from tests.support.twin.limits import Limits
-from tests.support.twin.machines import Kind, Machine, Proc, Share
+from tests.support.twin.machines import RESERVED, Kind, Machine, Proc, Profile, Share
 
 
 class _World:
@@ -22,6 +23,7 @@ class _World:
         self.found = []
         self.limits = Limits(self)
         self.sides = ()
+        self.kueue = None
         self.machines = {"n1": Machine("n1", Kind.VGPU, {"GPU-1": 16000}, api, self)}
         self.machines["n1"].register()
 
@@ -123,3 +125,50 @@ def test_a_binding_in_spite_of_gates_is_told_once():
     judge.look()
     judge.look()
     assert [kind for kind, _ in world.found] == ["gated"]
+
+
+FREE = "CS501 0/1 nodes are available: 1 too little free memory on every card. Nearest: n1 GPU-1: {} of 12000 MiB free."
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        (FREE.format(6000), ""),
+        (FREE.format(7000), "told of 7000 MiB free, and 6000 are"),
+        (FREE.format(6000).replace("0/1", "0/2"), "told of 2 nodes"),
+        (FREE.format(6000) + " Ask for at most 6000 MiB of memory, or wait until enough of a card is free.", ""),
+        (FREE.format(6000) + " Ask for at most 6001 MiB of memory, or wait until it is.", "would fit with 6001 MiB"),
+        (FREE.format(6000) + " Ask for at most 9000 MiB of memory; it would then wait for capacity.", ""),
+        (
+            FREE.format(6000) + " Ask for at most 1 card; with at most 9000 MiB of memory it would be placed now.",
+            "9000",
+        ),
+    ],
+)
+def test_a_condition_is_to_be_true(world, message, found):
+    world.add("a", 10000, node="n1", ids="GPU-1,NVIDIA,10000,0:")
+    world.add("b", 12000, message=message)
+    told = Judge(world).forgotten()
+    assert (found in told[0] and len(told) == 1) if found else told == []
+
+
+def test_what_was_taken_is_to_be_given_back(world):
+    world.add("a", 17000, message="too large")
+    world.api.objects["pods"]["default/a"]["status"]["nominatedNodeName"] = "n1"
+    world.api.objects["nodes"]["n1"]["metadata"]["annotations"]["hami.io/mutex.lock"] = "now,default,a"
+    assert [text.partition(":")[0] for text in Judge(world).forgotten()] == [
+        "default/a waits, and is still nominated for n1",
+        "n1 is still locked",
+    ]
+
+
+@pytest.mark.parametrize(("start", "kinds"), [(0, ["oversold"]), (1, ["oversold"]), (2, [])])
+def test_instances_of_one_card_that_overlap(world, start, kinds):
+    machine = world.machines["n1"]
+    machine.kind, machine.profiles = Kind.HAMI, (Profile("2g.10gb", 9856, 29, 2, (0, 1, 2)),)
+    for name, at in (("a", 0), ("b", start)):
+        world.add(name, 9856, node="n1")
+        place = {"containerIndex": 0, "deviceIndex": 0, "gpuUUID": "GPU-1", "placement": {"start": at, "size": 2}}
+        notes = {Kind.HAMI.assigned: "GPU-1,NVIDIA,9856,29:;", RESERVED: json.dumps([place])}
+        world.api.objects["pods"][f"default/{name}"]["metadata"]["annotations"] = notes
+    assert world.look() == kinds

@@ -90,6 +90,8 @@ class Api:
         # Called with a pod before it is evicted, and raises what refuses it; and when it was, with its key.
         self.may_evict: Callable[[Json], None] = lambda pod: None
         self.on_evicted: Callable[[str, Json], None] = lambda key, pod: None
+        # Called with each write that controllers ask for, and raises what refuses it.
+        self.may: Callable[[str, Target, Json], None] = lambda verb, what, given: None
         self._texts: dict[str, dict[str, bytes]] = defaultdict(dict)
         self._history: dict[str, deque[Event]] = defaultdict(lambda: deque(maxlen=_HISTORY))
         self._compacted = self.revision
@@ -108,6 +110,7 @@ class Api:
             if verb == "GET":
                 return self.get(what) if what.name else self._list(what, dict(parse_qsl(query)))
             given = json.loads(body) if body else {}
+            self.may(verb, what, given)
             if verb == "POST":
                 return self._post(what, given, is_dry="dryRun=" in query)
             if verb == "PATCH":
@@ -246,7 +249,7 @@ class Api:
         return self.objects[resource][key]
 
     def delete(self, what: Target, options: Json) -> Answer:
-        """Delete: a pod on a node only marks itself, unless by force."""
+        """Delete: a pod on a node only marks itself, unless by force, and so does whatever has finalizers."""
         obj = self._there(what)
         self._may_delete(obj, options)
         grace_s = options.get("gracePeriodSeconds", obj.get("spec", {}).get("terminationGracePeriodSeconds", 30))
@@ -256,6 +259,12 @@ class Api:
                 new = deepcopy(obj)
                 new["metadata"]["deletionTimestamp"] = self._now_text()
                 new["metadata"]["deletionGracePeriodSeconds"] = grace_s
+                self._store(what.resource, what.key, new, "MODIFIED")
+        elif obj["metadata"].get("finalizers"):
+            new = deepcopy(obj)
+            new["metadata"].setdefault("deletionTimestamp", self._now_text())
+            new["metadata"]["deletionGracePeriodSeconds"] = 0
+            if new != obj:
                 self._store(what.resource, what.key, new, "MODIFIED")
         else:
             self._store(what.resource, what.key, deepcopy(obj), "DELETED")

@@ -160,7 +160,7 @@ class Gale(Storm):
         cards = dict(machine.cards)
         card = draw.choice(sorted(cards))
         way = draw.choice(("fewer", "more", "renamed", "memory"))
-        if way == "memory" and machine.kind is not Kind.ASCEND and not machine.geometry:
+        if way == "memory" and machine.kind is not Kind.ASCEND and not machine.is_cut:
             cards[card] = draw.choice((6000, 8000, 16000, 32000))
         elif way == "more" and len(cards) < 4:
             cards[self._card()] = cards[card]

@@ -3,6 +3,7 @@
 Its own arithmetic, its own reading of annotations: nothing here comes from what is judged.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import permutations, product
@@ -16,12 +17,19 @@ from tests.support.twin.machines import ASCEND, ENDED, Kind, Machine, Share, sha
 NO_USE = "nvidia.com/nouse-gputype"
 GROUP = "scheduling.k8s.io/group-name"
 TASK = "volcano.sh/task-spec"
-MODE = "volcano.sh/vgpu-mode"
+MODE, HAMI_MODE = "volcano.sh/vgpu-mode", "nvidia.com/vgpu-mode"
+LOCK = "hami.io/mutex.lock"
 # Before the names of Kubernetes' own PodGroups.
 NATIVE = "native/"
 
 # MiB of a template to its AI cores and AI CPUs, of 8 and 7 (ascend 1.1).
 _CUTS = {3072: (1, 1), 6144: (2, 2), 12288: (4, 4), 21527: (8, 7)}
+
+
+# What a condition says (why-pods-wait.md).
+_NODES = re.compile(r"\b0/(\d+) nodes are available")
+_NEAREST = re.compile(r"Nearest: (?P<node>\S+) (?P<card>\S+): (?P<mib>\d+) of \d+ MiB free[.,;]")
+_LESS = re.compile(r"(?:Ask for|with) at most (?P<mib>\d+) MiB of memory(?:, or wait|\.|,? it would be placed now)")
 
 
 class Use(NamedTuple):
@@ -41,6 +49,8 @@ class Use(NamedTuple):
 
 def use(machine: Machine, share: Share) -> Use:
     """What one share takes."""
+    if machine.profiles:
+        return Use(slots=1)  # their places say the rest
     if machine.geometry:
         return Use(machine.slice_mib(share.place), share.cores, 0, 1)
     if machine.kind is Kind.ASCEND:
@@ -125,7 +135,10 @@ class Judge:
     # ------------------------------------------------------------------ once nothing happens any more
 
     def forgotten(self) -> list[str]:
-        """Pods that wait although they fit somewhere, or without a word; after all has come to rest."""
+        """Pods that wait although they fit somewhere, or without a word, and what was taken and not given back.
+
+        After all has come to rest.
+        """
         found = []
         gangs: dict[str, list[tuple[str, Json]]] = defaultdict(list)
         for key, pod in sorted(self._world.api.objects["pods"].items()):
@@ -140,6 +153,9 @@ class Judge:
                 found.append(f"{key} waits, and fits on {places[0]}: {told(pod)}")
             if not told(pod):
                 found.append(f"{key} waits, and nobody says why")
+            found += self._untrue(key, pod)
+            if node := pod["status"].get("nominatedNodeName"):
+                found.append(f"{key} waits, and is still nominated for {node}")
         for group, waiting in gangs.items():
             if self._world.wanted(group) is None:
                 continue
@@ -148,7 +164,31 @@ class Judge:
             if places is not None:
                 keys = [key for key, _ in chosen]
                 found.append(f"{keys} of {group} wait, and fit on {places}: {told(waiting[0][1])}")
+        for name, node in self._world.api.objects["nodes"].items():
+            if lock := node["metadata"]["annotations"].get(LOCK):
+                found.append(f"{name} is still locked: {lock}")
         return found
+
+    def _untrue(self, key: str, pod: Json) -> Iterator[str]:
+        """What the condition of a waiting pod says that is not so: what is free of a card, and what would fit now."""
+        text, world = told(pod), self._world
+        if world.kueue is not None or group_of(pod):
+            return  # promises to others, and places of other members, count too
+        if (nodes := _NODES.search(text)) and int(nodes[1]) != len(world.api.objects["nodes"]):
+            yield f"{key} is told of {nodes[1]} nodes: {text}"
+        near = _NEAREST.search(text)
+        machine = world.machines.get(near["node"]) if near else None
+        if near and machine is not None and near["card"] in machine.cards and not machine.is_cut:
+            used, _ = self.in_use(machine).get(near["card"], (Use(), []))
+            free = max(total(machine, near["card"]).mib - used.mib, 0)
+            if free != int(near["mib"]):
+                yield f"{key} is told of {near['mib']} MiB free, and {free} are: {text}"
+        less = _LESS.search(text)
+        if less is None or len(pod["spec"]["containers"]) > 1:
+            return
+        # What quotas leave is another reason, which comes once a node has room.
+        if all(self._room(_asking(pod, less["mib"]), one) is None for one in world.machines.values()):
+            yield f"{key} is told that it would fit with {less['mib']} MiB, and it would not: {text}"
 
     def _next(self, group: str, waiting: list[tuple[str, Json]]) -> list[tuple[str, Json]]:
         """The members with which a group would have as many as it wants, or one more if it has them; [] if it lacks."""
@@ -228,7 +268,7 @@ class Judge:
         node = self._world.api.objects["nodes"].get(machine.name)
         if node is None or not machine.is_ready or not int(node["status"]["allocatable"].get(machine.kind.resource, 0)):
             return None
-        if not accepts(pod, machine) or (_mode(pod) == "mig" and not machine.geometry):
+        if not accepts(pod, machine) or (_mode(pod) == "mig" and not machine.is_cut):
             return None
         if not all(side.allows(pod, machine, beside) for side in self._world.sides):
             return None
@@ -237,7 +277,7 @@ class Judge:
             return None
         if cards is None:
             cards = self._cards(machine, but=but)
-        if machine.geometry:
+        if machine.is_cut:
             return self._room_in_slices(pod, machine, cards, beside, but)
         if sum(used.slots for used in cards.values()) + sum(count for count, _ in wanted) > len(cards) * machine.slots:
             return None
@@ -260,7 +300,7 @@ class Judge:
 
     def _places(self, machine: Machine, *, but: Collection[str] = ()) -> dict[str, list[tuple[str, Share]]]:
         """Of every card that is cut, the slices in use: by whom, and which; a pod and its processes count once."""
-        if not machine.geometry:
+        if not machine.is_cut:
             return {}
         by_uid: dict[str, Counter[Share]] = defaultdict(Counter)
         for _, pod in sorted(self._world.api.objects["pods"].items()):
@@ -286,7 +326,8 @@ class Judge:
         for one in (*beside, pod):
             for count, share in filter(None, asks(one, machine.kind)):
                 left = count
-                for card in sorted(free):
+                # HAMi gives several instances of one card to one container.
+                for card in sorted([*free] * (count if machine.profiles else 1)):
                     place = _slice_for(machine, share, free[card], card, taken.get(card, set()))
                     if place and left:
                         left -= 1
@@ -320,6 +361,12 @@ class Judge:
 def cut_wrong(machine: Machine, places: dict[str, list[tuple[str, Share]]]) -> Iterator[str]:
     """What no card can be cut into at once: two layouts, a slice twice, one that there is not, or that is too small."""
     for card, found in places.items():
+        if machine.profiles:
+            told = ", ".join(f"{uid} {share.place} {share.mib}" for uid, share in found)
+            parts = [at for _, share in found for at in _parts(share.place)]
+            if len(set(parts)) < len(parts):
+                yield f"{machine.name}: {card} has instances that overlap: {told}"
+            continue
         groups = {share.place.partition("-")[0] for _, share in found}
         told = ", ".join(f"{uid} {share.place} {share.mib}" for uid, share in found)
         if len(groups) > 1:
@@ -330,8 +377,35 @@ def cut_wrong(machine: Machine, places: dict[str, list[tuple[str, Share]]]) -> I
             yield f"{machine.name}: {card} has no such slice: {told}"
 
 
+def _parts(place: str) -> range:
+    """The parts of a card that an instance of HAMi's takes; none of a share that says no place."""
+    start, _, size = place.partition("+")
+    return range(int(start), int(start) + int(size)) if size else range(0)
+
+
+def _instance_for(machine: Machine, share: Share, used: Use, taken: set[str]) -> str:
+    """The first place of the smallest profile that takes *share* beside *taken*; "" if there is none (hami 4.7)."""
+    parts = {at for place in taken for at in _parts(place)}
+    if used.slots >= machine.slots or "" in taken:
+        return ""
+    # What a share is charged is its profile's.
+    sizes = {one.size: one.cores for one in machine.profiles}
+    cores = sum(sizes.get(len(_parts(place)), 100) for place in taken)
+    if cores + share.cores > 100 or cores == 100:
+        return ""
+    for one in sorted(machine.profiles, key=lambda one: one.mib):
+        if one.mib >= share.mib:
+            starts = sorted(one.starts, reverse=one.name.startswith(("1g.", "3g.")))
+            for start in starts:
+                if not parts & {*range(start, start + one.size)}:
+                    return f"{start}+{one.size}"
+    return ""
+
+
 def _slice_for(machine: Machine, share: Share, used: Use, card: str, taken: set[str]) -> str:
     """The first slice that takes *share* on a card of which so much is *taken*; "" if there is none (nvidia 3.6)."""
+    if machine.profiles:
+        return _instance_for(machine, share, used, taken)
     there = total(machine, card)
     if used.cores >= there.cores or used.cores + share.cores > there.cores or used.slots >= there.slots:
         return ""
@@ -352,7 +426,8 @@ def accepts(pod: Json, machine: Machine) -> bool:
 
 
 def _mode(pod: Json) -> str:
-    return str(pod["metadata"].get("annotations", {}).get(MODE, ""))
+    notes = pod["metadata"].get("annotations", {})
+    return str(notes.get(MODE, "") or notes.get(HAMI_MODE, ""))
 
 
 def group_of(pod: Json) -> str:
@@ -364,6 +439,16 @@ def group_of(pod: Json) -> str:
 def task_of(pod: Json) -> str:
     """The task of a pod in its group; "" if it has none."""
     return str(pod["metadata"].get("annotations", {}).get(TASK, ""))
+
+
+def _asking(pod: Json, mib: str) -> Json:
+    """Return *pod* if it asked for *mib* of each card."""
+    containers = []
+    for container in pod["spec"]["containers"]:
+        limits = container["resources"]["limits"]
+        less = {key: mib if key.endswith(("-memory", "/gpumem")) else value for key, value in limits.items()}
+        containers.append({**container, "resources": {**container["resources"], "limits": less}})
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}
 
 
 def told(pod: Json) -> str:

@@ -31,6 +31,8 @@ _BURST, _PER_S = 10.0, 5.0
 _OTHER_SHARE = 0.15
 ASCEND = "Ascend310P"
 ASCEND_MIB = 21527
+# Which instances a pod has on cards in mode MIG of HAMi's plugin.
+RESERVED = "hami.io/vgpu-mig-allocations"
 
 
 class Kind(StrEnum):
@@ -64,7 +66,7 @@ class Kind(StrEnum):
 
 
 class Share(NamedTuple):
-    """A part of one card; place: group and position of the slice on a card in mode MIG."""
+    """A part of one card; place: of a slice in mode MIG, its group and position, or with HAMi's plugin start+size."""
 
     card: str
     mib: int
@@ -74,6 +76,16 @@ class Share(NamedTuple):
 
 # By group, (MiB, how many) of each kind of slice that a card then has.
 Geometry = Mapping[str, list[tuple[int, int]]]
+
+
+class Profile(NamedTuple):
+    """One kind of instance of HAMi's plugin in mode MIG; size: how many places it takes, starts: from which on."""
+
+    name: str
+    mib: int
+    cores: int
+    size: int
+    starts: tuple[int, ...]
 
 
 def share_of(card: str, mib: int, cores: int) -> Share:
@@ -107,11 +119,11 @@ class Proc:
 class Machine:
     """One node.
 
-    cards: id to MiB. geometry: how cards can be cut into slices; empty: not in mode MIG. slots: how many pods one card
-    takes. ill: cards that the plugin calls unhealthy, and since when. excused: of cards that became smaller, what may
-    be in use still, as `judge.Use`. changed_until_s: until when others may count on what was. procs: by uid, as
-    kubelet's process table has them. refused: (key, text) of pods on this node that the plugin, being well, did not
-    find. swapped: of pods that were served for another.
+    cards: id to MiB. geometry: how cards can be cut into slices, profiles: of HAMi's plugin; empty: not in mode MIG.
+    slots: how many pods one card takes. ill: cards that the plugin calls unhealthy, and since when. excused: of cards
+    that became smaller, what may be in use still, as `judge.Use`. changed_until_s: until when others may count on what
+    was. procs: by uid, as kubelet's process table has them. refused: (key, text) of pods on this node that the plugin,
+    being well, did not find. swapped: of pods that were served for another.
     """
 
     def __init__(
@@ -129,6 +141,7 @@ class Machine:
         self.cards = dict(cards)
         self.model = ASCEND if kind is Kind.ASCEND else "Tesla T4"
         self.geometry: Geometry = {}
+        self.profiles: tuple[Profile, ...] = ()
         self.slots = _ASCEND_SLOTS if kind is Kind.ASCEND else SLOTS
         self.ill: dict[str, float] = {}
         self.excused: dict[str, Any] = {}
@@ -155,6 +168,11 @@ class Machine:
         self._is_starting = False
         self._watch = 0
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether its cards are in mode MIG."""
+        return bool(self.geometry or self.profiles)
+
     # ------------------------------------------------------------------ the node's object
 
     def register(self) -> None:
@@ -180,16 +198,27 @@ class Machine:
             )
             return {vgpu.REGISTER: text}
         if self.kind is Kind.HAMI:
-            found = [
+            profiles = [
+                {
+                    "name": one.name,
+                    "memoryMB": one.mib,
+                    "core": one.cores,
+                    "sliceCount": one.size,
+                    "placements": [{"start": start, "size": one.size} for start in one.starts],
+                }
+                for one in self.profiles
+            ]
+            found: list[Json] = [
                 {
                     "id": card,
                     "index": at,
                     "count": self.slots,
                     "devmem": mib,
                     "devcore": 100,
-                    "type": "NVIDIA-Tesla T4",
-                    "mode": "hami-core",
+                    "type": f"NVIDIA-{self.model}",
+                    "mode": "mig" if profiles else "hami-core",
                     "health": card not in self.ill,
+                    **({"migProfiles": profiles} if profiles else {}),
                 }
                 for at, (card, mib) in enumerate(self.cards.items())
             ]
@@ -653,10 +682,33 @@ class Machine:
         left = hami.erase(segments, position)
         self._annotate(pod, {self.kind.to_allocate: left})
         yield from self._call()
+        shares = [Share(one.id, int(one.fields[2]), int(one.fields[3])) for one in devices]
+        if self.profiles:
+            shares = self._instances(pod, position, shares)
         # The plugin for Ascend ends with every container (D-1).
         if self.kind is Kind.ASCEND or "NVIDIA" not in left:
             yield from self._end(pod, "success")
-        return pod["metadata"]["uid"], [Share(one.id, int(one.fields[2]), int(one.fields[3])) for one in devices]
+        return pod["metadata"]["uid"], shares
+
+    def _instances(self, pod: Json, container: int, shares: list[Share]) -> list[Share]:
+        """Make the instances that are reserved for a container, and say so on the pod (hami 1.9, 3.4)."""
+        notes = annotations_of(pod)
+        there = json.loads(notes.get(RESERVED, "[]"))
+        mine = sorted((one for one in there if one["containerIndex"] == container), key=lambda one: one["deviceIndex"])
+        try:
+            if [one["gpuUUID"] for one in mine] != [one.card for one in shares]:
+                raise AllocateError(f"MIG reservations {mine} do not match {shares}", blames=False)
+            made = [share._replace(place=_place_of(one)) for share, one in zip(shares, mine, strict=True)]
+            for share in made:
+                start, size = map(int, share.place.split("+"))
+                if not any(start in one.starts and size == one.size for one in self.profiles):
+                    raise AllocateError(f"failed to create MIG instance {share}", blames=False)
+        except AllocateError as e:
+            raise AllocateError(str(e), blames=CLOCK.now_s >= self.changed_until_s) from e
+        for one in mine:
+            one.update(migUUID="MIG-1", gpuInstanceID=1, computeInstanceID=0)
+        self._annotate(pod, {RESERVED: json.dumps(there)})
+        return made
 
     def _locked(self, lock: str) -> tuple[str, str] | None:
         try:
@@ -708,10 +760,18 @@ def _key(pod: Mapping[str, Any]) -> str:
 
 def shares_of(pod: Json, key: str) -> list[Share]:
     """What a pod's annotation *key* says that it has; entries are id, type, MiB, cores (nvidia 1.10; hami 1.9)."""
-    text = (pod["metadata"].get("annotations") or {}).get(key, "")
+    notes = pod["metadata"].get("annotations") or {}
+    reserved = json.loads(notes[RESERVED]) if key == Kind.HAMI.assigned and RESERVED in notes else ()
+    places = {(one["containerIndex"], one["deviceIndex"]): _place_of(one) for one in reserved}
     found = []
-    for entry in text.replace(";", ":").split(":"):
-        fields = entry.split(",")
-        if len(fields) >= 4:
-            found.append(share_of(fields[0], int(fields[2]), int(fields[3])))
+    for container, segment in enumerate(notes.get(key, "").split(";")):
+        entries = [fields for entry in segment.split(":") if len(fields := entry.split(",")) >= 4]
+        for device, fields in enumerate(entries):
+            share = share_of(fields[0], int(fields[2]), int(fields[3]))
+            found.append(share._replace(place=places.get((container, device), share.place)))
     return found
+
+
+def _place_of(reservation: Json) -> str:
+    place = reservation["placement"]
+    return f"{place['start']}+{place['size']}"

@@ -24,6 +24,8 @@ _EVICTIONS_MAX: Final = 8
 class Queues(Side):
     """Queues, one of them below another, and groups of one pod each in them."""
 
+    is_second = False
+
     def __init__(self, world: Any) -> None:
         super().__init__(world)
         self.settings = self._draw.choice(_SETTINGS)

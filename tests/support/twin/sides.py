@@ -9,9 +9,10 @@ from tests.support.twin.machines import ENDED, Machine
 
 
 class Side:
-    """One side of a world; *settings*: what it adds to the controllers'."""
+    """One side of a world; *settings*: what it adds to the controllers'; *is_second*: whether others have it beside."""
 
     settings = ""
+    is_second = True
 
     def __init__(self, world: Any) -> None:
         self._world = world

@@ -7,9 +7,11 @@ from tests.support.twin.disruptions import Disruptions
 from tests.support.twin.drivers import Drivers
 from tests.support.twin.gales import Gale
 from tests.support.twin.groups import Groups
+from tests.support.twin.instances import Instances
 from tests.support.twin.labels import Labels
 from tests.support.twin.neighbours import Neighbours
 from tests.support.twin.queues import Queues
+from tests.support.twin.refusals import Refusals
 from tests.support.twin.registers import Registers
 from tests.support.twin.settings import Texts
 from tests.support.twin.sides import Side
@@ -29,6 +31,8 @@ SIDES: Final[dict[str, type[Side]]] = {
     "groups": Groups,
     "slices": Slices,
     "registers": Registers,
+    "instances": Instances,
+    "refusals": Refusals,
 }
 # Where nothing fails, what a Binding was decided by is not older.
 _BREEZE_LATE_S: Final = 15.0
@@ -48,7 +52,7 @@ class Squall(Gale):
 
     def _take_sides(self) -> None:
         draw, world = self._draw, self._world
-        others = [name for name in SIDES if SIDES[name] is not Queues]
+        others = [name for name in SIDES if SIDES[name].is_second]
         names = dict.fromkeys((self._name, draw.choice((self._name, *others))))
         for name in sorted(names, key=lambda one: SIDES[one] is Queues):  # these also hear of what others judge
             world.sides.append(SIDES[name](world))
@@ -97,7 +101,8 @@ class Breeze(Squall):
     """A squall in which nothing fails: users and operators change what they like, and all is judged more strictly."""
 
     def __init__(self, world: World, without: tuple[str, ...] = ()) -> None:
-        super().__init__(world.draw.choice(sorted(SIDES)), world, without)
+        names = [name for name in SIDES if SIDES[name].is_second or SIDES[name] is Queues]
+        super().__init__(world.draw.choice(sorted(names)), world, without)
         CLOCK.late_s = _BREEZE_LATE_S
         world.skews = (0.0,)
 
