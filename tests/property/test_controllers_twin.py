@@ -84,6 +84,35 @@ BROKEN = {
         [f"slices {number}" for number in (0, 2)],
         {"oversold"},
     ),
+    "a claim's volume may be on another node": (
+        "core.constraints.volumes._reaches = lambda *more: True",
+        ["volumes 0"],
+        {"unreachable"},
+    ),
+    "CPU is not counted": (
+        "core.nodefit._compared = lambda name: name == 'pods' or '/' in name",
+        ["neighbours 0"],
+        {"crowded"},
+    ),
+    "labels of nodes are not compared": (
+        "every = core.constraints.every\n"
+        "every.NODE_AFFINITY = dataclasses.replace("
+        "every.NODE_AFFINITY, filter=lambda *more: True, explain=lambda *more: iter(()))",
+        ["labels 0"],
+        {"misplaced"},
+    ),
+    "a register is read once": (
+        "alike = core.ledger.offers_alike\n"
+        "core.ledger.offers_alike = lambda before, node: "
+        "alike(before, node) or 'volcano.sh/node-vgpu-register' in before.annotations",
+        ["a plugin registers otherwise"],
+        {"oversold", "lost", "forgotten"},
+    ),
+    "cards of ResourceClaims are free": (
+        "core.ledger.closed_by_claims = lambda *more: core.constraints.resource_claims.Claimed()",
+        ["drivers 0"],
+        {"claimed"},
+    ),
     "edits of groups are not seen": (
         "asked = controller.grouping.groups.Groups.changed\n"
         "controller.grouping.groups.Groups.changed = "
@@ -108,7 +137,9 @@ def twin(*arguments, breaks=""):
     """The exit status and what is told. What is broken of core is heeded by one that is interpreted."""
     program = (
         "from tests.support.twin import clock; clock.install()\n"
-        "import core.hami_lock, core.kueue, core.model, core.sharing.slices\n"
+        "import dataclasses\n"
+        "import core.constraints.every, core.constraints.resource_claims, core.constraints.volumes\n"
+        "import core.hami_lock, core.kueue, core.ledger, core.model, core.nodefit, core.sharing.slices\n"
         "import kube.calls, kube.exchange, kube.reflector\n"
         "import controller.deciding.gang, controller.grouping.budgets, controller.acting.group_writes\n"
         "import controller.kueue.checks, controller.reporting.status\n"

@@ -265,6 +265,29 @@ def proxy_answers(world: World) -> None:
     world.settle()
 
 
+def registers_again(world: World) -> None:
+    """A plugin names its cards in another order, then one of them not for a while, and then for fewer pods each."""
+    cards, small = {"GPU-1": 16000, "GPU-2": 16000}, []
+    machine = world.add_node("n1", Kind.VGPU, cards)
+    _begin(world)
+    for _ in range(2):
+        world.add_pod(Kind.VGPU, _ASKS)
+    world.run(20.0)
+    world.add_pod(Kind.VGPU, _ASKS)
+    for names in (["GPU-2", "GPU-1"], ["GPU-1"], ["GPU-1", "GPU-2"]):
+        machine.reregister({name: cards[name] for name in names})
+        world.run(100.0)
+        small.append(world.add_pod(Kind.VGPU, [(1, 1000, 0)]))
+        world.run(20.0)
+    machine.reregister(cards, slots=2)
+    world.run(100.0)
+    for key in small[1:]:
+        world.end_pod(key)
+    world.run(10.0)
+    world.add_pod(Kind.VGPU, [(1, 500, 0)])
+    world.settle()
+
+
 SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "a late Binding of a killed leader": partial(late_binding, gently=False),
     "a late Binding of a leader that ended": partial(late_binding, gently=True),
@@ -282,6 +305,7 @@ SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "a group lacks a member": too_few,
     "an answer to Kueue is lost": answer_lost,
     "a proxy answers": proxy_answers,
+    "a plugin registers otherwise": registers_again,
     "a crowd of HAMi's": partial(crowd, kind=Kind.HAMI),
     "a crowd of HAMi's for Ascend": partial(crowd, kind=Kind.ASCEND),
 }
