@@ -1,4 +1,4 @@
-"""``python -m certs ensure|rotate|run|status``: creates, renews and checks the webhook's certificates."""
+"""``python -m certs ensure|rotate|run``: creates and renews the webhook's certificates."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final, assert_never
 
 import structlog
 from prometheus_client import generate_latest
 
 from certs.cluster import Kept, keep
-from certs.files import ensure, publish, read, why_not_written
+from certs.files import ensure, why_not_written
 from certs.keeper import CertificateFigures, Keeper, told_of
-from certs.options import Ensure, EnsureInCluster, Run, Status, parse
-from certs.pair import describe, judge, judge_authority
+from certs.options import Ensure, EnsureInCluster, Run, parse
+from certs.pair import judge, judge_authority
 from core.errors import ConfigError
 from core.names import CERTIFICATES_KEPT
 from kube.calls import Calls
@@ -49,8 +48,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str], now: datetime) -> int:
                 return _ensure_in_cluster(options, environ, now)
             case Run():
                 return _run(options, environ)
-            case Status():
-                return _status(options, now)
             case _:
                 assert_never(options)
     except KeyboardInterrupt:
@@ -59,13 +56,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str], now: datetime) -> int:
 
 def _ensure(options: Ensure, now: datetime) -> int:
     try:
-        done = ensure(options.directory, options.wanted, now, rotate=options.rotate)
+        done = ensure(options.directory, options.wanted, now)
     except OSError as e:
         _tell(why_not_written(options.directory, e))
         return 1
     if done.written:
-        signer = "a new authority" if done.new_authority else "the authority that was there"
-        print(f"{options.directory}: was {done.found.text}; made a new pair, signed by {signer}")
+        print(f"{options.directory}: was {done.found.text}; made a new pair")
     print(f"{options.directory}: {done.stands.text}")
     return 0 if done.stands.serves else 1
 
@@ -77,20 +73,14 @@ def _ensure_in_cluster(options: EnsureInCluster, environ: Mapping[str, str], now
         return 2
     try:
         kept = asyncio.run(_keep(options, environ, now))
-        copied = options.directory is not None and publish(options.directory, kept.pairs[0].stored)
     except (ApiError, CredentialsError, UndecodableError) as e:
         _tell(str(e))
-        return 1
-    except OSError as e:
-        _tell(why_not_written(options.directory or Path(), e))
         return 1
     for name in kept.patched:
         print(f"{name}: trusts the authority now")
     for one in kept.secrets:
         if line := told_of(one, place.namespace):
             print(line)
-    if copied:
-        print(f"{options.directory}: copied from the Secret")
     verdicts = [judge_authority(kept.authority.stored, now)]
     for pair, one in zip(place.pairs, kept.pairs, strict=True):
         verdicts.append(judge(one.stored, now, pair.wanted.dns_names, pair.wanted.ip_addresses))
@@ -153,15 +143,6 @@ async def _keep(options: EnsureInCluster, environ: Mapping[str, str], now: datet
 
 def _tell(line: str) -> None:
     print(f"certs: {line}", file=sys.stderr, flush=True)
-
-
-def _status(options: Status, now: datetime) -> int:
-    stored = read(options.directory)
-    verdict = judge(stored, now, options.dns_names, options.ip_addresses)
-    print(f"{options.directory}: {verdict.text}")
-    if verdict.serves:
-        print(f"{options.directory}: {describe(stored.cert_pem)}")
-    return 0 if verdict.serves else 1
 
 
 if __name__ == "__main__":

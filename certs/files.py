@@ -5,17 +5,15 @@ The files are ``tls.crt``, ``tls.key``, ``ca.crt`` and ``ca.key``. `certs.pair` 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from certs.pair import PairVerdict, State, StoredPem, WantedPair, authority_due, judge, renewed
+from certs.pair import PairVerdict, State, StoredPem, WantedPair, judge, renewed
 
 CERT_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
@@ -25,8 +23,6 @@ CA_KEY_FILE: Final = "ca.key"
 # A bundle of a few certificates has some KiB; a larger file is not a bundle and is not read.
 MAX_FILE_BYTES: Final = 2**20
 
-_OWNER_ONLY: Final = 0o600
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensured:
@@ -35,7 +31,6 @@ class Ensured:
     found: PairVerdict
     stands: PairVerdict
     written: bool
-    new_authority: bool
 
 
 def read(directory: Path) -> StoredPem:
@@ -52,7 +47,7 @@ def read(directory: Path) -> StoredPem:
 
 
 def write(directory: Path, stored: StoredPem) -> None:
-    """Replace the files atomically with mode 0600, synced to disk on return; an empty part leaves its file unchanged.
+    """Replace each file atomically, with mode 0600; an empty part leaves its file unchanged.
 
     The bundle is written first and the leaf last, so the bundle always trusts the leaf beside it. Key and certificate
     are two files; a reader between the two writes sees a mismatch and keeps its current pair.
@@ -71,45 +66,20 @@ def write(directory: Path, stored: StoredPem) -> None:
             _replace(directory / name, pem)
 
 
-def ensure(directory: Path, wanted: WantedPair, now: datetime, *, rotate: bool = False) -> Ensured:
-    """Keep a good pair, or replace what is missing, broken or due. Idempotent and safe to run concurrently.
-
-    With *rotate*, authority and pair are replaced in any case.
+def ensure(directory: Path, wanted: WantedPair, now: datetime) -> Ensured:
+    """Keep a good pair, or replace what is missing, broken or due. Idempotent; for one process at a time.
 
     Raises:
-        OSError: *directory* cannot be created, locked or written.
+        OSError: *directory* cannot be created or written.
         ValueError: no certificate can be made from *wanted*.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(directory):
-        _sweep(directory)
-        stored = read(directory)
-        found = judge(stored, now, wanted.dns_names, wanted.ip_addresses)
-        if not rotate and found.state is State.GOOD and not authority_due(stored, now):
-            _tighten(directory)
-            return Ensured(found=found, stands=found, written=False, new_authority=False)
-        fresh = renewed(stored, wanted, now, new_signer=rotate)
-        write(directory, fresh)
-        stands = judge(read(directory), now, wanted.dns_names, wanted.ip_addresses)
-        return Ensured(found=found, stands=stands, written=True, new_authority=fresh.ca_key_pem != stored.ca_key_pem)
-
-
-def publish(directory: Path, stored: StoredPem) -> bool:
-    """Copy a pair and its bundle into *directory*; return whether anything differed.
-
-    The authority's key is not copied, because servers do not sign.
-
-    Raises:
-        OSError: *directory* cannot be created, locked or written.
-    """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    pair = replace(stored, ca_key_pem=b"")
-    with _locked(directory):
-        _sweep(directory)
-        if replace(read(directory), ca_key_pem=b"") == pair:
-            return False
-        write(directory, pair)
-        return True
+    stored = read(directory)
+    found = judge(stored, now, wanted.dns_names, wanted.ip_addresses)
+    if found.state is State.GOOD:
+        return Ensured(found=found, stands=found, written=False)
+    write(directory, renewed(stored, wanted, now))
+    stands = judge(read(directory), now, wanted.dns_names, wanted.ip_addresses)
+    return Ensured(found=found, stands=stands, written=True)
 
 
 def why_not_written(directory: Path, error: OSError) -> str:
@@ -140,45 +110,8 @@ def _replace(path: Path, pem: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(pem)
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    _sync(path.parent)
-
-
-def _sync(directory: Path) -> None:
-    """Sync the directory, which holds the name, so that the rename survives a power failure."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _sweep(directory: Path) -> None:
-    """Remove partial files of a killed process; the lock excludes other writers."""
-    for name in (CERT_FILE, KEY_FILE, CA_FILE, CA_KEY_FILE):
-        for left in directory.glob(f".{name}.*.tmp"):
-            left.unlink(missing_ok=True)
-
-
-def _tighten(directory: Path) -> None:
-    """Remove access for others from the keys."""
-    for name in (KEY_FILE, CA_KEY_FILE):
-        with suppress(FileNotFoundError):
-            if (directory / name).stat().st_mode & 0o077:
-                (directory / name).chmod(_OWNER_ONLY)

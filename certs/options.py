@@ -43,36 +43,17 @@ _DNS: Final = flags.judged(_is_dns_name, "write a DNS name such as 'web.example.
 _IP: Final = flags.judged(_is_address, "write an address such as '127.0.0.1'", "ADDRESS")
 _PAIR: Final = FlagKind(_pair, "write SECRET=NAME, a DNS name or an address", ("", ""), "SECRET=NAME")
 _DAYS: Final = flags.whole(1, 99_999, "DAYS")
-_DIRECTORY: Final = "directory for the files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Named:
+class _Kept:
     service: str = flag(_LABEL, "Service in front of the webhook")
     namespace: str = flag(_LABEL, "namespace of that Service")
     dns: tuple[str, ...] = several(_DNS, "an additional DNS name; repeatable")
     ip_addresses: tuple[str, ...] = several(_IP, "an additional IP address; repeatable", name="--ip")
-
-    @property
-    def dns_names(self) -> tuple[str, ...]:
-        """The names that pods and the API server may use for the Service, and the additional ones."""
-        inside = f".{self.namespace}.svc"
-        of_service = ("", f".{self.namespace}", inside, f"{inside}.cluster.local") if self.service else ()
-        return (*(f"{self.service}{rest}" for rest in of_service), *self.dns)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status(_Named):
-    """Judge the pair in *directory* for the given names."""
-
-    directory: Path = flag(flags.PATH, _DIRECTORY, name="--dir", missing="name the directory of the certificate files")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept(_Named):
     days: int = flag(_DAYS, "days that the pair is valid", "90")
     ca_days: int = flag(_DAYS, "days that the CA is valid", "1825")
-    secret: str = flag(_OBJECT, "store the pair in this Secret in --namespace; --dir gets a copy")
+    secret: str = flag(_OBJECT, "store the pair in this Secret in --namespace")
     ca_secret: str = flag(_OBJECT, "store the CA and its key in this Secret")
     pairs: tuple[tuple[str, str], ...] = several(
         _PAIR, "Secret of another pair of the CA, for this name or address; repeatable", name="--pair"
@@ -81,6 +62,13 @@ class _Kept(_Named):
         _OBJECT, "webhook configuration that trusts the Secret's pair; repeatable", name="--webhook"
     )
     kubeconfig: str = flag(flags.FILE, "kubeconfig file (default: the pod's own credentials, KUBECONFIG)")
+
+    @property
+    def dns_names(self) -> tuple[str, ...]:
+        """The names that pods and the API server may use for the Service, and the additional ones."""
+        inside = f".{self.namespace}.svc"
+        of_service = ("", f".{self.namespace}", inside, f"{inside}.cluster.local") if self.service else ()
+        return (*(f"{self.service}{rest}" for rest in of_service), *self.dns)
 
     @property
     def wanted(self) -> WantedPair:
@@ -114,17 +102,17 @@ class _Kept(_Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensure(_Kept):
-    """Keep or create a good pair in *directory*; with *rotate*, replace it in any case."""
+    """Keep or create a good pair in *directory*."""
 
-    directory: Path = flag(flags.PATH, _DIRECTORY, name="--dir", missing="name the directory of the certificate files")
-    rotate: bool = False
+    directory: Path = flag(
+        flags.PATH, "directory for the files", name="--dir", missing="name the directory of the certificate files"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsureInCluster(_Kept):
-    """Keep authority and pairs in Secrets that webhook configurations trust; copy the first pair to *directory*."""
+    """Keep authority and pairs in Secrets that webhook configurations trust; with *rotate*, replace them all."""
 
-    directory: Path | None = flag(flags.optional(flags.PATH), _DIRECTORY, name="--dir")
     rotate: bool = False
 
 
@@ -138,7 +126,7 @@ class Run(_Kept):
     pod: flags.ObjectName | None = flag(flags.optional(flags.OBJECT), "this process's own pod, whose condition it sets")
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInCluster | Run | Status:
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInCluster | Run:
     """Read flags, and ``CARDSHARE_<FLAG>`` for the flags that are not given; variables separate list items by commas.
 
     Raises:
@@ -146,49 +134,45 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInC
         SystemExit: ``--help``, or an unknown flag.
     """
     given = _parser().parse_args(argv)
-    match given.command:
-        case "status":
-            return flags.checked(Status, given, environ, _conflicts)
-        case "run":
-            return flags.checked(Run, given, environ, _conflicts)
-    is_rotated = given.command == "rotate"
-    if getattr(given, "secret", environ.get("CARDSHARE_SECRET")):
-        return replace(flags.checked(EnsureInCluster, given, environ, _conflicts), rotate=is_rotated)
-    return replace(flags.checked(Ensure, given, environ, _conflicts), rotate=is_rotated)
+    if given.command == "run":
+        return flags.checked(Run, given, environ, _conflicts)
+    has_secret = getattr(given, "secret", environ.get("CARDSHARE_SECRET"))
+    if given.command == "ensure" and (not has_secret or getattr(given, "directory", environ.get("CARDSHARE_DIR"))):
+        return flags.checked(Ensure, given, environ, _conflicts)
+    found = flags.checked(EnsureInCluster, given, environ, _conflicts)
+    return replace(found, rotate=given.command == "rotate")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m certs",
-        description="Creates, renews and checks the webhook's certificates: tls.crt, tls.key, ca.crt, ca.key.",
+        description="Creates and renews the webhook's certificates: tls.crt, tls.key, ca.crt, ca.key.",
         epilog="Exit status: 0 all is well, 1 something is not, 2 wrong flags.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="ensure | rotate | run | status")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="ensure | rotate | run")
     for name, of, told in (
-        ("ensure", EnsureInCluster, "create a pair if there is no valid one; safe to repeat"),
+        ("ensure", Ensure, "create a pair if there is no valid one; safe to repeat"),
         ("rotate", EnsureInCluster, "create a new CA and pair now; the old CA stays trusted"),
         ("run", Run, "keep Secrets and caBundles valid until stopped"),
-        ("status", Status, "check what is there; changes nothing"),
     ):
         flags.add(commands.add_parser(name, help=told), flags.declared(of))
     return parser
 
 
-def _conflicts(options: _Named) -> Iterator[str]:
-    called = flags.declared(type(options))
-    secret = options.secret if isinstance(options, _Kept) else ""
+def _conflicts(options: _Kept) -> Iterator[str]:
+    called, secret = flags.declared(type(options)), options.secret
     if options.service and not options.namespace:
         yield f"{called['namespace']}: missing; name the namespace of the Service"
     if options.namespace and not options.service and not secret:
         yield f"{called['service']}: missing; a namespace alone names nothing"
-    if not isinstance(options, _Kept):
-        return
     if not (options.service or options.dns or options.ip_addresses):
         yield f"{called['service']}: missing; name the Service, or give --dns or --ip"
     if options.ca_days < options.days:
         yield f"{called['ca_days']}: found {options.ca_days}; write at least --days ({options.days})"
-    if isinstance(options, Run) and not secret:
+    if not isinstance(options, Ensure) and not secret:
         yield f"{called['secret']}: missing; name the Secret that is to be kept"
+    elif isinstance(options, Ensure) and secret:
+        yield f"{called['directory']}: leave it out; a pair is kept in files or in a Secret"
     elif options.webhooks and not secret:
         yield f"{called['secret']}: missing; name the Secret that --webhook is to trust"
     if secret and not options.namespace and not options.service:  # with a Service, this problem is already listed

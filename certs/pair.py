@@ -119,21 +119,15 @@ def renewal_time(cert: x509.Certificate) -> datetime:
     return cert.not_valid_before_utc + life * 2 / 3
 
 
-def renewed(stored: StoredPem, wanted: WantedPair, now: datetime, *, new_signer: bool = False) -> StoredPem:
+def renewed(stored: StoredPem, wanted: WantedPair, now: datetime) -> StoredPem:
     """Return a replacement for *stored*: a new pair, signed by the stored authority if it is good, else by a new one.
 
     A new authority precedes its predecessor in the bundle, so clients trust leaves of both until all have changed.
 
-    Args:
-        stored: the current content.
-        wanted: the specification of the pair.
-        now: with a time zone.
-        new_signer: make a new authority even if the stored one is good.
-
     Raises:
         ValueError: no certificate can be made from *wanted* (`certs.authority.issue`).
     """
-    known = succeeded((stored.ca_pem,), wanted, now) if new_signer or signer_of(stored, now) is None else stored
+    known = stored if signer_of(stored, now) is not None else succeeded((stored.ca_pem,), wanted, now)
     return replace(signed(known, wanted, now), ca_key_pem=known.ca_key_pem)
 
 
@@ -159,16 +153,6 @@ def signed(known: StoredPem, wanted: WantedPair, now: datetime) -> StoredPem:
         raise ValueError(f"no authority that can sign: {judge_authority(known, now).text}")
     leaf = issue(signer, wanted.dns_names, wanted.ip_addresses, wanted.days, now)
     return StoredPem(cert_pem=leaf.cert_pem, key_pem=leaf.key_pem, ca_pem=known.ca_pem)
-
-
-def authority_due(stored: StoredPem, now: datetime) -> bool:
-    """Return whether the issuer of the stored leaf has passed two thirds of its life."""
-    try:
-        leaf = _certificates("tls.crt", stored.cert_pem)[0]
-        issuers = [cert for cert in _certificates("ca.crt", stored.ca_pem) if _issued(cert, leaf, now)]
-    except ValueError:
-        return False
-    return bool(issuers) and all(now >= renewal_time(cert) for cert in issuers)
 
 
 def signer_of(stored: StoredPem, now: datetime) -> Authority | None:
@@ -239,13 +223,6 @@ def merged_bundle(needed_pem: bytes, current_pem: bytes, now: datetime) -> bytes
     if {*needed, *kept} == set(current):
         return current_pem
     return b"".join(cert.public_bytes(serialization.Encoding.PEM) for cert in (*needed, *kept))
-
-
-def describe(cert_pem: bytes) -> str:
-    """Return one line on a certificate: its names and its expiry. Raises ValueError if it cannot be read."""
-    leaf = _certificates("tls.crt", cert_pem)[0]
-    dns_names, addresses = _names(leaf)
-    return f"names {', '.join((*dns_names, *addresses)) or '(none)'}; until {leaf.not_valid_after_utc.isoformat()}"
 
 
 def _verdict(state: State, detail: str) -> PairVerdict:

@@ -76,29 +76,6 @@ def test_a_second_run_keeps_every_byte_and_says_so(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_rotation_changes_authority_and_pair_and_keeps_the_old_authority_trusted(tmp_path):
-    ensure(tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    done = run("rotate", "--dir", str(tmp_path), "--service", "web", "--namespace", "cards")
-    assert done.returncode == 0, done.stderr
-    assert "was good: expires in 89 days; made a new pair, signed by a new authority" in done.stdout
-    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert all(after[name] != before[name] for name in ("tls.crt", "tls.key", "ca.key"))
-    assert before["ca.crt"] in after["ca.crt"]
-    assert handshake(tmp_path, "web.cards.svc") == "TLSv1.3"
-
-
-def test_status_judges_and_tells_by_its_exit(tmp_path):
-    assert run("status", "--dir", str(tmp_path)).returncode == 1
-    ensure(tmp_path)
-    good = run("status", CARDSHARE_DIR=str(tmp_path))
-    assert good.returncode == 0
-    assert "web.cards.svc" in good.stdout
-    lacking = run("status", "--dir", str(tmp_path), "--dns", "else.where")
-    assert lacking.returncode == 1
-    assert "names missing: else.where" in lacking.stdout
-
-
 def test_wrong_flags_exit_2_with_every_problem():
     done = run("ensure", "--ip", "nowhere", "--days", "-1")
     assert done.returncode == 2

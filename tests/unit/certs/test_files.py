@@ -3,11 +3,10 @@
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from certs.files import ensure, publish, read, why_not_written, write
+from certs.files import ensure, read, why_not_written, write
 from certs.pair import State, StoredPem, WantedPair, judge
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -36,13 +35,6 @@ def test_a_good_pair_is_kept_byte_for_byte(tmp_path):
     assert content(tmp_path) == before
 
 
-def test_keys_that_others_could_read_are_closed_when_the_pair_is_kept(tmp_path):
-    ensure(tmp_path, WANTED, NOW)
-    (tmp_path / "tls.key").chmod(0o644)
-    ensure(tmp_path, WANTED, NOW)
-    assert (tmp_path / "tls.key").stat().st_mode & 0o777 == 0o600
-
-
 @pytest.mark.parametrize("name", ["tls.crt", "tls.key", "ca.crt"])
 @pytest.mark.parametrize("damage", ["gone", "garbled", "cut"])
 def test_a_damaged_pair_is_made_anew_and_old_leaves_stay_trusted_where_the_bundle_could_be_read(tmp_path, name, damage):
@@ -55,25 +47,15 @@ def test_a_damaged_pair_is_made_anew_and_old_leaves_stay_trusted_where_the_bundl
         file.write_bytes(b"garbage" if damage == "garbled" else file.read_bytes()[:100])
     done = ensure(tmp_path, WANTED, NOW)
     assert (done.written, done.stands.state) == (True, State.GOOD)
-    assert done.new_authority == (name == "ca.crt")
-    if name != "ca.crt":
-        assert read(tmp_path).ca_pem == good.ca_pem
+    assert (read(tmp_path).ca_pem == good.ca_pem) is (name != "ca.crt")
 
 
 def test_a_name_that_was_added_makes_a_new_pair_by_the_same_authority(tmp_path):
     ensure(tmp_path, WANTED, NOW)
     more = WantedPair(dns_names=("web.ns.svc", "two.ns.svc"), days=90, ca_days=900)
-    done = ensure(tmp_path, more, NOW)
-    assert (done.found.state, done.new_authority) == (State.NAMES_MISSING, False)
-
-
-def test_an_authority_that_is_due_is_replaced_though_its_leaf_is_good(tmp_path):
-    ensure(tmp_path, WANTED, NOW)
-    ensure(tmp_path, WANTED, NOW + timedelta(days=590))
-    late = NOW + timedelta(days=605)
-    assert judge(read(tmp_path), late).state is State.GOOD
-    assert ensure(tmp_path, WANTED, late).new_authority
-    assert not ensure(tmp_path, WANTED, late).written
+    before = read(tmp_path).ca_pem
+    assert ensure(tmp_path, more, NOW).found.state is State.NAMES_MISSING
+    assert read(tmp_path).ca_pem == before
 
 
 def test_a_crash_between_any_two_files_is_mended_by_the_next_run(tmp_path):
@@ -87,22 +69,6 @@ def test_a_crash_between_any_two_files_is_mended_by_the_next_run(tmp_path):
             (tmp_path / name).write_bytes((after if name in written else before)[name])
         assert ensure(tmp_path, WANTED, late).stands.state is State.GOOD, written
         assert not ensure(tmp_path, WANTED, late).written
-
-
-def test_half_written_leftovers_are_swept(tmp_path):
-    (tmp_path / ".tls.key.abc.tmp").write_bytes(b"half")
-    ensure(tmp_path, WANTED, NOW)
-    assert sorted(content(tmp_path)) == sorted(FILES)
-
-
-def test_two_at_once_make_one_pair(tmp_path):
-    done = []
-    threads = [Thread(target=lambda: done.append(ensure(tmp_path, WANTED, NOW))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(one.written for one in done) == [False, False, False, True]
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
@@ -159,12 +125,3 @@ def test_a_place_where_nothing_can_be_made_is_told_with_the_cause():
 
 def test_an_empty_directory_reads_as_nothing(tmp_path):
     assert read(tmp_path) == StoredPem()
-
-
-def test_a_published_pair_comes_without_the_authoritys_key_and_only_when_it_differs(tmp_path):
-    ensure(tmp_path / "kept", WANTED, NOW)
-    stored = read(tmp_path / "kept")
-    assert publish(tmp_path / "served", stored)
-    assert sorted(content(tmp_path / "served")) == sorted(set(FILES) - {"ca.key"})
-    assert judge(read(tmp_path / "served"), NOW).state is State.GOOD
-    assert not publish(tmp_path / "served", stored)

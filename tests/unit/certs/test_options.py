@@ -1,11 +1,12 @@
 """Flags and environment of python -m certs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from certs.cluster import Pair, SecretsPlace
-from certs.options import Ensure, EnsureInCluster, Run, Status, parse
+from certs.options import Ensure, EnsureInCluster, Run, parse
 from certs.pair import WantedPair
 from core.errors import ConfigError
 
@@ -65,6 +66,8 @@ IN_CLUSTER = ("ensure", "--service", "web", "--namespace", "ns", "--secret", "tl
         (["ensure", "--secret", "s", "--ip", "::1"], "--namespace (CARDSHARE_NAMESPACE): missing"),
         (["ensure", "--secret", "a/b", "--namespace", "n", "--ip", "::1"], "found 'a/b'"),
         (["ensure", "--secret", "s", "--namespace", "n", "--ip", "::1"], "--ca-secret (CARDSHARE_CA_SECRET): missing"),
+        ([*IN_CLUSTER, "--ca-secret", "c", "--dir", "d"], "--dir (CARDSHARE_DIR): leave it out"),
+        (["rotate", "--ip", "::1"], "--secret (CARDSHARE_SECRET): missing; name the Secret that is to be kept"),
         ([*IN_CLUSTER, "--ca-secret", "tls"], "Secret 'tls' is named twice; give each its own"),
         ([*IN_CLUSTER, "--ca-secret", "c", "--pair", "tls=a.b"], "Secret 'tls' is named twice; give each its own"),
         ([*IN_CLUSTER, "--ca-secret", "c", "--pair", "more"], "--pair (CARDSHARE_PAIR): found 'more'"),
@@ -77,18 +80,16 @@ def test_what_cannot_be_is_a_problem(argv, says):
     assert says in str(caught.value)
 
 
-def test_a_secret_takes_the_place_of_the_directory_which_may_get_a_copy():
+def test_a_secret_takes_the_place_of_the_directory():
     argv = [*IN_CLUSTER, "--ca-secret", "ca", "--webhook", "a", "--webhook", "b"]
     options = parse(argv, {})
     assert isinstance(options, EnsureInCluster)
+    assert not options.rotate
+    assert parse(["rotate", *argv[1:]], {}) == replace(options, rotate=True)
     pairs = (Pair(secret="tls", wanted=WantedPair(dns_names=SERVED, days=90, ca_days=1825)),)
     assert options.place == SecretsPlace(
         namespace="ns", authority="ca", pairs=pairs, service="web", webhooks=("a", "b")
     )
-    assert options.directory is None
-    copied = parse([*argv, "--dir", "d"], {})
-    assert isinstance(copied, EnsureInCluster)
-    assert copied.directory == Path("d")
 
 
 def test_more_pairs_are_for_the_names_given_to_their_secrets_alone():
@@ -103,10 +104,6 @@ def test_more_pairs_are_for_the_names_given_to_their_secrets_alone():
         ("last", ("c.d",), ()),
     ]
     assert {pair.wanted.days for pair in options.place.pairs} == {7}
-
-
-def test_status_needs_a_directory_only():
-    assert parse(["status", "--dir", "d"], {}) == Status(directory=Path("d"))
 
 
 def test_what_is_kept_for_long_needs_a_secret_and_looks_every_few_seconds():

@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 
 from certs.authority import new_authority
-from certs.pair import State, StoredPem, WantedPair, authority_due, describe, judge, renewal_time, renewed
+from certs.pair import State, StoredPem, WantedPair, judge, renewal_time, renewed
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 WANTED = WantedPair(dns_names=("web.ns.svc",), ip_addresses=("127.0.0.1",), days=90, ca_days=900)
@@ -142,14 +142,6 @@ def test_without_the_authoritys_key_a_new_authority_is_made_and_the_old_stays_tr
     assert state(after) is State.GOOD
 
 
-def test_an_authority_is_due_at_two_thirds_of_its_life_also_while_its_leaf_is_good(good):
-    young = renewed(good, WANTED, NOW + days(590))
-    assert not authority_due(young, NOW + days(595))
-    assert state(young, NOW + days(605)) is State.GOOD
-    assert authority_due(young, NOW + days(605))
-    assert not authority_due(StoredPem(), NOW)
-
-
 def test_renewal_comes_after_two_thirds_of_the_whole_life():
     cert = x509.load_pem_x509_certificate(new_authority("ca", 30, NOW).cert_pem)
     assert abs(renewal_time(cert) - (NOW + days(20))) < timedelta(minutes=30)
@@ -157,10 +149,6 @@ def test_renewal_comes_after_two_thirds_of_the_whole_life():
 
 def test_a_pair_of_a_machine_whose_clock_is_ahead_is_good_at_once():
     assert state(renewed(StoredPem(), WANTED, NOW + timedelta(minutes=45))) is State.GOOD
-
-
-def test_a_description_tells_names_and_end(good):
-    assert describe(good.cert_pem) == "names web.ns.svc, 127.0.0.1; until 2026-07-30T12:00:00+00:00"
 
 
 def test_no_key_shows_in_a_repr(good):

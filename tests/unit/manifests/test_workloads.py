@@ -192,7 +192,7 @@ def test_a_process_is_told_its_pod_and_may_write_that_pods_status(title: str, ac
     own = arguments(f"Deployment cardshare-{title}")
     environ = {"CARDSHARE_POD": told}
     options = certs_options.parse(own, environ) if account == "certs" else controller_config.parse(own, environ)
-    assert not isinstance(options, certs_options.Ensure | EnsureInCluster | certs_options.Status)
+    assert not isinstance(options, certs_options.Ensure | EnsureInCluster)
     assert options.pod == ("n", "p")
     rights = EXPECTED_RIGHTS[f"cardshare-{account}"]
     assert {("", "pods", "get"), ("", "pods/status", "patch")} <= rights
