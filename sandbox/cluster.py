@@ -1,16 +1,12 @@
-"""The embedded cluster: API server, kubelets and device plugins in one process; the others are clients of the first.
-
-`joined` plays kubelets and device plugins on an existing API server instead.
-"""
+"""The embedded cluster: API server, kubelets and device plugins in one process; the others are clients of the first."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import yaml
 
 from certs.authority import Authority, Leaf, issue, new_authority
@@ -27,8 +22,8 @@ from certs.serving import use
 from sandbox.api.registry import WriteCall
 from sandbox.api.requests import Target
 from sandbox.api.server import ApiServer
-from sandbox.api.users import ADMINS, KUBELET, NODES, User, service_account
-from sandbox.client import ApiClient, collection_of
+from sandbox.api.users import ADMINS, KUBELET, User, service_account
+from sandbox.client import ApiClient
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings
 from sandbox.nodes.nodefile import NodeSpec
 from sandbox.nodes.plugin_port import Records
@@ -42,6 +37,7 @@ _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease"
 # The API server's name in the certificate that it presents to webhooks.
 API_SERVER: Final = "kube-apiserver"
 _CERTIFICATE_DAYS: Final = 30
+_HOST: Final = "127.0.0.1"
 
 
 def _wall_clock() -> datetime:
@@ -53,21 +49,15 @@ class ClusterSettings:
     """Settings of the embedded cluster.
 
     Attributes:
-        host: address to listen on; it is in the certificate.
-        port: 0 selects a free one.
         enforces_rbac: whether the RBAC objects are enforced; requests are recorded in any case.
         bookmark_s: interval between bookmarks of a watch.
         events_kept: number of changes per resource that a watch can catch up on.
-        players: kinds of device plugins to play; None = all that the nodes name.
         kubelet: settings of the kubelets; None = there are no kubelets, and nodes are not created.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 0
     enforces_rbac: bool = False
     bookmark_s: float = 60.0
     events_kept: int = 20_000
-    players: frozenset[str] | None = None
     kubelet: KubeletSettings | None = field(default_factory=KubeletSettings)
 
 
@@ -92,7 +82,6 @@ class Cluster:
         self.records = Records()
         self.kubelet: Kubelet | None = None
         self.admin = self.client(ADMIN)
-        api.pages["/sandbox/v1/records"] = lambda: dict(self.records.document())
 
     def client(self, user: User, *, timeout_s: float = 10.0) -> ApiClient:
         """Return a client for *user* with its own token; open it with ``async with``."""
@@ -159,25 +148,18 @@ async def _start_api(settings: ClusterSettings, clock: Callable[[], datetime]) -
         bookmark_s=settings.bookmark_s,
         events_kept=settings.events_kept,
     )
-    authority, context = await asyncio.to_thread(_serving_certificate, settings.host, clock())
+    authority, context = await asyncio.to_thread(_serving_certificate, clock())
     client = issue(authority, (API_SERVER,), (), _CERTIFICATE_DAYS, clock(), for_client=True)
     shown = StoredPem(cert_pem=client.cert_pem, key_pem=client.key_pem)
     api.caller.show_client = partial(use, stored=shown)
-    port = await api.start(settings.host, settings.port, context)
-    shown_host = "127.0.0.1" if settings.host in ("", "0.0.0.0") else settings.host  # noqa: S104  (compares, binds not)
-    return Cluster(api, f"https://{shown_host}:{port}", authority.cert_pem, clock)
+    port = await api.start(_HOST, context)
+    return Cluster(api, f"https://{_HOST}:{port}", authority.cert_pem, clock)
 
 
-def _serving_certificate(host: str, now: datetime) -> tuple[Authority, ssl.SSLContext]:
+def _serving_certificate(now: datetime) -> tuple[Authority, ssl.SSLContext]:
     authority = new_authority("sandbox", _CERTIFICATE_DAYS, now)
-    names = ("localhost", "kubernetes.default.svc", *(() if _is_address(host) else (host,)))
-    addresses = tuple(dict.fromkeys(("127.0.0.1", *((host,) if _is_address(host) else ()))))
-    leaf = issue(authority, names, addresses, _CERTIFICATE_DAYS, now)
+    leaf = issue(authority, ("localhost", "kubernetes.default.svc"), (_HOST,), _CERTIFICATE_DAYS, now)
     return authority, _context(leaf)
-
-
-def _is_address(host: str) -> bool:
-    return host.replace(".", "").isdigit() or ":" in host
 
 
 def _context(leaf: Leaf) -> ssl.SSLContext:
@@ -214,94 +196,9 @@ async def _kubelet(
     async def client_of(account: str) -> ApiClient:
         return await stack.enter_async_context(cluster.client(service_account("kube-system", account)))
 
-    played = await equipped(nodes, settings.players, settings.kubelet or KubeletSettings(), client_of)
+    played = await equipped(nodes, settings.kubelet or KubeletSettings(), client_of)
     client = await stack.enter_async_context(cluster.client(KUBELET))
     return Kubelet(client, played, cluster.records, clock, settings.kubelet)
-
-
-_TOKEN_S: Final = 24 * 3600
-
-
-class KubeconfigError(ValueError):
-    """An unusable kubeconfig; the text says what is missing."""
-
-
-def client_of(kubeconfig: Path) -> ApiClient:
-    """Return a client for the current context of *kubeconfig*, which must contain a token and the authority.
-
-    Raises:
-        KubeconfigError: it does not, or it is not a kubeconfig.
-        OSError: it cannot be read.
-    """
-    try:
-        config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-        context = _named(config["contexts"], config["current-context"])["context"]
-        cluster = _named(config["clusters"], context["cluster"])["cluster"]
-        user = _named(config["users"], context["user"])["user"]
-        ca_pem = base64.b64decode(cluster["certificate-authority-data"], validate=True)
-        return ApiClient(server=cluster["server"], token=user["token"], ca_pem=ca_pem)
-    except (yaml.YAMLError, KeyError, TypeError, StopIteration, binascii.Error) as e:
-        why = "it needs a current context with server, certificate-authority-data and a token"
-        raise KubeconfigError(f"{kubeconfig}: cannot be used: {why} ({e!r} is missing or wrong)") from e
-
-
-def _named(entries: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    return next(entry for entry in entries if entry["name"] == name)
-
-
-class WrittenRecords(Records):
-    """Passes what containers received to *write* before their pods are reported as running."""
-
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        super().__init__()
-        self._write = write
-        write(b"{}")
-
-    def put(self, pod: str, uid: str, container: str, env: Mapping[str, str]) -> None:
-        super().put(pod, uid, container, env)
-        self._write(msgspec.json.encode(self.document()))
-
-
-@asynccontextmanager
-async def joined(
-    admin: ApiClient,
-    nodes: Sequence[NodeSpec],
-    settings: KubeletSettings,
-    players: frozenset[str] | None,
-    records: Records,
-) -> AsyncIterator[Kubelet]:
-    """Yield the kubelets of *nodes*, registered, with running plugins under their own accounts; `Kubelet.run` plays.
-
-    Args:
-        admin: may create accounts and rights, and impersonates the kubelets.
-        nodes: the nodes to play.
-        settings: settings of the kubelets.
-        players: kinds of device plugins to play; None = all that the nodes name.
-        records: receives what containers get.
-
-    Raises:
-        ApiStatusError: the server refuses.
-        sandbox.players.player.OptionsError: a node's plugin cannot be built.
-    """
-    for document in registry.documents():
-        await admin.ensure(collection_of(document), document)
-    async with AsyncExitStack() as stack:
-
-        async def client_of(account: str) -> ApiClient:
-            return await stack.enter_async_context(await _client(admin, account))
-
-        played = await equipped(nodes, players, settings, client_of)
-        # The user of a write determines its rights, so kubelets do not write as administrators.
-        kubelets = await stack.enter_async_context(admin.impersonating(KUBELET.name, NODES))
-        kubelet = Kubelet(kubelets, played, records, lambda: datetime.now(UTC), settings)
-        await kubelet.register()
-        yield kubelet
-
-
-async def _client(admin: ApiClient, account: str) -> ApiClient:
-    path = f"/api/v1/namespaces/{registry.NAMESPACE}/serviceaccounts/{account}/token"
-    answer = await admin.create(path, {"spec": {"expirationSeconds": _TOKEN_S}})
-    return admin.as_user(answer["status"]["token"])
 
 
 def write_private(path: Path, text: bytes) -> None:

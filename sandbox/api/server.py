@@ -63,7 +63,6 @@ class ApiServer:
         self.recorder = Recorder()
         self.authorizer = Authorizer(self.store)
         self.catalogue = Catalogue()
-        self.pages: dict[str, Callable[[], Json]] = {"/sandbox/v1/requests": self._requests}
         self._clock = clock
         self.caller = Caller(self._service)
         self.registry = Registry(self.store, self.catalogue, Admission(self.store, self.caller, self.authorizer), clock)
@@ -71,8 +70,8 @@ class ApiServer:
         self._bookmark_s = bookmark_s
         self._runner: web.AppRunner | None = None
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
-        """Serve on *host*; *port* 0 selects a free one. Return the port.
+    async def start(self, host: str, tls: ssl.SSLContext) -> int:
+        """Serve on a free port of *host*, which is returned.
 
         Raises:
             OSError: the address is unavailable.
@@ -84,7 +83,7 @@ class ApiServer:
             app, access_log=None, handler_cancellation=True, keepalive_timeout=120, shutdown_timeout=1
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=tls)
+        site = web.TCPSite(self._runner, host, 0, ssl_context=tls)
         try:
             await site.start()
         except OSError:
@@ -126,8 +125,6 @@ class ApiServer:
         if path in _OPEN_PATHS:
             return web.Response(text="ok")
         user = self._authenticate(request)
-        if path in self.pages:
-            return _json(self.pages[path]())
         if path == discovery.OPENAPI_V2 and discovery.OPENAPI_V2_WANTED in request.headers.get("Accept", ""):
             return web.Response(body=discovery.openapi_v2_protobuf(), content_type=discovery.OPENAPI_V2_SENT)
         if (document := discovery.answer(path, self.catalogue)) is not None:
@@ -293,11 +290,6 @@ class ApiServer:
     def _service(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         stored = self.store.get("services", namespace, name)
         return None if stored is None else stored.obj
-
-    def _requests(self) -> Json:
-        words = ("user", "verb", "group", "resource", "subresource")
-        counted = sorted(self.recorder.seen.items())
-        return {"requests": [{**dict(zip(words, key, strict=True)), "count": count} for key, count in counted]}
 
 
 def _options(raw: bytes, content_type: str, call: WriteCall) -> Json:

@@ -191,7 +191,3 @@ class Records:
     def strangers(self) -> list[Served]:
         """Return the answers in which a container received another pod's assignment."""
         return [one for one in self.served if one.meant_for != one.uid]
-
-    def document(self) -> dict[str, dict[str, dict[str, str]]]:
-        """Return all records: ``{"ns/pod": {container: env}}``."""
-        return self._by_pod

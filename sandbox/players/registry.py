@@ -34,14 +34,13 @@ _KINDS: Final[Mapping[str, type[Player[Any]]]] = {
     **dict.fromkeys(vendors.UNLOCKED, vendors.UnlockedPlugin),
     **dict.fromkeys(vendors.WHOLE, vendors.WholePlugin),
 }
-KINDS: Final = frozenset(_KINDS)
 
 
 def build(kind: str, node_name: str, options: Mapping[str, Any], client: ApiCalls) -> Player[Any]:
     """Build the plugin *kind* of node *node_name*.
 
     Args:
-        kind: one of `KINDS`.
+        kind: of the plugin.
         node_name: its node.
         options: its cards and configuration as plain data, see ``read`` of the plugin.
         client: an API client with the plugin's own account.
@@ -85,7 +84,7 @@ _RULES: Final[list[Json]] = [
 
 def documents() -> tuple[Json, ...]:
     """Return the objects that the plugins need, in an order in which they can be created."""
-    accounts = sorted({PLUGIN_ACCOUNTS.get(kind, kind) for kind in KINDS})
+    accounts = sorted({PLUGIN_ACCOUNTS.get(kind, kind) for kind in _KINDS})
     subjects = [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": account} for account in accounts]
     role = {"apiVersion": f"{_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": _ROLE}, "rules": _RULES}
     binding = {
@@ -151,7 +150,6 @@ class PacedApi(ApiCalls):
 
 async def equipped(
     nodes: Iterable[NodeSpec],
-    kinds: frozenset[str] | None,
     settings: KubeletSettings,
     client_of: Callable[[str], Awaitable[ApiCalls]],
 ) -> tuple[PlayedNode, ...]:
@@ -159,7 +157,6 @@ async def equipped(
 
     Args:
         nodes: what to play.
-        kinds: kinds of device plugins to play; None = all that the nodes name.
         settings: settings of the kubelets.
         client_of: returns a client with the account of that name.
 
@@ -171,8 +168,6 @@ async def equipped(
     for node in nodes:
         plugins, devices = [], DeviceLists()
         for spec in node.plugins:
-            if kinds is not None and spec.kind not in kinds:
-                continue
             account = PLUGIN_ACCOUNTS.get(spec.kind, spec.kind)
             if account not in clients:
                 clients[account] = await client_of(account)

@@ -44,7 +44,7 @@ class Rig:
 
     def cluster(self, nodes: int) -> tuple[Child, Path]:
         """An API server with so many nodes of 8 cards, on our own core, and its kubeconfig."""
-        argv = [sys.executable, "-m", "sandbox", "--players", "none", "--kubeconfig-out", str(self._kubeconfig)]
+        argv = [sys.executable, "-m", "tests.support.servers.playing", "double", str(self._kubeconfig)]
         child = self._children.start("sandbox", argv, env=clean_environ(os.environ), cwd=ROOT)
         until("kubeconfig", lambda: str(not self._kubeconfig.exists() or ""), deadline_s=30, children=[child])
         asyncio.run(_populate(self._kubeconfig, nodes))

@@ -160,7 +160,7 @@ async def _double(logs: Path) -> AsyncIterator[Stage]:
     children = Children(logs)
     try:
         kubeconfig = logs / "kubeconfig"
-        argv = [sys.executable, "-m", "sandbox", "--players", "none", "--kubeconfig-out", str(kubeconfig)]
+        argv = [sys.executable, "-m", "tests.support.servers.playing", "double", str(kubeconfig)]
         server = children.start("sandbox", argv, env=clean_environ(os.environ), cwd=ROOT)
         await until(kubeconfig.exists, "the double", server, within_s=30.0)
         async with connected(kubeconfig) as client:

@@ -34,7 +34,6 @@ def ended(folder, module, **listen):
     flags = {
         "webhook": ("--cert-dir", folder / "certs", "--no-inventory", "--listen", here, "--metrics-listen", here),
         "controller": ("--kubeconfig", folder / "kubeconfig", "--cert-dir", folder / "certs", "--listen", here),
-        "sandbox": (),
     }[module]
     more = [word for flag, value in listen.items() for word in (f"--{flag.replace('_', '-')}", value)]
     ran = subprocess.run(
@@ -54,7 +53,6 @@ def ended(folder, module, **listen):
         ("webhook", "metrics_listen", {"listen": "127.0.0.1:0"}),
         ("controller", "listen", {}),
         ("controller", "preview_listen", {}),
-        ("sandbox", "listen", {}),
     ],
 )
 def test_a_port_in_use_is_named_with_its_flag(folder, module, flag, more):
@@ -65,7 +63,7 @@ def test_a_port_in_use_is_named_with_its_flag(folder, module, flag, more):
     assert found == (2, [f"{module}: --{flag.replace('_', '-')}: cannot listen on {address}: {why}"])
 
 
-@pytest.mark.parametrize("module", ["webhook", "controller", "sandbox"])
+@pytest.mark.parametrize("module", ["webhook", "controller"])
 @pytest.mark.parametrize(
     ("address", "why"),
     [

@@ -18,6 +18,7 @@ from tests.support.worlds.forking import forked
 from tests.support.worlds.processes import Child, Children, until
 
 ROOT = Path(__file__).resolve().parents[2]
+DOUBLE = "tests.support.servers.playing"
 
 
 def running(pid: int) -> bool:
@@ -57,7 +58,7 @@ def test_when_the_tests_are_killed_their_processes_and_folders_go_too(tmp_path: 
         print(child.pid, said.strip(), flush=True)
         time.sleep(300)
     """)
-    argv = [sys.executable, "-c", script, str(tmp_path)]
+    argv = [sys.executable, "-c", script, str(tmp_path), DOUBLE, str(tmp_path / "kubeconfig")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env) as tests:
         assert tests.stdout is not None
@@ -109,12 +110,12 @@ async def test_a_fork_is_stopped_and_ends_as_what_is_started_by_its_command(tmp_
         without = await processes.start("without", "controller.no_such_module", (), {"PYTHONSAFEPATH": "1"})
         assert await without.process.wait() == 1
         assert "No module named" in without.log_tail()
-        serving = await processes.start("serving", "sandbox", ())
+        serving = await processes.start("serving", DOUBLE, ("double", str(tmp_path / "kubeconfig")))
         pid = serving.process.pid
-        assert await asyncio.to_thread(within, 60, lambda: "sandbox ready" in serving.log_tail())
+        assert await asyncio.to_thread(within, 60, lambda: "ready" in serving.log_tail())
         assert (os.getpgid(pid), os.getsid(pid), running(pid)) == (pid, pid, True)
         assert await processes.stop(serving) == 0
-        killed = await processes.start("killed", "sandbox", ())
+        killed = await processes.start("killed", DOUBLE, ("double", str(tmp_path / "kubeconfig")))
         killed.signal(signal.SIGKILL)
         assert await killed.process.wait() == -signal.SIGKILL
         assert not running(killed.process.pid)
@@ -129,12 +130,12 @@ def test_when_the_tests_are_killed_what_they_forked_goes_too(tmp_path: Path):
         from tests.support.worlds.forking import forked, template
         async def main():
             async with Processes(Path(sys.argv[1]), os.environ, launch=forked) as processes:
-                serving = await processes.start("serving", "sandbox", ())
+                serving = await processes.start("serving", sys.argv[2], ("double", sys.argv[3]))
                 print(serving.process.pid, template()._process.pid, flush=True)
                 await asyncio.sleep(300)
         asyncio.run(main())
     """)
-    argv = [sys.executable, "-c", script, str(tmp_path)]
+    argv = [sys.executable, "-c", script, str(tmp_path), DOUBLE, str(tmp_path / "kubeconfig")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env=env) as tests:
         assert tests.stdout is not None

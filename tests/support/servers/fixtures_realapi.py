@@ -38,15 +38,14 @@ async def realapi(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rea
 async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installed]:
     """The product installed by its manifests, on a server of its own: its webhook would judge other tests' pods too.
 
-    Shared: a test leaves no pods behind. Kubelets admit waiting pods in an order that is not that of their binding.
+    Shared: a test leaves no pods behind.
     """
     logs = logs_folder("installed", tmp_path_factory)
     logs.mkdir(parents=True, exist_ok=True)
     audit = write_policy(logs)
-    players = ("--admission-order", "shuffled", "--seed", "7", "--admission-delay", "0.01")
     async with (
         RealApi(binaries_or_skip(), logs=logs, apiserver_args=audit) as api,
-        installed_stage(api, tmp_path_factory.mktemp("installed"), players=players) as stage,
+        installed_stage(api, tmp_path_factory.mktemp("installed")) as stage,
     ):
         yield stage
         await end(stage.stage)

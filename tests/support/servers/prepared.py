@@ -6,21 +6,14 @@ administrators; that of Nodes denies device plugins what is not theirs.
 """
 
 import asyncio
-import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sandbox.client import ApiClient, ApiStatusError
-from sandbox.cluster import joined
 from sandbox.demo.processes import Processes, free_port
 from sandbox.demo.product import apply
-from sandbox.nodes import nodefile
-from sandbox.nodes.kubelet import Kubelet, KubeletSettings
-from sandbox.nodes.plugin_port import Records
 from sandbox.players import registry
 from sandbox.players.vendors import VENDORS
 from tests.support.servers.manifests import Json, Runner, built, daily, find, kubectl, reached_at, text_of
@@ -137,19 +130,3 @@ def _as_written(found: Json) -> Json:
     """A stored object as its creator wrote it."""
     name = {"name": found["metadata"]["name"]}
     return {**found, "metadata": name}
-
-
-@asynccontextmanager
-async def playing(
-    admin: ApiClient, nodes: Sequence[Mapping[str, Any]], settings: KubeletSettings
-) -> AsyncIterator[tuple[Kubelet, Records]]:
-    """Kubelets and device plugins of *nodes*, and what the containers receive."""
-    records = Records()
-    async with joined(admin, nodefile.read(list(nodes)), settings, None, records) as kubelet:
-        playing = asyncio.create_task(kubelet.run(), name="kubelet")
-        try:
-            yield kubelet, records
-        finally:
-            playing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await playing

@@ -14,7 +14,8 @@ from sandbox.demo.stage import NODES, Stage
 from sandbox.nodes.kubelet import KubeletSettings
 from sandbox.players.volcano import install as install_volcano
 from tests.support.servers.manifests import Runner, find, reached_at
-from tests.support.servers.prepared import Prepared, playing
+from tests.support.servers.playing import playing
+from tests.support.servers.prepared import Prepared
 from tests.support.servers.restored import restored
 from tests.support.servers.stage_realapi import PERSON, start_product
 from tests.support.worlds.forking import forked

@@ -85,7 +85,6 @@ async def installed_stage(
     overlay: str = "volcano-name",
     certificates: OwnCertificates | None = None,
     nodes: Sequence[Mapping[str, Any]] = NODES,
-    players: Sequence[str] = (),
 ) -> AsyncIterator[Installed]:
     """Install nodes, players and product on *api*, which should be nobody else's; logs go beside the server's.
 
@@ -95,14 +94,13 @@ async def installed_stage(
         overlay: of deploy/overlays; the examples speak of pods of Volcano's scheduler.
         certificates: who makes them, cardshare unless it is said.
         nodes: what nodes there are, as in a node file.
-        players: further flags of the players.
     """
     ca_pem = await asyncio.to_thread(api.ca_file.read_bytes)
     async with AsyncExitStack() as stack:
         processes = await stack.enter_async_context(Processes(api.logs, os.environ))
         admin = await stack.enter_async_context(ApiClient(server=api.url, token=api.admin_token, ca_pem=ca_pem))
         runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
-        records = await _play(processes, api, folder, nodes, players)
+        records = await _play(processes, api, folder, nodes)
         reviews = free_port()
         certificates = certificates or OwnCertificates()
         documents = tuple(certificates.here(reached_at(await built(api, overlay), reviews)))
@@ -133,14 +131,12 @@ async def installed_stage(
         )
 
 
-async def _play(
-    processes: Processes, api: RealApi, folder: Path, nodes: Sequence[Mapping[str, Any]], flags: Sequence[str]
-) -> FileRecords:
+async def _play(processes: Processes, api: RealApi, folder: Path, nodes: Sequence[Mapping[str, Any]]) -> FileRecords:
     file, records = folder / "nodes.yaml", folder / "records.json"
     await asyncio.to_thread(file.write_text, yaml.safe_dump([dict(node) for node in nodes]), encoding="utf-8")
-    options = ("--join", str(api.kubeconfig), "--nodes", str(file), "--records-out", str(records), *flags)
-    players = await processes.start("players", "sandbox", options)
-    await _until_said(players, "sandbox joined")
+    words = ("players", str(api.kubeconfig), str(file), str(records))
+    players = await processes.start("players", "tests.support.servers.playing", words)
+    await _until_said(players, "ready")
     return FileRecords(records)
 
 

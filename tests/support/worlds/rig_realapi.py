@@ -13,7 +13,8 @@ from sandbox.nodes.kubelet import Kubelet, KubeletSettings
 from sandbox.nodes.plugin_port import Records
 from tests.support.servers import request_log
 from tests.support.servers.manifests import Runner, find
-from tests.support.servers.prepared import Prepared, playing
+from tests.support.servers.playing import playing
+from tests.support.servers.prepared import Prepared
 from tests.support.servers.restored import finishing_namespaces, restored
 from tests.support.worlds.controller_rig import NODES, Rig
 from tests.support.worlds.forking import forked
