@@ -23,6 +23,8 @@ from tests.support.worlds.cores import which_core
 TESTS: Final = Path(__file__).parent
 # Plays scenarios on a server with the manifests applied.
 SCENARIOS: Final = "tests/e2e/test_scenarios.py"
+# What files name whose tests ask for the server of e2e/ on which the product is installed.
+_NAMES_INSTALLED: Final = ("Installed", "shared_stage")
 # In this order where nothing else counts: what may take a minute is not begun last, while other processes have ended.
 _LONGEST_FIRST: Final = ("node", "e2e", "browser", "integration", "property", "unit")
 ROOMS: Final = ("core", "runtime", "kube", "webhook", "controller", "certs", "cli", "sandbox")
@@ -48,7 +50,8 @@ class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells
     """Hands tests to processes one by one; those that share a server or what a fixture of their file makes, to one.
 
     The scenarios of e2e/ are two halves, each with a server of its own: as one they would outlast everything else, as
-    e2e/ would if its files that start servers of their own were not apart.
+    e2e/ would if its files that start servers of their own were not apart. What needs the product installed is apart
+    from the rest: its start takes 20 s of CPU, and while nobody asks it, it takes a fifteenth of a core.
 
     pytest-xdist's own groups are by a mark that is lost on the way from pytest 9.
     """
@@ -59,9 +62,10 @@ class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells
 
 def scope_of(nodeid: str) -> str:
     """What the test *nodeid* is handed out by: what it shares with others, or itself."""
-    file = nodeid.partition("::")[0]
+    file, _, test = nodeid.partition("::")
     if file == SCENARIOS:
-        return f"scenarios {crc32(nodeid.encode()) % 2}"
+        played = f"tests/integration/{test.partition('__')[0]}.py"
+        return f"scenarios {'installed' if _names_installed(played) else crc32(nodeid.encode()) % 2}"
     return _shared(file) or nodeid
 
 
@@ -78,9 +82,17 @@ def _shared(file: str) -> str:
     text = (TESTS.parent / file).read_text(encoding="utf-8")
     if room == "node" or "RealApi(" in text:
         return file
-    if room in {"e2e", "browser"}:
+    if room == "e2e":
+        return "e2e installed" if _names_installed(file) else room
+    if room == "browser":
         return room
     return file if 'scope="module"' in text else ""
+
+
+@cache
+def _names_installed(file: str) -> bool:
+    text = (TESTS.parent / file).read_text(encoding="utf-8")
+    return any(name in text for name in _NAMES_INSTALLED)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -43,8 +43,10 @@ def test_asking_for_a_loop_outside_of_one_makes_none():
     ("nodeid", "shared"),
     [
         ("tests/e2e/test_rights.py::test_a", "tests/e2e/test_rights.py"),
-        ("tests/e2e/test_deploy.py::test_a", "e2e"),
-        ("tests/e2e/test_tenants.py::test_a", "e2e"),
+        ("tests/e2e/test_policies.py::test_a", "e2e"),
+        ("tests/e2e/test_deploy.py::test_a", "e2e installed"),
+        ("tests/e2e/test_tenants.py::test_a", "e2e installed"),
+        ("tests/e2e/test_scenarios.py::test_examples__a[one]", "scenarios installed"),
         ("tests/browser/test_web_page.py::test_a", "browser"),
         ("tests/node/test_chart.py::test_a", "tests/node/test_chart.py"),
         ("tests/unit/test_walls.py::test_a", "tests/unit/test_walls.py"),
@@ -63,7 +65,7 @@ def test_tests_that_may_take_a_minute_are_begun_before_those_that_take_none():
 
 
 def test_scenarios_are_played_on_two_servers():
-    scopes = {scope_of(f"tests/e2e/test_scenarios.py::test_{at}") for at in range(20)}
+    scopes = {scope_of(f"tests/e2e/test_scenarios.py::test_gangs__{at}") for at in range(20)}
     assert len(scopes) == 2
 
 

@@ -1,5 +1,8 @@
 """Nothing that is tested on the embedded cluster is silently left out on a real API server."""
 
+import inspect
+
+from tests.conftest import SCENARIOS, scope_of
 from tests.support.worlds.scenarios import (
     OF_RIGHTS,
     ON_BOTH,
@@ -42,3 +45,9 @@ def test_no_module_with_scenarios_has_marks_or_fixtures_that_a_replay_would_lack
         name = module.__name__
         if any(is_scenario(test) and not reason(name, it) for it, test in defined_in(module).items()):
             assert not hasattr(module, "pytestmark"), name
+
+
+def test_scenarios_on_the_product_as_installed_are_apart_from_those_that_start_it():
+    for name, test in replayed().items():
+        shares = "shared_stage" in inspect.signature(test).parameters
+        assert (scope_of(f"{SCENARIOS}::{name}") == "scenarios installed") == shares, name
