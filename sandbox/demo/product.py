@@ -209,7 +209,7 @@ def shipped() -> tuple[Json, ...]:
     return tuple(
         document
         for path in (*(_DEPLOY / name for name in _SHIPPED), _MORE_RIGHTS)
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
         if document is not None
     )
 
@@ -220,7 +220,7 @@ def policies() -> tuple[Json, ...]:
     Raises:
         OSError: the folder is not beside the packages; this runs from a checkout.
     """
-    return tuple(yaml.safe_load_all((_DEPLOY / "policy.yaml").read_text(encoding="utf-8")))
+    return tuple(yaml.load_all((_DEPLOY / "policy.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
 
 
 async def _start_webhook(processes: Processes, certs: Path, options: tuple[str, ...]) -> tuple[Running, str, str]:

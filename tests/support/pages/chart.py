@@ -88,7 +88,7 @@ def files() -> dict[str, str]:
     found["templates/web.yaml"] = _if(_HAS_PAGE, page + _page_by_cert_manager())
     found["templates/monitoring.yaml"] = _monitoring()
     found["dashboard.json"] = (_DEPLOY / "monitoring/dashboard.json").read_text(encoding="utf-8")
-    policy = next(yaml.safe_load_all(base["policy.yaml"]))["spec"]
+    policy = next(yaml.load_all(base["policy.yaml"], Loader=yaml.CSafeLoader))["spec"]
     (plugins,) = (each["expression"] for each in policy["variables"] if each["name"] == "pluginAccounts")
     return found | {"plugin-accounts.txt": "\n".join(re.findall("'(.*)'", plugins)) + "\n"}
 

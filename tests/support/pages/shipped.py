@@ -21,7 +21,8 @@ Json = dict[str, Any]
 def base() -> tuple[Json, ...]:
     """Every object of deploy/base, as its kustomization lists them."""
     listed = yaml.safe_load((DEPLOY / "base/kustomization.yaml").read_text())["resources"]
-    return tuple(doc for name in listed for doc in yaml.safe_load_all((DEPLOY / "base" / name).read_text()))
+    texts = ((DEPLOY / "base" / name).read_text() for name in listed)
+    return tuple(doc for text in texts for doc in yaml.load_all(text, Loader=yaml.CSafeLoader))
 
 
 OBJECTS = base()

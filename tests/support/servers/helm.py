@@ -45,7 +45,7 @@ class Renderer:
         )
         if ended.returncode:
             raise RefusedError(ended.stderr)
-        return [one for one in yaml.safe_load_all(ended.stdout) if one is not None]
+        return [one for one in yaml.load_all(ended.stdout, Loader=yaml.CSafeLoader) if one is not None]
 
 
 def find(environ: Mapping[str, str]) -> Renderer:

@@ -41,7 +41,10 @@ def _added(folder: Path, found: list[Json]) -> list[Json]:
     assert not unknown, f"{folder}: {unknown} is not read here"
     for name in said["resources"]:
         path = folder / name
-        found += _built(path.resolve()) if path.is_dir() else yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        if path.is_dir():
+            found += _built(path.resolve())
+        else:
+            found += yaml.load_all(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     for name in said.get("components", ()):
         found = _added((folder / name).resolve(), found)
     for pairs in said.get("labels", ()):

@@ -59,7 +59,7 @@ async def kubectl(api: RealApi, *words: str, text: str = "") -> tuple[str, str]:
 async def built(api: RealApi, overlay: str) -> tuple[Json, ...]:
     """What `kubectl kustomize` makes of an overlay."""
     text, _ = await kubectl(api, "kustomize", str(DEPLOY / "overlays" / overlay))
-    return tuple(yaml.safe_load_all(text))
+    return tuple(yaml.load_all(text, Loader=yaml.CSafeLoader))
 
 
 def reached_at(documents: Sequence[Json], port: int) -> tuple[Json, ...]:
