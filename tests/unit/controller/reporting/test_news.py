@@ -66,7 +66,7 @@ async def test_that_room_was_taken_meanwhile_is_told():
 async def throttled(rig, seconds):
     """Every Binding is answered 429, Retry-After: 1."""
     for _ in range(seconds):
-        await rig.passes(1.0)
+        await rig.passes(1.0, 0.5)
         for bind in rig.world.binds():
             rig.world.scheduler.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)
 

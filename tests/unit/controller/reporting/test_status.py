@@ -69,7 +69,7 @@ async def test_the_text_is_not_written_again_while_it_is_true():
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
         for i in range(50):
-            await rig.passes(10)
+            await rig.passes(10, 1.0)
             rig.world.scheduler.nodes.changed(node("n1", memory=1000, version=str(i), labels={"i": str(i)}))
         assert len(rig.said()) == 1
 
@@ -78,7 +78,7 @@ async def test_a_change_of_numbers_alone_is_written_once_a_minute():
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
         for i in range(60):
-            await rig.passes(10)
+            await rig.passes(10, 1.0)
             rig.world.scheduler.nodes.changed(node("n1", memory=1001 + i, version=str(i)))
         assert 8 <= len(rig.said()) <= 11
 
@@ -204,7 +204,7 @@ async def test_where_only_a_silent_plugin_is_in_the_way_no_more_is_told():
         world.adds(pod("a", memory=100))
         (first,) = world.binds()
         world.accepts(first)
-        await rig.passes(301)
+        await rig.passes(301, 1.0)
         world.adds(pod("b", memory=100))
         await rig.passes(1)
         assert rig.said() == ["CS512 1 node would fit, but its device plugin does not answer (n1)."]
