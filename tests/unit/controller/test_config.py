@@ -53,6 +53,7 @@ def test_the_help_tells_command_and_defaults(capsys):
     assert "usage: python -m controller" in told
     for default in ("0.0.0.0:8080", "cardshare-controller", "15"):
         assert f"(default {default})" in told
+    assert "`python -m controller audit`" in told
 
 
 @pytest.mark.parametrize("text", ["pod", "/p", "n/", "a/b/c", "/"])
