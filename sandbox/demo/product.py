@@ -37,13 +37,11 @@ _AUDIENCE: Final = "cardshare-controller"
 _SETTINGS: Final = "cardshare-settings"
 # Played kubelets remove pods without reporting their end, and no process remains.
 NO_PROCESSES: Final = "removed_pod_hold_s: 0\n"
-# The sandbox has no scheduler of Volcano, so its pods can be placed here too.
-SCHEDULER_NAMES: Final = ("cardshare", "volcano")
 
 _DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy" / "base"
 _SHIPPED: Final = ("namespace.yaml", "accounts.yaml", "rights.yaml", "preview.yaml", "admission.yaml")
-# The additional rights to replace Volcano's scheduler.
-_MORE_RIGHTS: Final = _DEPLOY.parent / "overlays" / "volcano-name" / "rights.yaml"
+# Its rights and settings too: the sandbox has no scheduler of Volcano, so its pods can be placed here.
+_OVERLAY: Final = _DEPLOY.parent / "overlays" / "volcano-name"
 _REGISTRATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 _HOST: Final = "127.0.0.1"
@@ -139,8 +137,7 @@ async def install(
 def _settings(folder: Path) -> Path:
     """Return the shipped settings, adapted to played kubelets, in a folder like a mounted ConfigMap."""
     folder.mkdir(parents=True, exist_ok=True)
-    documents = yaml.safe_load_all((_DEPLOY / "settings.yaml").read_text(encoding="utf-8"))
-    for key, text in next(each["data"] for each in documents if each["metadata"]["name"] == _SETTINGS).items():
+    for key, text in yaml.safe_load((_OVERLAY / "settings.yaml").read_text(encoding="utf-8"))["data"].items():
         (folder / key).write_text(text + NO_PROCESSES, encoding="utf-8")
     return folder
 
@@ -152,10 +149,10 @@ async def show_settings(admin: ApiClient, product: Product) -> None:
         ApiStatusError: the API server refuses it.
     """
     text = await asyncio.to_thread((product.settings[0] / "cardshare.yaml").read_text, encoding="utf-8")
-    settings = {**yaml.safe_load(text), "scheduler_names": list(SCHEDULER_NAMES)}
     metadata = {"name": _SETTINGS, "namespace": NAMESPACE}
-    data = {"cardshare.yaml": yaml.safe_dump(settings)}
-    await apply(admin, [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}])
+    await apply(
+        admin, [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"cardshare.yaml": text}}]
+    )
 
 
 async def _asking(admin: ApiClient, folder: Path, url: str, certs: Path) -> tuple[str, ...]:
@@ -208,7 +205,7 @@ def shipped() -> tuple[Json, ...]:
     """
     return tuple(
         document
-        for path in (*(_DEPLOY / name for name in _SHIPPED), _MORE_RIGHTS)
+        for path in (*(_DEPLOY / name for name in _SHIPPED), _OVERLAY / "rights.yaml")
         for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
         if document is not None
     )
@@ -273,9 +270,8 @@ async def reloads(metrics_url: str) -> int:
 
 async def _start_controller(processes: Processes, kubeconfig: Path, options: tuple[str, ...]) -> tuple[Running, str]:
     listen = f"{_HOST}:{free_port()}"
-    names = tuple(word for name in SCHEDULER_NAMES for word in ("--scheduler-name", name))
     trusted = ("--trust-namespaces", TRUSTED_NAMESPACES)
-    arguments = ("--listen", listen, "--kubeconfig", str(kubeconfig), *trusted, *names, *options)
+    arguments = ("--listen", listen, "--kubeconfig", str(kubeconfig), *trusted, *options)
     return await processes.start("controller", "controller", arguments), f"http://{listen}"
 
 

@@ -202,8 +202,8 @@ async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path
                 told += line
         kubectl = os.environ | {"KUBECONFIG": str(tmp_path / "logs" / "kubeconfig")}
         other = tmp_path / "other.yaml"
-        other.write_text(_POD.replace("small", "other"))
-        if shutil.which("kubectl"):
+        for name in ("cardshare", "volcano") if shutil.which("kubectl") else ():
+            other.write_text(_POD.replace("small", "other").replace("spec:", f"spec:\n  schedulerName: {name}", 1))
             asked = await _run(kubectl, "kubectl", "apply", "--dry-run=server", "-f", other)
             assert re.search("Warning: would be placed now on t4-", asked), asked
         added = re.search(r"export PATH=(\S+):\$PATH", told)
@@ -220,7 +220,7 @@ async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path
         assert own.splitlines()[1] == by_controller.splitlines()[1], "the settings are the controller's"
         settings = re.search(r"after an edit: (\S+)", told)
         assert settings is not None
-        assert "scheduler_names" in await asyncio.to_thread(Path(settings[1]).read_text)
+        assert "scheduler_names: [cardshare, volcano]" in await asyncio.to_thread(Path(settings[1]).read_text)
         log = (tmp_path / "logs" / "logs" / "webhook.log").read_text()
         assert "certificate expires soon" not in log
         process.terminate()
