@@ -201,7 +201,7 @@ async def switched(
     for name in cluster.deploy:
         tell(f"kubectl apply -f deploy/{name}")
     if cluster.hami:
-        documents.append(_hamis(cluster.hami))
+        documents += _hamis(cluster.hami)
         tell(f"ConfigMap {_HAMI_MAP} of HAMi: {', '.join(cluster.hami)}")
     count = await _reloads(stage.product) if cluster.hami else None
     # The rights come before their use, and are removed after it.
@@ -226,7 +226,7 @@ async def hami_stays(stage: Stage, sections: Mapping[str, Any]) -> None:
     """
     if sections:
         count = await _reloads(stage.product)
-        await apply(stage.admin, [_hamis(sections)])
+        await apply(stage.admin, _hamis(sections))
         await _reloaded(stage.product, count)
 
 
@@ -285,12 +285,23 @@ async def _reloads(product: Product) -> int | None:
         return None
 
 
-def _hamis(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Return HAMi's ConfigMap with *sections*."""
+def _hamis(sections: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return HAMi's ConfigMap with *sections*, and the right by which doctor knows that HAMi's scheduler is there."""
     namespace, _, name = _HAMI_MAP.partition("/")
-    metadata = {"namespace": namespace, "name": name}
+    account, group = name.removesuffix("-device"), "rbac.authorization.k8s.io"
     data = {"device-config.yaml": yaml.safe_dump(dict(sections))}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    binds = {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": data},
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": account}, "rules": [binds]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": account},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": account},
+            "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
+        },
+    ]
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:
