@@ -164,7 +164,8 @@ async def carry_out(
     await _check_cluster(transport, plan)
     one = _Applying(transport, plan, options, say, poll_s)
     if options.undo:
-        await one.open_nodes()
+        if not await one.open_nodes():
+            say("no node is closed by this plan")
     elif options.dry_run:
         await _carry_out(one, plan, options, say, ask)
     else:
@@ -382,8 +383,8 @@ class _Applying:
         for name in self._targets:
             await self._edit(node_path(name), "taints", closed)
 
-    async def open_nodes(self) -> None:
-        """Remove the taint of this plan from all nodes that have it.
+    async def open_nodes(self) -> list[str]:
+        """Remove the taint of this plan from all nodes that have it; return their names.
 
         Raises:
             StoppedError: the API server does not let it.
@@ -398,6 +399,7 @@ class _Applying:
         finally:
             for name in opened:
                 self._say(f"node {name} is open again")
+        return opened
 
     async def _open_nodes(self, names: list[str]) -> None:
         """The same; *names* gets those that were opened, which are said when all of them are."""

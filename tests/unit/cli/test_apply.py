@@ -241,6 +241,13 @@ async def test_a_pod_moves_and_the_one_that_waits_gets_in():
     assert one.said[-2:] == ["done: placed team/train", "node a is open again"]
 
 
+async def test_to_undo_a_plan_that_closed_no_node_says_so():
+    api = Api()
+    one = Applied(api, await planned(api), undo=True)
+    await one.run
+    assert one.said == ["no node is closed by this plan"]
+
+
 async def test_a_plan_names_its_cluster_and_is_applied_nowhere_else():
     api = Api()
     plan = await planned(api)
