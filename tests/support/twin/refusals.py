@@ -27,7 +27,7 @@ _ANSWERS: Final = (
     (400, "BadRequest", 'admission webhook "policy.example" denied the request: not so'),
     (422, "Invalid", "ValidatingAdmissionPolicy 'nowhere' denied request: no"),
     (429, "TooManyRequests", "too many requests, please try again later"),
-    (500, "InternalError", 'failed calling webhook "policy.example": context deadline exceeded'),
+    (500, "InternalError", 'Internal error occurred: failed calling webhook "policy.example": timed out'),
 )
 
 
