@@ -202,8 +202,7 @@ class Pod(NamedTuple):
     name as its reason.
     images: the images of its containers and image volumes, as nodes name them. features: features that its node must
     declare.
-    init_done: whether every init container but the sidecars has ended successfully, and kubelet runs none of them
-    again, even after a reboot of the node.
+    init_done: whether every non-restartable init container has ended successfully, and none runs again.
     runtime_class: read only for pods under review.
     bind_condition_reason: the reason of its PodScheduled condition, "" without one.
     scheduling_group: name of its PodGroup of Kubernetes' own kind.

@@ -93,7 +93,6 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     host_users: bool | None = True
     scheduler_name: str | None = None
     service_account_name: str | None = None
-    restart_policy: str | None = None
     priority: int | None = 0
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None
@@ -202,7 +201,6 @@ class _Asked(NamedTuple):
     volumes: PodVolumes
     images: tuple[str, ...]
     features: tuple[str, ...]
-    starts_again: bool
     unjudged: tuple[str, ...]
 
 
@@ -225,7 +223,6 @@ def _asked(spec: _Spec) -> _Asked:
         volumes=volumes_of(spec.volumes),
         images=_shared_images(_images(spec)),
         features=tuple(_features(spec)),
-        starts_again=_starts_again(spec),
         unjudged=_unjudged(spec),
     )
 
@@ -265,7 +262,9 @@ def _pod(meta: ObjectMeta, asked: _Asked, status: _Status) -> Pod:
         deleting=meta.deletion_timestamp is not None,
         gated=asked.gated,
         started=_started(status),
-        init_done=not asked.starts_again and _init_done(status.init_container_statuses, asked.init_containers),
+        # A pod that may restart as a whole runs its init containers again, on the same cards.
+        init_done=_RESTARTS_WHOLE not in asked.features
+        and _init_done(status.init_container_statuses, asked.init_containers),
         priority=asked.priority,
         scheduling_group=asked.group,
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
@@ -423,17 +422,13 @@ def _containers(found: tuple[_Container, ...] | None) -> tuple[Container, ...]:
     return tuple([_container(one) for one in found]) if found else ()
 
 
-def _is_sidecar(found: _Container) -> bool:
-    return found.restart_policy == "Always"
-
-
 def _container(found: _Container) -> Container:
     resources = found.resources
     written = (
         found.name,
         _items(resources.limits) if resources else (),
         _items(resources.requests) if resources else (),
-        _is_sidecar(found),
+        found.restart_policy == "Always",
         tuple([(p.protocol or "TCP", p.host_ip or "", p.host_port) for p in found.ports if p.host_port])
         if found.ports
         else (),
@@ -501,17 +496,6 @@ def _features(spec: _Spec) -> Iterator[str]:
     profiles = (one.seccomp_profile for one in contexts if one is not None)
     if any(one is not None and one.type == "OCI" for one in profiles):
         yield "SecurityProfileOCI"
-
-
-def _starts_again(spec: _Spec) -> bool:
-    """Return whether kubelet may run the init containers again, on the same cards.
-
-    It does so when it has lost the pod's sandbox, for example when the node was rebooted, unless no container is to be
-    restarted; and when a rule restarts all containers. Source: kubelet, kuberuntime_manager.go, computePodActions;
-    Kubernetes documentation, "Init Containers", pod restart reasons.
-    """
-    containers = (*(spec.containers or ()), *(one for one in spec.init_containers or () if not _is_sidecar(one)))
-    return spec.restart_policy != _NEVER or any(one.restart_policy or one.restart_policy_rules for one in containers)
 
 
 # How a pod of Kubernetes 1.35 names its group, whose size is in a kind of object that is not read (groups 7).
