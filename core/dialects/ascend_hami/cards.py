@@ -118,7 +118,7 @@ def _kind(chip: AscendChip, memory_mib: int, soft: bool, ringed: bool) -> Kind:
             memory=memory_mib,
             templates=templates,
             unit="%" if soft else "AI cores",
-            module=keys.MODULE if chip.modular else 1,
+            module=keys.MODULE if chip.paired else 1,
             ringed=ringed,
         )
     )

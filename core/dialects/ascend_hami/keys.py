@@ -19,9 +19,8 @@ SOFT: Final = "hami-core"
 # How a node shares its chips, for people.
 SOFT_MODE: Final = "soft"
 TEMPLATE_MODE: Final = "template"
-# So many dies are on a module of such chips, at indices next to each other (ascend 4.6).
+# So many dies are on a module, at indices next to each other, where chips are given by modules (ascend 4.6).
 MODULE: Final = 2
-MODULAR: Final = "Ascend910C"
 
 # How the common word of every chip type begins.
 ASCEND: Final = "Ascend"

@@ -116,7 +116,7 @@ def _ask(place: Place, chip: AscendChip, *, soft: bool) -> Ask | None:
     elif number > most and not soft and cut.name not in ("", WHOLE_CHIP):
         remedy = f"several chips can only be asked for whole: leave the memory out, or write {chip.named.cards}: {most}"
         figures.wrong("CS207", chip.named.memory, remedy)
-    if number % (keys.MODULE if chip.modular and number > 1 else most):
+    if number % most:
         figures.wrong("CS207", chip.named.cards, f"chips come in modules of two: write {number + 1}")
     return Ask(
         place.container,

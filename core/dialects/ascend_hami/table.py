@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from core.dialects.ascend_hami import keys
 from core.settings import Section
 from core.sharing.request import Resources
 from core.sharing.slices import Profile
@@ -32,8 +31,8 @@ WHOLE_CHIP: Final = "the whole chip"
 class AscendChip:
     """One chip model of the vnpus section; templates in ascending memory, each with AI cores and AI CPUs (ascend 1.1).
 
-    named: its resources; the figures here and in annotations are MiB, whatever their unit. paired: a single die is not
-    allocated, only its module. runtime_class: runtime class for pods with such chips, "" for none.
+    named: its resources; the figures here and in annotations are MiB, whatever their unit. paired: chips are dies of
+    modules of two, which are allocated as a whole. runtime_class: runtime class for pods with such chips, "" for none.
     """
 
     named: Resources
@@ -49,11 +48,6 @@ class AscendChip:
     def common_word(self) -> str:
         """The type in registers and annotations."""
         return self.named.type
-
-    @property
-    def modular(self) -> bool:
-        """Whether chips are dies of modules of two, and several are allocated as whole modules."""
-        return self.common_word == keys.MODULAR
 
     @property
     def whole(self) -> Profile:
@@ -159,7 +153,7 @@ def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
         ai_cpu=whole("aiCPU", 0),
         templates=tuple(sorted(templates, key=lambda template: template.memory_mib)),
         runtime_class=given("runtimeClassName"),
-        paired=checks.switch(found.get("superPod") or False, f"{place}.superPod") and word == keys.MODULAR,
+        paired=checks.switch(found.get("superPod") or False, f"{place}.superPod"),
     )
 
 

@@ -20,7 +20,6 @@ B3 = "Ascend910B3"
 C = "Ascend910C"
 _DIES = replace(chip(B3), named=chip(B3).named._replace(cards=f"huawei.com/{C}", type=C), paired=True)
 MODULES = Tables(sections=(AscendTable(chips=(_DIES,)),))
-DIES = Tables(sections=(AscendTable(chips=(replace(_DIES, paired=False),)),))
 
 
 def tables(**names: Any) -> Tables:
@@ -37,15 +36,15 @@ def warned(found: Any, given: Tables) -> Any:
     return [*DIALECT.warnings(found, request, given), *DIALECT.advice(found, request, given, None)]
 
 
-def modules(*busy: int, count: int = 4, given: Tables = MODULES) -> Any:
-    """The dies of modules of two, those at some indices in use; single ones are allocated, too, by *given*."""
+def modules(*busy: int, count: int = 4) -> Any:
+    """The dies of modules of two, those at some indices in use."""
     node = ascend.node(B3, [f"U{at}" for at in range(count)])
     text = node.annotations[f"hami.io/node-register-{B3}"].replace(B3, C)
     found = replace(
         node, annotations={f"hami.io/node-register-{C}": text}, allocatable={f"huawei.com/{C}": "16", "pods": "9"}
     )
     held = [ascend.holder(C, f"U{at},{C},65536,0:;", name=f"h{at}") for at in busy]
-    return cards_of(found, *held, tables=given)
+    return cards_of(found, *held, tables=MODULES)
 
 
 def test_the_map_is_read_and_nothing_of_it_is_noted():
@@ -119,14 +118,6 @@ def test_dies_are_given_by_whole_modules(count, busy, slots):
         first = DIALECT.shortfalls(cards, request)[0]
         assert (first.reason, first.wanted, first.detail) == (Reason.CARD_COUNT, count, "in whole modules of two")
         assert first.free % 2 == 0
-
-
-@pytest.mark.parametrize(("count", "busy", "slots"), [(1, (0,), ["U1"]), (2, (0,), ["U2", "U3"]), (2, (0, 2), None)])
-def test_several_dies_are_whole_modules_also_where_single_ones_are_given(count, busy, slots):
-    found = DIALECT.place(modules(*busy, given=DIES), asked((count,), given=DIES, word=C), Policy.BINPACK)
-    assert (None if found is None else [one.uuid for one in found.assignment.entries]) == slots
-    (wrong,) = asked((3,), given=DIES, word=C)
-    assert (wrong.code, wrong.remedy) == ("CS207", "chips come in modules of two: write 4")
 
 
 @pytest.mark.parametrize("count", ["1", "3", "7"])
