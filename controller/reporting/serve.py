@@ -210,7 +210,7 @@ class TrustedCalls:
             question = partial(of_pod, "/".join(pod))
         else:
             known = [PREVIEW, SIMULATE, *(f"{path}/NAMESPACE/POD" for path in self._of_pod), HISTORY, *self._told]
-            raise RefusedCallError(404, f"there is nothing here; ask one of {', '.join(known)}")
+            raise RefusedCallError(404, f"there is nothing here; ask {', '.join(known[:-1])} or {known[-1]}")
         _expect(call, "GET")
         return await self._answered(call, lambda user: self._questions.answer(user, question))
 
