@@ -74,7 +74,7 @@ def test_a_source_finds_a_pair_once_and_again_when_it_is_another(directory, tmp_
 
 
 def test_what_a_source_refuses_is_told_once_and_found_when_it_is_valid(tmp_path):
-    ensure(tmp_path, WANTED, NOW + timedelta(hours=1))
+    ensure(tmp_path, WANTED, NOW + timedelta(hours=2))
     source = PairFiles(tmp_path)
     with pytest.raises(ConfigError, match="not signed by"):
         source.look(NOW)

@@ -37,7 +37,7 @@ def identity(directory, metrics):
 def ahead(tmp_path_factory):
     """A pair of one whose clock is an hour ahead of ours."""
     other = tmp_path_factory.mktemp("ahead")
-    ensure(other, WANTED, NOW + timedelta(hours=1))
+    ensure(other, WANTED, NOW + timedelta(hours=2))
     return other
 
 
