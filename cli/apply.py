@@ -43,10 +43,10 @@ from kube.calls import Calls, namespace_path, node_path, pod_path
 from kube.errors import (
     ApiConflictError,
     ApiError,
-    ApiHookedError,
     ApiNotFoundError,
     ApiThrottledError,
     ApiUnknownError,
+    ApiWebhookError,
 )
 
 _EFFECT: Final = "NoSchedule"
@@ -522,7 +522,7 @@ class _Applying:
             await self._calls.evict(namespace, name, uid=move.uid)
         except ApiThrottledError as e:
             return e
-        except (ApiNotFoundError, ApiConflictError, ApiHookedError, ApiUnknownError) as e:
+        except (ApiNotFoundError, ApiConflictError, ApiWebhookError, ApiUnknownError) as e:
             # Perhaps it was evicted, or it is gone and another has its name.
             is_there = any(pod.uid == move.uid and not pod.deleting for pod in await self._pods(namespace))
             return e if is_there else None

@@ -141,7 +141,7 @@ class ApiThrottledError(ApiRefusedError):
     retryable = True
 
 
-class ApiHookedError(ApiRefusedError):
+class ApiWebhookError(ApiRefusedError):
     """500, because the API server has to ask an admission webhook and cannot: it does so before it writes."""
 
     retryable = True
@@ -189,7 +189,7 @@ _FORBIDDEN: Final = re.compile(
 _NO_SUCH_PATH: Final = b"404 page not found"
 _BUDGET: Final = "disruption budget"
 # Source: kube-apiserver v1.37, apiserver/pkg/admission/plugin/webhook (dispatchers) and apiserver/pkg/util/webhook.
-_HOOKED: Final = 'Internal error occurred: failed calling webhook "'
+_WEBHOOK: Final = 'Internal error occurred: failed calling webhook "'
 _status_decoder: Final = msgspec.json.Decoder(_Status)
 # Authenticating proxies answer the first two for the API server, which itself answers 429 in plain text.
 _OF_PROXIES_TOO: Final = frozenset({401, 403, 429})
@@ -219,8 +219,8 @@ def from_answer(verb: str, path: str, status: int, headers: Mapping[str, str], b
     message = (told.message or "") if told else _quoted(headers, body)
     # A proxy's page says nothing about objects, and may replace the answer of a server that has written.
     is_a_proxys = status not in _OF_PROXIES_TOO and not _is_of_server(path, told, body)
-    is_hooked = status == 500 and message.startswith(_HOOKED)
-    kind = ApiUnknownError if is_a_proxys else ApiHookedError if is_hooked else _class_of(status, retry_after_s)
+    is_webhooks = status == 500 and message.startswith(_WEBHOOK)
+    kind = ApiUnknownError if is_a_proxys else ApiWebhookError if is_webhooks else _class_of(status, retry_after_s)
     return kind(
         verb=verb,
         path=path,

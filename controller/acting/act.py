@@ -48,12 +48,12 @@ from kube.errors import (
     ApiConflictError,
     ApiError,
     ApiForbiddenError,
-    ApiHookedError,
     ApiNotFoundError,
     ApiRefusedError,
     ApiThrottledError,
     ApiUnknownError,
     ApiUnreachableError,
+    ApiWebhookError,
 )
 
 _log = structlog.get_logger()
@@ -205,7 +205,7 @@ class Actor:
                 _log.warning("binding refused", pod=action.pod.key, node=action.node, error=error.message)
                 text = f"the API server refuses to bind this pod to {action.node}: {error.message}"
                 # A webhook comes back, and nothing tells of it.
-                is_passing = isinstance(error, ApiHookedError)
+                is_passing = isinstance(error, ApiWebhookError)
                 if is_passing and self._is_of_all():
                     self._say(f"refused: create pods/binding: {error.message}")
                 rest_s = _FORBIDDEN_REST_S if is_passing else self._scheduler.cluster.settings.refused_retry_s

@@ -40,8 +40,9 @@ _ACCOUNT: Final = "system:serviceaccount:"
 _NEVER: Final = float("inf")
 
 _Key = tuple[NodeName, DialectName]
-# With what the pods take for which alone a node rests; empty: it rests for all of the dialect.
+# A node rests only for pods that take these amounts of it; `_WHATEVER`: for all of the dialect.
 _RestKey = tuple[NodeName, DialectName, Amounts]
+_WHATEVER: Final[Amounts] = ()
 
 
 class RestCause(StrEnum):
@@ -102,7 +103,7 @@ class NodeCooldown:
         node = NodeName(pod.node_name)
         kinds = sum(key[:2] == (node, dialect) for key in self.rests)
         if not is_by_topology(pod) or (kinds >= _KINDS_MAX and (node, dialect, taken) not in self.rests):
-            taken = ()
+            taken = _WHATEVER
         if pod.owner:
             rows = self.rows.setdefault((pod.namespace, pod.owner), {})
             row = rows.setdefault(node, _Row(0, now_s, ""))
@@ -114,7 +115,7 @@ class NodeCooldown:
 
         longer: whether each repetition lengthens the rest.
         """
-        return self._rest((node, dialect, ()), RestCause.RETURNED, "", now_s, longer=longer)
+        return self._rest((node, dialect, _WHATEVER), RestCause.RETURNED, "", now_s, longer=longer)
 
     def _rest(self, key: _RestKey, cause: RestCause, told: str, now_s: float, *, longer: bool = True) -> float:
         known = self.rests.get(key)
@@ -129,7 +130,7 @@ class NodeCooldown:
     def served(self, pod: Pod, dialect: DialectName, taken: Amounts, now_s: float) -> None:
         """Forget earlier failures, because *pod*, which takes *taken* of its node, has started there after the rest."""
         node = NodeName(pod.node_name)
-        for key in ((node, dialect, Amounts()), (node, dialect, taken)):
+        for key in ((node, dialect, _WHATEVER), (node, dialect, taken)):
             known = self.rests.get(key)
             if known is not None and known.cause is RestCause.FAILED and known.over and now_s >= known.until_s:
                 del self.rests[key]
@@ -157,7 +158,7 @@ class NodeCooldown:
         """Return the longer one of the rests that keep pods with *keys* from *node*."""
         if keys.dialect is None:
             return None
-        found = (self.rests.get((node, keys.dialect, taken)) for taken in (Amounts(), keys.taken))
+        found = (self.rests.get((node, keys.dialect, taken)) for taken in (_WHATEVER, keys.taken))
         resting = [one for one in found if one is not None and not one.over]
         return max(resting, key=attrgetter("until_s"), default=None)
 

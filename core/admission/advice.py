@@ -129,7 +129,7 @@ def _first(found: Iterable[AdmissionWarning], most: int) -> Iterator[AdmissionWa
     left = iter(found)
     yield from islice(left, most)
     for one in islice(left, 1):
-        yield AdmissionWarning(one.code, "and more like these; correct these first")
+        yield AdmissionWarning(one.code, "correct these first; there are more like these")
 
 
 def advice(pod: ReviewedPod, asked: Asked, book: Rulebook) -> Iterator[AdmissionWarning]:

@@ -134,8 +134,8 @@ FREE = "CS501 0/1 nodes are available: 1 too little free memory on every card. N
     ("message", "found"),
     [
         (FREE.format(6000), ""),
-        (FREE.format(7000), "told of 7000 MiB free, and 6000 are"),
-        (FREE.format(6000).replace("0/1", "0/2"), "told of 2 nodes"),
+        (FREE.format(7000), "names 7000 MiB free, and 6000 are"),
+        (FREE.format(6000).replace("0/1", "0/2"), "names 2 nodes"),
         (FREE.format(6000) + " Ask for at most 6000 MiB of memory, or wait until enough of a card is free.", ""),
         (FREE.format(6000) + " Ask for at most 6001 MiB of memory, or wait until it is.", "would fit with 6001 MiB"),
         (FREE.format(6000) + " Ask for at most 9000 MiB of memory; it would then wait for capacity.", ""),

@@ -175,20 +175,20 @@ class Judge:
         if world.kueue is not None or group_of(pod):
             return  # promises to others, and places of other members, count too
         if (nodes := _NODES.search(text)) and int(nodes[1]) != len(world.api.objects["nodes"]):
-            yield f"{key} is told of {nodes[1]} nodes: {text}"
+            yield f"the condition of {key} names {nodes[1]} nodes: {text}"
         near = _NEAREST.search(text)
         machine = world.machines.get(near["node"]) if near else None
         if near and machine is not None and near["card"] in machine.cards and not machine.is_cut:
             used, _ = self.in_use(machine).get(near["card"], (Use(), []))
             free = max(total(machine, near["card"]).mib - used.mib, 0)
             if free != int(near["mib"]):
-                yield f"{key} is told of {near['mib']} MiB free, and {free} are: {text}"
+                yield f"the condition of {key} names {near['mib']} MiB free, and {free} are: {text}"
         less = _LESS.search(text)
         if less is None or len(pod["spec"]["containers"]) > 1:
             return
         # What quotas leave is another reason, which comes once a node has room.
         if all(self._room(_asking(pod, less["mib"]), one) is None for one in world.machines.values()):
-            yield f"{key} is told that it would fit with {less['mib']} MiB, and it would not: {text}"
+            yield f"the condition of {key} says that it would fit with {less['mib']} MiB, and it would not: {text}"
 
     def _next(self, group: str, waiting: list[tuple[str, Json]]) -> list[tuple[str, Json]]:
         """The members with which a group would have as many as it wants, or one more if it has them; [] if it lacks."""

@@ -6,12 +6,12 @@ from kube.errors import (
     ApiError,
     ApiForbiddenError,
     ApiGoneError,
-    ApiHookedError,
     ApiNotFoundError,
     ApiRefusedError,
     ApiThrottledError,
     ApiUnauthorizedError,
     ApiUnknownError,
+    ApiWebhookError,
     ConflictKind,
     conflict_kind,
     from_answer,
@@ -101,7 +101,7 @@ HOOKED = (
 
 def test_what_a_webhook_that_cannot_be_called_keeps_back_was_not_written():
     error = answer(500, HOOKED % FAILED_CALL)
-    assert type(error) is ApiHookedError
+    assert type(error) is ApiWebhookError
     assert isinstance(error, ApiRefusedError)
     assert error.retryable
 

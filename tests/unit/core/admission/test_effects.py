@@ -205,5 +205,5 @@ def test_that_there_are_more_such_parts_than_are_told_is_told():
     keys = sorted(BOOK.preferences)[:9]
     *parts, more = told(pod({"cpu": 1}, labels=dict.fromkeys(keys, "x")))
     assert [one.split(":")[0] for one in parts] == [f"label {key}" for key in keys[:8]]
-    assert more == "and more like these; correct these first"
+    assert more == "correct these first; there are more like these"
     assert len(told(pod({"cpu": 1}, labels=dict.fromkeys(keys[:8], "x")))) == 8
