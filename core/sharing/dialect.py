@@ -12,11 +12,11 @@ from core.port.dialect import Dialect, Names
 from core.port.handoff import LockQuestion, LockStep, LockWait
 from core.port.refusals import CardFault, Reason, Shortfall
 from core.settings import Policy, Tables
-from core.sharing import account, bounds, fit
 from core.sharing import card as _card
+from core.sharing import fit
 from core.sharing import request as _request
-from core.sharing.account import Assignment
-from core.sharing.card import Card
+from core.sharing import rules as _rules
+from core.sharing.card import Assignment, Card
 from core.sharing.request import Request, Resources, worded
 from core.sharing.rules import Rules
 
@@ -39,9 +39,9 @@ class SharedCards(Dialect[Card, Request, Assignment]):
     assignment_keys: frozenset[str] = frozenset()
     preferences: frozenset[str] = frozenset()
 
-    holes = staticmethod(bounds.holes)
-    take = staticmethod(account.take)
-    give_back = staticmethod(account.give_back)
+    holes = staticmethod(_rules.holes)
+    take = staticmethod(_card.take)
+    give_back = staticmethod(_card.give_back)
 
     def labels(self, node: NodeName) -> Mapping[str, str]:
         return {}
@@ -99,19 +99,19 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         return _request.relaxed(request, reason, amount, max(factors, default=1))
 
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        return account.overcommitted(cards, self.rules.measures)
+        return _card.overcommitted(cards, self.rules.measures)
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
-        return bounds.room(self.rules, cards)
+        return _rules.room(self.rules, cards)
 
     def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
-        return bounds.want(self.rules, request, kind)
+        return _rules.want(self.rules, request, kind)
 
     def bound(self, request: Request, policy: Policy) -> Bound:
         rules, width = self.rules, max([ask.number for ask in request.asks])
         if rules.prefers(request):
             return Bound(width, False, lambda idle: inf)
-        return Bound(width, bounds.bounded(request, policy), lambda idle: rules.idle_score(request, idle, policy))
+        return Bound(width, _rules.bounded(request, policy), lambda idle: rules.idle_score(request, idle, policy))
 
     def packs(self, request: Request) -> bool:
         return not request.order.nodes
@@ -126,10 +126,10 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         return fit.alone(self.rules, cards, request, slot)
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
-        return tuple([account.tallied(one, self.rules.measures) for one in cards])
+        return tuple([_card.tallied(one, self.rules.measures) for one in cards])
 
     def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
-        return account.described(assignment, cards, self.rules.measures)
+        return _card.described(assignment, cards, self.rules.measures)
 
     def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
         found: dict[str, int] = {}

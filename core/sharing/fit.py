@@ -10,12 +10,12 @@ from core.port.cards import Hole, Placed
 from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD
 from core.settings import CARD_POLICIES, Policy
-from core.sharing import account, bounds, order, slices
-from core.sharing.account import Assignment, Entry, record
-from core.sharing.card import MIG, Card, Kind
+from core.sharing import order, slices
+from core.sharing.card import MIG, Assignment, Card, Entry, Kind, assigned, closed, record, take, with_slices
+from core.sharing.card import cut as cut_card
 from core.sharing.order import Linked, Rank, Ranking
 from core.sharing.request import ANY_ORDER, Ask, Request
-from core.sharing.rules import Rules
+from core.sharing.rules import Rules, bounded, cores_of, holes, part, template
 from core.sharing.slices import Profile
 
 _NO_ENDING: Final[frozenset[int]] = frozenset()
@@ -65,11 +65,11 @@ def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy)
             return None
         entries = [one for pick in sorted(picks, key=_container_of) for one in pick.entries]
         ending = frozenset([ask.container for ask in request.asks if ask.initial])
-    assignment = account.assigned(request.segments, entries, ending, request.marks, card_type=request.type)
+    assignment = assigned(request.segments, entries, ending, request.marks, card_type=request.type)
     if rules.prefers(request):
         score = rules.preference(cards, entries, request, order.of_nodes(request.order, policy))
         return Placed(assignment, score + rules.score(cards, entries, request, policy))
-    if bounds.bounded(request, policy):
+    if bounded(request, policy):
         return record(Placed, (assignment, rules.fullness(cards, entries)))
     return record(Placed, (assignment, rules.score(cards, entries, request, policy)))
 
@@ -84,14 +84,14 @@ def left(rules: Rules, card: Card, request: Request) -> Hole | None:
     if refusal(rules, card, ask, request) is not None:
         return None
     # Whatever the card's place, it is the only one here.
-    taken = account.assigned(0, [_entry(0, card, ask)])
-    return bounds.holes(account.take((card,), taken))[0]
+    taken = assigned(0, [_entry(0, card, ask)])
+    return holes(take((card,), taken))[0]
 
 
 def alone(rules: Rules, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
     """Return what *request*, which is for one card, gets of the card at *slot*, which takes it."""
     entry = _entry(slot, cards[slot], request.asks[0])
-    assignment = account.assigned(request.segments, [entry], _NO_ENDING, request.marks, card_type=request.type)
+    assignment = assigned(request.segments, [entry], _NO_ENDING, request.marks, card_type=request.type)
     return record(Placed, (assignment, rules.fullness(cards, [entry])))
 
 
@@ -114,7 +114,7 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
         if waits and rules.restricts:
             # The plugin makes the slices of all containers before the first one starts.
             others = {one.slot for pick in picks for one in pick.entries if one.memory != ask.memory}
-            seen = account.closed(seen, others, Reason.RULE, _OTHER_SIZE)
+            seen = closed(seen, others, Reason.RULE, _OTHER_SIZE)
         entries = _pick(rules, seen, ask, request, rank)
         if entries is None:
             return _Stuck(ask, seen)
@@ -124,15 +124,15 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
         taken = {one.slot for one in entries}
         if rules.on_one_card:
             others = set(range(len(cards))) - taken
-            filled = account.closed(filled, others, Reason.RULE, _OTHER_CARD)
-            cards = account.closed(cards, others, Reason.RULE, _OTHER_CARD)
+            filled = closed(filled, others, Reason.RULE, _OTHER_CARD)
+            cards = closed(cards, others, Reason.RULE, _OTHER_CARD)
         if rules.apart:
-            filled = account.closed(filled, taken, Reason.CONTAINERS, _OTHER_CONTAINER)
+            filled = closed(filled, taken, Reason.CONTAINERS, _OTHER_CONTAINER)
         elif ask.initial:
-            filled = account.with_slices(filled, entries)
+            filled = with_slices(filled, entries)
         else:
             # Mostly without its marks: a pod does not exclude itself from its own cards.
-            filled = account.take(filled, account.assigned(0, entries, marks=rules.own_marks(request)))
+            filled = take(filled, assigned(0, entries, marks=rules.own_marks(request)))
     return picks
 
 
@@ -142,7 +142,7 @@ def _during_start(cards: Sequence[Card], filled: Sequence[Card], picks: Sequence
     The slices of all containers are made, or still to be made.
     """
     running = [one for pick in picks if _outlasts(pick.ask, ask) for one in pick.entries]
-    beside = account.take(tuple(cards), account.assigned(0, running))
+    beside = take(tuple(cards), assigned(0, running))
     return tuple(
         [one._replace(slices=later.slices) if later.slices else one for later, one in zip(filled, beside, strict=True)]
     )
@@ -207,7 +207,7 @@ def _with_memory(cards: Sequence[Card], ask: Ask) -> list[int]:
         fixed = card.fixed
         if ask.percent and fixed.kind is not known:
             known = fixed.kind
-            need = bounds.part(ask, known, known.memory)
+            need = part(ask, known, known.memory)
         if fixed.memory - card.used_memory >= need or fixed.kind.slack:
             found.append(slot)
     return found
@@ -263,7 +263,7 @@ def _collected(
         shares = card.fixed.slots - card.used_slots
         while entry.slice is not None and len(chosen) < ask.number and shares > 1:
             # The places of several slices say what they can take together, not their memory and cores.
-            card, shares = account.cut(card, entry.slice), shares - 1
+            card, shares = cut_card(card, entry.slice), shares - 1
             if refusal(rules, card, ask, request) is not None:
                 break
             entry = _entry(slot, card, ask)
@@ -276,7 +276,7 @@ def _collected(
 def _entry(slot: int, card: Card, ask: Ask) -> Entry:
     fixed, kind = card.fixed, card.fixed.kind
     # Each decision makes entries, and most requests need none of these three calls: asking first is cheaper.
-    cut = bounds.template(ask, kind) if ask.profile is not None else None
+    cut = template(ask, kind) if ask.profile is not None else None
     if cut is not None:
         memory = cut.charge
         return Entry(slot, fixed.uuid, ask.container, memory, ask.cores, memory, None, cut.name, cut.counted)
@@ -287,13 +287,13 @@ def _entry(slot: int, card: Card, ask: Ask) -> Entry:
             profile = chosen.profile
             memory, cores = (need, ask.cores) if profile.cores is None else (profile.memory_mib, profile.cores)
             return Entry(slot, fixed.uuid, ask.container, memory, cores, profile.charge, chosen.slice, profile.name)
-    cores = bounds.cores_of(ask, kind) if kind.by_share else ask.cores
+    cores = cores_of(ask, kind) if kind.by_share else ask.cores
     return record(Entry, (slot, fixed.uuid, ask.container, need, cores, need, None, "", (), fixed.told))
 
 
 def wanted(ask: Ask, card: Card) -> int:
     """Return what *ask* takes of *card*, in register units."""
-    return bounds.part(ask, card.fixed.kind, card.fixed.memory) if ask.percent else ask.memory
+    return part(ask, card.fixed.kind, card.fixed.memory) if ask.percent else ask.memory
 
 
 def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | None:
@@ -325,7 +325,7 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
             return refused
     cut = ask.profile
     if cut is not None and ask.percent:
-        cut = bounds.template(ask, kind)
+        cut = template(ask, kind)
     need = cut.charge if cut is not None else wanted(ask, card) if ask.percent else ask.memory
     if rules.restricts and used_slots and rules.restricted(card, need):
         return Reason.RULE
@@ -336,7 +336,7 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
         and slices.choose(kind.layout, card.slices, need * kind.factor)
     ):
         return Reason.LAYOUT if card.slices else Reason.MEMORY
-    cores, total = ask.cores if not kind.by_share else bounds.cores_of(ask, kind), fixed.cores
+    cores, total = ask.cores if not kind.by_share else cores_of(ask, kind), fixed.cores
     if total - used_cores < cores:
         return Reason.CORES
     if used_slots and cores == total == 100:

@@ -21,7 +21,7 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.decide import shape_of, try_decide
 from core.placing.shape import Shape, node_policy
 from core.settings import Settings, Tables
-from core.sharing.account import Entry
+from core.sharing.card import Entry
 from sandbox.players import hami_instances
 from tests.support.devices import ascend
 

@@ -12,12 +12,11 @@ from core.dialects.ascend_hami.table import WHOLE_CHIP
 from core.port.cards import Want
 from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
-from core.sharing import bounds, fit
-from core.sharing.account import Entry
-from core.sharing.card import Card, Kind
+from core.sharing import fit
+from core.sharing.card import Card, Entry, Kind
 from core.sharing.order import Rank, Ranking
 from core.sharing.request import Ask, Order, Request
-from core.sharing.rules import Rules
+from core.sharing.rules import Rules, template
 
 # What chips of one ring add to a node's score (ascend 4.8).
 _RING_BONUS: Final = 10
@@ -36,7 +35,7 @@ class AscendRules(Rules):
         if ask.profile is None or (ask.number == 1 and not ask.percent):
             return None
         kind = card.fixed.kind
-        cut = bounds.template(ask, kind)
+        cut = template(ask, kind)
         if cut is None or cut.name == WHOLE_CHIP:
             return None
         if kind.mode == keys.SOFT_MODE:
@@ -46,7 +45,7 @@ class AscendRules(Rules):
     def shortfall(self, card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall | None:
         """See `Rules`; who asks for less memory gets a template, so that the largest that fits counts as free."""
         fixed = card.fixed
-        templates, cut = fixed.kind.templates, bounds.template(ask, fixed.kind)
+        templates, cut = fixed.kind.templates, template(ask, fixed.kind)
         match reason:
             case Reason.MODE:
                 return Shortfall(fixed.uuid, reason, detail=_other_mode(card, ask))

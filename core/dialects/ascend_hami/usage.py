@@ -17,8 +17,7 @@ from core.port.cards import Held
 from core.port.handoff import InFlight, Stamp
 from core.settings import Tables
 from core.sharing import wire
-from core.sharing.account import Assignment, Entry
-from core.sharing.card import Card
+from core.sharing.card import Assignment, Card, Entry
 from core.sharing.wire import Written
 
 # No pod has more of one type: a node has 16 chips, and hardly a pod has eight containers that use all of them.

@@ -18,8 +18,7 @@ from core.names import GPU_INDEX, SEGMENT_QUEUE
 from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
 from core.settings import Tables
-from core.sharing.account import Assignment, Entry, assigned
-from core.sharing.card import Card
+from core.sharing.card import Assignment, Card, Entry, assigned
 from core.sharing.wire import later
 from core.units import parse_int64
 from core.wire.reading import check_length

@@ -14,8 +14,7 @@ from core.port.cards import Held
 from core.port.handoff import InFlight, Stamp
 from core.settings import Tables
 from core.sharing import wire
-from core.sharing.account import Assignment, Entry
-from core.sharing.card import MIG, Card
+from core.sharing.card import MIG, Assignment, Card, Entry
 from core.sharing.slices import Slice
 from core.sharing.wire import Written
 from core.wire import hami_reservations as reservations

@@ -14,8 +14,7 @@ from core.model import Container, Pod
 from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
 from core.sharing import wire
-from core.sharing.account import Assignment, Entry, assigned
-from core.sharing.card import Card
+from core.sharing.card import Assignment, Card, Entry, assigned
 from core.sharing.request import Resources
 from core.sharing.wire import Written
 from core.units import parse_count

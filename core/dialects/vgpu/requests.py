@@ -16,9 +16,7 @@ from core.port.dialect import CardStock
 from core.port.refusals import Reason, Shortfall, Violation
 from core.selection import type_words
 from core.settings import Policy, Tables
-from core.sharing import account
-from core.sharing.account import Entry
-from core.sharing.card import HAMI_CORE, MIG, MODES, Card
+from core.sharing.card import HAMI_CORE, MIG, MODES, Card, Entry, assigned, fullness, take
 from core.sharing.order import Ranking
 from core.sharing.request import (
     Ask,
@@ -175,9 +173,9 @@ class VgpuRules(Rules):
                 total += 100.0 * sum([not filled[one.slot].used_slots for one in shares])
             else:
                 # Slices can fill a card beyond its memory; no bound of several containers knows by how much.
-                total += min(account.fullness(filled, shares), 100.0 * len(shares))
+                total += min(fullness(filled, shares), 100.0 * len(shares))
             if len(request.asks) > 1:
-                filled = account.take(filled, account.assigned(0, shares))
+                filled = take(filled, assigned(0, shares))
         return total
 
     def idle_score(self, request: Request, idle: int, policy: Policy) -> float:

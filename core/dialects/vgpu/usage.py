@@ -22,8 +22,7 @@ from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
 from core.settings import Tables
 from core.sharing import wire
-from core.sharing.account import Assignment, Entry, assigned
-from core.sharing.card import MIG, Card
+from core.sharing.card import MIG, Assignment, Card, Entry, assigned
 from core.sharing.request import Request
 from core.sharing.slices import UNKNOWN, Slice, profile_at
 from core.sharing.wire import Unread, Written, entries, later
